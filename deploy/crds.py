@@ -35,6 +35,7 @@ from gateway.config.exceptions import (
 from gateway.config.model import Hedge, WorkerPool
 from gateway.config.names import LABEL_LENGTH, SUBDOMAIN_LENGTH
 from gateway.config.resources import MAX_IN_FLIGHT, TRANSPORTS
+from gateway.config.rollout import MODES
 from gateway.config.rules import SCOPES
 from gateway.config.selectors import OPERATORS
 from gateway.config.webhooks import (
@@ -272,6 +273,53 @@ def ca_bundle_from() -> Schema:
     )
 
 
+def rollout() -> Schema:
+    """Return the schema of a webhook's rollout."""
+    enforce = mapping(
+        "Where the webhook is enforced already; all conditions have to match.",
+        (),
+        namespaceSelector=selector("Labels of the namespace."),
+        percentOfNamespaces={
+            "description": "Share of the namespaces, by a hash of the names of webhook and namespace.",
+            "type": "integer",
+            "minimum": 0,
+            "maximum": 100,
+        },
+        after=text("Time from which on, RFC 3339.", maxLength=40, format="date-time"),
+    )
+    candidate = mapping(
+        "A backend that is called beside the one in force, compared with it, and never in force.",
+        ("clientConfig",),
+        clientConfig=client_config(),
+        percentOfReviews={
+            "description": "Share of the reviews, by a hash of their uid.",
+            "type": "number",
+            "minimum": 0,
+            "maximum": 100,
+            "default": 100,
+        },
+    )
+    found = mapping(
+        "How far the webhook is in force; absent: it is enforced.",
+        (),
+        # Without a default: beside enforce it is required.
+        mode={
+            "description": "The mode where enforce does not match; absent: Enforce.",
+            "type": "string",
+            "enum": list(MODES),
+        },
+        enforce=with_rules(
+            enforce,
+            rule(
+                "has(self.namespaceSelector) || has(self.percentOfNamespaces) || has(self.after)",
+                "at least one of namespaceSelector, percentOfNamespaces and after is required",
+            ),
+        ),
+        candidate=candidate,
+    )
+    return with_rules(found, rule("!has(self.enforce) || has(self.mode)", "mode is required with enforce"))
+
+
 def webhook(kind: str) -> Schema:
     """Return the schema of one webhook of a configuration of *kind*."""
     version = text("", maxLength=LABEL_LENGTH, pattern="^[a-z]([-a-z0-9]*[a-z0-9])?$")
@@ -329,6 +377,7 @@ def webhook(kind: str) -> Schema:
             ),
         ),
         "matchConditions": _by_name("Conditions that all have to hold.", conditions, MAX_MATCH_CONDITIONS),
+        "rollout": rollout(),
     }
     if kind == "MutatingWebhookConfiguration":
         fields["reinvocationPolicy"] = _choice(
@@ -337,7 +386,14 @@ def webhook(kind: str) -> Schema:
             "Never",
         )
     required = ("name", "clientConfig", "sideEffects", "admissionReviewVersions")
-    return mapping("A webhook.", required, **fields)
+    return with_rules(
+        mapping("A webhook.", required, **fields),
+        rule(
+            "!has(self.rollout) || self.sideEffects == 'None' || (!has(self.rollout.candidate) && "
+            "(!has(self.rollout.mode) || self.rollout.mode != 'Shadow'))",
+            "the mode Shadow and a candidate require sideEffects None",
+        ),
+    )
 
 
 def _choice(description: str, names: tuple[str, ...], default: str) -> Schema:

@@ -1,6 +1,6 @@
 """The spine: one review from the bytes of its request to the bytes of its answer, every stage named in order.
 
-    decode -> namespace -> evaluation <-> workers -> decide -> encode
+    decode -> namespace -> modes -> evaluation <-> workers -> decide -> encode
 
 The stages do not call each other; each returns a value, and only ``_Review`` has their order.
 """
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from gateway.core.answer import NO_ORIGIN, Answer
 from gateway.core.decision import decide
-from gateway.core.evaluation import Evaluation
+from gateway.core.evaluation import NO_MODES, Evaluation
 from gateway.core.large import LARGE_BYTES
+from gateway.core.modes import modes_of
 from gateway.core.response import encode
 from gateway.core.review import decode_in_steps, decode_plain, is_namespace_write
 from gateway.dispatch.driver import EvaluationDriver
@@ -191,10 +192,11 @@ class _Review:
 
     def _evaluate(self, namespace: FoundNamespace) -> None:
         """Call the webhooks that match."""
-        snapshot = self._admission.snapshot
+        snapshot, selection, request = self._admission.snapshot, self._selection, self._request
         try:
             now = self._admission.clock()
-            evaluation = Evaluation(self._selection, self._request, namespace, snapshot.memory, now)
+            modes = modes_of(selection, request, namespace, now) if selection.has_modes else NO_MODES
+            evaluation = Evaluation(selection, request, namespace, snapshot.memory, now, modes)
         except Exception as error:
             self._fail(error)
             return

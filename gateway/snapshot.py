@@ -62,7 +62,7 @@ async def _retire(backend: Backend) -> None:
 
 def _clients(config: Config) -> set[HttpsClient]:
     webhooks = (*config.mutating, *config.validating)
-    return {webhook.client for webhook in webhooks if isinstance(webhook.client, HttpsClient)}
+    return {client for webhook in webhooks for client in webhook.clients if isinstance(client, HttpsClient)}
 
 
 @dataclass(frozen=True, slots=True)

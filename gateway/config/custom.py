@@ -178,15 +178,27 @@ def _read_content(fields: Fields, resource: CustomResource) -> Content:
 
 
 def _as_custom(hook: Webhook) -> Webhook:
-    client = hook.client
-    return replace(hook, client=replace(client, is_custom=True)) if isinstance(client, HttpsClient) else hook
+    rollout = hook.rollout
+    if rollout is not None and rollout.candidate is not None:
+        candidate = replace(rollout.candidate, client=_of_custom(rollout.candidate.client))
+        rollout = replace(rollout, candidate=candidate)
+    return replace(hook, client=_of_custom(hook.client), rollout=rollout)
+
+
+def _of_custom(client: WorkerRef | HttpsClient) -> WorkerRef | HttpsClient:
+    return replace(client, is_custom=True) if isinstance(client, HttpsClient) else client
 
 
 def _failing(
     resource: CustomResource, configuration: WebhookConfiguration, report: Report
 ) -> WebhookConfiguration:
     hooks = tuple(
-        replace(hook, client=WorkerRef(f"for the refused {resource.kind}", ""), match_conditions=None)
+        replace(
+            hook,
+            client=WorkerRef(f"for the refused {resource.kind}", ""),
+            match_conditions=None,
+            rollout=None if hook.rollout is None else replace(hook.rollout, candidate=None),
+        )
         for index, hook in enumerate(configuration.webhooks)
         if not any(_is_about(path, index) for path, _ in report.found)
     )
@@ -306,7 +318,11 @@ class _Combination:
         """Return the configuration: files, and the custom resources that were added."""
         files, added = self._files, self._configurations
         used = {
-            hook.client.pool for one in added for hook in one.webhooks if isinstance(hook.client, WorkerRef)
+            client.pool
+            for one in added
+            for hook in one.webhooks
+            for client in hook.clients
+            if isinstance(client, WorkerRef)
         }
 
         def webhooks(phase: Phase, of_files: tuple[Webhook, ...]) -> tuple[Webhook, ...]:

@@ -7,9 +7,11 @@ null equals an absent field, as in the Kubernetes API.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from gateway.core.durations import format_duration, parse_duration
@@ -28,6 +30,9 @@ D = TypeVar("D")
 MAX_PROBLEMS = 1000
 """Problems of a document, and of a configuration: a file of another kind would have millions."""
 
+_RFC_3339 = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[-+][0-9]{2}:[0-9]{2})"
+)
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
@@ -186,6 +191,19 @@ class Fields:
             return seconds
         limits = f"from {format_duration(low)} to {format_duration(high)}"
         self.problem(name, f"found {described(value)}, expected a duration such as 100ms or 2s, {limits}")
+        return default
+
+    def time(self, name: str, default: float) -> float:
+        """The time of the field, RFC 3339, in seconds since 1970, or *default*."""
+        value = self._take(name)
+        if value is None:
+            return default
+        if isinstance(value, str) and _RFC_3339.fullmatch(value):
+            with contextlib.suppress(ValueError, OverflowError):
+                return datetime.fromisoformat(value).timestamp()
+        self.problem(
+            name, f"found {described(value)}, expected a time such as 2026-12-01T00:00:00Z (RFC 3339)"
+        )
         return default
 
     def strings(self, name: str, check: Check | None = None) -> tuple[str, ...]:

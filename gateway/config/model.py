@@ -198,7 +198,8 @@ class Config:
 
 def ca_bundle_sources(config: Config) -> frozenset[CaBundleSource]:
     """Return what the webhooks of *config* name in ``caBundleFrom``."""
-    clients = (hook.client for hook in (*config.mutating, *config.validating))
+    webhooks = (*config.mutating, *config.validating)
+    clients = (client for webhook in webhooks for client in webhook.clients)
     return frozenset(
         client.ca_from for client in clients if isinstance(client, HttpsClient) and client.ca_from is not None
     )

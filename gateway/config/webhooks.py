@@ -16,6 +16,7 @@ from gateway.config.client_config import read_client_config
 from gateway.config.conditions import read_match_conditions
 from gateway.config.metadata import read_metadata
 from gateway.config.names import configuration_name, dns_1035_label, webhook_name
+from gateway.config.rollout import read_rollout
 from gateway.config.rules import read_rule
 from gateway.config.selectors import read_selector
 from gateway.core.webhook import (
@@ -83,12 +84,14 @@ def read_webhook_configuration(fields: Fields, phase: Phase, version: Version) -
     for entry in fields.mappings("webhooks"):
         webhook = _read_webhook(entry, phase, name, version)
         webhooks.append(webhook)
-        if isinstance(webhook.client, WorkerRef) and webhook.client.pool:
-            pools.append((f"{entry.at('clientConfig')}.worker.pool", webhook.client.pool))
+        for parent, client in zip(("", ".rollout.candidate"), webhook.clients, strict=False):
+            path = f"{entry.path}{parent}.clientConfig"
+            if isinstance(client, WorkerRef) and client.pool:
+                pools.append((f"{path}.worker.pool", client.pool))
+            if isinstance(client, HttpsClient) and client.ca_from is not None:
+                followed.append(f"{path}.caBundleFrom")
         if webhook.match_conditions is not None and webhook.match_conditions.needs_authorizer:
             authorizers.append(entry.at("matchConditions"))
-        if isinstance(webhook.client, HttpsClient) and webhook.client.ca_from is not None:
-            followed.append(f"{entry.at('clientConfig')}.caBundleFrom")
         if webhook.name in first_of_name:
             first = first_of_name[webhook.name]
             entry.problem("name", f"found {shown(webhook.name)}, the name of {first}; expected unique names")
@@ -111,11 +114,14 @@ def _read_webhook(fields: Fields, phase: Phase, configuration: str, version: Ver
         match_policy=fields.choice("matchPolicy", MATCH_POLICIES, version.match_policy),
         namespace_selector=read_selector(fields.mapping("namespaceSelector")),
         object_selector=read_selector(fields.mapping("objectSelector")),
-        side_effects=fields.choice("sideEffects", version.allowed_side_effects, version.side_effects),
+        side_effects=(
+            side_effects := fields.choice("sideEffects", version.allowed_side_effects, version.side_effects)
+        ),
         timeout_s=fields.integer("timeoutSeconds", version.timeout_s, 1, LONGEST_TIMEOUT_S),
         reinvocation_policy=_read_reinvocation_policy(fields, phase),
         match_conditions=read_match_conditions(fields),
         review_version=_read_review_version(fields, version),
+        rollout=read_rollout(fields, side_effects),
     )
     fields.finish()
     return webhook

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import re
+from bisect import bisect
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import orjson
 
 from admission_gateway_worker.json_patch.patch import parse_patch
-from gateway.core.verdict import Allowed, DryRunRefused, Failed
+from gateway.core.evaluation import NO_MODES
+from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gateway.core.outcome import Exemption, Outcome
+    from gateway.core.webhook import Mode
 
 AuditLevel = Literal["None", "Metadata", "Request"]
 
@@ -40,6 +43,9 @@ MAX_PATCH_CHARS: Final = 8 * 1024 * 1024
 
 MAX_DROPPED: Final = 8
 """Dropped annotations of a review that are logged, so that thousands do not fill the log."""
+
+MAX_NOT_ENFORCED_CHARS: Final = 2048
+"""Of the message in an annotation about a rejection that is not enforced."""
 
 _SHOWN_CHARS: Final = 80
 _NOTES_KEPT: Final = 4096
@@ -87,6 +93,14 @@ class _Annotations:
             self._worker_room = room
             self.kept[full] = value
 
+    def add_not_enforced(self, webhook: str, key: str, rejection: str) -> None:
+        """Keep the *rejection* of a webhook that is not enforced, if there is room."""
+        if len(rejection) > self._worker_room:
+            self.drop(webhook, key, f"more than {MAX_WORKER_CHARS} characters of annotations in a review")
+            return
+        self._worker_room -= len(rejection)
+        self.kept.setdefault(key, rejection)
+
     def add_patch(self, webhook: str, key: str, patch: str) -> None:
         """Keep a patch, if there is room."""
         if len(patch) > self._patch_room:
@@ -102,14 +116,25 @@ def annotations_of(
     *,
     is_mutating: bool,
     exemptions: Sequence[Exemption] = (),
+    modes: Mapping[int, Mode] = NO_MODES,
 ) -> tuple[dict[str, str], tuple[Dropped, ...]]:
-    """Return the annotations, and the first dropped ones. The first annotation with a key counts."""
+    """Return the annotations, and the first dropped ones. The first annotation with a key counts.
+
+    *modes* are those of the evaluation. Webhooks in the mode Shadow have no number, and the annotations of
+    webhooks that are not enforced displace no others.
+    """
     annotations = _Annotations()
-    for number, outcome in enumerate(outcomes):
+    numbered = list(enumerate(outcomes))
+    shadows: list[int] = []
+    if modes:
+        numbered.sort(key=lambda one: one[1].mode != "Enforce")
+        shadows = sorted(position for position, mode in modes.items() if mode == "Shadow")
+    for number, outcome in numbered:
         webhook = outcome.invocation.webhook
         # As in the API server: the mutating phase counts all webhooks, the validating phase the matching
         # ones.
-        index = outcome.invocation.position if is_mutating else number
+        position = outcome.invocation.position
+        index = position - bisect(shadows, position) if is_mutating else number
         if audit_level != "None":
             _add_own(outcome, f"round_{outcome.round}_index_{index}", annotations, is_mutating=is_mutating)
             if audit_level == "Request" and outcome.is_patched:
@@ -124,7 +149,8 @@ def annotations_of(
                 "webhook": webhook.name,
                 "exception": exemption.exception.id,
             }
-            key = f"exception.round_{exemption.round}_index_{exemption.invocation.position}"
+            position = exemption.invocation.position
+            key = f"exception.round_{exemption.round}_index_{position - bisect(shadows, position)}"
             annotations.kept.setdefault(key, orjson.dumps(note).decode())
     return annotations.kept, tuple(annotations.dropped)
 
@@ -134,8 +160,27 @@ def _add_own(outcome: Outcome, suffix: str, annotations: _Annotations, *, is_mut
     if is_mutating and (outcome.call is not None or isinstance(verdict, DryRunRefused)):
         mutated = _mutated(webhook.configuration, webhook.name, outcome.has_changed)
         annotations.kept.setdefault(f"mutation.{suffix}", mutated)
-    if isinstance(verdict, Failed) and not outcome.rejects:
+    if isinstance(verdict, Failed) and not outcome.would_reject:
         annotations.kept.setdefault(f"failed-open.{suffix}", webhook.name)
+    if outcome.mode != "Enforce" and outcome.would_reject:
+        annotations.add_not_enforced(webhook.name, f"not-enforced.{suffix}", _rejection(outcome))
+
+
+def _rejection(outcome: Outcome) -> str:
+    webhook, verdict = outcome.invocation.webhook, outcome.verdict
+    code, message = 400, "does not support dry run"
+    if isinstance(verdict, Denied):
+        code, message = verdict.code, verdict.message
+    elif isinstance(verdict, Failed):
+        code, message = 500, verdict.cause
+    document = {
+        "configuration": webhook.configuration,
+        "webhook": webhook.name,
+        "mode": outcome.mode,
+        "code": code,
+        "message": message[:MAX_NOT_ENFORCED_CHARS],
+    }
+    return orjson.dumps(document).decode()
 
 
 def _add_patch(outcome: Outcome, key: str, annotations: _Annotations) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gateway.core.matching import Invocation
     from gateway.core.review import AdmissionRequest, Json
     from gateway.core.verdict import Failed, Verdict
+    from gateway.core.webhook import Mode
 
 MAX_GROWTH_BYTES: Final = 3 * 1024 * 1024
 """Bytes that all patches together may add to an object: the API server's own bound for a write of a client.
@@ -171,6 +172,7 @@ class Call:
         "is_followed",
         "is_matched",
         "is_repeated",
+        "mode",
         "payload",
         "sent_at",
         "started_at",
@@ -186,11 +188,14 @@ class Call:
         *,
         is_ahead: bool,
         after: Call | None = None,
+        mode: Mode = "Enforce",
     ) -> None:
         self.index = index
         self.invocation = invocation
         self.payload = payload
         """The payload that is sent; once ``after`` is settled, the one on which the call is evaluated."""
+        self.mode = mode
+        """The mode of the webhook in this review; Shadow also for calls of candidates."""
         self.is_ahead = is_ahead
         """Whether it is speculative: made before its turn."""
         self.after = after

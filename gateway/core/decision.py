@@ -17,7 +17,7 @@ from gateway.core.final_patch import final_patch
 from gateway.core.verdict import ALLOWED, NO_DETAILS, Allowed, Cause, Denied, Details, DryRunRefused, Failed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gateway.core.annotations import AuditLevel, Dropped
     from gateway.core.evaluation import Evaluation
@@ -33,6 +33,9 @@ MAX_MESSAGES_CHARS: Final = 256 * 1024
 """Of all messages of a review, and again of all causes. People read them, and the audit log keeps them."""
 MAX_CAUSES: Final = 1000
 """Causes of a review."""
+
+WOULD_BE_REFUSED: Final = "would be refused"
+"""The beginning of a warning about a rejection by a webhook in the mode Warn."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -86,16 +89,14 @@ def decide(evaluation: Evaluation, audit_level: AuditLevel) -> Decision:
         return PLAIN_ALLOWED
     status = _status([outcome for outcome in outcomes if outcome.rejects])
     annotations, dropped = annotations_of(
-        outcomes, audit_level, is_mutating=is_mutating, exemptions=exemptions
+        outcomes, audit_level, is_mutating=is_mutating, exemptions=exemptions, modes=evaluation.modes
     )
     return Decision(
         status,
         final_patch(evaluation.request, evaluation.final_object)
         if status is None and evaluation.has_changed
         else b"",
-        _warnings(
-            outcome.worker_verdict.warnings for outcome in outcomes if outcome.worker_verdict is not None
-        ),
+        _warnings(_texts(outcomes)),
         annotations,
         dropped,
     )
@@ -201,6 +202,25 @@ def _refusal(outcome: Outcome) -> Status:
             return Status(500, "InternalError", f'failed calling webhook "{name}": {verdict.cause}')
         case Allowed():
             raise AssertionError(f"{name} allows the request and does not refuse it")
+
+
+def _texts(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, ...]]:
+    """Yield the warnings of each webhook.
+
+    Those of webhooks in the mode Warn are last: by the bounds they could displace others.
+    """
+    in_warn = []
+    for outcome in outcomes:
+        if outcome.mode == "Enforce":
+            if outcome.worker_verdict is not None:
+                yield outcome.worker_verdict.warnings
+        elif outcome.mode == "Warn":
+            in_warn.append(outcome)
+    for outcome in in_warn:
+        if outcome.would_reject:
+            yield (_CONTROL.sub(" ", f"{WOULD_BE_REFUSED}: {_refusal(outcome).message}"),)
+        if outcome.worker_verdict is not None:
+            yield outcome.worker_verdict.warnings
 
 
 def _warnings(by_webhook: Iterable[tuple[str, ...]]) -> tuple[str, ...]:

@@ -32,12 +32,17 @@ a decision of the authorizer, or takes long, the walk waits for the result as fo
 (:meth:`Evaluation.take_condition_tasks`, :meth:`Evaluation.complete_condition_task`). A decision of the
 authorizer holds for the rest of the review.
 
+**Modes.** A webhook in the mode Warn or Audit is settled like any other, but its outcome neither rejects the
+request nor changes the object, so no other webhook depends on it. A webhook in the mode Shadow has no part in
+the evaluation. ``gateway.core.modes`` decides the modes.
+
 Laws, each a property test: (1) the order of arrival does not matter; (2) equal to a serial run; (3) a denial
 always rejects; (4) a failure rejects under Fail, and under Ignore leaves an annotation instead; (5) the patch
 turns the original object into the final one, and is absent when nothing changed; (6) every denial's webhook
 is named, in order; (7) after the end there are no calls, and late verdicts change nothing; (8) in a round
 each webhook is called at most once for each state of the object, and in chains at most once after each call,
-so the walk ends.
+so the walk ends; (9) the answer is that without the webhooks in the mode Shadow, and apart from their own
+warnings and annotations that without those in the modes Warn and Audit.
 
 Source: kubernetes/apiserver plugin/webhook/{mutating,validating}/dispatcher.go, mutating/
 reinvocationcontext.go.
@@ -46,19 +51,20 @@ reinvocationcontext.go.
 from __future__ import annotations
 
 import math
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
 from gateway.core.call import Call, Payload
 from gateway.core.condition_state import ConditionState
 from gateway.core.conditions import Excluded, Unresolved
-from gateway.core.exceptions import Circumstances, PolicyException
-from gateway.core.matching import object_matches, selectors_match
+from gateway.core.exceptions import PolicyException
+from gateway.core.mismatch import mismatch_of
 from gateway.core.outcome import Exemption, Outcome, settle
 from gateway.core.verdict import DRY_RUN_REFUSED, Allowed, DryRunRefused, Failed
 from gateway.core.webhook import WorkerRef
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gateway.core.conditions import AccessDecision, ConditionResult, ConditionTask
     from gateway.core.matching import Invocation, Selection
@@ -66,6 +72,7 @@ if TYPE_CHECKING:
     from gateway.core.review import AdmissionRequest, Json
     from gateway.core.speculation import ChangeMemory
     from gateway.core.verdict import Verdict
+    from gateway.core.webhook import Mode
 
     Obstacle = Failed | DryRunRefused | Excluded | PolicyException | Unresolved | Literal[False]
     """Why a webhook is not called. False: its selectors exclude it, or it is not called in this round.
@@ -73,6 +80,7 @@ if TYPE_CHECKING:
 
 NO_CALLS: Final[tuple[Call, ...]] = ()
 NO_TASKS: Final[tuple[ConditionTask, ...]] = ()
+NO_MODES: Final[Mapping[int, Mode]] = MappingProxyType({})
 
 
 class Evaluation:
@@ -89,8 +97,14 @@ class Evaluation:
         namespace: Namespace | Failed | None,
         memory: ChangeMemory | None = None,
         now: float = math.inf,
+        modes: Mapping[int, Mode] = NO_MODES,
+        payload: Payload | None = None,
     ) -> None:
-        """*now* is the time of the review, in seconds since 1970; by default, all exceptions have expired."""
+        """*now* is the time of the review, in seconds since 1970; by default, all exceptions have expired.
+
+        *modes* are those other than Enforce, by position. With a *payload*, which has the object to begin
+        with, this is an evaluation after the answer: it calls the webhooks in the mode Shadow, too.
+        """
         self.request = request
         self.namespace = namespace
         """The request's namespace; None if there is none, Failed if the look-up failed."""
@@ -107,10 +121,12 @@ class Evaluation:
         self.discarded_ahead = 0
         """Speculative calls whose verdict counted, and those that were discarded."""
         self.is_mutating: Final = selection.phase == "mutate"
+        self.modes: Final = modes
         self._memory = memory
         self._now = now
-        self._payload = Payload(request)
-        self._selection = selection
+        self._payload = payload or Payload(request)
+        self._leaves_out_shadows = bool(modes) and payload is None and "Shadow" in modes.values()
+        self.selection = selection
         self._invocations = self._select()
         self._calls: list[Call | None] = [None] * len(self._invocations)
         self._index = 0
@@ -259,7 +275,8 @@ class Evaluation:
                 call.is_matched = True
                 return call
             self._discard(index)
-            self._calls[index] = call = Call(index, invocation, self._payload, is_ahead=False)
+            call = Call(index, invocation, self._payload, is_ahead=False, mode=self._mode(invocation))
+            self._calls[index] = call
             calls.append(call)
             return call
         if isinstance(obstacle, Unresolved):
@@ -271,8 +288,12 @@ class Evaluation:
         elif isinstance(obstacle, PolicyException):
             self.exemptions.append(Exemption(invocation, self._round, obstacle))
         elif obstacle is not False:
-            self._conclude(Outcome(invocation, self._round, obstacle, None, None))
+            mode = self._mode(invocation)
+            self._conclude(Outcome(invocation, self._round, obstacle, None, None, mode=mode))
         return None
+
+    def _mode(self, invocation: Invocation) -> Mode:
+        return self.modes.get(invocation.position, "Enforce") if self.modes else "Enforce"
 
     def _obstacle(self, index: int) -> Obstacle | None:
         """Return None if the webhook at *index* is to be called on the present object, else why not."""
@@ -293,29 +314,15 @@ class Evaluation:
     ) -> Failed | Excluded | PolicyException | Unresolved | Literal[False] | None:
         """Return None if the webhook at *index* matches the present object, else why it does not."""
         invocation = self._invocations[index]
-        webhook = invocation.webhook
-        matched: bool | Failed = True
-        if not invocation.has_matched_selectors:
-            matched = (
-                object_matches(webhook, self._payload.labels)
-                if invocation.has_matched_namespace
-                else selectors_match(webhook, self.request, self._payload.outline, self.namespace)
-            )
-            if matched is False:
-                return False
-        if invocation.exceptions is not None:
-            payload = self._payload
-            exception = invocation.exceptions.find(
-                Circumstances(self.request, payload.outline, payload.labels, self.namespace, self._now)
-            )
-            if exception is not None:
-                return exception
-        if isinstance(matched, Failed):
-            return matched
-        if webhook.match_conditions is None:
+        if not invocation.has_matched_selectors or invocation.exceptions is not None:
+            mismatch = mismatch_of(invocation, self._payload, self.namespace, self._now)
+            if mismatch is not None:
+                return mismatch
+        conditions = invocation.webhook.match_conditions
+        if conditions is None:
             return None
         self._conditions = self._conditions or ConditionState()
-        return self._conditions.evaluate(index, webhook.match_conditions, self._payload.condition_input)
+        return self._conditions.evaluate(index, conditions, self._payload.condition_input)
 
     def _speculate(self, calls: list[Call]) -> None:
         """Add speculative calls of webhooks after the present index to *calls*."""
@@ -333,11 +340,16 @@ class Evaluation:
                 has_object = after is None or webhook.backend == after.invocation.webhook.backend
                 if not is_mutating or (webhook.side_effects == "None" and has_object):
                     call = Call(index, invocation, self._payload, is_ahead=is_mutating, after=after)
+                    call.mode = self._mode(invocation)
                     self._calls[index] = call
                     calls.append(call)
                     if after is not None:
                         after.is_followed = True
-            if memory is not None and memory.usually_changes(webhook, self.request):
+            if (
+                memory is not None
+                and memory.usually_changes(webhook, self.request)
+                and self._mode(invocation) == "Enforce"
+            ):
                 # The webhooks behind it are considered again once it is settled.
                 self._ahead = min(self._ahead, index)
                 if call not in calls or not isinstance(webhook.client, WorkerRef):
@@ -355,7 +367,10 @@ class Evaluation:
 
     def _select(self) -> tuple[Invocation, ...]:
         """Return the webhooks that may match the present object."""
-        return self._selection.invocations(self.request, self.namespace, lambda: self._payload.labels)
+        found = self.selection.invocations(self.request, self.namespace, lambda: self._payload.labels)
+        if self._leaves_out_shadows:
+            found = tuple(invocation for invocation in found if self._mode(invocation) != "Shadow")
+        return found
 
     def _replace_invocations(self, invocations: tuple[Invocation, ...]) -> None:
         """Continue with *invocations*, because the labels may have changed; discard the calls of others."""
@@ -399,7 +414,8 @@ class Evaluation:
             self._reinvocable = set()
         if outcome.call is not None and webhook.reinvocation_policy == "IfNeeded":
             self._reinvocable.add(outcome.invocation.position)
-        if self._memory is not None and outcome.call is not None and self._round == 0:
+        is_first_call = outcome.call is not None and self._round == 0
+        if self._memory is not None and is_first_call and outcome.mode == "Enforce":
             self._memory.note(webhook, self.request, changed=outcome.has_changed)
         if outcome.rejects:
             self._finish()

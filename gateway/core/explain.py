@@ -33,21 +33,27 @@ def explain(evaluation: Evaluation, selection: Selection) -> Iterator[str]:
 
 def _outcome(outcome: Outcome) -> str:
     verdict = outcome.verdict
+    mode = f"; the mode {outcome.mode} lets the request pass" if outcome.mode != "Enforce" else ""
     took = f" in {outcome.call.elapsed_s * 1000:.1f} ms" if outcome.call is not None else ""
     match verdict:
         case Allowed():
+            patched = verdict.patch.decode(errors="replace")
+            if outcome.would_change:
+                return f"allowed{took}, the mode {outcome.mode} does not apply its patch: {patched}"
             changed = "changed the object" if outcome.has_changed else "changed nothing"
-            patch = f", {changed}: {verdict.patch.decode(errors='replace')}" if outcome.is_patched else ""
+            patch = f", {changed}: {patched}" if outcome.is_patched else ""
             return f"allowed{took}{patch}"
         case Denied():
-            return f"denied{took} with {verdict.code}: {verdict.message or 'no explanation'}"
+            return f"denied{took} with {verdict.code}: {verdict.message or 'no explanation'}{mode}"
         case Failed():
             policy = outcome.invocation.webhook.failure_policy
-            effect = "rejects the request" if outcome.rejects else "lets it pass"
-            return f"failed{took}: {verdict.cause}; failurePolicy {policy} {effect}"
+            if not outcome.would_reject:
+                return f"failed{took}: {verdict.cause}; failurePolicy {policy} lets it pass"
+            return f"failed{took}: {verdict.cause}{mode or f'; failurePolicy {policy} rejects the request'}"
         case DryRunRefused():
             effects = outcome.invocation.webhook.side_effects
-            return f"not called: sideEffects {effects} forbids a dry run, which rejects the request"
+            effect = mode or ", which rejects the request"
+            return f"not called: sideEffects {effects} forbids a dry run{effect}"
 
 
 def mismatch(webhook: Webhook, evaluation: Evaluation) -> str:
@@ -65,6 +71,9 @@ def mismatch(webhook: Webhook, evaluation: Evaluation) -> str:
     for invocation, excluded in evaluation.exclusions:
         if invocation.webhook is webhook:
             return f'not matched, its matchCondition "{excluded.condition}" is false'
+    webhooks = evaluation.selection.webhooks
+    if any(webhooks[at] is webhook and mode == "Shadow" for at, mode in evaluation.modes.items()):
+        return "called after the answer, by its mode Shadow"
     return "not reached, the request was rejected before its turn"
 
 

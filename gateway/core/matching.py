@@ -68,8 +68,11 @@ class Selection:
         self.phase: Phase = phase
         self.webhooks = tuple(webhooks)
         self._exceptions = exceptions or {}
-        self.fails_open = bool(webhooks) and all(one.failure_policy == "Ignore" for one in webhooks)
-        """Whether all webhooks have failurePolicy Ignore, so that no failed call rejects a request."""
+        self.fails_open = bool(webhooks) and not any(one.may_reject for one in webhooks)
+        """Whether no failed call rejects a request: all webhooks have failurePolicy Ignore or are not
+        enforced."""
+        self.has_modes = any(one.rollout is not None and one.rollout.mode != "Enforce" for one in webhooks)
+        """Whether any webhook is in another mode than Enforce for some requests."""
         self._by_shape: dict[tuple[Hashable, ...], _Candidates] = {}
         self._masks: dict[str, tuple[Mapping[str, str], bytes]] = {}
         """By namespace: its labels at the time, and for each webhook whether its selector matches them."""

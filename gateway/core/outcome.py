@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gateway.core.exceptions import PolicyException
     from gateway.core.matching import Invocation
     from gateway.core.verdict import DryRunRefused, Verdict
+    from gateway.core.webhook import Mode
 
 
 class Exemption(NamedTuple):
@@ -47,10 +48,18 @@ class Outcome:
     has_changed: bool = False
     is_patched: bool = False
     """Whether a patch with at least one operation was applied, even without effect."""
+    mode: Mode = "Enforce"
+    would_change: bool = False
+    """Whether its patch would have changed the object in the mode Enforce, and was not applied."""
 
     @property
     def rejects(self) -> bool:
-        """Whether it rejects the request, as a denial, a refused dry run, or a failure under Fail."""
+        """Whether it rejects the request."""
+        return type(self.verdict) is not Allowed and self.mode == "Enforce" and self.would_reject
+
+    @property
+    def would_reject(self) -> bool:
+        """Whether it is a denial, a refused dry run, or a failure under Fail."""
         if type(self.verdict) is Failed:
             return self.invocation.webhook.failure_policy == "Fail"
         return type(self.verdict) is not Allowed
@@ -59,15 +68,18 @@ class Outcome:
 def settle(
     call: Call, verdict: Verdict, round_number: int, *, is_mutating: bool
 ) -> tuple[Outcome, Payload | None]:
-    """Return the outcome of *call*, and the payload for later webhooks; None: unchanged."""
+    """Return the outcome of *call*, and the payload for later webhooks; None: unchanged.
+
+    The patch of a webhook that is not enforced is judged like any other, and changes nothing.
+    """
     if isinstance(verdict, Failed):
-        return Outcome(call.invocation, round_number, verdict, None, call), None
+        return Outcome(call.invocation, round_number, verdict, None, call, mode=call.mode), None
     if isinstance(verdict, Denied) or not verdict.patch:
-        return Outcome(call.invocation, round_number, verdict, verdict, call), None
+        return Outcome(call.invocation, round_number, verdict, verdict, call, mode=call.mode), None
     if is_mutating:
         return _patched(call, verdict, round_number)
     failure = Failed(FailureReason.PATCH_FORBIDDEN, "a validating webhook may not answer a patch")
-    return Outcome(call.invocation, round_number, failure, None, call), None
+    return Outcome(call.invocation, round_number, failure, None, call, mode=call.mode), None
 
 
 def apply_ahead(call: Call, patch: bytes) -> Generator[None, None, None]:
@@ -81,6 +93,10 @@ def apply_ahead(call: Call, patch: bytes) -> Generator[None, None, None]:
 def _patched(call: Call, verdict: Allowed, round_number: int) -> tuple[Outcome, Payload | None]:
     applied = call.applied or finish(_applied(call.payload, verdict.patch))
     patched, failure = applied.payload, applied.failure
+    if call.mode != "Enforce":
+        outcome = Outcome(call.invocation, round_number, failure or verdict, verdict, call, mode=call.mode)
+        outcome.would_change = patched is not None
+        return outcome, None
     outcome = Outcome(
         call.invocation,
         round_number,

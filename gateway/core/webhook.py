@@ -22,6 +22,7 @@ Scope = Literal["Cluster", "Namespaced", "*"]
 SideEffects = Literal["None", "NoneOnDryRun", "Some", "Unknown"]
 ReinvocationPolicy = Literal["Never", "IfNeeded"]
 ReviewVersion = Literal["v1", "v1beta1"]
+Mode = Literal["Enforce", "Warn", "Audit", "Shadow"]
 
 OPERATIONS = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 
@@ -80,6 +81,37 @@ class HttpsClient:
     """Whether a custom resource names it; its author may not be entitled to the gateway's credentials."""
 
 
+@dataclass(frozen=True, slots=True)
+class Enforcement:
+    """``rollout.enforce``: where a webhook is enforced already. All conditions have to match."""
+
+    namespace_selector: Selector
+    percent_of_namespaces: int = 100
+    """From 0 to 100, see ``gateway.core.modes``."""
+    after_s: float = 0.0
+    """The time from which on it is enforced, in seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """``rollout.candidate``: called beside the client in force and compared with it, and never in force."""
+
+    client: WorkerRef | HttpsClient
+    percent_of_reviews: float = 100.0
+    """Above 0, up to 100."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """How far a webhook is in force."""
+
+    mode: Mode = "Enforce"
+    """Where ``enforce`` does not match."""
+    enforce: Enforcement | None = None
+    """None: it is enforced nowhere, unless ``mode`` is Enforce."""
+    candidate: Candidate | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Webhook:
     """One entry of a MutatingWebhookConfiguration or ValidatingWebhookConfiguration."""
@@ -103,6 +135,21 @@ class Webhook:
     """None: there are none."""
     review_version: ReviewVersion = "v1"
     """Version of the AdmissionReviews for its HTTPS server; workers get no AdmissionReview."""
+    rollout: Rollout | None = None
+    """None: it is enforced, and has no candidate."""
+
+    @property
+    def may_reject(self) -> bool:
+        """Whether a failed call rejects any request: failurePolicy Fail, and enforced somewhere."""
+        rollout = self.rollout
+        is_enforced = rollout is None or rollout.mode == "Enforce" or rollout.enforce is not None
+        return is_enforced and self.failure_policy == "Fail"
+
+    @property
+    def clients(self) -> tuple[WorkerRef | HttpsClient, ...]:
+        """The client, and that of the candidate if there is one."""
+        candidate = None if self.rollout is None else self.rollout.candidate
+        return (self.client,) if candidate is None else (self.client, candidate.client)
 
     @property
     def backend(self) -> str | HttpsClient:

@@ -74,7 +74,7 @@ class AllowedLines:
         known, parts = self._webhooks, []
         for outcome in outcomes:
             call = outcome.call
-            if call is None:
+            if call is None or outcome.mode != "Enforce":
                 return None
             prefix = known.get((outcome.invocation, call.endpoint))
             if prefix is None:

@@ -115,6 +115,8 @@ def webhook(record: WebhookRecord) -> Document:
         document["repeated"] = True
     if record.exception:
         document["exception"] = record.exception
+    if record.mode != "Enforce":
+        document["mode"] = record.mode
     if record.outcome != "Allowed":
         document["code"] = record.code
         document["message"] = _cut(record.message, MAX_WEBHOOK_MESSAGE_CHARS)

@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from gateway.core.matching import Invocation
     from gateway.core.outcome import Exemption, Outcome
     from gateway.core.review import Resource
-    from gateway.core.webhook import Phase, Webhook
+    from gateway.core.webhook import Mode, Phase, Webhook
 
 WebhookOutcome = Literal[
     "Allowed", "Denied", "FailedClosed", "FailedOpen", "DryRunRefused", "Excluded", "Exempted"
 ]
 """``FailedClosed`` rejects the request, by failurePolicy Fail; ``FailedOpen`` lets it pass, by Ignore.
-``Excluded``: a matchCondition is false. ``Exempted``: an exception covers the request."""
+``Excluded``: a matchCondition is false. ``Exempted``: an exception covers the request. In another mode than
+Enforce nothing is rejected."""
 
 _REJECTIONS: Final = {"Denied", "FailedClosed", "DryRunRefused"}
 
@@ -60,7 +61,7 @@ class WebhookRecord(NamedTuple):
     """Whether the call was made before its turn."""
     is_repeated: bool = False
     """Whether the call was retried or hedged."""
-    mode: str = "Enforce"
+    mode: Mode = "Enforce"
     exception: str = ""
     """The id of the exception for ``Exempted``, otherwise empty."""
 
@@ -112,8 +113,9 @@ class DecisionRecord(NamedTuple):
         failed_open = None
         for webhook in self.webhooks:
             if webhook.outcome in _REJECTIONS:
-                return webhook
-            if webhook.outcome == "FailedOpen" and failed_open is None:
+                if webhook.mode == "Enforce":
+                    return webhook
+            elif webhook.outcome == "FailedOpen" and failed_open is None:
                 failed_open = webhook
         return failed_open
 
@@ -249,14 +251,15 @@ def record_of_webhook(outcome: Outcome, started_at: float) -> WebhookRecord:
         case DryRunRefused():
             kind, code = "DryRunRefused", 400
         case _:
-            kind = "FailedClosed" if outcome.rejects else "FailedOpen"
+            kind = "FailedClosed" if outcome.would_reject else "FailedOpen"
             code, message = verdict.code, verdict.cause
     webhook = outcome.invocation.webhook
     client = webhook.client
     pool, policy = (client.pool, client.policy) if isinstance(client, WorkerRef) else ("", "")
     if call is None:
         return WebhookRecord(
-            *(webhook.configuration, webhook.name, pool, policy, "", outcome.round, kind, code, message)
+            *(webhook.configuration, webhook.name, pool, policy, "", outcome.round, kind, code, message),
+            mode=outcome.mode,
         )
     return WebhookRecord(
         webhook.configuration,
@@ -273,6 +276,7 @@ def record_of_webhook(outcome: Outcome, started_at: float) -> WebhookRecord:
         outcome.has_changed,
         call.is_ahead,
         call.is_repeated,
+        outcome.mode,
     )
 
 

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from gateway.conditions.resolver import TaskResult
     from gateway.core.conditions import ConditionTask
     from gateway.core.verdict import Failed
-    from gateway.dispatch.calls import Endpoint
+    from gateway.dispatch.calls import Endpoint, Sheds
 
 
 class Backend(Protocol):
     """The backend of a webhook's client: a worker pool with its endpoints, or an HTTPS server."""
 
-    def choose(self, *, may_shed: bool = False) -> Endpoint | Failed:
+    def choose(self, sheds: Sheds = "None") -> Endpoint | Failed:
         """Return the endpoint of the next calls; Failed if there is none.
 
-        Where all endpoints are full, a call of a webhook with failurePolicy Ignore is ended if *may_shed*.
+        Where all endpoints are full, a call that *sheds* allows to end is ended.
         """
 
     def alternative_to(self, endpoint: Endpoint, *, may_reuse: bool) -> Endpoint | None:

@@ -18,9 +18,14 @@ if TYPE_CHECKING:
     from gateway.core.call import Call
     from gateway.core.deadline import Deadline
     from gateway.core.verdict import Failed, Verdict
+    from gateway.core.webhook import Mode
     from gateway.dispatch.timer_wheel import TimerWheel
 
 EndpointState = Literal["ready", "connecting", "down", "draining", "ejected", "unhealthy", "stalled"]
+
+Sheds = Literal["None", "NotEnforced", "Ignorable"]
+"""The calls that a new call may end where an endpoint is full: none; those of webhooks that are not enforced;
+also those of webhooks with failurePolicy Ignore."""
 
 MAX_CALLS: Final = 64
 """Calls in a group: as many as the low bits of a call id on the stream can number."""
@@ -102,6 +107,7 @@ class CallGroup:
         "hedge_peer",
         "hedge_timer",
         "is_second_attempt",
+        "mode",
         "namespace_json",
         "number",
         "observer",
@@ -122,6 +128,9 @@ class CallGroup:
     ) -> None:
         self.observer = observer
         self.endpoint = endpoint
+        self.mode: Mode = "Enforce"
+        """The mode of all its calls. Calls that are not enforced do not affect others: they make room for
+        them, and their failures do not count against the endpoint."""
         self.namespace_json = namespace_json
         self.started_at = self.first_started_at = started_at
         """When the group was created, and when the first attempt was: seconds on the monotonic clock."""
@@ -154,6 +163,11 @@ class CallGroup:
         self.followers: list[CallGroup] = []
         """Groups with calls after calls of this group, which are sent in the same message."""
 
+    @property
+    def is_enforced(self) -> bool:
+        """Whether the calls are of webhooks in the mode Enforce."""
+        return self.mode == "Enforce"
+
     def expire(self) -> None:
         """End the open calls because the deadline has passed."""
         expired = [(index, call) for index, call in enumerate(self.calls) if call is not None]
@@ -181,6 +195,8 @@ class InFlightCalls:
         """Submitted groups with open calls, the oldest first."""
         self._ignorable: dict[CallGroup, None] = {}
         """Groups with calls of webhooks with failurePolicy Ignore."""
+        self._not_enforced: dict[CallGroup, None] = {}
+        """Groups whose mode is not Enforce."""
         self._max_in_flight = max_in_flight
         self._timers = timers
         self._idle: asyncio.Event | None = None
@@ -195,7 +211,9 @@ class InFlightCalls:
         group.calls.append(call)
         group.open_count += 1
         self.free -= 1
-        if call.invocation.webhook.failure_policy == "Ignore":
+        if group.mode != "Enforce":
+            self._not_enforced[group] = None
+        elif call.invocation.webhook.failure_policy == "Ignore":
             self._ignorable[group] = None
 
     def enter(self, group: CallGroup) -> None:
@@ -223,24 +241,37 @@ class InFlightCalls:
             self.groups.pop(group, None)
             if self._ignorable:
                 self._ignorable.pop(group, None)
+            if self._not_enforced:
+                self._not_enforced.pop(group, None)
             if group.hedge_timer is not None:
                 group.hedge_timer.cancel()
         if self._idle is not None and self.free == self._max_in_flight:
             self._idle.set()
 
-    def shed(self, failure: Failed) -> bool:
-        """Make room: end a call of a webhook with failurePolicy Ignore; return False if there is none.
+    @property
+    def is_half_full(self) -> bool:
+        """Whether so many calls are in flight that none may be added in the mode Shadow."""
+        return 2 * self.free <= self._max_in_flight
+
+    def shed(self, failure: Failed, sheds: Sheds) -> bool:
+        """Make room: end a call that *sheds* allows to end; return False if there is none.
 
         Its observer gets *failure* in a later iteration of the loop, because the caller is not reentrant.
         """
-        while self._ignorable:
-            group = next(iter(self._ignorable))
-            for index, call in enumerate(group.calls):
-                if call is not None and call.invocation.webhook.failure_policy == "Ignore":
-                    group.endpoint.withdraw(group, index, "CANCELLED")
-                    asyncio.get_running_loop().call_soon(group.observer.on_verdicts, group, [(call, failure)])
-                    return True
-            del self._ignorable[group]
+        kinds = {"None": (), "NotEnforced": (self._not_enforced,)}
+        for groups in kinds.get(sheds, (self._not_enforced, self._ignorable)):
+            while groups:
+                group = next(iter(groups))
+                for index, call in enumerate(group.calls):
+                    if call is not None and (
+                        groups is self._not_enforced or call.invocation.webhook.failure_policy == "Ignore"
+                    ):
+                        group.endpoint.withdraw(group, index, "CANCELLED")
+                        asyncio.get_running_loop().call_soon(
+                            group.observer.on_verdicts, group, [(call, failure)]
+                        )
+                        return True
+                groups.pop(group, None)
         return False
 
     async def wait_until_idle(self, grace_s: float) -> None:

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from gateway.core.evaluation import Evaluation
     from gateway.core.trace import Trace
     from gateway.core.verdict import Verdict
-    from gateway.core.webhook import HttpsClient
+    from gateway.core.webhook import HttpsClient, Mode
     from gateway.dispatch.backends import Backends
-    from gateway.dispatch.calls import Endpoint
+    from gateway.dispatch.calls import Endpoint, Sheds
 
-    GroupKey = tuple[str | HttpsClient, float, int]
-    """Calls of a step that share a group: the same backend, timeout, and payload or call that leaves the
-    object."""
+    GroupKey = tuple[str | HttpsClient, float, int, Mode]
+    """Calls of a step that share a group: the same backend, timeout, payload or call that leaves the object,
+    and mode."""
 
 
 LARGE_PATCH_BYTES: Final = 16 * 1024
@@ -41,6 +41,9 @@ LARGE_PATCH_BYTES: Final = 16 * 1024
 
 MIN_RETRY_S: Final = 0.01
 """Remaining time below which there is no retry and no hedge."""
+
+
+NO_ROOM_FOR_SHADOWS: Final = failed_status("RESOURCE_EXHAUSTED", "half of maxInFlight is in use")
 
 
 class EvaluationDriver:
@@ -264,12 +267,14 @@ class EvaluationDriver:
         now = self._now()
         if not calls or group.is_second_attempt or group.deadline.remaining_s(now) < MIN_RETRY_S:
             return None
+        if group.mode == "Shadow":
+            return None
         backend = self._backends.find(calls[0].invocation.webhook.client)
         endpoint = None if backend is None else backend.alternative_to(group.endpoint, may_reuse=may_reuse)
         if endpoint is None or (is_hedge and endpoint.state != "ready"):
             return None
         second = CallGroup(self, endpoint, self._namespace_json, now, group.deadline)
-        second.is_second_attempt = True
+        second.is_second_attempt, second.mode = True, group.mode
         second.first_started_at = group.first_started_at
         for call in calls:
             if endpoint.calls.free:
@@ -344,7 +349,7 @@ class EvaluationDriver:
         webhook = call.invocation.webhook
         if self._trace is not None:
             self._trace.begin(call)
-        key = webhook.backend, webhook.timeout_s, id(call.after or call.payload)
+        key = webhook.backend, webhook.timeout_s, id(call.after or call.payload), call.mode
         group = groups.get(key)
         if group is None or not group.endpoint.calls.free or len(group.calls) == MAX_CALLS:
             found = self._new_group(call, groups)
@@ -373,12 +378,14 @@ class EvaluationDriver:
             backend = self._backends.find(webhook.client)
             if backend is None:
                 return failed_status("UNAVAILABLE", f"no worker pool {wanted}")
-            # No call is ended for one that is made ahead of its turn and may be discarded.
-            found = backend.choose(may_shed=webhook.failure_policy == "Fail" and not call.is_ahead)
+            found = backend.choose(_sheds(call))
             if isinstance(found, Failed):
                 return found
             endpoint = found
+        if call.mode == "Shadow" and endpoint.calls.is_half_full:
+            return NO_ROOM_FOR_SHADOWS
         group = CallGroup(self, endpoint, self._namespace_json, now, deadline)
+        group.mode = call.mode
         self._groups.append(group)
         return group
 
@@ -390,7 +397,7 @@ class EvaluationDriver:
         if leader is None or not leader.endpoint.calls.free:
             return failed_status("RESOURCE_EXHAUSTED", "no room for a chain")
         group = CallGroup(self, leader.endpoint, self._namespace_json, now, self._deadline)
-        group.after, group.timeout_s = after, call.invocation.webhook.timeout_s
+        group.after, group.timeout_s, group.mode = after, call.invocation.webhook.timeout_s, call.mode
         leader.followers.append(group)
         self._groups.append(group)
         return group
@@ -404,6 +411,13 @@ class EvaluationDriver:
             for group in self._groups:
                 if call in group.calls:
                     group.endpoint.withdraw(group, group.calls.index(call), "CANCELLED")
+
+
+def _sheds(call: Call) -> Sheds:
+    # No call is ended for one that is made ahead of its turn and may be discarded.
+    if call.is_ahead or call.mode != "Enforce":
+        return "None"
+    return "Ignorable" if call.invocation.webhook.failure_policy == "Fail" else "NotEnforced"
 
 
 def _may_be_repeated(call: Call) -> bool:

@@ -152,22 +152,22 @@ class WorkerEndpoint:
         lost = [call for lost_index in indices if (call := group.calls[lost_index]) is not None]
         self.calls.release(group, [at for at in indices if group.calls[at] is not None])
         if lost:
-            self.count(code, len(lost))
+            self.count(code, len(lost), is_enforced=group.is_enforced)
             group.observer.retry(group, lost, failure, may_reuse=may_reuse)
 
-    def count(self, code: str, number: int = 1) -> None:
-        """Count calls that ended with gRPC status *code*."""
+    def count(self, code: str, number: int = 1, *, is_enforced: bool = True) -> None:
+        """Count calls that ended with gRPC status *code*; see ``CallGroup.is_enforced``."""
         if code == "OK":
             self.failed_attempts = 0
             self.outlier.succeeded(self._now())
-        else:
+        elif is_enforced:
             self.outlier.failed(code, number)
         self._metrics.called(self.address, code, number)
 
     def count_one(self, group: CallGroup, code: str) -> None:
         """Count a call of *group* that ended with gRPC status *code*."""
-        self.count(code)
-        if code == "DEADLINE_EXCEEDED":
+        self.count(code, is_enforced=group.is_enforced)
+        if code == "DEADLINE_EXCEEDED" and group.is_enforced:
             self.outlier.timed_out(group.started_at)
 
     def count_retries(self, number: int) -> None:

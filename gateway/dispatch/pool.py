@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from gateway.config.model import WorkerPool
     from gateway.core.verdict import Failed
-    from gateway.dispatch.calls import Endpoint, EndpointState
+    from gateway.dispatch.calls import Endpoint, EndpointState, Sheds
     from gateway.dispatch.timer_wheel import TimerWheel
     from gateway.telemetry.metrics import PoolMetrics
 
@@ -85,11 +85,11 @@ class Pool:
         if any(isinstance(target, DnsName) for target in self._targets):
             self._resolver = asyncio.create_task(self._keep_resolving())
 
-    def choose(self, *, may_shed: bool = False) -> WorkerEndpoint | Failed:
+    def choose(self, sheds: Sheds = "None") -> WorkerEndpoint | Failed:
         """Return the endpoint of the next calls: the power of two choices among those that are ready.
 
-        Failed if there is none, or if all are at the pool's ``maxInFlight``. In that case a call of a webhook
-        with failurePolicy Ignore is ended to make room, if *may_shed*.
+        Failed if there is none, or if all are at the pool's ``maxInFlight`` and there is no call that *sheds*
+        allows to end.
         """
         endpoints = self.endpoints
         if len(endpoints) == 1:
@@ -100,7 +100,7 @@ class Pool:
         else:
             self._outlier_detector.watch(endpoints)
             chosen = self._less_loaded(_most_preferred(endpoints))
-        return chosen if chosen.calls.free else self._make_room(may_shed=may_shed)
+        return chosen if chosen.calls.free else self._make_room(sheds)
 
     def alternative_to(self, endpoint: Endpoint, *, may_reuse: bool) -> WorkerEndpoint | None:
         """Return the best other endpoint that has room; None if there is none.
@@ -142,11 +142,11 @@ class Pool:
         endpoints, self.endpoints = self.endpoints, ()
         await asyncio.gather(*(endpoint.close(grace_s) for endpoint in endpoints), *self._closing)
 
-    def _make_room(self, *, may_shed: bool) -> WorkerEndpoint | Failed:
+    def _make_room(self, sheds: Sheds) -> WorkerEndpoint | Failed:
         """Return an endpoint at which another call was ended; Failed if there is none."""
-        if may_shed:
+        if sheds != "None":
             for endpoint in _most_preferred(self.endpoints):
-                if endpoint.calls.shed(self._full):
+                if endpoint.calls.shed(self._full, sheds):
                     return endpoint
         return self._full
 

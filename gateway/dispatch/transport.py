@@ -80,8 +80,8 @@ class TransportOwner(Protocol):
     ) -> None:
         """Take back a call that was lost with the worker, or all of *group*; *code* is its gRPC status."""
 
-    def count(self, code: str, number: int = 1) -> None:
-        """Count calls that ended with gRPC status *code*."""
+    def count(self, code: str, number: int = 1, *, is_enforced: bool = True) -> None:
+        """Count calls that ended with gRPC status *code*; see ``CallGroup.is_enforced``."""
 
     def count_one(self, group: CallGroup, code: str) -> None:
         """Count a call of *group* that ended with gRPC status *code*."""
@@ -281,7 +281,7 @@ class WorkerTransport:
         for group in resubmitted:
             # The review may have ended meanwhile.
             if group.open_count:
-                self._owner.count(status.code, group.open_count)
+                self._owner.count(status.code, group.open_count, is_enforced=group.is_enforced)
                 self._metrics.retries += group.open_count
                 self._resubmit_unary(group)
 
@@ -292,7 +292,7 @@ class WorkerTransport:
         """
         for index, call in enumerate(group.calls):
             if call is not None and call.after is not None:
-                self._owner.count(code)
+                self._owner.count(code, is_enforced=group.is_enforced)
                 self.refuse(group, index)
         return group.open_count > 0
 

@@ -76,10 +76,11 @@ def configured_certificates(config: Config) -> Iterator[CertificateSet | Finding
             except UnusableFileError as error:
                 yield Finding("error", f"{place} {file}", str(error), "put the right file there")
     for hook in (*config.mutating, *config.validating):
-        if isinstance(hook.client, HttpsClient) and hook.client.ca_pem:
-            yield from _roots_in(
-                f"{hook.phase} {hook.configuration}/{hook.name}: caBundle", hook.client.ca_pem
-            )
+        for client in hook.clients:
+            if isinstance(client, HttpsClient) and client.ca_pem:
+                yield from _roots_in(
+                    f"{hook.phase} {hook.configuration}/{hook.name}: caBundle", client.ca_pem
+                )
 
 
 def followed_certificates(seen: ClusterState) -> Iterator[CertificateSet | Finding]:

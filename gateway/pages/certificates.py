@@ -39,7 +39,7 @@ def _sources(config: Config) -> Iterator[tuple[str, Path | bytes]]:
             if pool.tls.cert_file is not None:
                 yield f"pool {name}: client", pool.tls.cert_file
     hooks = (*config.mutating, *config.validating)
-    clients = {hook.client: None for hook in hooks if isinstance(hook.client, HttpsClient)}
+    clients = {client: None for hook in hooks for client in hook.clients if isinstance(client, HttpsClient)}
     for client in clients:
         if client.ca_pem:
             yield f"{client.url}: CA", client.ca_pem

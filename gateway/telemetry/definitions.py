@@ -133,6 +133,12 @@ WEBHOOK_REJECTIONS: Final = _counter(
 WEBHOOK_FAIL_OPEN: Final = _counter(
     "webhook_fail_open", "failures that `failurePolicy: Ignore` let pass", "name", "type"
 )
+WEBHOOK_NOT_ENFORCED: Final = _counter(
+    "webhook_not_enforced",
+    "results of webhooks that had no effect because of their [mode](rollout.md): `result` is `denied` or "
+    "`failed` for a rejection, `changed` for a patch",
+    *("name", "type", "mode", "result"),
+)
 MATCH_CONDITION_EXCLUSIONS: Final = _counter(
     "match_condition_exclusions", "webhooks that a matchCondition excluded", "name", "type", "operation"
 )

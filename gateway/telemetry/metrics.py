@@ -131,8 +131,10 @@ class Metrics:
         self.policy_mismatches: Mapping[tuple[str, str, str], int] = {}
         """The number of workers by webhook, phase and reason, see ``gateway.worker_watch``."""
         self.worker_calls = Counts(definitions.WORKER_CALLS)
+        self.not_enforced = Counts(definitions.WEBHOOK_NOT_ENFORCED)
         self.registry.register(self)
         self.registry.register(self.worker_calls)
+        self.registry.register(self.not_enforced)
         self._rejections = self._counter(definitions.WEBHOOK_REJECTIONS)
         self._fail_open = self._counter(definitions.WEBHOOK_FAIL_OPEN)
         self._exclusions = self._counter(definitions.MATCH_CONDITION_EXCLUSIONS)
@@ -222,6 +224,8 @@ class Metrics:
         allowed = self._allowed
         for outcome in outcomes:
             call = outcome.call
+            if outcome.mode != "Enforce":
+                self._not_enforced(outcome)
             if call is not None and isinstance(outcome.verdict, Allowed):
                 timing = allowed.get(outcome.invocation)
                 if timing is None:
@@ -333,6 +337,17 @@ class Metrics:
         self._allowed[invocation] = timing
         return timing
 
+    def _not_enforced(self, outcome: Outcome) -> None:
+        """Count what *outcome*, of a webhook in another mode than Enforce, would have done."""
+        results = {
+            "denied": type(outcome.verdict) is not Failed and outcome.would_reject,
+            "failed": type(outcome.verdict) is Failed and outcome.would_reject,
+            "changed": outcome.would_change,
+        }
+        webhook = outcome.invocation.webhook
+        for result in (result for result, is_given in results.items() if is_given):
+            self.not_enforced.add((webhook.name, _TYPES[webhook.phase], outcome.mode, result))
+
     def _refused_or_failed(self, outcome: Outcome, operation: str) -> None:
         webhook, verdict = outcome.invocation.webhook, outcome.verdict
         kind, rejects, code = _TYPES[webhook.phase], outcome.rejects, _http_code(verdict)
@@ -341,6 +356,8 @@ class Metrics:
             self._calls[webhook.name, webhook.phase, operation, code, rejects].observe(elapsed_s)
         elif isinstance(verdict, Failed) and verdict.reason is FailureReason.CONDITION:
             self._condition_errors.labels(webhook.name, kind, operation).inc()
+        if outcome.mode != "Enforce" and outcome.would_reject:
+            return
         if not rejects:
             self._fail_open.labels(webhook.name, kind).inc()
             return

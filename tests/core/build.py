@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from gateway.core.evaluation import Evaluation
+from gateway.core.evaluation import NO_MODES, Evaluation
 from gateway.core.labels import EVERYTHING, Requirement, Selector
 from gateway.core.matching import Selection
 from gateway.core.namespace import Namespace
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gateway.core.review import AdmissionRequest, Json
     from gateway.core.speculation import ChangeMemory
     from gateway.core.verdict import Verdict
+    from gateway.core.webhook import Mode
 
 REVIEWS = Path(__file__).parents[1] / "reviews"
 
@@ -102,6 +103,7 @@ def settle(
     answers: Callable[[Call], Verdict] | Mapping[str, Verdict] | None = None,
     namespaces: Mapping[str, Mapping[str, str]] | None = None,
     memory: ChangeMemory | None = None,
+    modes: Mapping[int, Mode] = NO_MODES,
 ) -> Evaluation:
     """Run an evaluation to its end, its calls ending in the order in which they were made.
 
@@ -112,6 +114,7 @@ def settle(
         request,
         known(namespaces or {}, request),
         memory,
+        modes=modes,
     )
     queue = deque(evaluation.start())
     while queue:

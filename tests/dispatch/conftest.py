@@ -11,6 +11,7 @@ import uvloop
 
 from gateway.conditions.resolver import ConditionResolver, FairExecutor
 from gateway.config.model import WorkerPool
+from gateway.core.call import Payload
 from gateway.core.deadline import Deadline
 from gateway.core.evaluation import Evaluation
 from gateway.core.labels import EVERYTHING
@@ -95,7 +96,10 @@ class Bed:
             for webhook, script in zip(webhooks, scripts, strict=True):
                 memory.note(webhook, request, changed="label" in script)
         namespace = self.namespaces.get(request.namespace)
-        evaluation = Evaluation(selection, request, namespace, memory)
+        modes = {number: script["mode"] for number, script in enumerate(scripts) if "mode" in script}
+        # In the mode Shadow webhooks are called after the answer.
+        payload = Payload(request) if "Shadow" in modes.values() else None
+        evaluation = Evaluation(selection, request, namespace, memory, modes=modes, payload=payload)
         budget_s = options.get("budget_s", 30.0)
         deadline = Deadline.after(budget_s, self.timers.now())
         workers = Backends(

@@ -169,6 +169,85 @@ def test_calls_of_fail_webhooks_displace_those_of_ignore_webhooks(
     on_bed(test)
 
 
+@pytest.mark.parametrize("failure_policy", ["Fail", "Ignore"])
+def test_calls_that_are_not_enforced_make_room_for_others_and_displace_none(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], failure_policy: str
+) -> None:
+    worker = start_worker()
+
+    async def test(bed: Bed) -> None:
+        pool = await bed.add_pool(worker.target, max_in_flight=2)
+        await bed.all_ready(pool)
+        shed: list[Evaluation] = []
+        run = bed.start([{"hang": True, "failure_policy": "Ignore"}], never)
+        bed.start([{"hang": True, "mode": "Warn"}], shed.append)
+        assert isinstance(refused := await bed.ask({"mode": "Audit"}), Failed)
+        assert not shed
+        assert await bed.ask({"failure_policy": failure_policy}) is ALLOWED
+        await until(lambda: shed)
+        assert verdicts(shed[0]) == [refused]
+        run.cancel()
+
+    on_bed(test)
+
+
+def test_calls_in_the_mode_shadow_use_half_of_an_endpoint_at_most(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    worker = start_worker()
+
+    async def test(bed: Bed) -> None:
+        pool = await bed.add_pool(worker.target, max_in_flight=4)
+        await bed.all_ready(pool)
+        runs = [bed.start([{"hang": True, "mode": mode}], never) for mode in ("Shadow", "Enforce")]
+        found = await bed.ask({"mode": "Shadow"})
+        assert isinstance(found, Failed)
+        assert found.cause == "RESOURCE_EXHAUSTED: half of maxInFlight is in use"
+        assert await bed.ask({}) is ALLOWED
+        for run in runs:
+            run.cancel()
+
+    on_bed(test)
+
+
+@pytest.mark.parametrize("transport", ["Stream", "Unary"])
+def test_failures_of_calls_that_are_not_enforced_do_not_count_against_the_endpoint(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], transport: str
+) -> None:
+    worker = start_worker()
+
+    async def test(bed: Bed) -> None:
+        pool = await bed.add_pool(worker.target, transport=transport)
+        await bed.all_ready(pool)
+        (endpoint,) = pool.endpoints
+        for script in ({"status": "INTERNAL"}, {"hang": True, "timeout_s": 0.05}):
+            for mode in ("Warn", "Audit", "Shadow"):
+                assert isinstance(await bed.ask({**script, "mode": mode}), Failed)
+            assert endpoint.outlier.consecutive_failures == 0
+            assert isinstance(await bed.ask(script), Failed)
+            assert endpoint.outlier.consecutive_failures == 1
+            assert await bed.ask({}) is ALLOWED
+
+    on_bed(test)
+
+
+def test_a_call_in_the_mode_shadow_is_not_retried(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+) -> None:
+    workers = [start_worker(), start_worker()]
+
+    async def test(bed: Bed) -> None:
+        pool = await two(bed, workers)
+        settled: list[Evaluation] = []
+        bed.start([{"delay_ms": 1000, "mode": "Shadow"}], settled.append)
+        worker_of(await endpoint_with_call(pool), workers).signal(signal.SIGKILL)
+        await until(lambda: settled)
+        assert isinstance(verdicts(settled[0])[0], Failed)
+        assert bed.metrics.pool("pool").retries == 0
+
+    on_bed(test)
+
+
 def test_the_first_answer_of_a_hedged_call_counts(
     on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
 ) -> None:

@@ -47,7 +47,7 @@ SECTIONS = {
 }
 OPTIONAL = (
     r"kubernetes\.|tls\.selfManaged\.|reports\.|logging\.decisionLog\.file\.|tracing\.|record\.|spec\.hedge\.|"
-    r"webhooks\[\]\.clientConfig\.(service|caBundleFrom)\."
+    r"webhooks\[\]\.clientConfig\.(service|caBundleFrom)\.|webhooks\[\]\.rollout\."
 )
 """Mappings whose absence is not the same as their defaults."""
 OPAQUE = {"spec", "status"}

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gateway.core.call import Call
     from gateway.core.conditions import AccessDecision, ConditionResult, ConditionTask
     from gateway.core.review import AdmissionRequest, Json
+    from gateway.core.speculation import ChangeMemory
     from gateway.core.verdict import Verdict
 
 NONE: Final[Mapping[Call, Call]] = MappingProxyType({})
@@ -128,10 +129,14 @@ def evaluated(case: Case, call: Call, after: Mapping[Call, Call]) -> Json | None
     return held
 
 
+def evaluation_of(case: Case, request: AdmissionRequest, memory: ChangeMemory | None) -> Evaluation:
+    selection = Selection(case.phase, case.webhooks, by_webhook(case.exceptions))
+    return Evaluation(selection, request, known(NAMESPACES, request), memory, modes=case.modes)
+
+
 def begin(case: Case, request: AdmissionRequest, *, remembering: bool = False) -> Trace:
     memory = case.memory(request) if remembering else None
-    selection = Selection(case.phase, case.webhooks, by_webhook(case.exceptions))
-    evaluation = Evaluation(selection, request, known(NAMESPACES, request), memory)
+    evaluation = evaluation_of(case, request, memory)
     trace = Trace(request, evaluation)
     trace.take(evaluation.start())
     return trace
@@ -196,7 +201,7 @@ def drive_in_little_room(case: Case, order: Sequence[int], room: int, *, remembe
     """Run *case* with at most *room* open calls; further ones are refused, as by a pool."""
     request = decode(orjson.dumps(review_of(case)))
     memory = case.memory(request) if remembering else None
-    evaluation = Evaluation(Selection(case.phase, case.webhooks), request, known(NAMESPACES, request), memory)
+    evaluation = evaluation_of(case, request, memory)
     trace = Trace(request, evaluation)
     queue = list(evaluation.start())
     tasks: list[ConditionTask] = []

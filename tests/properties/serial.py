@@ -28,13 +28,13 @@ from gateway.core.rules import is_never_sent, rules_match
 from gateway.core.verdict import Allowed, Denied, Failed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gateway.core.conditions import AccessCheck, AccessDecision
     from gateway.core.namespace import Namespace
     from gateway.core.review import AdmissionRequest, Json
     from gateway.core.verdict import Verdict
-    from gateway.core.webhook import Webhook
+    from gateway.core.webhook import Mode, Webhook
 
 
 @dataclass
@@ -53,6 +53,11 @@ class Serial:
     failed_open: list[str] = field(default_factory=list)
     decisions: dict[AccessCheck, AccessDecision] = field(default_factory=dict)
     """All decisions of the authorizer."""
+    modes: Mapping[str, Mode] = field(default_factory=dict)
+    """By name of the webhook; others are enforced."""
+    late_warnings: list[str] = field(default_factory=list)
+    late_annotations: dict[str, str] = field(default_factory=dict)
+    """Those of webhooks that are not enforced, which come after the others."""
 
     def run(
         self,
@@ -61,6 +66,7 @@ class Serial:
         answer: Callable[[str, Json | None], Verdict],
     ) -> None:
         self.held = copy.deepcopy(self.request.object)
+        webhooks = [hook for hook in webhooks if self.modes.get(hook.name) != "Shadow"]
         called: set[str] = set()
         again: set[str] = set()
         any_change = False
@@ -84,7 +90,8 @@ class Serial:
                 elif self.request.dry_run and hook.side_effects in ("Some", "Unknown"):
                     self.mutated(hook, place, changed=False)
                     text = f'admission webhook "{hook.name}" does not support dry run'
-                    self.rejections.append({"code": 400, "reason": "BadRequest", "message": text})
+                    rejection = {"code": 400, "reason": "BadRequest", "message": text}
+                    self.reject(hook, place, rejection, "does not support dry run")
                 else:
                     changed = self.call(hook, place, answer)
                     if changed:
@@ -120,7 +127,10 @@ class Serial:
             return False
         changed, problem = False, ""
         if isinstance(verdict, Allowed):
+            held = self.held
             changed, problem, operations = self.patched(verdict.patch)
+            if hook.name in self.modes:
+                self.held, changed, operations = held, False, []
         self.mutated(hook, place, changed=changed)
         if isinstance(verdict, Allowed) and operations and not problem and self.level == "Request":
             ordered = orjson.dumps(operations, option=orjson.OPT_SORT_KEYS).decode()
@@ -128,18 +138,30 @@ class Serial:
             self.annotations.setdefault(f"patch.{place}", head + ordered + ',"patchType":"JSONPatch"}')
         if problem:
             self.failed(hook, place, problem)
-        self.heard(hook, verdict)
         if isinstance(verdict, Denied):
-            self.rejections.append(
-                {
-                    "code": verdict.code,
-                    "reason": verdict.reason or ("Forbidden" if verdict.code == 403 else ""),
-                    "message": f"{hook.name}: {verdict.message or 'denied without explanation'}",
-                    "causes": [(c.reason, f"{hook.name}: {c.message}", c.field) for c in verdict.causes],
-                    "details": verdict.details,
-                }
-            )
+            rejection = {
+                "code": verdict.code,
+                "reason": verdict.reason or ("Forbidden" if verdict.code == 403 else ""),
+                "message": f"{hook.name}: {verdict.message or 'denied without explanation'}",
+                "causes": [(c.reason, f"{hook.name}: {c.message}", c.field) for c in verdict.causes],
+                "details": verdict.details,
+            }
+            self.reject(hook, place, rejection, verdict.message)
+        self.heard(hook, verdict)
         return changed
+
+    def reject(self, hook: Webhook, place: str, rejection: dict[str, Any], message: str) -> None:
+        """Reject the request, or in another mode than Enforce note that it would be rejected."""
+        mode = self.modes.get(hook.name)
+        if mode is None:
+            self.rejections.append(rejection)
+            return
+        if mode == "Warn":
+            self.late_warnings.append(f"would be refused: {rejection['message']}".replace("\n", " "))
+        if self.level != "None":
+            about = {"configuration": hook.configuration, "webhook": hook.name, "mode": mode}
+            text = orjson.dumps({**about, "code": rejection["code"], "message": message}).decode()
+            self.late_annotations.setdefault(f"not-enforced.{place}", text)
 
     def patched(self, patch: bytes) -> tuple[bool, str, list[dict[str, object]]]:
         """Apply *patch*; return whether it changed the object, its error, and its operations."""
@@ -172,20 +194,24 @@ class Serial:
     def failed(self, hook: Webhook, place: str, cause: str) -> None:
         if hook.failure_policy == "Fail":
             text = f'failed calling webhook "{hook.name}": {cause}'
-            self.rejections.append({"code": 500, "reason": "InternalError", "message": text})
+            rejection = {"code": 500, "reason": "InternalError", "message": text}
+            self.reject(hook, place, rejection, cause)
             return
         self.failed_open.append(hook.name)
         if self.level != "None":
             self.annotations.setdefault(f"failed-open.{place}", hook.name)
 
     def heard(self, hook: Webhook, verdict: Allowed | Denied) -> None:
-        self.warnings += verdict.warnings
+        mode = self.modes.get(hook.name)
+        if mode != "Audit":
+            (self.warnings if mode is None else self.late_warnings).extend(verdict.warnings)
+        annotations = self.annotations if mode is None else self.late_annotations
         for key, value in verdict.audit_annotations:
             if re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", key):
                 full = f"{hook.name}.{key}"
                 if len(full) > 63:
                     full = full[:54] + "-" + hashlib.sha256(full.encode()).hexdigest()[:8]
-                self.annotations.setdefault(full, value)
+                annotations.setdefault(full, value)
 
     def response(self) -> dict[str, Any]:
         """The expected response without the patch."""
@@ -203,9 +229,11 @@ class Serial:
             if any(details.values()):
                 status["details"] = {name: value for name, value in details.items() if value}
             response["status"] = {name: value for name, value in status.items() if value != ""}
-        readable = [text[:256] for text in self.warnings if text and text.isprintable()]
+        heard = self.warnings + self.late_warnings
+        readable = [text[:256] for text in heard if text and text.isprintable()]
         if readable:
             response["warnings"] = list(dict.fromkeys(readable))
-        if self.annotations:
-            response["auditAnnotations"] = self.annotations
+        annotations = self.late_annotations | self.annotations
+        if annotations:
+            response["auditAnnotations"] = annotations
         return response

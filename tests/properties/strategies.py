@@ -6,7 +6,7 @@ serial run and a speculating one can be given to agree.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gateway.core.exceptions import PolicyException
     from gateway.core.review import AdmissionRequest, Json
     from gateway.core.verdict import Verdict
-    from gateway.core.webhook import Phase, Webhook
+    from gateway.core.webhook import Mode, Phase, Webhook
 
 NAMESPACES = {"red": {"team": "a"}, "blue": {"team": "b", "tier": "x"}}
 
@@ -343,7 +343,18 @@ class Case:
     behaviours: list[Behaviour]
     habits: list[tuple[int, int]]
     """By index of the webhook: how many of its changes are cached."""
+    modes: Mapping[int, Mode]
+    """By index of the webhook; others are enforced."""
     exceptions: tuple[PolicyException, ...] = ()
+
+    def without(self, *modes: Mode) -> Case:
+        """The case without the webhooks in these modes."""
+        kept = [index for index in range(len(self.webhooks)) if self.modes.get(index) not in modes]
+        return replace(
+            self,
+            webhooks=[self.webhooks[index] for index in kept],
+            modes={at: self.modes[index] for at, index in enumerate(kept) if index in self.modes},
+        )
 
     def answer(self, name: str, shown: Json | None) -> Verdict:
         return self.behaviours[int(name[1 : name.index(".")])](shown)
@@ -360,6 +371,10 @@ habits = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 9)), max_size=3) |
     [(place, 9) for place in range(5)]
 )
 
+other_modes: tuple[Mode, ...] = ("Warn", "Audit", "Shadow")
+no_modes: Mapping[int, Mode] = {}
+modes = st.just(no_modes) | st.dictionaries(st.integers(0, 4), st.sampled_from(other_modes))
+
 MOSTLY_MUTATING: tuple[Phase, ...] = ("mutate", "mutate", "mutate", "mutate", "validate")
 
 
@@ -373,6 +388,7 @@ def cases(draw: st.DrawFn, phases: tuple[Phase, ...] = MOSTLY_MUTATING) -> Case:
         draw(requests()),
         [draw(behaviours) for _ in webhooks],
         draw(habits),
+        draw(modes),
     )
 
 

@@ -40,7 +40,10 @@ levels = st.sampled_from(["None", "Metadata", "Request"])
 
 def serial(case: Case, level: AuditLevel) -> Serial:
     given = decode(orjson.dumps(review_of(case)))
-    reference = Serial(given, level, case.phase == "mutate", decisions=DECISIONS)
+    names = {
+        case.webhooks[index].name: mode for index, mode in case.modes.items() if index < len(case.webhooks)
+    }
+    reference = Serial(given, level, case.phase == "mutate", decisions=DECISIONS, modes=names)
     reference.run(case.webhooks, known(NAMESPACES, given), case.answer)
     return reference
 
@@ -143,16 +146,17 @@ def test_2_every_call_carries_the_original_request_but_for_the_object(
 
 
 @given(case=cases(), order=orders)
-def test_3_a_denial_always_rejects(case: Case, order: list[int]) -> None:
+def test_3_a_denial_by_an_enforced_webhook_always_rejects(case: Case, order: list[int]) -> None:
     trace = drive(case, order)
-    denials = [o for o in trace.evaluation.outcomes if isinstance(o.verdict, Denied | DryRunRefused)]
+    enforced = [o for o in trace.evaluation.outcomes if o.mode == "Enforce"]
+    denials = [o for o in enforced if isinstance(o.verdict, Denied | DryRunRefused)]
     answered = response(trace)
     if denials:
         assert answered["allowed"] is False
         assert answered["status"]["code"] >= 400
         assert "patch" not in answered
     if not denials and answered["allowed"] is False:
-        assert any(isinstance(o.verdict, Failed) for o in trace.evaluation.outcomes)
+        assert any(isinstance(o.verdict, Failed) for o in enforced)
 
 
 @given(case=cases(), order=orders)
@@ -160,7 +164,11 @@ def test_4_a_failure_rejects_under_fail_and_is_annotated_under_ignore(case: Case
     trace = drive(case, order)
     answered = response(trace)
     failures = [o for o in trace.evaluation.outcomes if isinstance(o.verdict, Failed)]
-    closed = [o.invocation.webhook for o in failures if o.invocation.webhook.failure_policy == "Fail"]
+    closed = [
+        o.invocation.webhook
+        for o in failures
+        if o.mode == "Enforce" and o.invocation.webhook.failure_policy == "Fail"
+    ]
     opened = [o.invocation.webhook.name for o in failures if o.invocation.webhook.failure_policy == "Ignore"]
     for hook in closed:
         assert answered["allowed"] is False
@@ -287,6 +295,34 @@ def test_8_calls_are_bounded(case: Case, order: list[int], remembering: bool, ha
     assert unanswered == set(map(id, [*trace.withdrawn, *trace.dropped]))
     if case.phase == "validate":
         assert len(used) == len(trace.made)
+
+
+@given(case=cases(), one=orders, other=orders, level=levels, remembering=st.booleans(), has_chains=chains)
+@settings(max_examples=2 * settings().max_examples)
+def test_9_an_answer_has_the_same_bytes_with_and_without_webhooks_in_the_mode_shadow(
+    case: Case, one: list[int], other: list[int], level: AuditLevel, remembering: bool, has_chains: list[bool]
+) -> None:
+    with_shadows = drive(case, one, remembering=remembering, chains=has_chains)
+    assert with_shadows.answer(level) == drive(case.without("Shadow"), other).answer(level)
+
+
+@given(case=cases(), one=orders, other=orders, level=levels, remembering=st.booleans(), has_chains=chains)
+@settings(max_examples=2 * settings().max_examples)
+def test_9_webhooks_in_the_modes_warn_and_audit_only_add_warnings_and_annotations(
+    case: Case, one: list[int], other: list[int], level: AuditLevel, remembering: bool, has_chains: list[bool]
+) -> None:
+    without = response(drive(case.without("Warn", "Audit"), other), level)
+    trace = drive(case, one, remembering=remembering, chains=has_chains)
+    answered = response(trace, level)
+    warnings = without.pop("warnings", [])
+    heard = answered.pop("warnings", [])
+    assert heard[: len(warnings)] == warnings
+    if "Warn" not in {outcome.mode for outcome in trace.evaluation.outcomes}:
+        assert heard == warnings
+    annotations, others = answered.pop("auditAnnotations", {}), without.pop("auditAnnotations", {})
+    # The numbers in keys count the webhooks that are called.
+    assert Counter(others.values()) <= Counter(annotations.values())
+    assert answered == without
 
 
 @given(case=cases(), order=orders)

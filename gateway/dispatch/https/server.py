@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gateway.core.call import Call
     from gateway.core.verdict import Failed, Verdict
     from gateway.core.webhook import HttpsClient
-    from gateway.dispatch.calls import CallGroup, Endpoint, EndpointState
+    from gateway.dispatch.calls import CallGroup, Endpoint, EndpointState, Sheds
     from gateway.dispatch.timer_wheel import TimerWheel
     from gateway.telemetry.metrics import PoolMetrics
 
@@ -106,9 +106,9 @@ class HttpsServer:
     def __repr__(self) -> str:
         return f"<HttpsServer {self.client.url}, {self.calls.count} in flight, {self.connections.idle} idle>"
 
-    def choose(self, *, may_shed: bool = False) -> HttpsServer | Failed:
-        """Return itself, or a failure if it is full; if *may_shed*, another call may fail instead."""
-        if self.calls.free or (may_shed and self.calls.shed(self._overloaded)):
+    def choose(self, sheds: Sheds = "None") -> HttpsServer | Failed:
+        """Return itself, or a failure if it is full and there is no call that *sheds* allows to end."""
+        if self.calls.free or self.calls.shed(self._overloaded, sheds):
             return self
         return self._overloaded
 
