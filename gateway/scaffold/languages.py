@@ -27,7 +27,7 @@ class Language:
     ignored: tuple[str, ...]
     """Folders of build products."""
     unlink: str
-    """How a project that uses the SDK's folder changes to the published SDK."""
+    """How a project that uses the SDK's folder changes to the published SDK, of the gateway's ``VERSION``."""
     prepare: tuple[str, ...] = ()
     """Shell lines before ``build`` that make the SDK's folder usable."""
     reserved: str = "(?!)"
@@ -54,7 +54,7 @@ LANGUAGES: Final = {
             command=("python", "policies.py"),
             build=("pip install -r requirements.txt pytest", "python -m pytest"),
             ignored=(".venv", "__pycache__", ".pytest_cache"),
-            unlink="put its version into `requirements.txt`",
+            unlink="write `admission-gateway-worker==VERSION` into `requirements.txt`",
         ),
         Language(
             "go",
@@ -85,7 +85,7 @@ LANGUAGES: Final = {
             command=("target/release/NAME",),
             build=("cargo test --release", "cargo build --release"),
             ignored=("target",),
-            unlink="put its version into `Cargo.toml` instead of the path",
+            unlink='write `admission-gateway-worker = "VERSION"` into `Cargo.toml`',
             reserved="build|deps|examples|incremental",
         ),
         Language(

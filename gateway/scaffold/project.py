@@ -68,13 +68,10 @@ def render(language: Language, name: str, sdk: Path | None) -> dict[str, str]:
         "name": name,
         "version": __version__,
         "sdk": sdk,
-        "title": language.title,
-        "needs": language.needs,
-        "policy": language.policy,
+        "language": language,
         "command": [word.replace("NAME", name) for word in language.command],
         "build": language.lines(name, sdk),
-        "ignored": language.ignored,
-        "unlink": language.unlink,
+        "unlink": language.unlink.replace("VERSION", __version__),
     }
     files = {}
     for kind in ("common", language.name):

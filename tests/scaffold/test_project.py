@@ -56,7 +56,7 @@ def test_a_project_has_policy_test_image_configuration_and_steps(language: Langu
         assert f"\n{line}\n" in files["README.md"]
     for path, text in files.items():
         assert text.endswith("\n"), path
-        assert not re.search(r"\bNAME\b|\bSDK/|\{\{|\{%| \n", text), path
+        assert not re.search(r"\bNAME\b|\bSDK/|\bVERSION\b|\{\{|\{%| \n", text), path
 
 
 @EVERY
