@@ -1,4 +1,4 @@
-"""The text of a condition → a program that evaluates it.
+"""The text of an expression → a program that evaluates it.
 
 Source: k8s.io/apiserver pkg/admission/plugin/cel/compile.go.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.cel.check import check
 from gateway.cel.environment import ENVIRONMENT
@@ -20,19 +20,25 @@ from gateway.cel.program.builder import Program
 from gateway.cel.syntax import Node, variables
 from gateway.cel.types import BOOL
 
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from gateway.cel.functions import Environment
+    from gateway.cel.types import Type
+
 _HALF: Final = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
-    """A compiled condition: an expression of the type bool."""
+class Expression:
+    """A compiled expression."""
 
-    name: str
-    expression: str
+    text: str
     program: Program
+    type: Type
     needs_authorizer: bool
 
-    def evaluate(self, frame: list[object], budget: float) -> bool:
+    def evaluate(self, frame: list[object], budget: float) -> object:
         """Return the value for *frame*: those of ``GLOBALS``, and ``program.slots`` more items.
 
         Afterwards the meter has the cost.
@@ -42,6 +48,10 @@ class Condition:
             CostExceeded: it costs more than *budget*.
         """
         start(budget)
+        return self.evaluate_within(frame)
+
+    def evaluate_within(self, frame: list[object]) -> object:
+        """Do as :meth:`evaluate`, with the budget that was begun."""
         METER.left -= self.program.cost
         try:
             value = self.program.code(frame)
@@ -49,30 +59,70 @@ class Condition:
             raise EvaluationError("expression is nested too deep") from None
         if METER.left < 0:
             raise CostExceeded(EXCEEDED)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A compiled condition: an expression of the type bool."""
+
+    name: str
+    compiled: Expression
+
+    @property
+    def expression(self) -> str:
+        """The text."""
+        return self.compiled.text
+
+    @property
+    def program(self) -> Program:
+        """The program of the expression."""
+        return self.compiled.program
+
+    @property
+    def needs_authorizer(self) -> bool:
+        """Whether it uses ``authorizer``."""
+        return self.compiled.needs_authorizer
+
+    def evaluate(self, frame: list[object], budget: float) -> bool:
+        """Return the value for *frame*, see :meth:`Expression.evaluate`.
+
+        Raises:
+            EvaluationError, CostExceeded: as there.
+        """
+        value = self.compiled.evaluate(frame, budget)
         if not isinstance(value, bool):
             raise EvaluationError(f"cel expression evaluated to {type(value).__name__}, expected bool")
         return value
 
 
 def compile_condition(name: str, expression: str) -> Condition:
-    """Return the condition *name*. Equal expressions are compiled once.
+    """Return the condition *name* of a webhook. Equal expressions are compiled once.
 
     Raises:
         InvalidExpression: not an expression of the type bool. The text is one line, with line:column first.
     """
-    program, needs_authorizer = _compile(expression)
-    return Condition(name, expression, program, needs_authorizer)
+    return Condition(name, _compiled_condition(expression))
 
 
 @lru_cache(maxsize=4096)
-def _compile(expression: str) -> tuple[Program, bool]:
+def _compiled_condition(text: str) -> Expression:
+    return compile_expression(text, ENVIRONMENT, (BOOL,))
+
+
+def compile_expression(text: str, environment: Environment, types: Collection[Type] = ()) -> Expression:
+    """Return the expression *text*, which has one of *types* if there are any.
+
+    Raises:
+        InvalidExpression: not an expression of such a type. The text is one line, with line:column first.
+    """
     # Conversions of constants and checks of formats charge costs.
     start(EXPRESSION_LIMIT)
     try:
-        return _program(expression)
+        return _expression(text, environment, types)
     except CompileError as problem:
-        line = expression.count("\n", 0, problem.at) + 1
-        column = problem.at - (expression.rfind("\n", 0, problem.at) + 1) + 1
+        line = text.count("\n", 0, problem.at) + 1
+        column = problem.at - (text.rfind("\n", 0, problem.at) + 1) + 1
         raise InvalidExpression(f"{line}:{column}: {problem}") from None
     except (RecursionError, CostExceeded):
         raise InvalidExpression(
@@ -80,11 +130,13 @@ def _compile(expression: str) -> tuple[Program, bool]:
         ) from None
 
 
-def _program(expression: str) -> tuple[Program, bool]:
-    half = _HALF.search(expression)
+def _expression(text: str, environment: Environment, types: Collection[Type]) -> Expression:
+    half = _HALF.search(text)
     if half:
         raise CompileError("found half of a surrogate pair, which is not a character", half.start())
-    tree: Node = check(parse(expression), ENVIRONMENT)
-    if tree.type != BOOL:
-        raise CompileError(f"must evaluate to bool but got {tree.type}", tree.at)
-    return Program(tree), any(name.startswith("authorizer") for name in variables(tree))
+    tree: Node = check(parse(text), environment)
+    if types and tree.type not in types:
+        wanted = f"one of [{' '.join(map(str, types))}]" if len(types) > 1 else str(next(iter(types)))
+        raise CompileError(f"must evaluate to {wanted} but got {tree.type}", tree.at)
+    needs_authorizer = any(name.startswith("authorizer") for name in variables(tree))
+    return Expression(text, Program(tree), tree.type, needs_authorizer)

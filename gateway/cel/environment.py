@@ -1,6 +1,7 @@
-"""The environment of matchConditions: variables, fields and functions, as in kube-apiserver 1.37.
+"""The environments of expressions: variables, fields and functions, as in kube-apiserver 1.37.
 
-Source: k8s.io/apiserver pkg/cel/environment/base.go, pkg/admission/plugin/cel/compile.go.
+Source: k8s.io/apiserver pkg/cel/environment/base.go, pkg/admission/plugin/cel/compile.go,
+composition.go (variables of a policy).
 """
 
 from __future__ import annotations
@@ -11,7 +12,21 @@ from gateway.cel.authorizer import FUNCTIONS as AUTHORIZER_FUNCTIONS
 from gateway.cel.functions import Environment
 from gateway.cel.libraries import FUNCTIONS as LIBRARY_FUNCTIONS
 from gateway.cel.standard import standard_functions
-from gateway.cel.types import parse_type, type_of
+from gateway.cel.types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    DYN,
+    INT,
+    NULL,
+    STRING,
+    TIMESTAMP,
+    UINT,
+    Type,
+    parse_type,
+    type_of,
+)
 from gateway.cel.values import TypeName
 
 if TYPE_CHECKING:
@@ -26,8 +41,12 @@ GLOBALS: Final = (
     "namespaceObject",
     "authorizer",
     "authorizer.requestResource",
+    "params",
+    "variables",
 )
-"""The variables, in the order of their values in a frame."""
+"""The variables, in the order of their values in a frame. Not every environment has all of them."""
+VARIABLES: Final = "variables"
+"""The variable whose fields are the variables of a policy. Its value in a frame is a ``LazyVariables``."""
 
 _VARIABLES: Final = {
     "object": "dyn",
@@ -118,3 +137,34 @@ ENVIRONMENT: Final = Environment(
     {kind: {name: parse_type(text) for name, text in fields.items()} for kind, fields in _FIELDS.items()},
     _functions(),
 )
+"""Of matchConditions of webhooks."""
+_OF_VARIABLES: Final = Type("kubernetes.variables")
+_KEPT: Final = frozenset({BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT})
+
+
+def policy_environment(
+    variables: Mapping[str, Type] | None, *, has_params: bool, has_authorizer: bool = True
+) -> Environment:
+    """Return the environment of expressions of an admission policy.
+
+    *variables* are the types of the policy's variables that can be used; None: there is no ``variables``.
+    """
+    names = dict(ENVIRONMENT.variables)
+    fields = ENVIRONMENT.fields
+    if has_params:
+        names["params"] = DYN
+    if not has_authorizer:
+        del names["authorizer"], names["authorizer.requestResource"]
+    if variables is not None:
+        names[VARIABLES] = _OF_VARIABLES
+        fields = {**fields, _OF_VARIABLES.name: {name: _kept(each) for name, each in variables.items()}}
+    return Environment(names, fields, ENVIRONMENT.functions)
+
+
+def _kept(found: Type) -> Type:
+    """Return the type of a variable whose expression has the type *found*: ``dyn`` for types of objects."""
+    if found in _KEPT:
+        return found
+    if found.name in ("list", "map"):
+        return Type(found.name, tuple(map(_kept, found.of)))
+    return DYN

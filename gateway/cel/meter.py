@@ -55,6 +55,21 @@ def start(budget: float) -> None:
         METER.steps = 0
 
 
+def suspend(budget: float) -> tuple[float, float, int, float]:
+    """Begin another expression with this *budget* inside the present one; :func:`resume` takes the result."""
+    saved = METER.budget, METER.left, METER.checks, METER.steps
+    start(budget)
+    return saved
+
+
+def resume(saved: tuple[float, float, int, float]) -> float:
+    """Go on with the expression that was suspended, and return the cost of the other one."""
+    cost = spent()
+    METER.budget, METER.left, METER.checks, steps = saved
+    METER.steps += steps
+    return cost
+
+
 def charge(units: float) -> None:
     """Take *units* off the budget.
 

@@ -20,7 +20,7 @@ DEPTH: Final = 120
 CHAIN: Final = 250
 """Operators in a row, as in ``1 + 1 + 1``."""
 
-_RESERVED: Final = frozenset(
+RESERVED: Final = frozenset(
     {
         "as",
         "break",
@@ -222,7 +222,7 @@ class _Parser:
         if token.kind != "name" or token.text == "in":
             self._next -= 1
             raise self._unexpected()
-        if token.text in _RESERVED:
+        if token.text in RESERVED:
             raise CompileError(f"reserved identifier: {token.text}", token.at)
         if opening := self._take("("):
             call = Call(opening.at, dot + token.text, None, self._arguments())

@@ -17,7 +17,7 @@ from gateway.core.conditions import Excluded, LongEvaluation, Unresolved
 from gateway.core.verdict import Failed, FailureReason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gateway.cel.compile import Condition
     from gateway.core.conditions import AccessCheck, AccessDecision, ConditionInput, ConditionResult
@@ -58,6 +58,8 @@ class CompiledConditions:
             None,
             authorizer,
             ResourceCheck(authorizer, attributes),
+            None,
+            None,
             *self._slots,
         ]
         for condition in self._conditions:
@@ -121,7 +123,7 @@ class CompiledConditions:
             return Unresolved(tuple(missing))
         if excluded is not None:
             return excluded
-        return _failed(errors) if errors else None
+        return Failed(FailureReason.CONDITION, aggregated(errors), 403) if errors else None
 
 
 class _Partial(dict[str, object]):
@@ -144,10 +146,10 @@ class _TooLong(Exception):
     """The evaluation is too long for the event loop."""
 
 
-def _failed(errors: list[str]) -> Failed:
+def aggregated(errors: Iterable[str]) -> str:
+    """Return *errors*, at least one, as one text. Source: k8s.io/apimachinery pkg/util/errors (Aggregate)."""
     distinct = list(dict.fromkeys(errors))
-    text = distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
-    return Failed(FailureReason.CONDITION, text, 403)
+    return distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
 
 
 class _Variables:
@@ -175,4 +177,6 @@ class _Variables:
             None,
             authorizer,
             ResourceCheck(authorizer, attributes),
+            None,
+            None,
         )

@@ -31,7 +31,7 @@ from gateway.config.model import WorkerPool
 from gateway.config.resources import read_worker_pool
 from gateway.config.webhooks import V1, WebhookConfiguration, read_webhook_configuration
 from gateway.core.exceptions import PolicyException
-from gateway.core.webhook import HttpsClient, Phase, Webhook, WorkerRef
+from gateway.core.webhook import HttpsClient, Phase, PolicyRef, Webhook, WorkerRef
 from gateway.errors import Problem
 from gateway.text import did_you_mean, shown
 
@@ -182,7 +182,8 @@ def _as_custom(hook: Webhook) -> Webhook:
     if rollout is not None and rollout.candidate is not None:
         candidate = replace(rollout.candidate, client=_of_custom(rollout.candidate.client))
         rollout = replace(rollout, candidate=candidate)
-    return replace(hook, client=_of_custom(hook.client), rollout=rollout)
+    client = hook.client if isinstance(hook.client, PolicyRef) else _of_custom(hook.client)
+    return replace(hook, client=client, rollout=rollout)
 
 
 def _of_custom(client: WorkerRef | HttpsClient) -> WorkerRef | HttpsClient:
@@ -328,7 +329,7 @@ class _Combination:
         def webhooks(phase: Phase, of_files: tuple[Webhook, ...]) -> tuple[Webhook, ...]:
             of_cluster = [hook for one in added if one.phase == phase for hook in one.webhooks]
             # Stable: within a configuration the order is as written.
-            return tuple(sorted((*of_files, *of_cluster), key=lambda hook: hook.configuration.encode()))
+            return tuple(sorted((*of_files, *of_cluster), key=lambda hook: hook.order))
 
         return replace(
             files,

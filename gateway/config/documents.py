@@ -27,6 +27,8 @@ PHASES: dict[str, Phase] = {
     "ValidatingWebhookConfiguration": "validate",
 }
 """Kinds of webhook configurations, in the order in which they are called."""
+POLICY = "ValidatingAdmissionPolicy"
+BINDING = "ValidatingAdmissionPolicyBinding"
 POLICY_TEST = "PolicyTest"
 """The kind of the cases of ``admission-gateway test``. They may lie beside the configuration."""
 CUSTOM_KINDS = ("WorkerPool", *PHASES, "PolicyException", "ClusterPolicyException")
@@ -38,7 +40,7 @@ _LIST_KINDS: dict[tuple[str, str], str | None] = {
     **{
         (f"{ADMISSION_GROUP}/{version}", f"{kind}List"): kind
         for version in ("v1", "v1beta1")
-        for kind in PHASES
+        for kind in (*PHASES, POLICY, BINDING)
     },
     **{(GATEWAY_VERSION, f"{kind}List"): kind for kind in CUSTOM_KINDS},
 }

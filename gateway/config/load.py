@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Final
 from gateway.config.client_config import NO_CLUSTER_TO_FOLLOW
 from gateway.config.documents import (
     ADMISSION_GROUP,
+    BINDING,
     CUSTOM_KINDS,
     GATEWAY_VERSION,
     PHASES,
+    POLICY,
     POLICY_TEST,
     Document,
     read_documents,
@@ -28,6 +30,7 @@ from gateway.config.exceptions import CLUSTER_WIDE, NAMESPACED, read_policy_exce
 from gateway.config.fields import MAX_PROBLEMS, child
 from gateway.config.files import SUFFIXES, UnusableFileError, fingerprint, list_files, read_file, unread
 from gateway.config.model import Config, GatewaySettings, WorkerPool
+from gateway.config.policy_documents import PolicyDocuments
 from gateway.config.resources import read_gateway_configuration, read_namespace, read_worker_pool
 from gateway.config.webhooks import V1, V1BETA1, WebhookConfiguration, read_webhook_configuration
 from gateway.errors import ConfigError, Problem
@@ -54,12 +57,14 @@ _WEBHOOK_VERSIONS = {
     # The version of custom resources: the same fields and defaults, and a status.
     GATEWAY_VERSION: V1,
 }
+_KUBERNETES_VERSIONS = (f"{ADMISSION_GROUP}/v1", f"{ADMISSION_GROUP}/v1beta1")
 _KINDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(PHASES, tuple(_WEBHOOK_VERSIONS)),
     "WorkerPool": (GATEWAY_VERSION,),
     **dict.fromkeys((NAMESPACED, CLUSTER_WIDE, "GatewayConfiguration"), (GATEWAY_VERSION,)),
     "Namespace": ("v1",),
     POLICY_TEST: (GATEWAY_VERSION,),
+    **dict.fromkeys((POLICY, BINDING), (*_KUBERNETES_VERSIONS, f"{ADMISSION_GROUP}/v1alpha1")),
 }
 """Each kind with its versions."""
 
@@ -77,6 +82,7 @@ class _Collected:
     exceptions: list[tuple[Document, PolicyException]] = field(default_factory=list)
     namespaces: dict[str, Namespace] = field(default_factory=dict)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
+    policies: PolicyDocuments = field(default_factory=PolicyDocuments)
     first_of: dict[tuple[str, str], Document] = field(default_factory=dict)
     """By kind and name. The name of a GatewayConfiguration is empty here, since there is only one."""
 
@@ -155,12 +161,21 @@ def read(found: Iterable[Document]) -> Config:
         if document.content is not None:
             _read(document, collected)
         count += len(document.report.found)
+        if count + len(collected.policies.others) >= MAX_PROBLEMS:
+            collected.policies.take_params(_KINDS)
+            count = sum(len(each.report.found) for each in documents)
         if count >= MAX_PROBLEMS:
             raise ConfigError([*_problems(documents)[:MAX_PROBLEMS], _more(document)])
+    params = collected.policies.take_params(_KINDS)
     for document, path, pool in collected.references:
         if ("WorkerPool", pool) not in collected.first_of and not document.report.is_full:
             hint = did_you_mean(pool, collected.pools)
             document.report.add(path, f"there is no WorkerPool {shown(pool)}{hint}")
+    collected.need_cluster.extend(
+        (document, child(document.path, "spec"), NO_AUTHORIZER)
+        for document, policy in collected.policies.policies
+        if policy.needs_authorizer
+    )
     if collected.gateway.kubernetes is None:
         for document, path, message in collected.need_cluster:
             document.report.add(path, message)
@@ -171,12 +186,13 @@ def read(found: Iterable[Document]) -> Config:
                     document.path,
                     "has no effect: GatewayConfiguration.kubernetes takes namespaces from the cluster",
                 )
+    bound = collected.policies.bound(params)
     problems = _problems(documents)
     if problems:
         raise ConfigError(problems)
     _warn_of_exceptions(collected)
     warnings = [warning for document in documents for warning in document.report.warnings()]
-    return _config(collected, tuple(warnings))
+    return _config(collected, bound, tuple(warnings))
 
 
 def _warn_of_exceptions(collected: _Collected) -> None:
@@ -184,7 +200,12 @@ def _warn_of_exceptions(collected: _Collected) -> None:
     kubernetes = collected.gateway.kubernetes
     if kubernetes is not None and kubernetes.custom_resources:
         return
-    known = frozenset(hook.name for each in collected.configurations for hook in each.webhooks)
+    known = frozenset(
+        (
+            *(hook.name for each in collected.configurations for hook in each.webhooks),
+            *(policy.name for _, policy in collected.policies.policies),
+        )
+    )
     for document, exception in collected.exceptions:
         for message in unknown_webhooks(exception, known):
             document.report.warn(child(child(document.path, "spec"), "webhooks"), message)
@@ -221,8 +242,7 @@ def _read(document: Document, collected: _Collected) -> None:
     if not kind or not version:
         return
     if kind not in _KINDS:
-        hint = did_you_mean(kind, _KINDS) or f", expected {one_of(_KINDS)}"
-        fields.problem("kind", f"found the unknown kind {shown(kind)}{hint}")
+        collected.policies.others.append(document)
         return
     if version not in _KINDS[kind]:
         fields.problem("apiVersion", f"found {shown(version)}, expected {one_of(_KINDS[kind])} for a {kind}")
@@ -256,6 +276,8 @@ def _read(document: Document, collected: _Collected) -> None:
         namespace = read_namespace(fields)
         name = namespace.name
         collected.namespaces.setdefault(name, namespace)
+    elif kind in (POLICY, BINDING):
+        name = collected.policies.read(document, fields, kind)
     else:
         collected.gateway = read_gateway_configuration(fields, folder)
     _check_first(document, collected, kind, name)
@@ -278,7 +300,7 @@ def _place(document: Document) -> str:
     return f"{document.report.where}, {document.path}" if document.path else document.report.where
 
 
-def _config(collected: _Collected, warnings: tuple[Problem, ...]) -> Config:
+def _config(collected: _Collected, bound: tuple[Webhook, ...], warnings: tuple[Problem, ...]) -> Config:
     configurations = sorted(collected.configurations, key=lambda configuration: configuration.name.encode())
 
     def webhooks(phase: Phase) -> tuple[Webhook, ...]:
@@ -286,7 +308,7 @@ def _config(collected: _Collected, warnings: tuple[Problem, ...]) -> Config:
 
     return Config(
         mutating=webhooks("mutate"),
-        validating=webhooks("validate"),
+        validating=(*bound, *webhooks("validate")),
         pools=collected.pools,
         namespaces=collected.namespaces,
         gateway=collected.gateway,

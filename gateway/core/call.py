@@ -101,6 +101,7 @@ class Payload:
             self._condition_input = ConditionInput(
                 self.request.document, self.object, self.request.old_object
             )
+            self._condition_input.request = self.request
         return self._condition_input
 
     def fresh_object(self) -> Json | None:

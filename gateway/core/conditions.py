@@ -11,10 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from gateway.core.verdict import Failed
+from gateway.core.verdict import Allowed, Denied, Failed, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from gateway.core.namespace import Namespace
 
     Json = dict[str, object]
 
@@ -40,7 +42,7 @@ class AccessDecision:
 class ConditionInput:
     """The input of conditions: the request, and the object as it is at one point of the evaluation."""
 
-    __slots__ = ("document", "object", "old_object", "prepared")
+    __slots__ = ("document", "namespace", "object", "old_object", "prepared", "request")
 
     def __init__(self, document: Json, current: Json | None, old: Json | None) -> None:
         self.document = document
@@ -51,6 +53,10 @@ class ConditionInput:
         """Null on CREATE."""
         self.prepared: object | None = None
         """The variables of expressions, which the first webhook with conditions makes for all."""
+        self.request: object | None = None
+        """The AdmissionRequest, for policies."""
+        self.namespace: Namespace | Failed | None = None
+        """The request's namespace; None if there is none, Failed if the look-up failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +114,18 @@ class MatchConditions(Protocol):
         """
 
 
-ConditionResult = Excluded | Failed | Unresolved | None
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A policy without a backend has decided: its expressions are the policy."""
+
+    verdict: Verdict | None
+    """None: the policy does not match the request."""
+    reported: Allowed | Denied | None = None
+    """The verdict that has the warnings and audit annotations."""
+    elapsed_s: float = 0.0
+    """Duration of the evaluation."""
+
+
+ConditionResult = Excluded | Failed | Unresolved | Decided | None
 ConditionTask = AccessCheck | LongEvaluation
 """A task that has to be completed before conditions have a result."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.core.annotations import annotations_of
 from gateway.core.final_patch import final_patch
 from gateway.core.verdict import ALLOWED, NO_DETAILS, Allowed, Cause, Denied, Details, DryRunRefused, Failed
+from gateway.core.webhook import PolicyRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -183,13 +184,16 @@ def _cut_values(members: Iterable[tuple[str, str | int]]) -> tuple[tuple[str, st
 
 
 def _refusal(outcome: Outcome) -> Status:
-    name, verdict = outcome.invocation.webhook.name, outcome.verdict
+    webhook, verdict = outcome.invocation.webhook, outcome.verdict
+    name = webhook.name
+    # The messages of an admission policy name it.
+    prefix = "" if isinstance(webhook.client, PolicyRef) else f"{name}: "
     match verdict:
         case Denied():
-            message = f"{name}: {_cut(verdict.message) or 'denied without explanation'}"
+            message = f"{prefix}{_cut(verdict.message) or 'denied without explanation'}"
             reason = _cut(verdict.reason) or ("Forbidden" if verdict.code == 403 else "")
             causes = tuple(
-                Cause(_cut(cause.reason), f"{name}: {_cut(cause.message)}", _cut(cause.field))
+                Cause(_cut(cause.reason), f"{prefix}{_cut(cause.message)}", _cut(cause.field))
                 for cause in verdict.causes[:MAX_CAUSES]
             )
             status, metadata = _cut(verdict.status) or "Failure", _cut_values(verdict.metadata)

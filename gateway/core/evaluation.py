@@ -56,10 +56,10 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from gateway.core.call import Call, Payload
 from gateway.core.condition_state import ConditionState
-from gateway.core.conditions import Excluded, Unresolved
+from gateway.core.conditions import Decided, Excluded, Unresolved
 from gateway.core.exceptions import PolicyException
 from gateway.core.mismatch import mismatch_of
-from gateway.core.outcome import Exemption, Outcome, settle
+from gateway.core.outcome import Exemption, settle, without_call
 from gateway.core.verdict import DRY_RUN_REFUSED, Allowed, DryRunRefused, Failed
 from gateway.core.webhook import WorkerRef
 
@@ -69,14 +69,14 @@ if TYPE_CHECKING:
     from gateway.core.conditions import AccessDecision, ConditionResult, ConditionTask
     from gateway.core.matching import Invocation, Selection
     from gateway.core.namespace import Namespace
+    from gateway.core.outcome import Outcome
     from gateway.core.review import AdmissionRequest, Json
     from gateway.core.speculation import ChangeMemory
     from gateway.core.verdict import Verdict
     from gateway.core.webhook import Mode
 
-    Obstacle = Failed | DryRunRefused | Excluded | PolicyException | Unresolved | Literal[False]
-    """Why a webhook is not called. False: its selectors exclude it, or it is not called in this round.
-    Unresolved: that is not known yet."""
+    Obstacle = Failed | DryRunRefused | Excluded | PolicyException | Unresolved | Decided | Literal[False]
+    """Why a webhook is not called. False: it does not match now. Unresolved: that is not known yet."""
 
 NO_CALLS: Final[tuple[Call, ...]] = ()
 NO_TASKS: Final[tuple[ConditionTask, ...]] = ()
@@ -288,8 +288,7 @@ class Evaluation:
         elif isinstance(obstacle, PolicyException):
             self.exemptions.append(Exemption(invocation, self._round, obstacle))
         elif obstacle is not False:
-            mode = self._mode(invocation)
-            self._conclude(Outcome(invocation, self._round, obstacle, None, None, mode=mode))
+            self._conclude(without_call(invocation, self._round, obstacle, self._mode(invocation)))
         return None
 
     def _mode(self, invocation: Invocation) -> Mode:
@@ -311,7 +310,7 @@ class Evaluation:
 
     def _mismatch(
         self, index: int
-    ) -> Failed | Excluded | PolicyException | Unresolved | Literal[False] | None:
+    ) -> Failed | Excluded | PolicyException | Unresolved | Decided | Literal[False] | None:
         """Return None if the webhook at *index* matches the present object, else why it does not."""
         invocation = self._invocations[index]
         if not invocation.has_matched_selectors or invocation.exceptions is not None:
@@ -322,7 +321,10 @@ class Evaluation:
         if conditions is None:
             return None
         self._conditions = self._conditions or ConditionState()
-        return self._conditions.evaluate(index, conditions, self._payload.condition_input)
+        condition_input = self._payload.condition_input
+        condition_input.namespace = self.namespace
+        result = self._conditions.evaluate(index, conditions, condition_input)
+        return False if isinstance(result, Decided) and result.verdict is None else result
 
     def _speculate(self, calls: list[Call]) -> None:
         """Add speculative calls of webhooks after the present index to *calls*."""

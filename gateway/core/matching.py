@@ -12,7 +12,7 @@ predicates/object/matcher.go.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.core.labels import SelectorIndex
 from gateway.core.namespace import Namespace
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from gateway.core.exceptions import ExceptionIndex
+    from gateway.core.labels import Selector
     from gateway.core.review import AdmissionRequest, Json
     from gateway.core.webhook import Phase, Webhook
 
@@ -212,8 +213,20 @@ class _Candidates:
         return found
 
 
+class SelectorMatch(Protocol):
+    """The selectors of a webhook, a policy or a binding."""
+
+    @property
+    def namespace_selector(self) -> Selector:
+        """Matches the labels of the request's namespace."""
+
+    @property
+    def object_selector(self) -> Selector:
+        """Matches the labels of the object."""
+
+
 def selectors_match(
-    webhook: Webhook,
+    webhook: SelectorMatch,
     request: AdmissionRequest,
     current: Json | None,
     namespace: Namespace | Failed | None,
@@ -234,7 +247,7 @@ def selectors_match(
     return in_namespace
 
 
-def object_matches(webhook: Webhook, labels: Iterable[Mapping[str, str]]) -> bool:
+def object_matches(webhook: SelectorMatch, labels: Iterable[Mapping[str, str]]) -> bool:
     """Whether the objectSelector of *webhook*, which is not empty, matches any of *labels*."""
     return any(map(webhook.object_selector.matches, labels))
 
@@ -245,7 +258,7 @@ def selectable_labels(current: Json | None, old: Json | None) -> tuple[Mapping[s
 
 
 def _namespace_matches(
-    webhook: Webhook,
+    webhook: SelectorMatch,
     request: AdmissionRequest,
     current: Json | None,
     namespace: Namespace | Failed | None,

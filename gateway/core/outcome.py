@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from admission_gateway_worker.json_patch.patch import PatchConflict, PatchSyntaxError, parse_in_steps
 from admission_gateway_worker.json_patch.steps import finish
 from gateway.core.call import Applied
+from gateway.core.conditions import Decided
 from gateway.core.identity import PatchRefused
 from gateway.core.verdict import Allowed, Denied, Failed, FailureReason
 
@@ -52,6 +53,14 @@ class Outcome:
     would_change: bool = False
     """Whether its patch would have changed the object in the mode Enforce, and was not applied."""
 
+    evaluated_s: float | None = None
+    """Seconds that the gateway took to evaluate an admission policy, which has no call."""
+
+    @property
+    def elapsed_s(self) -> float | None:
+        """Seconds that the call or the evaluation took; None if there was neither."""
+        return self.evaluated_s if self.call is None else self.call.elapsed_s
+
     @property
     def rejects(self) -> bool:
         """Whether it rejects the request."""
@@ -63,6 +72,18 @@ class Outcome:
         if type(self.verdict) is Failed:
             return self.invocation.webhook.failure_policy == "Fail"
         return type(self.verdict) is not Allowed
+
+
+def without_call(
+    invocation: Invocation, round_number: int, obstacle: Failed | DryRunRefused | Decided, mode: Mode
+) -> Outcome:
+    """Return the outcome of a webhook that was not called because of *obstacle*."""
+    if not isinstance(obstacle, Decided):
+        return Outcome(invocation, round_number, obstacle, None, None, mode=mode)
+    assert obstacle.verdict is not None, "a policy that does not match has no outcome"
+    outcome = Outcome(invocation, round_number, obstacle.verdict, obstacle.reported, None, mode=mode)
+    outcome.evaluated_s = obstacle.elapsed_s
+    return outcome
 
 
 def settle(

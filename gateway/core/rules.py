@@ -9,11 +9,11 @@ k8s.io/api admissionregistration/v1 types.go.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from gateway.core.review import AdmissionRequest, Resource
-    from gateway.core.webhook import Rule, Webhook
+    from gateway.core.webhook import MatchPolicy, Rule
 
 # Webhooks and policies on these kinds could block their own repair.
 _NEVER_SENT_KINDS: Final = {
@@ -52,7 +52,19 @@ def is_never_sent(request: AdmissionRequest) -> bool:
     )
 
 
-def rules_match(webhook: Webhook, request: AdmissionRequest) -> bool:
+class RuleMatch(Protocol):
+    """Rules with a matchPolicy: of a webhook or of an admission policy."""
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Any of them has to match."""
+
+    @property
+    def match_policy(self) -> MatchPolicy:
+        """Whether other versions of a resource match too."""
+
+
+def rules_match(webhook: RuleMatch, request: AdmissionRequest) -> bool:
     """Whether any rule of *webhook* matches *request*, under the webhook's matchPolicy.
 
     ``Exact`` compares with the resource of the client's request. ``Equivalent`` compares with that and with

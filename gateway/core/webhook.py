@@ -112,15 +112,23 @@ class Rollout:
     candidate: Candidate | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PolicyRef:
+    """An admission policy, which the gateway evaluates itself: there is no call."""
+
+    kind: str
+    """``ValidatingAdmissionPolicy``."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Webhook:
-    """One entry of a MutatingWebhookConfiguration or ValidatingWebhookConfiguration."""
+    """An entry of a MutatingWebhookConfiguration or ValidatingWebhookConfiguration, or a policy."""
 
     phase: Phase
     configuration: str
-    """``metadata.name`` of its configuration object."""
+    """``metadata.name`` of its configuration object, or of the policy."""
     name: str
-    client: WorkerRef | HttpsClient
+    client: WorkerRef | HttpsClient | PolicyRef
     rules: tuple[Rule, ...]
     namespace_selector: Selector
     object_selector: Selector
@@ -132,7 +140,7 @@ class Webhook:
     reinvocation_policy: ReinvocationPolicy = "Never"
     """Always ``Never`` in the validating phase."""
     match_conditions: MatchConditions | None = None
-    """None: there are none."""
+    """None: there are none. An admission policy decides by them."""
     review_version: ReviewVersion = "v1"
     """Version of the AdmissionReviews for its HTTPS server; workers get no AdmissionReview."""
     rollout: Rollout | None = None
@@ -147,14 +155,22 @@ class Webhook:
 
     @property
     def clients(self) -> tuple[WorkerRef | HttpsClient, ...]:
-        """The client, and that of the candidate if there is one."""
+        """The client, and that of the candidate if there is one. A policy has none."""
+        if isinstance(self.client, PolicyRef):
+            return ()
         candidate = None if self.rollout is None else self.rollout.candidate
         return (self.client,) if candidate is None else (self.client, candidate.client)
 
     @property
+    def order(self) -> tuple[bool, bytes]:
+        """The key by which the webhooks of a phase are sorted: policies first, then by configuration."""
+        return not isinstance(self.client, PolicyRef), self.configuration.encode()
+
+    @property
     def backend(self) -> str | HttpsClient:
-        """The pool's name, or the client: equal for webhooks that share connections."""
+        """The pool's name, or the client: equal for webhooks that share connections. A policy has none."""
         client = self.client
+        assert not isinstance(client, PolicyRef)
         return client.pool if isinstance(client, WorkerRef) else client
 
     @property

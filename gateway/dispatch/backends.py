@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gateway.conditions.resolver import TaskResult
     from gateway.core.conditions import ConditionTask
     from gateway.core.verdict import Failed
+    from gateway.core.webhook import PolicyRef
     from gateway.dispatch.calls import Endpoint, Sheds
 
 
@@ -53,6 +54,8 @@ class Backends:
         """Return the queue in which large patches of *backend* are applied; each backend has its own."""
         return self._patch_queues.setdefault(backend, WorkQueue())
 
-    def find(self, client: WorkerRef | HttpsClient) -> Backend | None:
+    def find(self, client: WorkerRef | HttpsClient | PolicyRef) -> Backend | None:
         """Return the backend of *client*, if there is one."""
-        return self.pools.get(client.pool) if isinstance(client, WorkerRef) else self.servers.get(client)
+        if isinstance(client, WorkerRef):
+            return self.pools.get(client.pool)
+        return self.servers.get(client) if isinstance(client, HttpsClient) else None

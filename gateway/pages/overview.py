@@ -9,7 +9,7 @@ from operator import add
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway import __version__
-from gateway.core.webhook import WorkerRef
+from gateway.core.webhook import HttpsClient, WorkerRef
 from gateway.dispatch.pool import Pool
 from gateway.pages.certificates import certificates
 from gateway.pages.one_thread import in_thread
@@ -97,9 +97,11 @@ def _problems(name: str, problems: Sequence[Problem]) -> Json:
 
 def _webhook(webhook: Webhook) -> Json:
     client = webhook.client
-    pool, policy, url = (
-        (client.pool, client.policy, "") if isinstance(client, WorkerRef) else ("", "", client.url)
-    )
+    pool, policy, url = "", "", ""
+    if isinstance(client, WorkerRef):
+        pool, policy = client.pool, client.policy
+    elif isinstance(client, HttpsClient):
+        url = client.url
     return {
         "phase": webhook.phase,
         "configuration": webhook.configuration,

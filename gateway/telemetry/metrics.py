@@ -201,11 +201,11 @@ class Metrics:
         operation = evaluation.request.operation
         self._reviews[answer.selection.phase, operation, answer.decision.allowed].exemplify(seconds, trace_id)
         for outcome in evaluation.outcomes:
-            if outcome.call is not None:
+            if outcome.elapsed_s is not None:
                 webhook, verdict = outcome.invocation.webhook, outcome.verdict
                 code = 200 if isinstance(verdict, Allowed) else _http_code(verdict)
                 timing = self._calls[webhook.name, webhook.phase, operation, code, outcome.rejects]
-                timing.exemplify(outcome.call.elapsed_s, trace_id)
+                timing.exemplify(outcome.elapsed_s, trace_id)
 
     def review_cancelled(self, phase: str) -> None:
         """Count one review whose client disconnected before the answer."""
@@ -223,14 +223,14 @@ class Metrics:
         """Count the outcomes of the webhooks of one review."""
         allowed = self._allowed
         for outcome in outcomes:
-            call = outcome.call
+            elapsed_s = outcome.elapsed_s
             if outcome.mode != "Enforce":
                 self._not_enforced(outcome)
-            if call is not None and isinstance(outcome.verdict, Allowed):
+            if elapsed_s is not None and isinstance(outcome.verdict, Allowed):
                 timing = allowed.get(outcome.invocation)
                 if timing is None:
                     timing = self._allowed_timing(outcome.invocation, operation)
-                timing.observe(call.elapsed_s)
+                timing.observe(elapsed_s)
             else:
                 self._refused_or_failed(outcome, operation)
 
@@ -351,9 +351,10 @@ class Metrics:
     def _refused_or_failed(self, outcome: Outcome, operation: str) -> None:
         webhook, verdict = outcome.invocation.webhook, outcome.verdict
         kind, rejects, code = _TYPES[webhook.phase], outcome.rejects, _http_code(verdict)
-        if outcome.call is not None or not code:
-            elapsed_s = outcome.call.elapsed_s if outcome.call is not None else 0.0
-            self._calls[webhook.name, webhook.phase, operation, code, rejects].observe(elapsed_s)
+        if outcome.elapsed_s is not None or not code:
+            self._calls[webhook.name, webhook.phase, operation, code, rejects].observe(
+                outcome.elapsed_s or 0.0
+            )
         elif isinstance(verdict, Failed) and verdict.reason is FailureReason.CONDITION:
             self._condition_errors.labels(webhook.name, kind, operation).inc()
         if outcome.mode != "Enforce" and outcome.would_reject:

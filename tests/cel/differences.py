@@ -40,3 +40,14 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     "object.spec.numbers.flatten(object.spec.text) == []": ("no such overload: flatten(list, string)", _GO),
 }
 """By expression: the text of its error here, and the reason."""
+
+PANICS: Final = frozenset(
+    {
+        "{b'a': 1}[b'a'] == 1",
+        "{b'a': 1}.size() == 1",
+        "b'a' in {b'a': 1}",
+        "[?object.spec.text] == []",
+        "{?'a': object.spec.text} == {}",
+    }
+)
+"""Storing a webhook with one of these makes the API server panic and end the connection."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +13,9 @@ from gateway.cel.compile import compile_condition
 from gateway.conditions.match_conditions import CompiledConditions
 from gateway.core.conditions import AccessCheck, AccessDecision, ConditionInput, Excluded, Unresolved
 from gateway.core.verdict import Failed, FailureReason
+
+if TYPE_CHECKING:
+    from gateway.core.conditions import ConditionResult
 
 REVIEWS = Path(__file__).parent.parent / "reviews"
 RESULTS = {"true": "request.operation != ''", "false": "request.operation == ''", "error": "object.none == 1"}
@@ -27,7 +30,7 @@ def judge(
     *expressions: str,
     document: dict[str, Any] | None = None,
     answers: dict[AccessCheck, AccessDecision] | None = None,
-) -> Excluded | Failed | Unresolved | None:
+) -> ConditionResult:
     document = document or request()
     conditions = CompiledConditions([compile_condition(f"c{n}", each) for n, each in enumerate(expressions)])
     seen = ConditionInput(document, document.get("object"), document.get("oldObject"))

@@ -239,7 +239,7 @@ def dumped_client(client: WorkerRef | HttpsClient) -> dict[str, Any]:
 def dumped_webhook(hook: Webhook) -> dict[str, Any]:
     document = {
         "name": hook.name,
-        "clientConfig": dumped_client(hook.client),
+        "clientConfig": dumped_client(hook.clients[0]),
         "admissionReviewVersions": [hook.review_version],
         "rules": [
             {

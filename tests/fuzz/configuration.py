@@ -18,7 +18,7 @@ from gateway.config.client_config import url_problems
 from gateway.config.fields import MAX_PROBLEMS
 from gateway.config.load import load
 from gateway.core.review import decode
-from gateway.core.webhook import WorkerRef
+from gateway.core.webhook import HttpsClient, WorkerRef
 from gateway.errors import ConfigError
 from gateway.paths import Paths, path_of
 from tests.core.build import body, document
@@ -193,7 +193,7 @@ def _check_paths(config: Config) -> None:
             assert paths.get(path_of(hook.phase, None, "only", [hook])) is not None
             if isinstance(hook.client, WorkerRef):
                 assert hook.client.pool in config.pools
-            else:
+            elif isinstance(hook.client, HttpsClient):
                 assert not url_problems(hook.client.url)
                 assert hook.client.url.isascii()
 

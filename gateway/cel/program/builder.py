@@ -9,9 +9,9 @@ Source: cel-go interpreter/planner.go, interpreter/interpretable.go, interpreter
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
-from gateway.cel.environment import GLOBALS, TYPE_NAMES
+from gateway.cel.environment import GLOBALS, TYPE_NAMES, VARIABLES
 from gateway.cel.errors import EvaluationError
 from gateway.cel.indexing import KEY_TYPES, check_key, has_field, invalid_key
 from gateway.cel.lexer import CompileError
@@ -38,8 +38,10 @@ from gateway.cel.syntax import (
 from gateway.cel.values import NONE, Optional, TypeName, type_name
 
 if TYPE_CHECKING:
+    from gateway.cel.lazy import LazyVariables
     from gateway.cel.program.code import Built, Frame
 
+_VARIABLES_SLOT: Final = GLOBALS.index(VARIABLES)
 _LIST: Final = 10
 _MAP: Final = 30
 _INDEX: Final = frozenset({"_[_]", "_[?_]"})
@@ -151,6 +153,8 @@ class _Builder:
             else:
                 break
         at = self._folded(at)
+        if isinstance(at, Ident) and self._slot(at.name) == _VARIABLES_SLOT:
+            return self._variable(steps, test)
         root, cost = self.build(at)
         if not _is_attribute(at):
             cost += 1
@@ -169,6 +173,25 @@ class _Builder:
         field = test.field
         # The test costs one unit, and its operand one unit less than in use.
         return (lambda frame: has_field(code(frame), field)), cost + int(is_counted) - 1
+
+    def _variable(self, steps: list[Step], test: Select | None) -> Built:
+        """Return the code of ``variables.name`` and the *steps* from there."""
+        name = steps[0].field if steps else test.field if test is not None else ""
+        rest = steps[1:]
+
+        def root(frame: Frame) -> object:
+            return cast("LazyVariables", frame[_VARIABLES_SLOT]).get(name)
+
+        if not steps:
+            # has() needs the value, though its result is known.
+            return (lambda frame: (root(frame), True)[1]), 1
+        cost = 1 + sum(step.cost for step in steps)
+        first = (lambda frame: Optional(root(frame))) if steps[0].is_optional else root
+        code = select(first, rest, after=int(test is not None))
+        if test is None:
+            return code, cost
+        field = test.field
+        return (lambda frame: has_field(code(frame), field)), cost
 
     def _step(self, node: Call) -> Step:
         key = self._folded(node.arguments[1])

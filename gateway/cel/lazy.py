@@ -1,0 +1,75 @@
+"""The variables of a policy, each evaluated when an expression first uses it.
+
+A variable has a budget of its own. Its cost is not part of the cost of the expression that uses it first; the
+caller takes it from :meth:`LazyVariables.take_cost`.
+
+Source: k8s.io/apiserver pkg/admission/plugin/cel/composition.go, pkg/cel/lazy/lazy.go.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.cel.errors import CostExceeded, EvaluationError
+from gateway.cel.meter import BRIEF_LIMIT, EXPRESSION_LIMIT, METER, resume, suspend
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gateway.cel.compile import Expression
+
+
+class LazyVariables:
+    """The values of a policy's variables for one set of inputs. An error is kept as a value is."""
+
+    __slots__ = ("_cost", "_expressions", "_frame", "_values")
+
+    def __init__(self, expressions: Mapping[str, Expression], values: Sequence[object]) -> None:
+        """*values* are those of ``GLOBALS``, except ``variables``, which comes last."""
+        self._expressions = expressions
+        self._frame = [*values, self]
+        self._values: dict[str, tuple[object] | EvaluationError] = {}
+        self._cost = 0.0
+
+    @property
+    def frame(self) -> Sequence[object]:
+        """The values of ``GLOBALS``."""
+        return self._frame
+
+    def get(self, name: str) -> object:
+        """Return the value of the variable *name*.
+
+        Raises:
+            EvaluationError: it has none.
+            CostExceeded: the evaluation on the event loop is too long; nothing is kept.
+        """
+        found = self._values.get(name)
+        if found is None:
+            found = self._values[name] = self._evaluated(name)
+        if isinstance(found, EvaluationError):
+            raise found
+        return found[0]
+
+    def take_cost(self) -> float:
+        """Return the cost of all variables that were evaluated since the last call."""
+        cost, self._cost = self._cost, 0.0
+        return cost
+
+    def _evaluated(self, name: str) -> tuple[object] | EvaluationError:
+        expression = self._expressions[name]
+        is_brief = METER.budget <= BRIEF_LIMIT
+        saved = suspend(METER.left if is_brief else EXPRESSION_LIMIT)
+        try:
+            return (expression.evaluate_within([*self._frame, *[None] * expression.program.slots]),)
+        except CostExceeded as error:
+            if is_brief:
+                raise
+            return _failed(name, error)
+        except EvaluationError as error:
+            return _failed(name, error)
+        finally:
+            self._cost += resume(saved)
+
+
+def _failed(name: str, error: BaseException) -> EvaluationError:
+    return EvaluationError(f'composited variable "{name}" fails to evaluate: {error}')

@@ -1,0 +1,1 @@
+"""Admission policies as documents: ValidatingAdmissionPolicy with its bindings."""

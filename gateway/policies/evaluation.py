@@ -1,0 +1,102 @@
+"""Evaluates lists of expressions within one budget, each list with variables of its own.
+
+Source: k8s.io/apiserver pkg/admission/plugin/cel/condition.go, activation.go; pkg/apis/cel/config.go.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gateway.cel.errors import CostExceeded, EvaluationError
+from gateway.cel.lazy import LazyVariables
+from gateway.cel.meter import BRIEF_LIMIT, EXPRESSION_LIMIT, METER, spent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from gateway.cel.compile import Expression
+
+    Result = tuple[object] | EvaluationError | None
+    """The value of an expression in a tuple, or why it has none; None: there is no expression."""
+
+POLICY_LIMIT: Final = 10_000_000
+"""RuntimeCELCostBudget: all expressions of one kind of one policy, binding and parameter together."""
+OUT_OF_BUDGET: Final = (
+    "validation failed due to running out of cost budget, no further validation rules will be run"
+)
+
+
+class OutOfBudgetError(Exception):
+    """The expressions exceed their common budget."""
+
+
+class TooLongError(Exception):
+    """The evaluation is too long for the event loop."""
+
+
+class Allowance:
+    """What an evaluation may still cost: on the event loop, or without this limit in another thread."""
+
+    def __init__(self, *, is_brief: bool) -> None:
+        self.is_brief = is_brief
+        self._left: float = BRIEF_LIMIT
+
+    @property
+    def expression(self) -> float:
+        """The budget of the next expression."""
+        return self._left if self.is_brief else EXPRESSION_LIMIT
+
+    def take(self, cost: float) -> None:
+        """Note the *cost* of an expression.
+
+        Raises:
+            TooLongError: there is not so much left.
+        """
+        self._left -= cost
+        if self.is_brief and self._left <= 0:
+            raise TooLongError
+
+
+def evaluate_all(
+    expressions: Iterable[Expression | None],
+    variables: Mapping[str, Expression],
+    values: Sequence[object],
+    budget: float,
+    allowance: Allowance,
+) -> tuple[list[Result], float]:
+    """Return the result of each of *expressions*, and the rest of *budget*.
+
+    *values* are those of ``GLOBALS`` without ``variables``.
+
+    Raises:
+        OutOfBudgetError: the costs exceed *budget*.
+        TooLongError: the costs exceed *allowance*.
+    """
+    results: list[Result] = []
+    lazy = LazyVariables(variables, values)
+    for expression in expressions:
+        if expression is None:
+            results.append(None)
+            continue
+        result: Result
+        try:
+            frame = [*lazy.frame, *[None] * expression.program.slots]
+            result = (expression.evaluate(frame, allowance.expression),)
+        except CostExceeded as error:
+            if allowance.is_brief:
+                raise TooLongError from None
+            result = _failed(expression, error)
+        except EvaluationError as error:
+            result = _failed(expression, error)
+        allowance.take(METER.budget - METER.left)
+        of_variables = lazy.take_cost()
+        allowance.take(of_variables)
+        budget -= of_variables + spent()
+        if budget < 0:
+            raise OutOfBudgetError(OUT_OF_BUDGET)
+        results.append(result)
+    return results, budget
+
+
+def _failed(expression: Expression, error: BaseException) -> EvaluationError:
+    return EvaluationError(f"expression '{expression.text}' resulted in error: {error}")
