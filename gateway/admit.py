@@ -19,7 +19,7 @@ from gateway.core.modes import modes_of
 from gateway.core.response import encode
 from gateway.core.review import decode_in_steps, decode_plain, is_namespace_write
 from gateway.dispatch.driver import EvaluationDriver
-from gateway.errors import Overloaded
+from gateway.errors import NotAttested, Overloaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -176,6 +176,9 @@ class _Review:
         self._request = request
         snapshot = self._admission.snapshot
         try:
+            allowed = self._origin.api_group
+            if allowed is not None and request.resource[0] != allowed:
+                raise NotAttested("the token does not attest the API group of the request")
             namespace = snapshot.namespaces.get(request.namespace)
             look_up = snapshot.look_up if namespace is None else None
             if look_up is not None and needs_namespace(self._selection, request):

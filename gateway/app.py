@@ -39,6 +39,7 @@ from gateway.snapshot import Pools
 from gateway.telemetry.exposition import expose
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.window import Window
+from gateway.token_key_follower import TokenKeyFollower
 from gateway.tracing.recording import RecordedTrace
 from gateway.tracing.tracing import Tracing
 from gateway.worker_watch import WorkerWatch
@@ -109,10 +110,12 @@ class Gateway:
         self._window = Window(self.metrics)
         self._admin_address = ""
         self.metrics.refused = self._front_end.connections.refused
+        self.metrics.refused_tokens = self._front_end.refused_tokens
         self._front_end.connections.on_refused = self.decision_log.refused
         self._reporter: Reporter | None = None
         self._recorder: Recorder | None = None
         """None: nothing was recorded so far."""
+        self._token_keys = TokenKeyFollower()
         self._admin: Listener | None = None
         self._reloading = asyncio.Lock()
         self._worker_watch = WorkerWatch(self.metrics, asyncio.get_running_loop().time)
@@ -169,6 +172,7 @@ class Gateway:
         await self._follower.use(Cluster())
         if self._reporter is not None:
             await self._reporter.close()
+        await self._token_keys.close()
         await self._tracing.close()
         if self._admin is not None:
             await self._admin.close()
@@ -182,6 +186,7 @@ class Gateway:
         """Return the function that the front end calls for each review by *snapshot*."""
         review = Admission(snapshot, self._observer(snapshot)).review
         fail = self._front_end.router.fail
+        api_group = self._front_end.api_group
         tracer = self._tracing.tracer
         begin_trace = passed_on if tracer is None else tracer.trace
 
@@ -194,7 +199,7 @@ class Gateway:
             body, request.body = request.body, b""
             header = request.headers.get(b"traceparent")
             traceparent = "" if header is None else read_traceparent(header)
-            origin = Origin(request.target, begin_trace(traceparent))
+            origin = Origin(request.target, begin_trace(traceparent), api_group(request))
             rest = selection, body, deadline, partial(answered, exchange), partial(fail, exchange), origin
             if tracer is not None and isinstance(origin.trace, RecordedTrace):
                 return tracer.review(review, request.received_at, *rest)
@@ -342,6 +347,7 @@ class Gateway:
             self.metrics.use(snapshot.digest, webhooks, in_force.exceptions)
         self._cluster_refusal = ""
         await self._follower.use(cluster, combined)
+        await self._token_keys.use(settings, self._front_end.tokens)
 
     async def _snapshot(self, config: Config, cluster: Cluster, *, rereads_files: bool) -> Snapshot:
         """Return the snapshot of *config* when its workers are ready, or have had time to become so."""
@@ -396,7 +402,7 @@ class Gateway:
         not_synced = self._follower.not_synced
         if not_synced and self._not_ready == STARTING:
             return f"{STARTING}: {not_synced}"
-        return self._not_ready or not_synced
+        return self._not_ready or not_synced or self._token_keys.not_read
 
     def _faults(self) -> list[str]:
         """Return a line for each fault that does not affect readiness."""

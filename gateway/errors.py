@@ -72,6 +72,10 @@ class UnsupportedReview(ReviewError):
     """The body is an AdmissionReview of a version that is not supported."""
 
 
+class NotAttested(ReviewError):
+    """The caller's token is not for reviews of the request's API group."""
+
+
 class Unavailable(GatewayError):
     """A transient condition: the caller should try again, perhaps at another replica."""
 

@@ -8,6 +8,7 @@ Source: RFC 7468 for PEM; RFC 7617 for the colon of basic authentication.
 from __future__ import annotations
 
 import base64
+import json
 import re
 import ssl
 from dataclasses import dataclass
@@ -98,6 +99,11 @@ def read_headers_file(fields: Fields, name: str, folder: Path) -> Path | None:
 def read_recording_key_file(fields: Fields, name: str, folder: Path) -> Path | None:
     """Return the path in the field *name*, relative to *folder*, of a file with the key of recordings."""
     return _checked(fields, name, folder, recording_key)
+
+
+def read_json_web_keys(fields: Fields, name: str, folder: Path) -> Path | None:
+    """Return the path in the field *name*, relative to *folder*, of a JSON Web Key Set."""
+    return _checked(fields, name, folder, _json_web_keys)
 
 
 def read_key_pair(fields: Fields, folder: Path) -> KeyPair:
@@ -195,6 +201,21 @@ def roots_among(content: bytes) -> tuple[bytes, int]:
     pem = b"".join(found)
     roots(pem)
     return pem, others
+
+
+def _json_web_keys(content: bytes) -> None:
+    """Check that *content* has a list of keys; those that cannot verify tokens are found where they are used.
+
+    Raises:
+        UnusableFileError: it has none.
+    """
+    try:
+        match json.loads(content):
+            case {"keys": [_, *_]}:
+                return
+    except (ValueError, RecursionError):
+        pass
+    raise UnusableFileError("holds no JSON Web Key Set")
 
 
 def bearer_tokens(content: bytes) -> list[bytes]:

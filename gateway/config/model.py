@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gateway.config.record_settings import RecordSettings
     from gateway.config.report_settings import ReportSettings
     from gateway.config.tracing_settings import TracingSettings
+    from gateway.config.webhook_token_settings import WebhookTokenSettings
     from gateway.config.webhook_users import WebhookUsers
     from gateway.core.annotations import AuditLevel
     from gateway.core.exceptions import PolicyException
@@ -115,6 +116,8 @@ class Authentication:
     """One bearer token a line; lines starting with # and blank lines are ignored."""
     basic_auth_file: Path | None = None
     """One ``user:password`` a line."""
+    webhook_tokens: WebhookTokenSettings | None = None
+    """Tokens of API servers; never for pages."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ from gateway.config.names import configuration_name, dns_1123_label, dns_1123_su
 from gateway.config.record_settings import read_record
 from gateway.config.report_settings import read_reports
 from gateway.config.tracing_settings import read_tracing
+from gateway.config.webhook_token_settings import read_webhook_tokens
 from gateway.config.webhook_users import read_webhook_users
 from gateway.core.annotations import AuditLevel
 from gateway.core.durations import format_duration, parse_duration
@@ -249,6 +250,10 @@ def read_gateway_configuration(fields: Fields, folder: Path) -> GatewaySettings:
         fields.report.add(
             f"{fields.at('tls')}.selfManaged", "requires kubernetes: the certificate is kept in a Secret"
         )
+    tokens = settings.authentication.webhook_tokens
+    if tokens is not None and tokens.needs_cluster and settings.kubernetes is None:
+        message = "requires kubernetes, whose API server has the keys, or jwksFile"
+        fields.report.add(f"{fields.at('authentication')}.webhookTokens.jwksFrom", message)
     if settings.reports is not None and settings.kubernetes is None:
         fields.problem("reports", "requires kubernetes: the reports are objects of the cluster")
     found, least = settings.max_bytes_in_flight, settings.max_request_bytes
@@ -302,7 +307,8 @@ def _service(text: str) -> str | None:
 
 
 def _read_authentication(fields: Fields, folder: Path) -> Authentication:
-    authentication = _read_credential_files(fields, folder)
+    tokens = read_webhook_tokens(fields.mapping("webhookTokens"), folder)
+    authentication = replace(_read_credential_files(fields, folder), webhook_tokens=tokens)
     fields.finish()
     return authentication
 

@@ -1,4 +1,4 @@
-"""Authentication of clients: bearer tokens, user names with passwords, names in client certificates.
+"""Authentication of clients: bearer tokens, webhook tokens of API servers, passwords, client certificates.
 
 Any of the configured ways is enough; without one all clients are let in. TLS itself ends the handshake of a
 certificate that the CA did not sign. Credentials are compared as SHA-256 digests, each with all, so that the
@@ -17,6 +17,7 @@ import base64
 import binascii
 import hmac
 import logging
+from collections import Counter
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +25,14 @@ from gateway.config.credential_files import NoCredentialError, basic_credentials
 from gateway.config.files import MissingFileError, UnusableFileError, read_file
 from gateway.errors import ConfigError, Problem
 from gateway.serving.files import FileChanges, file_error, fingerprint
-from gateway.serving.message import Response, error_response
+from gateway.serving.message import Response, error_response, unavailable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from gateway.config.model import Authentication, ServerTls
+    from gateway.config.webhook_token_settings import WebhookTokenSettings
+    from gateway.credentials.webhook_tokens import WebhookTokens
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +46,19 @@ _READERS = {
 class ClientAuthenticator:
     """The clients that are let in, from ``authentication`` and ``tls`` of the GatewayConfiguration."""
 
-    def __init__(self, authentication: Authentication, tls: ServerTls, field: str = "authentication") -> None:
+    def __init__(
+        self,
+        authentication: Authentication,
+        tls: ServerTls,
+        field: str = "authentication",
+        *,
+        before: ClientAuthenticator | None = None,
+        refused_tokens: Counter[str] | None = None,
+    ) -> None:
         """Read the credentials. *field* of the GatewayConfiguration names their files.
+
+        The keys of webhook tokens are those of *before* if their settings are the same. *refused_tokens*
+        counts refused tokens by reason.
 
         Raises:
             ConfigError: A file cannot be read, has no credential, or a malformed one.
@@ -57,14 +71,18 @@ class ClientAuthenticator:
             self._schemes[b"bearer"] = authentication.token_file
         if authentication.basic_auth_file is not None:
             self._schemes[b"basic"] = authentication.basic_auth_file
-        self._changes = FileChanges(lambda: fingerprint(self._schemes.values()))
+        self.tokens = _webhook_tokens(authentication.webhook_tokens, before, refused_tokens)
+        """The tokens of API servers that are accepted; None: none are."""
+        keys_file = None if self.tokens is None else self.tokens.settings.jwks_file
+        self._files = [*self._schemes.values(), *([keys_file] if keys_file is not None else [])]
+        self._changes = FileChanges(lambda: fingerprint(self._files))
         self.credentials, revoked = self._read()
         """Digests by scheme; another object whenever the files were read again."""
         if revoked:
             raise ConfigError(revoked)
         self._is_revoked = False
         self._refusal = self._make_refusal()
-        self.is_required = bool(self._schemes) or self._requests_certificate
+        self.is_required = bool(self._schemes) or self._requests_certificate or self.tokens is not None
         """Whether any way is configured, so that clients have to authenticate."""
 
     @property
@@ -77,8 +95,8 @@ class ClientAuthenticator:
 
     def has_same_clients(self, other: ClientAuthenticator) -> bool:
         """Whether it lets in the same clients as *other*."""
-        mine = self._requests_certificate, self._names, self.credentials
-        return mine == (other._requests_certificate, other._names, other.credentials)
+        mine = self._requests_certificate, self._names, self.credentials, self.tokens
+        return mine == (other._requests_certificate, other._names, other.credentials, other.tokens)
 
     def is_trusted_certificate(self, certificate: dict[str, Any] | None) -> bool:
         """Whether a client with this verified *certificate* is let in without other credentials.
@@ -90,18 +108,41 @@ class ClientAuthenticator:
             return False
         return not self._names or not self._names.isdisjoint(_names_of(certificate))
 
-    def challenge(self, authorization: bytes | None) -> Response | None:
-        """Return the refusal 401 unless *authorization*, the value of that header, is a known credential.
+    def challenge(self, authorization: bytes | None, target: bytes = b"") -> Response | None:
+        """Return the refusal unless *authorization*, the value of that header, is a known credential.
 
-        None if no authentication is configured.
+        It is 401, or 503 while the keys of webhook tokens are read. A webhook token has to be for *target*,
+        the path and query of the request. None if no authentication is configured.
         """
         if not self.is_required:
             return None
         scheme, _, credential = (authorization or b"").partition(b" ")
-        known = self.credentials.get(scheme.lower())
-        if known is not None and _is_among(_decode(scheme, credential.strip()), known):
+        scheme, credential = scheme.lower(), credential.strip()
+        known = self.credentials.get(scheme)
+        if known is not None and _is_among(_decode(scheme, credential), known):
             return None
-        return self._refusal
+        if self.tokens is None or scheme != b"bearer":
+            return self._refusal
+        return self._check_token(self.tokens, credential, target)
+
+    def api_group(self, authorization: bytes | None) -> str | None:
+        """Return the API group that the webhook token in *authorization* is for; None: any, or no token."""
+        scheme, _, credential = (authorization or b"").partition(b" ")
+        if self.tokens is None or scheme.lower() != b"bearer":
+            return None
+        return self.tokens.api_group(credential.strip())
+
+    def _check_token(self, tokens: WebhookTokens, token: bytes, target: bytes) -> Response | None:
+        from gateway.credentials.webhook_tokens import KeysNotReadError, TokenError
+
+        try:
+            tokens.check(token, target)
+        except KeysNotReadError as error:
+            return unavailable(str(error))
+        except TokenError as error:
+            challenge = b'WWW-Authenticate: Bearer%b, error="invalid_token"\r\n' % _REALM
+            return error_response(401, f"not authenticated: {error}", headers=challenge)
+        return None
 
     def refresh(self) -> bool:
         """Check the files, and read them if they have changed; return whether new credentials are in force.
@@ -145,12 +186,17 @@ class ClientAuthenticator:
             except UnusableFileError as error:
                 raise file_error(path, field, str(error)) from None
             digests[scheme] = tuple(sha256(entry).digest() for entry in entries)
+        if self.tokens is not None and self.tokens.settings.jwks_file is not None:
+            _read_keys(self.tokens, self.tokens.settings.jwks_file, f"{self._field}.webhookTokens.jwksFile")
         return digests, revoked
 
     def _make_refusal(self) -> Response:
         ways = {b"bearer": (b"Bearer", "a bearer token"), b"basic": (b"Basic", "a user name with password")}
         challenges = [ways[scheme][0] + _REALM for scheme in self._schemes]
         wanted = [ways[scheme][1] for scheme in self._schemes]
+        if self.tokens is not None:
+            wanted.append("a token of an API server")
+            challenges = challenges or [b"Bearer" + _REALM]
         if self._requests_certificate:
             wanted.append("a client certificate with an allowed name")
         # RFC 9110 requires a challenge in every 401, and there is no registered one for certificates.
@@ -160,6 +206,33 @@ class ClientAuthenticator:
             "not authenticated, expected " + " or ".join(wanted),
             headers=b"WWW-Authenticate: %b\r\n" % header,
         )
+
+
+def _webhook_tokens(
+    settings: WebhookTokenSettings | None, before: ClientAuthenticator | None, refused: Counter[str] | None
+) -> WebhookTokens | None:
+    if settings is None:
+        return None
+    if before is not None and before.tokens is not None and before.tokens.settings == settings:
+        return before.tokens
+    # Imported late: PyJWT takes 0.2 s to load, and most gateways need none of it.
+    from gateway.credentials.webhook_tokens import WebhookTokens
+
+    return WebhookTokens(settings, Counter() if refused is None else refused)
+
+
+def _read_keys(tokens: WebhookTokens, file: Path, field: str) -> None:
+    """Use the keys in *file*.
+
+    Raises:
+        ConfigError: it cannot be read, or has none; the keys stay.
+    """
+    from gateway.credentials.webhook_tokens import read_keys
+
+    try:
+        tokens.use_keys(read_keys(read_file(file)))
+    except UnusableFileError as error:
+        raise file_error(file, field, str(error)) from None
 
 
 def _names_of(certificate: dict[str, Any]) -> set[str]:

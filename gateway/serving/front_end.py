@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from gateway.config.model import GatewaySettings
     from gateway.core.deadline import Deadline
     from gateway.core.matching import Selection
-    from gateway.serving.message import Cancel, Exchange
+    from gateway.credentials.webhook_tokens import WebhookTokens
+    from gateway.serving.message import Cancel, Exchange, HttpRequest
     from gateway.serving.routes import PathTable
 
 
@@ -41,6 +43,10 @@ class FrontEnd:
         self.connections = ConnectionTable(
             self.router, Bounds.of(affordable_connections(Bounds().connections))
         )
+        self.tokens: WebhookTokens | None = None
+        """The tokens of API servers that are accepted; None: none are."""
+        self.refused_tokens: Counter[str] = Counter()
+        """Refused webhook tokens by reason."""
         self._listener: Listener | None = None
         self._credentials: Credentials | None = None
         self._settings: GatewaySettings | None = None
@@ -59,6 +65,12 @@ class FrontEnd:
             credentials.authenticator.is_current and credentials.certificate.is_current
         )
 
+    def api_group(self, request: HttpRequest) -> str | None:
+        """Return the API group that the webhook token of *request* is for; None: any, or it has none."""
+        if self.tokens is None or self._credentials is None:
+            return None
+        return self._credentials.authenticator.api_group(request.headers.get(b"authorization"))
+
     @property
     def certificate_expiry(self) -> float | None:
         """When the serving certificate expires, in seconds since 1970."""
@@ -71,7 +83,12 @@ class FrontEnd:
             ConfigError: a file cannot be used.
         """
         old, old_settings = self._credentials, self._settings
-        authenticator = ClientAuthenticator(settings.authentication, settings.tls)
+        authenticator = ClientAuthenticator(
+            settings.authentication,
+            settings.tls,
+            before=None if old is None else old.authenticator,
+            refused_tokens=self.refused_tokens,
+        )
         # A certificate with the same settings reloads its files by itself.
         if old is None or old_settings is None or settings.tls != old_settings.tls:
             return Credentials(authenticator, ServerCertificate(settings.tls))
@@ -101,6 +118,7 @@ class FrontEnd:
     def _use_credentials(self, credentials: Credentials) -> None:
         old, self._credentials = self._credentials, credentials
         self.router.authenticator = credentials.authenticator
+        self.tokens = credentials.authenticator.tokens
         if old is not None and not credentials.authenticator.has_same_clients(old.authenticator):
             self.connections.check_clients()
         if self._listener is not None:

@@ -23,7 +23,7 @@ from urllib.parse import parse_qsl
 
 from gateway.core.deadline import Deadline
 from gateway.core.durations import parse_duration
-from gateway.errors import Draining, Overloaded, ReviewError, Unavailable
+from gateway.errors import Draining, NotAttested, Overloaded, ReviewError, Unavailable
 from gateway.serving.bytes_in_flight import limit_when_failing_open
 from gateway.serving.message import (
     JSON,
@@ -85,6 +85,8 @@ class RouterSettings:
 
 def failure(error: BaseException) -> Response:
     """Return the answer to a review that ended with *error*."""
+    if isinstance(error, NotAttested):
+        return error_response(403, str(error))
     if isinstance(error, ReviewError):
         return error_response(400, str(error))
     if isinstance(error, Unavailable):
@@ -179,7 +181,7 @@ class Router(Generic[Selection]):
         authenticator = self.authenticator
         if authenticator is None or is_trusted or not authenticator.is_required:
             return None
-        return authenticator.challenge(request.headers.get(b"authorization"))
+        return authenticator.challenge(request.headers.get(b"authorization"), request.target)
 
     def answer(self, exchange: Exchange, now: float) -> Cancel | None:
         """Give the request to the application, unless there is no room for it or its time is over."""

@@ -97,6 +97,13 @@ REQUEST_BYTES_IN_FLIGHT_LIMIT: Final = _gauge(
 REQUESTS_REFUSED: Final = _counter(
     "requests_refused", "requests answered with another status than 200", "code"
 )
+WEBHOOK_TOKEN_REFUSALS: Final = _counter(
+    "webhook_token_refusals",
+    "refused tokens of API servers; `reason` is `malformed`, `unknown_key`, `keys_not_read`, `signature`, "
+    "`expired`, `not_yet_valid`, `issuer`, `audience`, `binding` or `attestation`. Only with "
+    "`authentication.webhookTokens`",
+    "reason",
+)
 REVIEWS_CANCELLED: Final = _counter(
     "reviews_cancelled", "reviews whose client closed the connection before the answer", "type"
 )

@@ -124,6 +124,8 @@ class Metrics:
         """What became of spans; a thread counts, too. Empty: no traces are configured."""
         self.refused: Mapping[int, int] = {}
         """Requests that were answered with a status other than 200, by status; the front end counts them."""
+        self.refused_tokens: Mapping[str, int] = {}
+        """Refused webhook tokens by reason; the front end counts them."""
         self.configuration: tuple[str, Mapping[tuple[str, ...], int]] | None = None
         """Of the configuration in force: the digest, and the timeouts of webhooks, in seconds by name and
         type."""
@@ -322,6 +324,10 @@ class Metrics:
         dropped = tuple(self.decision_log.dropped.items())
         yield _family(definitions.DECISIONS_DROPPED, {(sink,): number for sink, number in dropped})
         yield _family(definitions.REQUESTS_REFUSED, {(str(status),): number for status, number in refused})
+        yield _family(
+            definitions.WEBHOOK_TOKEN_REFUSALS,
+            {(reason,): number for reason, number in tuple(self.refused_tokens.items())},
+        )
         yield _family(
             definitions.REVIEWS_CANCELLED, {(kind,): self.cancelled[phase] for phase, kind in _TYPES.items()}
         )

@@ -46,8 +46,8 @@ SECTIONS = {
     "Namespace": "Namespace",
 }
 OPTIONAL = (
-    r"kubernetes\.|tls\.selfManaged\.|reports\.|logging\.decisionLog\.file\.|tracing\.|record\.|spec\.hedge\.|"
-    r"webhooks\[\]\.clientConfig\.(service|caBundleFrom)\.|webhooks\[\]\.rollout\."
+    r"kubernetes\.|tls\.selfManaged\.|authentication\.webhookTokens\.|reports\.|logging\.decisionLog\.file\.|tracing\.|"
+    r"record\.|spec\.hedge\.|webhooks\[\]\.clientConfig\.(service|caBundleFrom)\.|webhooks\[\]\.rollout\."
 )
 """Mappings whose absence is not the same as their defaults."""
 OPAQUE = {"spec", "status"}
