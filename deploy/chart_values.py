@@ -200,13 +200,12 @@ def _documented(kind: str) -> Schema:
     word = kind.partition(",")[0]
     if word == "mapping":
         return {"type": "object", "properties": {}, "additionalProperties": False}
-    lists = {
-        "list": {"type": "array", "items": _documented("mapping")},
-        "list of strings": {"type": "array", **_TEXTS},
-        "map of strings": {"type": "object", **_TEXTS_BY_NAME},
-    }
-    if word in lists:
-        return lists[word]
+    if word == "list":
+        return {"type": "array", "items": _documented("mapping")}
+    if word.startswith("list of "):
+        return {"type": "array", **_TEXTS}
+    if word.startswith("map of "):
+        return {"type": "object", **_TEXTS_BY_NAME}
     return {"type": word if word in {"integer", "number", "boolean"} else "string"}
 
 

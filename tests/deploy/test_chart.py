@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from deploy.chart_values import CHART, SCHEMA, VALUES, Value, leaves, outputs, read_values
+from deploy.chart_values import CHART, SCHEMA, SET_BY_THE_CHART, VALUES, Value, leaves, outputs, read_values
 from deploy.monitoring import ROOT
 from gateway import __version__
 from gateway.config.custom import PLURALS
+from tests.docs.pages import DOCS, rows, section
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 DOCUMENT = yaml.safe_load((CHART / "Chart.yaml").read_text())
+PAGE = (DOCS / "configuration.md").read_text()
 TEMPLATES = {file: file.read_text() for file in sorted((CHART / "templates").iterdir())}
 SCENARIOS = sorted((CHART / "ci").iterdir())
 
@@ -87,3 +89,25 @@ def test_every_scenario_says_what_it_is_for() -> None:
     for file in SCENARIOS:
         assert file.name.endswith("-values.yaml")
         assert file.read_text().startswith("# ")
+
+
+def test_the_schema_of_the_configuration_has_the_types_of_the_documentation() -> None:
+    def kind(path: str) -> Any:
+        found = json.loads(SCHEMA.read_text())["properties"]["configuration"]
+        for step in path.split("."):
+            found = found["properties"][step.removesuffix("[]")]
+            found = found["items"] if step.endswith("[]") else found
+        return found.get("type", found.get("enum"))
+
+    found = {path: type_ for path, type_, _, _ in rows(section(PAGE, "GatewayConfiguration"), 4)}
+    for name, type_ in found.items():
+        path = name.strip("`")
+        if SET_BY_THE_CHART.match(path):
+            continue
+        word = type_.split()[0].rstrip(",")
+        known = {"list": "array", "map": "object", "mapping": "object"}
+        expected = known.get(word, word if word in {"integer", "number", "boolean"} else None)
+        if expected:
+            assert kind(path) == expected, path
+        else:
+            assert kind(path) == "string" or isinstance(kind(path), list), path
