@@ -17,7 +17,7 @@ from gateway.cel.lexer import CompileError
 from gateway.cel.meter import EXCEEDED, EXPRESSION_LIMIT, METER, start
 from gateway.cel.parse import parse
 from gateway.cel.program.builder import Program
-from gateway.cel.syntax import Node, variables
+from gateway.cel.syntax import Comprehension, Node, nodes, variables
 from gateway.cel.types import BOOL
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ class Expression:
     program: Program
     type: Type
     needs_authorizer: bool
+    has_loop: bool
+    """Whether it has a macro such as ``all``. Without one its cost is at most proportional to its input."""
 
     def evaluate(self, frame: list[object], budget: float) -> object:
         """Return the value for *frame*: those of ``GLOBALS``, and ``program.slots`` more items.
@@ -139,4 +141,5 @@ def _expression(text: str, environment: Environment, types: Collection[Type]) ->
         wanted = f"one of [{' '.join(map(str, types))}]" if len(types) > 1 else str(next(iter(types)))
         raise CompileError(f"must evaluate to {wanted} but got {tree.type}", tree.at)
     needs_authorizer = any(name.startswith("authorizer") for name in variables(tree))
-    return Expression(text, Program(tree), tree.type, needs_authorizer)
+    has_loop = any(isinstance(node, Comprehension) for node in nodes(tree))
+    return Expression(text, Program(tree), tree.type, needs_authorizer, has_loop)

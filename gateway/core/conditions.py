@@ -42,7 +42,15 @@ class AccessDecision:
 class ConditionInput:
     """The input of conditions: the request, and the object as it is at one point of the evaluation."""
 
-    __slots__ = ("document", "namespace", "object", "old_object", "prepared", "request")
+    __slots__ = (
+        "document",
+        "namespace",
+        "object",
+        "old_object",
+        "prepared",
+        "prepared_for_policies",
+        "request",
+    )
 
     def __init__(self, document: Json, current: Json | None, old: Json | None) -> None:
         self.document = document
@@ -53,6 +61,8 @@ class ConditionInput:
         """Null on CREATE."""
         self.prepared: object | None = None
         """The variables of expressions, which the first webhook with conditions makes for all."""
+        self.prepared_for_policies: object | None = None
+        """Likewise, of policies."""
         self.request: object | None = None
         """The AdmissionRequest, for policies."""
         self.namespace: Namespace | Failed | None = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.cel.errors import CostExceeded, EvaluationError
 from gateway.cel.lazy import LazyVariables
-from gateway.cel.meter import BRIEF_LIMIT, EXPRESSION_LIMIT, METER, spent
+from gateway.cel.meter import BRIEF_LIMIT, EXPRESSION_LIMIT, METER, spent, start
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -96,6 +96,38 @@ def evaluate_all(
             raise OutOfBudgetError(OUT_OF_BUDGET)
         results.append(result)
     return results, budget
+
+
+class AllTrue:
+    """Expressions of the type bool, of which usually all are true: then one run over them is enough."""
+
+    def __init__(self, expressions: Sequence[Expression]) -> None:
+        programs = [each.program for each in expressions]
+        self._codes = tuple(program.code for program in programs)
+        self._cost = sum(program.cost for program in programs)
+        self._slots = [None] * max((program.slots for program in programs), default=0)
+
+    def holds(
+        self, variables: Mapping[str, Expression], values: Sequence[object], allowance: Allowance
+    ) -> bool:
+        """Whether all are true within a cost that is far below every budget.
+
+        If not, :func:`evaluate_all` has the results. The arguments are its own.
+        """
+        lazy = LazyVariables(variables, values)
+        frame = [*lazy.frame, *self._slots]
+        start(min(allowance.expression, BRIEF_LIMIT))
+        METER.left -= self._cost
+        try:
+            for code in self._codes:
+                if code(frame) is not True:
+                    return False
+        except (EvaluationError, CostExceeded, RecursionError):
+            return False
+        if METER.left < 0:
+            return False
+        allowance.take(METER.budget - METER.left + lazy.take_cost())
+        return True
 
 
 def _failed(expression: Expression, error: BaseException) -> EvaluationError:

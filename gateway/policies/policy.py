@@ -6,7 +6,6 @@ Source: k8s.io/apiserver pkg/admission/plugin/policy/validating/dispatcher.go, m
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -77,6 +76,18 @@ class BoundPolicy:
         self.policy = policy
         self.bindings = tuple(sorted(bindings, key=lambda each: each.name))
         self._params = params
+        match = policy.match
+        self.has_narrow_rules = bool(match.excluded) or any(each.names for each in match.named_rules)
+        """Whether more decides than the rules, which the entry has."""
+        is_plain = (
+            not self.has_narrow_rules
+            and not policy.conditions
+            and not policy.rules.audit_annotations
+            and any(each.match is None for each in bindings)
+            and (policy.param_kind is None or all(each.param_ref is None for each in bindings))
+        )
+        self._all_true = policy.rules.all_true if is_plain else None
+        """Decides the usual case alone: every request matches, and nothing but the validations counts."""
 
     @property
     def needs_authorizer(self) -> bool:
@@ -96,6 +107,18 @@ class BoundPolicy:
         self, condition_input: ConditionInput, decisions: Mapping[AccessCheck, AccessDecision]
     ) -> ConditionResult:
         """Return the decision, or the tasks that it needs first; see ``MatchConditions``."""
+        if self._all_true is not None:
+            begin = time.perf_counter()
+            prepared = _prepared(condition_input, decisions)
+            namespace = _namespace(condition_input, cast("AdmissionRequest", condition_input.request))
+            if not isinstance(namespace, Failed):
+                values = prepared.values(condition_input, namespace)
+                variables = self.policy.rules.variables
+                if (
+                    self._all_true.holds(variables, values, Allowance(is_brief=True))
+                    and not prepared.known.missing
+                ):
+                    return Decided(ALLOWED, ALLOWED, time.perf_counter() - begin)
         try:
             return self._timed(condition_input, decisions, is_brief=True)
         except TooLongError:
@@ -113,8 +136,8 @@ class BoundPolicy:
     ) -> ConditionResult:
         begin = time.perf_counter()
         result = _Application(self, condition_input, decisions, Allowance(is_brief=is_brief)).result()
-        if isinstance(result, Decided):
-            return replace(result, elapsed_s=time.perf_counter() - begin)
+        if isinstance(result, Decided) and result.verdict is not None:
+            return Decided(result.verdict, result.reported, time.perf_counter() - begin)
         return result
 
     def params_of(self, binding: ValidatingBinding, namespace: str) -> Sequence[Json | None]:
@@ -124,6 +147,57 @@ class BoundPolicy:
             ParamsError: there are none.
         """
         return collect(self.policy.param_kind, binding.param_ref, self._params, namespace)
+
+
+class _Prepared:
+    """The values of variables that all policies of a request share."""
+
+    __slots__ = ("_values", "authorizer", "check", "known", "of_conditions", "request")
+
+    def __init__(self, document: Json) -> None:
+        self._values: Values | None = None
+        self.known = KnownDecisions()
+        self.request: Json = {"options": None, **document, "uid": "", "object": None, "oldObject": None}
+        request = self.request
+        resource = request.get("requestResource") or request.get("resource") or {}
+        self.of_conditions = {**request, "resource": resource}
+        self.authorizer = Authorizer(self.known.decide, subject_of(document.get("userInfo")))
+        attributes = {
+            "group": resource.get("group", ""),
+            "resource": resource.get("resource", ""),
+            "subresource": request.get("requestSubResource") or request.get("subResource") or "",
+            "namespace": request.get("namespace", ""),
+            "name": request.get("name", ""),
+        }
+        self.check = ResourceCheck(self.authorizer, attributes)
+
+    def values(self, condition_input: ConditionInput, namespace: Namespace | None) -> Values:
+        """Return the values of ``GLOBALS`` without ``variables`` for a policy without a parameter."""
+        if self._values is None:
+            exposed = None if namespace is None else _namespace_values(namespace.json)[0]
+            objects = (condition_input.object, condition_input.old_object)
+            self._values = (*objects, self.request, exposed, self.authorizer, self.check, None)
+        return self._values
+
+
+def _prepared(condition_input: ConditionInput, decisions: Mapping[AccessCheck, AccessDecision]) -> _Prepared:
+    """Return the values that all policies share on the event loop, with the *decisions* so far."""
+    prepared = condition_input.prepared_for_policies
+    if prepared is None:
+        prepared = condition_input.prepared_for_policies = _Prepared(condition_input.document)
+    assert isinstance(prepared, _Prepared)
+    prepared.known.decisions, prepared.known.missing = decisions, {}
+    return prepared
+
+
+def _namespace(condition_input: ConditionInput, request: AdmissionRequest) -> Namespace | Failed | None:
+    """Return the namespace of *request*; None for a cluster-scoped object, and for a Namespace."""
+    if request.namespace == "" or is_namespace(request):
+        return None
+    found = condition_input.namespace
+    if found is None:
+        return Failed(FailureReason.NAMESPACE, f'namespace "{request.namespace}" not found', 404)
+    return found
 
 
 class _Application:
@@ -141,8 +215,13 @@ class _Application:
         self._input = condition_input
         self._request = cast("AdmissionRequest", condition_input.request)
         self._allowance = allowance
-        self._known = KnownDecisions()
-        self._known.decisions = decisions
+        if allowance.is_brief:
+            self._prepared = _prepared(condition_input, decisions)
+        else:
+            # Another thread must not share what the event loop uses.
+            self._prepared = _Prepared(condition_input.document)
+            self._prepared.known.decisions = decisions
+        self._known = self._prepared.known
         self._denials: list[tuple[str, str]] = []
         """Message and reason."""
         self._warnings: list[str] = []
@@ -152,7 +231,7 @@ class _Application:
 
     def result(self) -> ConditionResult:
         """Return the decision of all bindings."""
-        if not _rules_match(self._policy.match, self._request):
+        if self._bound.has_narrow_rules and not _rules_match(self._policy.match, self._request):
             return Decided(None)
         is_matched = False
         for binding in self._bound.bindings:
@@ -168,7 +247,7 @@ class _Application:
             except ParamsError as error:
                 self._misconfigured(binding, str(error))
                 continue
-            namespace = self._namespace()
+            namespace = _namespace(self._input, self._request)
             if isinstance(namespace, Failed):
                 return Decided(namespace)
             for param in params:
@@ -200,35 +279,13 @@ class _Application:
         )
         self._denials.append((text, reason or "Invalid"))
 
-    def _namespace(self) -> Namespace | Failed | None:
-        """Return the namespace of the request; None for a cluster-scoped object, and for a Namespace."""
-        if self._request.namespace == "" or is_namespace(self._request):
-            return None
-        found = self._input.namespace
-        if found is None:
-            return Failed(FailureReason.NAMESPACE, f'namespace "{self._request.namespace}" not found', 404)
-        return found
-
     def _evaluated(self, param: Json | None, namespace: Namespace | None) -> Evaluated:
         """Return the result for one parameter."""
-        rules = self._policy.rules
-        document = self._input.document
-        request: Json = {"options": None, **document, "uid": "", "object": None, "oldObject": None}
-        resource = request.get("requestResource") or request.get("resource") or {}
-        authorizer = Authorizer(self._known.decide, subject_of(document.get("userInfo")))
-        check = ResourceCheck(
-            authorizer,
-            {
-                "group": resource.get("group", ""),
-                "resource": resource.get("resource", ""),
-                "subresource": request.get("requestSubResource") or request.get("subResource") or "",
-                "namespace": request.get("namespace", ""),
-                "name": request.get("name", ""),
-            },
-        )
+        rules, prepared = self._policy.rules, self._prepared
         objects = (self._input.object, self._input.old_object)
+        authorizer, check, request = prepared.authorizer, prepared.check, prepared.request
         if self._policy.conditions:
-            of_conditions = (*objects, {**request, "resource": resource}, None, authorizer, check, param)
+            of_conditions = (*objects, prepared.of_conditions, None, authorizer, check, param)
             unmatched = self._conditions(of_conditions)
             if unmatched is not None:
                 return unmatched

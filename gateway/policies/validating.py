@@ -5,7 +5,7 @@ Source: k8s.io/apiserver pkg/admission/plugin/policy/validating/validator.go.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gateway.cel.errors import EvaluationError
@@ -13,6 +13,7 @@ from gateway.cel.values import type_name
 from gateway.policies.evaluation import (
     POLICY_LIMIT,
     Allowance,
+    AllTrue,
     OutOfBudgetError,
     evaluate_all,
 )
@@ -59,11 +60,16 @@ class Rules:
     variables: Mapping[str, Expression]
     validations: Sequence[Validation]
     audit_annotations: Sequence[AuditAnnotation]
+    all_true: AllTrue | None = field(init=False)
+    """The validations; None if a messageExpression has a loop: its cost counts, even if its value does not."""
+    has_message_expressions: bool = field(init=False)
 
-    @property
-    def has_message_expressions(self) -> bool:
-        """Whether any validation has one."""
-        return any(each.message_expression is not None for each in self.validations)
+    def __post_init__(self) -> None:
+        messages = [each.message_expression for each in self.validations if each.message_expression]
+        object.__setattr__(self, "has_message_expressions", bool(messages))
+        has_loop = any(each.has_loop for each in messages)
+        expressions = [each.expression for each in self.validations]
+        object.__setattr__(self, "all_true", None if has_loop else AllTrue(expressions))
 
 
 class Refusal(NamedTuple):
@@ -116,6 +122,9 @@ def evaluate(
     Raises:
         TooLongError: the costs exceed *allowance*.
     """
+    if rules.all_true is not None and rules.all_true.holds(rules.variables, values, allowance):
+        found = Evaluated([], [], [])
+        return _with_annotations(rules, unfiltered, allowance, found) if rules.audit_annotations else found
     try:
         results, left = evaluate_all(
             (each.expression for each in rules.validations), rules.variables, values, POLICY_LIMIT, allowance
