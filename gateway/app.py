@@ -24,6 +24,7 @@ from gateway.decisions.namespaces import NamespaceCounts
 from gateway.decisions.observer import DecisionObserver
 from gateway.decisions.recent import RecentDecisions
 from gateway.errors import ConfigError
+from gateway.history_keeper import HistoryKeeper
 from gateway.pages.process import OneProcess
 from gateway.pages.routes import Pages
 from gateway.pages.state import ProcessState, Refusal
@@ -125,6 +126,9 @@ class Gateway:
         self._cluster_refusal = ""
         """Why the last change of custom resources is not in force; empty: it is."""
         self._tasks: set[asyncio.Task[None]] = set()
+        history = options.history
+        self._keeper = None if history is None else HistoryKeeper(history, options.sources, process or 0)
+        self.metrics.history = self._keeper
 
     @property
     def port(self) -> int:
@@ -149,7 +153,7 @@ class Gateway:
             log.info("%s", self._page_access.why_off)
         source = OneProcess(self._state, self._window, self.recent, self.namespaces)
         pages = Pages(source, lambda: self._page_access, is_part=self._reuse_port)
-        routes = AdminRoutes(self._why_not_ready, self._exposition, pages, self._faults)
+        routes = AdminRoutes(self._why_not_ready, self._exposition, pages, self._warnings)
         table = ConnectionTable(routes, ADMIN_BOUNDS)
         self._admin = Listener(admin_address, table, checks=(self._refresh_pages,), role=ADMIN_PORT)
         await self._admin.start()
@@ -179,6 +183,8 @@ class Gateway:
         await self.decision_log.close()
         if self._recorder is not None:
             await self._recorder.close()
+        if self._keeper is not None:
+            await self._keeper.close()
 
     # -- reviews ----------------------------------------------------------------------------------
 
@@ -270,6 +276,8 @@ class Gateway:
                 await self._put_in_force(await asyncio.to_thread(self._options.load))
             except ConfigError as error:
                 self._refusal = Refusal(time.time(), error.problems)
+                if self._keeper is not None:
+                    self._keeper.refused(str(error))
                 self._tracing.reloaded(began_at, "files", str(error))
                 return error, self._changes.refused(state, str(error))
             self._refusal = None
@@ -348,6 +356,8 @@ class Gateway:
         self._cluster_refusal = ""
         await self._follower.use(cluster, combined)
         await self._token_keys.use(settings, self._front_end.tokens)
+        if self._keeper is not None and snapshot is not None:
+            self._keeper.keep(combined, snapshot.digest)
 
     async def _snapshot(self, config: Config, cluster: Cluster, *, rereads_files: bool) -> Snapshot:
         """Return the snapshot of *config* when its workers are ready, or have had time to become so."""
@@ -408,6 +418,11 @@ class Gateway:
         """Return a line for each fault that does not affect readiness."""
         bundles = [one.warning for one in self._follower.ca_bundles if one.warning]
         return self._worker_watch.warnings() + bundles
+
+    def _warnings(self) -> list[str]:
+        pinned = None if self.config is None else self.config.pinned
+        pin = [] if pinned is None else [f"configuration pinned to {pinned.digest} since {pinned.since}"]
+        return [*pin, *self._faults()]
 
     def _refresh_pages(self) -> None:
         self._page_access.refresh()

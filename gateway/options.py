@@ -6,7 +6,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gateway.config.load import fingerprint, load, require_webhooks
+from gateway.config.history import History, HistoryError
+from gateway.config.load import fingerprint, load, read, require_webhooks
+from gateway.config.model import Pinned
 from gateway.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
 DEV_CONFIG: Final = Path(__file__).with_name("dev.yaml")
 
 
+class PinError(ConfigError):
+    """The gateway is pinned to a kept configuration that cannot be used."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """The command line of ``serve``. None: not given, the value of the configuration is used."""
@@ -25,7 +31,9 @@ class Options:
     dev: bool = False
     """Start with a sample configuration and a development certificate."""
     state: Path = field(default_factory=lambda: Path(".admission-gateway"))
-    """Folder for the development certificate."""
+    """Folder for the development certificate, and for ``history``."""
+    keeps_history: bool = False
+    """Whether the configurations that were in force are kept in ``state``."""
     listen: str | None = None
     admin_listen: str | None = None
     processes: int | None = None
@@ -46,8 +54,49 @@ class Options:
         Raises:
             ConfigError: it cannot be used.
         """
-        config = load(self.sources, filter(None, (self.tls_cert, self.tls_key, self.client_ca)))
+        config = self._pinned() or load(
+            self.sources, filter(None, (self.tls_cert, self.tls_key, self.client_ca))
+        )
         return replace(config, gateway=self._override(config.gateway))
+
+    def load_first(self) -> Config:
+        """As :meth:`load`, at the start: a pin that cannot be used is a warning, and the files are read."""
+        try:
+            return self.load()
+        except PinError as error:
+            config = replace(self, keeps_history=False).load()
+            return replace(config, warnings=(*error.problems, *config.warnings))
+
+    @property
+    def history(self) -> History | None:
+        """The configurations that were in force; None: they are not kept."""
+        return History(self.state) if self.keeps_history else None
+
+    def _pinned(self) -> Config | None:
+        """Return the configuration to which the gateway is pinned; None: it is not pinned.
+
+        Raises:
+            PinError: there is a pin, and its configuration cannot be used.
+        """
+        pin = None if self.history is None else self.history.pin()
+        if self.history is None or pin is None:
+            return None
+        where = f"pinned to {pin.digest[:12]} since {pin.since}"
+        try:
+            kept = self.history.load(pin.digest)
+            config = read(kept.documents)
+        except HistoryError as error:
+            raise PinError([Problem(where, "", f"the kept configuration cannot be used: {error}")]) from None
+        except ConfigError as error:
+            raise PinError([Problem(where, "", str(one)) for one in error.problems]) from None
+        message = (
+            "changes of files and custom resources wait; `admission-gateway rollback --release` ends this"
+        )
+        return replace(
+            config,
+            pinned=Pinned(pin.digest, pin.since, kept.resources),
+            warnings=(Problem(where, "", message), *config.warnings),
+        )
 
     def require_webhooks(self, config: Config) -> None:
         """Refuse a *config*, with its custom resources, that has no webhooks, unless that is allowed.
@@ -66,7 +115,8 @@ class Options:
 
     def fingerprint(self) -> object:
         """Return a value that changes with the configuration's files; cheap enough to call every second."""
-        return fingerprint(self.sources)
+        history = self.history
+        return fingerprint(self.sources), None if history is None else history.fingerprint()
 
     def _override(self, settings: GatewaySettings) -> GatewaySettings:
         tls = settings.tls

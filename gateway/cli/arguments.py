@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import argparse
+
+
+DEFAULT_STATE: Final = Path(".admission-gateway")
+"""The folder of ``serve --state``."""
 
 
 def add_config(parser: argparse.ArgumentParser, *, required: bool = True) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from gateway import logs
@@ -28,6 +29,7 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
     Raises:
         ConfigError: the configuration is invalid.
     """
+    from gateway.config.exceptions import ending
     from gateway.config.load import load, require_webhooks
     from gateway.config.model import summary
 
@@ -37,7 +39,7 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
     has_custom_resources = kubernetes is not None and kubernetes.custom_resources
     if not parsed.allow_empty and not has_custom_resources:
         require_webhooks(config, parsed.config)
-    logs.print_error(*(f"warning: {warning}" for warning in config.warnings))
+    logs.print_error(*(f"warning: {warning}" for warning in (*config.warnings, *ending(config, time.time()))))
     if config.gateway.tls.cert_file is None and config.gateway.tls.self_managed is None:
         logs.print_error("warning: no tls.certFile: serve needs --tls-cert and --tls-key, or --dev")
     if has_custom_resources and not parsed.cluster:

@@ -7,7 +7,7 @@ import os
 import signal
 from pathlib import Path
 
-from gateway.cli.arguments import add_config
+from gateway.cli.arguments import DEFAULT_STATE, add_config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--state",
         metavar="DIR",
         type=Path,
-        default=Path(".admission-gateway"),
-        help="folder in which --dev keeps its certificate (default: %(default)s)",
+        help="folder for the configurations that were in force, for rollback, and for the certificate of "
+        f"--dev (default: {DEFAULT_STATE}, only with --dev)",
     )
     add(
         "--allow-empty",
@@ -62,7 +62,8 @@ def run(parsed: argparse.Namespace, arguments: list[str]) -> int:
     options = Options(
         config=tuple(parsed.config),
         dev=parsed.dev,
-        state=parsed.state,
+        state=parsed.state or DEFAULT_STATE,
+        keeps_history=parsed.state is not None or parsed.dev,
         listen=parsed.listen,
         admin_listen=parsed.admin_listen,
         processes=parsed.processes,

@@ -38,7 +38,7 @@ from gateway.text import did_you_mean, shown
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gateway.config.model import Config
+    from gateway.config.model import Config, Pinned
 
     Key = tuple[str, str]
     """Kind and id."""
@@ -123,7 +123,8 @@ class ResourceStatus:
 
     resource: CustomResource
     reason: str
-    """Of the status condition: Accepted, Invalid, NameInFiles, NoWorkerPool, Expired or UnknownWebhook."""
+    """Of the status condition: Accepted, Invalid, NameInFiles, NoWorkerPool, Expired, UnknownWebhook or
+    Pinned."""
     problems: tuple[Problem, ...] = ()
     """Why it is refused."""
     effect: str = ""
@@ -246,6 +247,34 @@ def combine(
     )
 
 
+def resources_in_force(combined: Combined) -> list[CustomResource]:
+    """Return the versions of the custom resources from which *combined* was made."""
+    return [
+        combined.valid.get(status.resource.key, combined.read[status.resource.key]).resource
+        for status in combined.statuses
+        if status.reason != "NameInFiles"
+    ]
+
+
+def combine_pinned(
+    files: Config, pinned: Pinned, resources: Iterable[CustomResource], before: Combined | None, now: float
+) -> Combined:
+    """Return the *pinned* configuration. The statuses are those of *resources*, which are in the cluster."""
+    combined = combine(files, pinned.resources, before, now)
+    kept = {status.resource.key: status for status in combined.statuses}
+    note = f"waits: the gateway is pinned to the configuration {pinned.digest[:12]} since {pinned.since}"
+
+    def status_of(resource: CustomResource) -> ResourceStatus:
+        status = kept.get(resource.key)
+        if status is not None and resource.has_content_of(status.resource):
+            return replace(status, resource=resource)
+        return ResourceStatus(resource, "Pinned", note=note)
+
+    return replace(
+        combined, statuses=tuple(map(status_of, sorted(resources, key=lambda resource: resource.key)))
+    )
+
+
 class _Combination:
     """Files, and the custom resources that are in force."""
 
@@ -315,6 +344,14 @@ class _Combination:
         of_cluster = (hook for one in self._configurations for hook in one.webhooks)
         return frozenset(hook.name for hook in (*of_files, *of_cluster))
 
+    def _unknown_to_files(self) -> list[Problem]:
+        """Return a warning for each exception of a file that names an unknown webhook."""
+        return [
+            Problem(f"{NAMESPACED} {shown(exception.id)}", "spec.webhooks", message)
+            for exception in self._files.exceptions
+            for message in unknown_webhooks(exception, self._webhook_names)
+        ]
+
     def config(self) -> Config:
         """Return the configuration: files, and the custom resources that were added."""
         files, added = self._files, self._configurations
@@ -338,7 +375,7 @@ class _Combination:
             pools={**files.pools, **{name: pool for name, pool in self._pools.items() if name in used}},
             exceptions=tuple(sorted((*files.exceptions, *self._exceptions), key=lambda one: one.id)),
             configurations=files.configurations | {(one.phase, one.name) for one in added},
-            warnings=(*files.warnings, *self._warnings),
+            warnings=(*files.warnings, *self._warnings, *self._unknown_to_files()),
         )
 
     def _is_in_files(self, kind: str, name: str) -> bool:

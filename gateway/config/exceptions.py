@@ -199,13 +199,13 @@ def unknown_webhooks(exception: PolicyException, known: frozenset[str]) -> Itera
             yield f"there is no webhook {shown(name)}{did_you_mean(name, known)}"
 
 
-def findings(config: Config, now: float) -> Iterator[Problem]:
-    """Yield what is to be done about the exceptions of *config* at *now*, in seconds since 1970."""
-    known = frozenset(webhook.name for webhook in (*config.mutating, *config.validating))
+def ending(config: Config, now: float) -> Iterator[Problem]:
+    """Yield a problem for each exception of *config* that has expired at *now*, or will within ``SOON_S``.
+
+    *now* is in seconds since 1970.
+    """
     for exception in config.exceptions:
-        where = f"exception {exception.id}"
-        for message in unknown_webhooks(exception, known):
-            yield Problem(where, "spec.webhooks", message)
         if exception.expires_at is not None and now >= exception.expires_at - SOON_S:
             verb = "expired" if exception.has_expired(now) else "expires soon,"
-            yield Problem(where, "spec.expires", f"{verb} at {exception.expires}; owner: {exception.owner}")
+            message = f"{verb} at {exception.expires}; owner: {exception.owner}"
+            yield Problem(f"{NAMESPACED} {shown(exception.id)}", "spec.expires", message)

@@ -13,6 +13,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import orjson
+
 from gateway.config.client_config import NO_CLUSTER_TO_FOLLOW
 from gateway.config.documents import (
     ADMISSION_GROUP,
@@ -192,7 +194,16 @@ def read(found: Iterable[Document]) -> Config:
         raise ConfigError(problems)
     _warn_of_exceptions(collected)
     warnings = [warning for document in documents for warning in document.report.warnings()]
-    return _config(collected, bound, tuple(warnings))
+    return replace(_config(collected, bound, tuple(warnings)), source=_source(documents))
+
+
+def _source(documents: Sequence[Document]) -> bytes:
+    """Return *documents* as JSON, for ``Config.source``; empty if they cannot be written."""
+    kept = [{"file": str(one.file), "content": one.content} for one in documents if one.content is not None]
+    try:
+        return orjson.dumps(kept)
+    except TypeError:
+        return b""
 
 
 def _warn_of_exceptions(collected: _Collected) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gateway.config.record_settings import RecordSettings
+    from gateway.config.custom import CustomResource
     from gateway.config.report_settings import ReportSettings
     from gateway.config.tracing_settings import TracingSettings
     from gateway.config.webhook_token_settings import WebhookTokenSettings
@@ -181,6 +182,17 @@ class GatewaySettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Pinned:
+    """That a configuration is a kept one, see ``gateway.config.history``."""
+
+    digest: str
+    since: str
+    """RFC 3339."""
+    resources: tuple[CustomResource, ...]
+    """The custom resources that were in force. Those of the cluster are not used."""
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """The complete configuration, validated as a whole."""
 
@@ -197,6 +209,10 @@ class Config:
     """(phase, name) of every configuration object, also of those without a webhook."""
     warnings: tuple[Problem, ...] = ()
     """About values that are accepted, but probably a mistake."""
+    pinned: Pinned | None = field(default=None, repr=False)
+    """None: it is that of the files."""
+    source: bytes = field(default=b"", repr=False, compare=False)
+    """JSON of the documents in files: a list of objects with ``file`` and ``content``. Empty: it has none."""
 
 
 def ca_bundle_sources(config: Config) -> frozenset[CaBundleSource]:

@@ -15,7 +15,7 @@ from gateway.progress import Progress
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from gateway.config.model import Config
     from gateway.errors import Problem
@@ -127,6 +127,7 @@ def _inspect_registration(parsed: argparse.Namespace, config: Config) -> tuple[C
     if not parsed.allow_empty:
         refused += _no_webhooks(whole, parsed.config)
     found = [*static, *map(_of_problem, refused), *inspect(whole, seen, now, days, name, accepted)]
+    found += _of_exceptions(config, whole, now.timestamp())
     return whole, sorted(found)
 
 
@@ -219,6 +220,19 @@ def inspect(
             if roots is not None:
                 findings += check_trust(entry, roots.certificates, serving.certificates, now)
     return sorted(set(findings))
+
+
+def _of_exceptions(files: Config, whole: Config, now: float) -> Iterator[Finding]:
+    """Yield findings about the exceptions of *whole* that are not in *files*, whose warnings were printed."""
+    from gateway.config.exceptions import ending
+    from gateway.inspection.model import Finding
+
+    known = set(ending(files, now))
+    for one in ending(whole, now):
+        if one not in known:
+            yield Finding(
+                "warning", one.where, f"{one.field}: {one.message}", "delete it, or set another end"
+            )
 
 
 def _no_webhooks(config: Config, paths: Sequence[Path]) -> Sequence[Problem]:

@@ -12,7 +12,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Final
 
-from gateway.config.custom import ACCEPTED, PLURALS, CustomResource, combine
+from gateway.config.custom import ACCEPTED, PLURALS, CustomResource, combine, combine_pinned
 from gateway.config.documents import GATEWAY_VERSION
 from gateway.config.exceptions import CLUSTER_WIDE, NAMESPACED
 from gateway.errors import ClusterError
@@ -98,8 +98,11 @@ class ClusterCustomResources:
     async def combine(self, files: Config) -> Combined:
         """Return the configuration of *files* and the resources; it is not in force yet."""
         resources = [resource for store in self._stores.values() for resource in store.by_name.values()]
+        now, pinned = time.time(), files.pinned
         # In a thread: reading large objects takes long.
-        return await asyncio.to_thread(combine, files, resources, self.combined, time.time())
+        if pinned is not None:
+            return await asyncio.to_thread(combine_pinned, files, pinned, resources, self.combined, now)
+        return await asyncio.to_thread(combine, files, resources, self.combined, now)
 
     def use(self, combined: Combined) -> None:
         """Log the result for each resource, and write it to the cluster: *combined* is now in force."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway import logs
 from gateway.app import Gateway
+from gateway.config.history import HistoryError
 from gateway.config.model import summary
 from gateway.process.local_workers import STOP_GRACE_S, LocalWorkers, targets_of
 from gateway.process.supervisor import Supervisor, admin_socket
@@ -52,8 +53,9 @@ async def serve(options: Options, arguments: list[str]) -> None:
 
     keeping: asyncio.Task[None] | None = None
     try:
-        config = options.load()
+        config = options.load_first()
         _use_log_settings(config)
+        _announce(options)
         if config.gateway.tls.self_managed is not None and options.tls_cert is None:
             keeper = _certificate_keeper(config.gateway, runtime)
             if not await signals.run_until_stopped(keeper.start()):
@@ -61,7 +63,7 @@ async def serve(options: Options, arguments: list[str]) -> None:
             keeping = asyncio.create_task(keeper.run())
             options = replace(options, tls_cert=keeper.cert_file, tls_key=keeper.key_file)
             arguments = [*arguments, f"--tls-cert={keeper.cert_file}", f"--tls-key={keeper.key_file}"]
-            config = options.load()
+            config = options.load_first()
         if config.gateway.processes > 1:
             supervisor = Supervisor(options, config, arguments, runtime, use_config)
             signals.at_once(supervisor.kill)
@@ -75,6 +77,14 @@ async def serve(options: Options, arguments: list[str]) -> None:
             await asyncio.wait([keeping])
         await workers.stop(STOP_GRACE_S)
         shutil.rmtree(runtime, ignore_errors=True)
+
+
+def _announce(options: Options) -> None:
+    if options.history is not None:
+        try:
+            options.history.announce()
+        except HistoryError as error:
+            log.warning("configurations are not kept for rollback: %s", error)
 
 
 def _certificate_keeper(settings: GatewaySettings, runtime: Path) -> CertificateKeeper:
@@ -93,7 +103,7 @@ async def serve_child(options: Options, number: int, runtime: Path) -> None:
         ConfigError: the configuration cannot be used.
     """
     signals = Signals()
-    config = options.load()
+    config = options.load_first()
     _use_log_settings(config)
     gateway = Gateway(options, lambda pool: targets_of(pool, runtime), _use_log_settings, process=number)
     start = _start_child(gateway, config, f"unix:{admin_socket(runtime, number)}")

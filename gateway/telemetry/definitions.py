@@ -221,6 +221,17 @@ RELOAD_TIMESTAMP: Final = _gauge(
     "time of the last accepted configuration, Unix time",
     is_lowest=True,
 )
+CONFIG_PINNED: Final = _gauge(
+    "config_pinned",
+    "1 while the gateway is pinned to a kept configuration by [`rollback`](operate.md#roll-back). Only with "
+    "`--state`",
+    is_highest=True,
+)
+CONFIG_HISTORY_ERRORS: Final = _counter(
+    "config_history_errors",
+    "configurations that could not be kept for `rollback`, for example because the disk is full. Only with "
+    "`--state`",
+)
 CERTIFICATE_EXPIRY: Final = _gauge(
     "tls_certificate_expiry_timestamp_seconds",
     "expiry of the serving certificate, Unix time",

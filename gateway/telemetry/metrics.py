@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client import Counter as LockedCounter
@@ -44,6 +44,13 @@ _TYPES: Final = {"mutate": "admit", "validate": "validating"}
 _MAX_CODE: Final = 600
 _KEPT_INVOCATIONS: Final = 16_384
 """Cached timings by invocation. A full cache is emptied, which removes those of past configurations."""
+
+
+class ConfigHistory(Protocol):
+    """The part of ``gateway.history_keeper`` that is exposed."""
+
+    errors: int
+    is_pinned: bool
 
 
 class LogCounts:
@@ -130,6 +137,8 @@ class Metrics:
         """Of the configuration in force: the digest, and the timeouts of webhooks, in seconds by name and
         type."""
         self.exceptions = ExceptionUses()
+        self.history: ConfigHistory | None = None
+        """Of the configurations kept for rollback; None: none are kept."""
         self.policy_mismatches: Mapping[tuple[str, str, str], int] = {}
         """The number of workers by webhook, phase and reason, see ``gateway.worker_watch``."""
         self.worker_calls = Counts(definitions.WORKER_CALLS)
@@ -296,6 +305,9 @@ class Metrics:
                 for (name, phase, why), count in self.policy_mismatches.items()
             },
         )
+        if self.history is not None:
+            yield _family(definitions.CONFIG_PINNED, {(): int(self.history.is_pinned)})
+            yield _family(definitions.CONFIG_HISTORY_ERRORS, {(): self.history.errors})
         if self.watch is not None:
             is_connected, count = self.watch
             yield _family(definitions.WATCH_CONNECTED, {(): int(is_connected)})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from gateway.telemetry.definitions import DEFINITIONS
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.spans import SpanCounts
@@ -14,6 +16,7 @@ def exposed() -> Series:
     metrics.watch = (True, 1)
     metrics.findings_dropped = 0
     metrics.is_recording = True
+    metrics.history = SimpleNamespace(errors=0, is_pinned=False)
     metrics.spans = spans = SpanCounts()
     spans.begin()
     metrics.use("digest", ())

@@ -1,0 +1,356 @@
+"""The last configurations that were in force, in a folder, and the one to which the gateway is pinned.
+
+A configuration is kept as the documents from which it was made: those of the files, and the custom resources
+of the cluster that were in force. Certificates, keys and credentials are in other files, of which a
+configuration has the paths, so they are not kept.
+
+    history/DIGEST.json.gz   one configuration
+    history/pin.json         the digest to which the gateway is pinned; absent: it is not
+    history/gateway.json     the process to signal after a change of the pin
+    history/process-N.json   the configuration that process N has in force
+
+The folder belongs to the user of the gateway alone. Each file is replaced as a whole. Configurations are
+ordered by a counter and not by their times, since clocks can be set.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import orjson
+
+from gateway.config.custom import CustomResource
+from gateway.config.documents import Document
+from gateway.config.fields import Report
+from gateway.errors import GatewayError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gateway.config.model import Config
+
+Json = dict[str, Any]
+
+MAX_KEPT: Final = 10
+MAX_BYTES: Final = 8 * 1024 * 1024
+"""Of all kept configurations together, compressed. One of thousands of webhooks takes some 100 KiB."""
+MAX_CONTENT_BYTES: Final = 256 * 1024 * 1024
+"""Of one configuration, decompressed: a file that somebody else made could otherwise fill the memory."""
+_MAX_SMALL_BYTES: Final = 64 * 1024
+_FOLDER: Final = "history"
+_SUFFIX: Final = ".json.gz"
+_GZIP: Final = 16 + zlib.MAX_WBITS
+
+
+class HistoryError(GatewayError):
+    """A kept configuration, or the folder, cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One kept configuration."""
+
+    digest: str
+    sequence: int
+    """Increases with each configuration that comes into force."""
+    time: str
+    """When it last came into force, RFC 3339."""
+    summary: str
+    sources: tuple[str, ...]
+    """The files and folders that were read, and the number of custom resources."""
+    problem: str = ""
+    """Why it cannot be used; empty: it can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """The configuration to which the gateway is pinned."""
+
+    digest: str
+    since: str
+    """RFC 3339."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A kept configuration, as the documents from which it was made."""
+
+    documents: tuple[Document, ...]
+    resources: tuple[CustomResource, ...]
+
+
+class History:
+    """The configurations kept in one folder."""
+
+    def __init__(self, state: Path) -> None:
+        """Use a folder in *state*; neither has to exist yet."""
+        self.folder = state / _FOLDER
+
+    # -- configurations ---------------------------------------------------------------------------
+
+    def record(
+        self,
+        config: Config,
+        resources: Iterable[CustomResource],
+        digest: str,
+        sources: Iterable[str],
+        summary: str,
+    ) -> None:
+        """Keep *config*, which came into force with the custom *resources*, and drop what exceeds the bounds.
+
+        Raises:
+            HistoryError: it cannot be kept.
+        """
+        self._require_folder()
+        entries = self.entries()
+        kept = [
+            {"kind": one.kind, "name": one.name, "namespace": one.namespace, "document": one.document}
+            for one in resources
+        ]
+        document = {
+            "digest": digest,
+            "sequence": max((entry.sequence for entry in entries), default=0) + 1,
+            "time": _now(),
+            "summary": summary,
+            "sources": [*sources, *([f"{len(kept)} custom resources"] if kept else [])],
+            "documents": orjson.Fragment(config.source),
+            "resources": kept,
+        }
+        try:
+            compressor = zlib.compressobj(6, zlib.DEFLATED, _GZIP)
+            content = compressor.compress(orjson.dumps(document)) + compressor.flush()
+        except TypeError as error:
+            raise HistoryError(f"the configuration cannot be kept: {error}") from None
+        if len(content) > MAX_BYTES:
+            raise HistoryError(
+                f"the configuration has {len(content)} bytes, more than {MAX_BYTES} can be kept"
+            )
+        self._prune([entry for entry in entries if entry.digest != digest], MAX_BYTES - len(content))
+        self._write(digest + _SUFFIX, content)
+
+    def _prune(self, entries: Sequence[Entry], room: int) -> None:
+        """Remove the oldest of *entries* until there is room for one more; never the pinned one."""
+        pin = self.pin()
+        count = 1
+        for entry in entries:
+            path = self.folder / (entry.digest + _SUFFIX)
+            with suppress(OSError):
+                size = path.stat().st_size
+                if pin is not None and pin.digest == entry.digest:
+                    room -= size
+                elif count < MAX_KEPT and size <= room:
+                    count, room = count + 1, room - size
+                else:
+                    path.unlink()
+
+    def entries(self) -> list[Entry]:
+        """Return the kept configurations, the newest first; files that cannot be read are last."""
+        found = []
+        with suppress(OSError):
+            for path in self.folder.iterdir():
+                if path.name.endswith(_SUFFIX):
+                    found.append(self._entry(path))
+        return sorted(found, key=lambda entry: (-entry.sequence, entry.digest))
+
+    def _entry(self, path: Path) -> Entry:
+        digest = path.name.removesuffix(_SUFFIX)
+        try:
+            document = _read_compressed(path)
+            match document:
+                case {
+                    "digest": str(found),
+                    "sequence": int(number),
+                    "time": str(at),
+                    "summary": str(text),
+                } if found == digest:
+                    sources = [str(one) for one in document.get("sources", ())]
+                    return Entry(digest, number, at, text, tuple(sources))
+            raise HistoryError("it is not a kept configuration")
+        except HistoryError as error:
+            return Entry(digest, 0, "", "", (), str(error))
+
+    def load(self, digest: str) -> Kept:
+        """Return the kept configuration with *digest*.
+
+        Raises:
+            HistoryError: there is none, or its file cannot be read.
+        """
+        if not digest.isalnum():
+            raise HistoryError("the digest is invalid")
+        document = _read_compressed(self.folder / (digest + _SUFFIX))
+        try:
+            documents = tuple(
+                Document(
+                    Path(one["file"]), Report(f"configuration {digest[:12]}: {one['file']}"), one["content"]
+                )
+                for one in document["documents"]
+            )
+            resources = tuple(
+                CustomResource(one["kind"], one["name"], one["document"], one["namespace"])
+                for one in document["resources"]
+            )
+        except (KeyError, TypeError):
+            raise HistoryError("it is not a kept configuration") from None
+        return Kept(documents, resources)
+
+    # -- the pin ----------------------------------------------------------------------------------
+
+    def pin(self) -> Pin | None:
+        """Return the pin; None: there is none.
+
+        A folder that another user can write counts as one without a pin, and so does a file that is no pin.
+        """
+        if self._why_unusable():
+            return None
+        match _read_small(self.folder / "pin.json"):
+            case {"digest": str(digest), "since": str(since)}:
+                return Pin(digest[:64], since[:40])
+        return None
+
+    def set_pin(self, digest: str) -> None:
+        """Pin the gateway to the kept configuration with *digest*. Raises HistoryError."""
+        self._require_folder()
+        self._write("pin.json", orjson.dumps({"digest": digest, "since": _now()}))
+
+    def release(self) -> None:
+        """Remove the pin, if there is one. Raises HistoryError."""
+        try:
+            (self.folder / "pin.json").unlink(missing_ok=True)
+        except OSError as error:
+            raise HistoryError(f"{self.folder}: the pin cannot be removed: {error.strerror}") from None
+
+    def fingerprint(self) -> object:
+        """Return a value that changes with the pin."""
+        with suppress(OSError):
+            status = (self.folder / "pin.json").stat()
+            return status.st_ino, status.st_mtime_ns
+        return None
+
+    # -- processes --------------------------------------------------------------------------------
+
+    def announce(self) -> None:
+        """Note that this process is the one to signal after a change of the pin. Raises HistoryError."""
+        self._require_folder()
+        for path in self.folder.glob("process-*.json"):
+            path.unlink(missing_ok=True)
+        self._write("gateway.json", orjson.dumps({"pid": os.getpid(), "started": _started(os.getpid())}))
+
+    def gateway_pid(self) -> int | None:
+        """Return the process id of the running gateway; None: it does not run here."""
+        match _read_small(self.folder / "gateway.json"):
+            case {"pid": int(pid), "started": str(started)} if started and _started(pid) == started:
+                return pid
+        return None
+
+    def report(self, number: int, digest: str, pinned: str, problem: str) -> None:
+        """Note the *digest* that process *number* has in force, and the digest to which it is *pinned*.
+
+        Raises HistoryError.
+        """
+        self._require_folder()
+        pid, at = os.getpid(), time.monotonic()
+        report = {"pid": pid, "started": _started(pid), "at": at, "digest": digest}
+        self._write(
+            f"process-{number}.json", orjson.dumps({**report, "pinned": pinned, "problem": problem[:4096]})
+        )
+
+    def reports(self) -> list[Json]:
+        """Return the reports of the processes that run."""
+        found: list[Json] = []
+        for path in sorted(self.folder.glob("process-*.json")):
+            report = _read_small(path)
+            match report:
+                case {"pid": int(pid), "started": str(started), "at": float()} if _started(pid) == started:
+                    found.append(cast("Json", report))
+        return found
+
+    # -- files ------------------------------------------------------------------------------------
+
+    def _why_unusable(self) -> str:
+        """Return why the folder may not be used; empty: it may."""
+        try:
+            status = self.folder.lstat()
+        except OSError as error:
+            return f"cannot be used: {error.strerror}"
+        if not self.folder.is_dir() or self.folder.is_symlink():
+            return "is not a folder"
+        if status.st_uid not in (os.geteuid(), 0) and os.geteuid() != 0:
+            return "belongs to another user"
+        if status.st_mode & 0o022:
+            return "can be written by other users"
+        return ""
+
+    def _require_folder(self) -> None:
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise HistoryError(f"{self.folder} cannot be made: {error.strerror}") from None
+        if why := self._why_unusable():
+            raise HistoryError(f"{self.folder} {why}")
+
+    def _write(self, name: str, content: bytes) -> None:
+        """Replace the file *name*, readable for the owner of the folder alone."""
+        temporary = ""
+        try:
+            descriptor, temporary = tempfile.mkstemp(prefix=".", dir=self.folder)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            owner = self.folder.stat()
+            if os.geteuid() == 0 and owner.st_uid != 0:
+                # Written by the administrator for a gateway that runs as another user.
+                os.chown(temporary, owner.st_uid, owner.st_gid)
+            Path(temporary).replace(self.folder / name)
+        except OSError as error:
+            if temporary:
+                with suppress(OSError):
+                    Path(temporary).unlink()
+            raise HistoryError(f"{self.folder / name} cannot be written: {error.strerror}") from None
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def _started(pid: int) -> str:
+    """Return when process *pid* started, in ticks since the boot; empty if it does not run.
+
+    Together with the id it identifies a process: ids are used again. Source: proc(5), /proc/PID/stat.
+    """
+    with suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    return ""
+
+
+def _read_small(path: Path) -> object:
+    """Return the JSON in the file at *path*; None if there is none."""
+    with suppress(OSError, ValueError), path.open("rb") as file:
+        return orjson.loads(file.read(_MAX_SMALL_BYTES))
+    return None
+
+
+def _read_compressed(path: Path) -> Json:
+    """Return the JSON object in the file at *path*. Raises HistoryError."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        decompressor = zlib.decompressobj(_GZIP)
+        text = decompressor.decompress(content, MAX_CONTENT_BYTES)
+        if not decompressor.eof:
+            raise HistoryError("its file is incomplete, or too large")
+        found = orjson.loads(text)
+    except OSError as error:
+        raise HistoryError(f"its file cannot be read: {error.strerror}") from None
+    except (zlib.error, ValueError):
+        raise HistoryError("its file is damaged") from None
+    if not isinstance(found, dict):
+        raise HistoryError("its file is damaged")
+    return found

@@ -1,0 +1,84 @@
+"""Keeps the configurations that come into force, for ``rollback``, without any effect on reviews."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from gateway.config.custom import resources_in_force
+from gateway.config.history import History, HistoryError
+from gateway.config.model import summary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from gateway.config.custom import Combined
+
+log = logging.getLogger(__name__)
+
+
+class HistoryKeeper:
+    """Writes what one process has in force. Make it on a running event loop."""
+
+    def __init__(self, history: History, sources: Sequence[Path], number: int) -> None:
+        """*sources* are the files of the configuration. Of several processes, *number* 0 keeps it for all."""
+        self._history = history
+        self._sources = tuple(map(str, sources))
+        self._number = number
+        self.errors = 0
+        """Writes that failed."""
+        self.is_pinned = False
+        self._digest = ""
+        self._last = ""
+        """The last error, which is not logged again."""
+        self._writing: asyncio.Task[None] | None = None
+
+    def keep(self, combined: Combined, digest: str) -> None:
+        """Keep the configuration *combined*, which is in force now."""
+        config = combined.config
+        self._digest, self.is_pinned = digest, config.pinned is not None
+
+        def write() -> None:
+            if config.pinned is None and self._number == 0:
+                if not config.source:
+                    raise HistoryError("the configuration cannot be written as JSON")
+                self._history.record(
+                    config, resources_in_force(combined), digest, self._sources, summary(config)
+                )
+            pinned = "" if config.pinned is None else config.pinned.digest
+            self._history.report(self._number, digest, pinned, "")
+
+        self._start(write)
+
+    def refused(self, problem: str) -> None:
+        """Note that a configuration was refused, for the command that waits for it."""
+        pinned = self._digest if self.is_pinned else ""
+        self._start(lambda: self._history.report(self._number, self._digest, pinned, problem))
+
+    def _start(self, write: Callable[[], None]) -> None:
+        # One after another: the last one counts.
+        self._writing = asyncio.create_task(self._write(write, self._writing))
+
+    async def _write(self, write: Callable[[], None], before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        try:
+            await asyncio.to_thread(write)
+        except Exception as error:
+            self.errors += 1
+            if str(error) != self._last:
+                log.warning(
+                    "configuration not kept for rollback: %s",
+                    error,
+                    exc_info=not isinstance(error, HistoryError),
+                )
+            self._last = str(error)
+        else:
+            self._last = ""
+
+    async def close(self) -> None:
+        """Wait for the last write."""
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
