@@ -176,7 +176,7 @@ def wholes(draw: st.DrawFn) -> list[dict[str, Any]]:
 def comparable(config: Config) -> object:
     """The configuration as plain values: webhooks compare by identity, and warnings name files."""
     warnings = sorted((warning.field, warning.message) for warning in config.warnings)
-    return dataclasses.asdict(config) | {"warnings": warnings}
+    return dataclasses.asdict(config) | {"warnings": warnings, "source": b""}
 
 
 def dumped(config: Config) -> list[dict[str, Any]]:

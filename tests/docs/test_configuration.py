@@ -146,7 +146,9 @@ def test_a_default_that_is_written_out_changes_nothing(tmp_path: Path, kind: str
             defaults += 1
     explicit.write_text(yaml.safe_dump_all([written, *others]))
     assert defaults >= (1 if kind == "ClusterPolicyException" else 2)
-    found, expected = (asdict(load([file])) | {"warnings": ()} for file in (explicit, implicit))
+    found, expected = (
+        asdict(load([file])) | {"warnings": (), "source": b""} for file in (explicit, implicit)
+    )
     assert found == expected
 
 
