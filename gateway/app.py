@@ -126,9 +126,8 @@ class Gateway:
         self._cluster_refusal = ""
         """Why the last change of custom resources is not in force; empty: it is."""
         self._tasks: set[asyncio.Task[None]] = set()
-        history = options.history
-        self._keeper = None if history is None else HistoryKeeper(history, options.sources, process or 0)
-        self.metrics.history = self._keeper
+        self._keeper = HistoryKeeper(options.history, options.sources, process or 0)
+        self.metrics.history = self._keeper if options.keeps_history else None
 
     @property
     def port(self) -> int:
@@ -183,8 +182,7 @@ class Gateway:
         await self.decision_log.close()
         if self._recorder is not None:
             await self._recorder.close()
-        if self._keeper is not None:
-            await self._keeper.close()
+        await self._keeper.close()
 
     # -- reviews ----------------------------------------------------------------------------------
 
@@ -276,8 +274,7 @@ class Gateway:
                 await self._put_in_force(await asyncio.to_thread(self._options.load))
             except ConfigError as error:
                 self._refusal = Refusal(time.time(), error.problems)
-                if self._keeper is not None:
-                    self._keeper.refused(str(error))
+                self._keeper.refused(str(error))
                 self._tracing.reloaded(began_at, "files", str(error))
                 return error, self._changes.refused(state, str(error))
             self._refusal = None
@@ -350,14 +347,12 @@ class Gateway:
             self.metrics.reload_timestamp.set(self._loaded_at)
             self.metrics.reviews_in_flight_limit.set(settings.max_concurrent_reviews)
             self.metrics.request_bytes_in_flight_limit.set(settings.max_bytes_in_flight)
-            in_force = combined.config
-            webhooks = chain(in_force.mutating, in_force.validating)
-            self.metrics.use(snapshot.digest, webhooks, in_force.exceptions)
+            webhooks = chain(self.config.mutating, self.config.validating)
+            self.metrics.use(snapshot.digest, webhooks, self.config.exceptions)
+            self._keeper.keep(combined, snapshot.digest)
         self._cluster_refusal = ""
         await self._follower.use(cluster, combined)
         await self._token_keys.use(settings, self._front_end.tokens)
-        if self._keeper is not None and snapshot is not None:
-            self._keeper.keep(combined, snapshot.digest)
 
     async def _snapshot(self, config: Config, cluster: Cluster, *, rereads_files: bool) -> Snapshot:
         """Return the snapshot of *config* when its workers are ready, or have had time to become so."""
@@ -420,9 +415,7 @@ class Gateway:
         return self._worker_watch.warnings() + bundles
 
     def _warnings(self) -> list[str]:
-        pinned = None if self.config is None else self.config.pinned
-        pin = [] if pinned is None else [f"configuration pinned to {pinned.digest} since {pinned.since}"]
-        return [*pin, *self._faults()]
+        return self._keeper.warnings + self._faults()
 
     def _refresh_pages(self) -> None:
         self._page_access.refresh()

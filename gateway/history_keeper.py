@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.config.custom import resources_in_force
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gateway.config.custom import Combined
+    from gateway.config.model import Pinned
 
 log = logging.getLogger(__name__)
 
@@ -22,44 +24,56 @@ log = logging.getLogger(__name__)
 class HistoryKeeper:
     """Writes what one process has in force. Make it on a running event loop."""
 
-    def __init__(self, history: History, sources: Sequence[Path], number: int) -> None:
-        """*sources* are the files of the configuration. Of several processes, *number* 0 keeps it for all."""
+    def __init__(self, history: History | None, sources: Sequence[Path], number: int) -> None:
+        """*history* is None if nothing is kept. *sources* are the files of the configuration.
+
+        Of several processes, *number* 0 keeps the configuration for all.
+        """
         self._history = history
         self._sources = tuple(map(str, sources))
         self._number = number
         self.errors = 0
         """Writes that failed."""
-        self.is_pinned = False
+        self._pinned: Pinned | None = None
         self._digest = ""
         self._last = ""
         """The last error, which is not logged again."""
         self._writing: asyncio.Task[None] | None = None
 
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the configuration in force is one to which the gateway is pinned."""
+        return self._pinned is not None
+
+    @property
+    def warnings(self) -> list[str]:
+        """That the configuration is pinned; empty if it is not."""
+        pinned = self._pinned
+        return [] if pinned is None else [f"configuration pinned to {pinned.digest} since {pinned.since}"]
+
     def keep(self, combined: Combined, digest: str) -> None:
         """Keep the configuration *combined*, which is in force now."""
         config = combined.config
-        self._digest, self.is_pinned = digest, config.pinned is not None
+        self._digest, self._pinned = digest, config.pinned
 
-        def write() -> None:
+        def write(history: History) -> None:
             if config.pinned is None and self._number == 0:
                 if not config.source:
                     raise HistoryError("the configuration cannot be written as JSON")
-                self._history.record(
-                    config, resources_in_force(combined), digest, self._sources, summary(config)
-                )
-            pinned = "" if config.pinned is None else config.pinned.digest
-            self._history.report(self._number, digest, pinned, "")
+                history.record(config, resources_in_force(combined), digest, self._sources, summary(config))
+            history.report(self._number, digest, "" if config.pinned is None else config.pinned.digest, "")
 
         self._start(write)
 
     def refused(self, problem: str) -> None:
         """Note that a configuration was refused, for the command that waits for it."""
-        pinned = self._digest if self.is_pinned else ""
-        self._start(lambda: self._history.report(self._number, self._digest, pinned, problem))
+        pinned = "" if self._pinned is None else self._pinned.digest
+        self._start(lambda history: history.report(self._number, self._digest, pinned, problem))
 
-    def _start(self, write: Callable[[], None]) -> None:
-        # One after another: the last one counts.
-        self._writing = asyncio.create_task(self._write(write, self._writing))
+    def _start(self, write: Callable[[History], None]) -> None:
+        if self._history is not None:
+            # One after another: the last one counts.
+            self._writing = asyncio.create_task(self._write(partial(write, self._history), self._writing))
 
     async def _write(self, write: Callable[[], None], before: asyncio.Task[None] | None) -> None:
         if before is not None:

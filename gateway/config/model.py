@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from gateway.config.record_settings import RecordSettings
     from gateway.config.custom import CustomResource
+    from gateway.config.record_settings import RecordSettings
     from gateway.config.report_settings import ReportSettings
     from gateway.config.tracing_settings import TracingSettings
     from gateway.config.webhook_token_settings import WebhookTokenSettings

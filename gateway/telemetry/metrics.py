@@ -50,7 +50,10 @@ class ConfigHistory(Protocol):
     """The part of ``gateway.history_keeper`` that is exposed."""
 
     errors: int
-    is_pinned: bool
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the configuration in force is pinned."""
 
 
 class LogCounts:
