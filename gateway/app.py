@@ -8,7 +8,6 @@ import os
 import time
 from collections import Counter
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import disable_created_metrics
@@ -347,8 +346,7 @@ class Gateway:
             self.metrics.reload_timestamp.set(self._loaded_at)
             self.metrics.reviews_in_flight_limit.set(settings.max_concurrent_reviews)
             self.metrics.request_bytes_in_flight_limit.set(settings.max_bytes_in_flight)
-            webhooks = chain(self.config.mutating, self.config.validating)
-            self.metrics.use(snapshot.digest, webhooks, self.config.exceptions)
+            self.metrics.use(snapshot.digest, self.config.webhooks, self.config.exceptions)
             self._keeper.keep(combined, snapshot.digest)
         self._cluster_refusal = ""
         await self._follower.use(cluster, combined)

@@ -214,6 +214,11 @@ class Config:
     source: bytes = field(default=b"", repr=False, compare=False)
     """JSON of the documents in files: a list of objects with ``file`` and ``content``. Empty: it has none."""
 
+    @property
+    def webhooks(self) -> tuple[Webhook, ...]:
+        """All of them."""
+        return self.mutating + self.validating
+
 
 def ca_bundle_sources(config: Config) -> frozenset[CaBundleSource]:
     """Return what the webhooks of *config* name in ``caBundleFrom``."""
