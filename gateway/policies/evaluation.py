@@ -124,9 +124,10 @@ class AllTrue:
                     return False
         except (EvaluationError, CostExceeded, RecursionError):
             return False
-        if METER.left < 0:
+        cost = METER.budget - METER.left + lazy.take_cost()
+        if METER.left < 0 or cost >= allowance.expression:
             return False
-        allowance.take(METER.budget - METER.left + lazy.take_cost())
+        allowance.take(cost)
         return True
 
 

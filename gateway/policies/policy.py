@@ -114,10 +114,8 @@ class BoundPolicy:
             if not isinstance(namespace, Failed):
                 values = prepared.values(condition_input, namespace)
                 variables = self.policy.rules.variables
-                if (
-                    self._all_true.holds(variables, values, Allowance(is_brief=True))
-                    and not prepared.known.missing
-                ):
+                is_allowed = self._all_true.holds(variables, values, Allowance(is_brief=True))
+                if is_allowed and not prepared.known.missing:
                     return Decided(ALLOWED, ALLOWED, time.perf_counter() - begin)
         try:
             return self._timed(condition_input, decisions, is_brief=True)

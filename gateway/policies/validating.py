@@ -61,7 +61,7 @@ class Rules:
     validations: Sequence[Validation]
     audit_annotations: Sequence[AuditAnnotation]
     all_true: AllTrue | None = field(init=False)
-    """The validations; None if a messageExpression has a loop: its cost counts, even if its value does not."""
+    """Of all validations; None if a messageExpression has a loop, whose cost counts in any case."""
     has_message_expressions: bool = field(init=False)
 
     def __post_init__(self) -> None:

@@ -165,3 +165,14 @@ def test_the_event_loop_and_the_thread_decide_alike(
     if actions == ("Warn", "Audit"):
         audited = dict(reported.audit_annotations).get("validation_failure", "[]")
         assert len(reported.warnings) == len(orjson.loads(audited))
+
+
+def test_variables_that_take_long_are_evaluated_elsewhere_too() -> None:
+    numbers = json.dumps(list(range(16)))
+    dear = f"{numbers}.all(a, {numbers}.all(b, a + b >= 0))"
+    variables = [{"name": name, "expression": dear} for name in "abcdefgh"]
+    policy = bound(" && ".join(f"variables.{name}" for name in "abcdefgh"), variables=variables)
+    result = policy.evaluate(condition_input(), {})
+    assert isinstance(result, Unresolved)
+    assert result.evaluation is not None
+    assert isinstance(verdict(result.evaluation()), Allowed)
