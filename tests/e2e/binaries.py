@@ -126,8 +126,10 @@ def pinned(module: Path, dependency: str) -> str:
 
 
 if __name__ == "__main__":
-    for minor in sys.argv[1:] or VERSIONS:
-        try:
+    try:
+        for minor in sys.argv[1:] or VERSIONS:
             print(f"Kubernetes {obtain(minor).version} is at hand")  # noqa: T201
-        except CannotBuild as error:
-            sys.exit(str(error))
+        for name in _CHART_TOOLS:
+            print(f"{chart_tool(name)} is at hand")  # noqa: T201
+    except CannotBuild as error:
+        sys.exit(str(error))

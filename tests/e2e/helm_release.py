@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
+from deploy.chart_values import CHART
 from tests.e2e.binaries import chart_tool
 from tests.e2e.load import Load
 from tests.e2e.objects import pod
 from tests.e2e.setups import REGISTRATIONS, rule
-from tests.kit import PATIENCE_S, ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,11 +21,14 @@ if TYPE_CHECKING:
     from tests.e2e.client import Answer
     from tests.e2e.cluster import Cluster
 
-CHART: Final = ROOT / "deploy" / "chart"
 DRY_PODS: Final = "/api/v1/namespaces/default/pods?dryRun=All"
 CLIENTS: Final = 3
 PAUSE_S: Final = 0.05
 """Fewer creates than in other tests: this cluster has ten times as many processes."""
+WITHIN_S: Final = 300.0
+"""A bound for helm, which is its own."""
+OFTEN: Final = {"periodSeconds": 1}
+"""Probes that find a started Pod sooner than the chart's defaults."""
 
 
 def webhook(name: str, policy: str, **fields: Any) -> dict[str, Any]:
@@ -46,9 +49,11 @@ def values(tag: str = "1", *validating: dict[str, Any]) -> dict[str, Any]:
     By default one that refuses the tag ``latest``. *tag*: of both images.
     """
     own = validating or (webhook("latest.samples.test", "deny-latest-tag"),)
+    worker = {"image": {"repository": "sample-policies", "tag": tag}, "readinessProbe": OFTEN}
     return {
         "image": {"tag": tag},
-        "workers": {"samples": {"image": {"repository": "sample-policies", "tag": tag}}},
+        "startupProbe": OFTEN,
+        "workers": {"samples": worker},
         "mutatingWebhookConfigurations": {
             "samples": [webhook("resources.samples.test", "default-resources")]
         },
@@ -81,7 +86,7 @@ class Release:
             env={**os.environ, **home, "KUBECONFIG": str(self.cluster.kubeconfig())},
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=WITHIN_S,
             check=False,
         )
 
@@ -133,7 +138,7 @@ class Release:
             one
             for one in self.objects("pods")
             if one["metadata"]["labels"]["app.kubernetes.io/name"] == "admission-gateway"
-            and is_ready(one)
+            and ready_since(one)
             and "deletionTimestamp" not in one["metadata"]
         ]
 
@@ -158,10 +163,12 @@ class Release:
         return base64.b64decode(self.api.get(path).document.get("data", {}).get("ca.crt", ""))
 
 
-def is_ready(one: dict[str, Any]) -> bool:
-    """Return whether the Pod is ready."""
-    conditions = one["status"].get("conditions", [])
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+def ready_since(one: dict[str, Any]) -> str:
+    """Return the time at which the Pod became ready; empty if it is not."""
+    for condition in one["status"].get("conditions", []):
+        if condition["type"] == "Ready" and condition["status"] == "True":
+            return str(condition["lastTransitionTime"])
+    return ""
 
 
 def try_image(cluster: Cluster, image: str, namespace: str = "default") -> Answer:

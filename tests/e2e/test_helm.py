@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.helm_release import CHART, Release, creates, try_image, values, webhook
+from deploy.chart_values import CHART
+from tests.e2e.helm_release import Release, creates, ready_since, try_image, values, webhook
 from tests.e2e.kubelet.network import missing
 from tests.e2e.whole import whole_cluster
 from tests.kit import ROOT
@@ -63,7 +64,9 @@ def trusts(context: ssl.SSLContext, ip: str, host: str) -> bool:
 
 def test_an_installed_release_is_registered_trusted_spread_and_enforced(release: Release) -> None:
     whole = release.cluster
+    registered = {one["metadata"]["creationTimestamp"] for one in release.registrations()}
     assert len(release.registrations()) == 2
+    assert min(registered) >= min(map(ready_since, release.gateways()))
     assert release.ca_bundles() == {release.authority()}
     refused = try_image(whole, LATEST)
     assert (refused.status, "latest.samples.test" in refused.message) == (403, True), refused
@@ -195,15 +198,15 @@ def test_rendered_templates_become_a_working_gateway_without_hooks(whole: Cluste
     assert done.returncode == 0, done.stderr
     # As Flux and Argo CD do. Definitions of a release that was uninstalled may have stayed.
     apply = ("apply", "--server-side", "--force-conflicts", "--filename=-")
-    # Tools apply the same again and again.
-    for _ in range(2):
-        applied = whole.kubectl(*apply, stdin=done.stdout)
-        assert applied.returncode == 0, applied.stderr
-    eventually(lambda: len(release.registrations()) == 2, release.describe())
-    eventually(lambda: try_image(whole, LATEST).status == 403)
-    with creates(whole) as load:
-        load.flows()
+    with creates(whole, mutated=False) as load:
+        # Tools apply the same again and again.
+        for _ in range(2):
+            applied = whole.kubectl(*apply, stdin=done.stdout)
+            assert applied.returncode == 0, applied.stderr
+        load.until(lambda: try_image(whole, LATEST).status == 403)
         assert not load.failures
+    for one in release.registrations():
+        assert whole.kubectl("delete", one["kind"], release.fullname).returncode == 0
 
 
 def test_the_manifests_of_the_installation_guide_work_without_helm(whole: Cluster, folder: Path) -> None:

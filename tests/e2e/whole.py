@@ -42,6 +42,6 @@ def whole_cluster(binaries: Binaries, folder: Path) -> Iterator[Cluster]:
         try:
             kubelet.expect("^running$")
             yield cluster
+            assert kubelet.child.poll() is None, kubelet.log
         finally:
             kubelet.stop()
-            (folder / "kubelet.log").write_text(kubelet.log)

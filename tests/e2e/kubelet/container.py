@@ -52,7 +52,8 @@ class Container:
         self.log = folder / f"{self.name}.log"
         self._root, self._etc = folder / f"{self.name}.root", folder / "etc"
         self.process: subprocess.Popen[bytes] | None = None
-        self._probes: list[Probe] = []
+        self._probes: dict[str, Probe] = {}
+        self._variables: dict[str, str] = {}
         self._started_event = threading.Event()
         self.restarts = 0
         self.is_ready = self.is_unhealthy = False
@@ -73,10 +74,10 @@ class Container:
             NotYet: a ConfigMap or a Secret of the environment is missing.
         """
         image = pull(self.spec["image"])
-        environment = image.environment | self._environment(network.ip)
+        self._variables = image.environment | self._environment(network.ip)
         command = self.spec.get("command", image.entrypoint)
         arguments = self.spec.get("args", image.arguments if "command" not in self.spec else [])
-        words = [_expand(word, environment) for word in (*command, *arguments)]
+        words = [_expand(word, self._variables) for word in (*command, *arguments)]
         user = self._user_flags(image.user)
         mounts = [
             Mount(
@@ -90,31 +91,19 @@ class Container:
         script = root_script(
             self._root, self._etc, mounts, read_only=self._security.get("readOnlyRootFilesystem", False)
         )
-        folder = self.spec.get("workingDir", image.folder)
-        inner = [
-            "/usr/sbin/chroot",
-            str(self._root),
-            "/usr/bin/env",
-            "-C",
-            folder,
-            "/usr/bin/setpriv",
-            *user,
-            "--",
-            *words,
-        ]
+        inside = ["/usr/sbin/chroot", str(self._root)]
+        inside += ["/usr/bin/env", "-C", self.spec.get("workingDir", image.folder)]
+        inside += ["/usr/bin/setpriv", *user, "--", *words]
         spaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "sh", "-c"]
         self.log.touch()
-        output = f"exec >> {shlex.quote(str(self.log))} 2>&1"
-        # unshare itself complains when its child is killed.
+        script += f"\nexec >> {shlex.quote(str(self.log))} 2>&1\nexec {shlex.join(inside)}"
+        # Errors of the script, and of unshare, which complains when its child is killed.
         with (self.log.parent / "stand-in.log").open("ab") as errors:
             self.process = subprocess.Popen(
-                [
-                    *(*DIES_WITH_PARENT, *network.entered_by, *spaces),
-                    f"{script}\n{output}\nexec {shlex.join(inner)}",
-                ],
+                [*DIES_WITH_PARENT, *network.entered_by, *spaces, script],
                 stdin=subprocess.DEVNULL,
                 stderr=errors,
-                env=environment,
+                env=self._variables,
             )
         self.started_at, self.waiting, self.message = now(), "", ""
         self.is_unhealthy = False
@@ -200,8 +189,8 @@ class Container:
             "livenessProbe": self._report_alive,
             "readinessProbe": self._report_ready,
         }
-        self._probes = [
-            Probe(
+        self._probes = {
+            kind: Probe(
                 self.spec[kind],
                 lambda spec, timeout_s: self.check(spec, ip, timeout_s),
                 report,
@@ -209,8 +198,8 @@ class Container:
             )
             for kind, report in reports.items()
             if kind in self.spec
-        ]
-        for probe in self._probes:
+        }
+        for probe in self._probes.values():
             probe.start()
 
     def _report_started(self, success: bool, message: str) -> None:
@@ -228,6 +217,11 @@ class Container:
         self.is_ready, self.message = success, message
 
     @property
+    def exit_status(self) -> int | None:
+        """How the last run has ended; None while it runs, and before the first."""
+        return None if self.process is not None or self.terminated is None else self.terminated["exitCode"]
+
+    @property
     def has_started(self) -> bool:
         """Whether it runs, and the startup probe has succeeded."""
         return self.process is not None and self._started_event.is_set()
@@ -241,15 +235,15 @@ class Container:
             user = self._user_flags(pull(self.spec["image"]).user)
             entered = ["nsenter", f"--target={inside[0]}", "--mount", "--pid", "--net", "--root", "--wd"]
             command = [*entered, "/usr/bin/setpriv", *user, "--", *spec["exec"]["command"]]
-            return run_inside(command, self._environment(ip), timeout_s)
+            return run_inside(command, self._variables, timeout_s)
         ports = {port["name"]: port["containerPort"] for port in self.spec.get("ports", []) if "name" in port}
         return check_over_network(spec, ip, ports, timeout_s)
 
     # -- the end of a run -------------------------------------------------------------------------
 
     def stop_probes(self) -> None:
-        """End all probes; a container that is being stopped is not ready."""
-        for probe in self._probes:
+        """End all probes; a container that has ended is not ready."""
+        for probe in self._probes.values():
             probe.end()
         self.is_ready = False
 
@@ -273,7 +267,9 @@ class Container:
         process = self.process
         if process is None:
             return
-        self.stop_probes()
+        # The readiness probe continues: without ready Pods, those that terminate get connections.
+        for kind in self._probes.keys() - {"readinessProbe"}:
+            self._probes[kind].end()
         hook = self.spec.get("lifecycle", {}).get("preStop", {})
         deadline = time.monotonic() + grace_s
         if "sleep" in hook:
@@ -306,11 +302,9 @@ class Container:
 
     def back_off(self) -> float:
         """Return the seconds to wait before the next run."""
-        self.waiting, self.message = (
-            "CrashLoopBackOff",
-            f"back-off {self._back_off_s:g}s restarting failed container",
-        )
-        self._back_off_s, pause_s = min(self._back_off_s * 2, LAST_BACK_OFF_S), self._back_off_s
+        pause_s = self._back_off_s
+        self.waiting, self.message = "CrashLoopBackOff", f"back-off {pause_s:g}s restarting failed container"
+        self._back_off_s = min(pause_s * 2, LAST_BACK_OFF_S)
         self.restarts += 1
         return pause_s
 

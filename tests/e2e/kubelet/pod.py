@@ -45,7 +45,7 @@ class Runner(threading.Thread):
         self._containers = [Container(api, pod, each, folder) for each in spec["containers"]]
         self._update_at = 0.0
         self._restart_at: dict[str, float] = {}
-        self._failure = ""
+        self._ip = self._failure = ""
 
     def end(self) -> None:
         """Kill the Pod's processes and end the thread, without another word to the API server."""
@@ -61,6 +61,7 @@ class Runner(threading.Thread):
             self._folder.mkdir(parents=True)
             self._check()
             self._network = PodNetwork(self._number, self.pod["metadata"]["name"])
+            self._ip = self._network.ip
             try:
                 self._write_etc()
                 self._live()
@@ -94,7 +95,7 @@ class Runner(threading.Thread):
         suffix = "svc.cluster.local"
         search = f"{metadata['namespace']}.{suffix} {suffix} cluster.local"
         (etc / "resolv.conf").write_text(f"nameserver {NODE_IP}\nsearch {search}\noptions ndots:5\n")
-        (etc / "hosts").write_text(f"127.0.0.1 localhost\n{self._network.ip} {metadata['name']}\n")
+        (etc / "hosts").write_text(f"127.0.0.1 localhost\n{self._ip} {metadata['name']}\n")
         (etc / "hostname").write_text(metadata["name"] + "\n")
 
     # -- life -------------------------------------------------------------------------------------
@@ -127,7 +128,7 @@ class Runner(threading.Thread):
     def _current(self) -> list[Container]:
         """Return the containers that are to run now."""
         for container in self._init:
-            if container.terminated is None or container.terminated["exitCode"] != 0:
+            if container.exit_status != 0:
                 return [container]
         return self._containers
 
@@ -137,7 +138,7 @@ class Runner(threading.Thread):
                 self._has_ended(container)
             elif container.process is not None and container.is_unhealthy:
                 grace_s = self.pod["spec"]["terminationGracePeriodSeconds"]
-                container.stop(self._network.ip, grace_s)
+                container.stop(self._ip, grace_s)
                 self._has_ended(container)
             if container.process is None and self._is_due(container):
                 try:
@@ -152,21 +153,22 @@ class Runner(threading.Thread):
             self._restart_at[container.name] = time.monotonic() + container.back_off()
 
     def _restarts(self, container: Container) -> bool:
-        policy = self.pod["spec"].get("restartPolicy", "Always")
-        failed = container.terminated is not None and container.terminated["exitCode"] != 0
-        return failed if policy == "OnFailure" or container in self._init else policy == "Always"
+        policy = self.pod["spec"]["restartPolicy"]
+        if policy == "OnFailure" or container in self._init:
+            return container.exit_status != 0
+        return bool(policy == "Always")
 
     def _is_due(self, container: Container) -> bool:
         if container.name in self._restart_at:
             return time.monotonic() >= self._restart_at[container.name]
-        return container.terminated is None
+        return container.exit_status is None
 
     # -- the end ----------------------------------------------------------------------------------
 
     def _terminate(self) -> None:
         grace_s = self.pod["metadata"].get("deletionGracePeriodSeconds", 30)
         stops = [
-            threading.Thread(target=container.stop, args=(self._network.ip, grace_s))
+            threading.Thread(target=container.stop, args=(self._ip, grace_s))
             for container in (*self._init, *self._containers)
         ]
         for stop in stops:
@@ -182,20 +184,12 @@ class Runner(threading.Thread):
     def _phase(self) -> str:
         if self._failure:
             return "Failed"
-        ended = [container.terminated for container in self._containers if container.process is None]
-        if (
-            len(ended) == len(self._containers)
-            and all(ended)
-            and not any(map(self._restarts, self._containers))
-        ):
-            return "Succeeded" if all(end is not None and end["exitCode"] == 0 for end in ended) else "Failed"
-        policy = self.pod["spec"].get("restartPolicy", "Always")
-        broken = [
-            c for c in self._init if c.process is None and c.terminated and c.terminated["exitCode"] != 0
-        ]
-        if broken and policy == "Never":
+        ended = [each.exit_status for each in self._containers if each.exit_status is not None]
+        if len(ended) == len(self._containers) and not any(map(self._restarts, self._containers)):
+            return "Failed" if any(ended) else "Succeeded"
+        if self.pod["spec"]["restartPolicy"] == "Never" and any(each.exit_status for each in self._init):
             return "Failed"
-        has_run = any(container.process or container.terminated for container in self._containers)
+        has_run = any(each.process or each.terminated for each in self._containers)
         return "Running" if has_run else "Pending"
 
     def _status(self) -> dict[str, Any]:
@@ -217,8 +211,8 @@ class Runner(threading.Thread):
             "containerStatuses": [container.status() for container in self._containers],
             "conditions": [{"type": kind, "status": str(fact)} for kind, fact in facts.items()],
         }
-        if hasattr(self, "_network"):
-            status |= {"podIP": self._network.ip, "podIPs": [{"ip": self._network.ip}]}
+        if self._ip:
+            status |= {"podIP": self._ip, "podIPs": [{"ip": self._ip}]}
         return status
 
     def _publish(self) -> None:
