@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gateway.core.labels import EVERYTHING, Selector
+from gateway.core.labels import EVERYTHING, Selector, SelectorIndex
 from gateway.core.namespace import Namespace
 from gateway.core.review import is_namespace, is_namespace_write, labels_of, metadata_of
 
@@ -171,19 +171,25 @@ class ExceptionIndex:
 
     def __init__(self, exceptions: Iterable[PolicyException]) -> None:
         self.exceptions: tuple[PolicyException, ...] = tuple(sorted(exceptions, key=lambda one: one.id))
-        self._others: list[int] = []
-        """Indices of exceptions for which there is no such field."""
+        others: list[int] = []
         self._by_field: dict[str, dict[str, list[int]]] = {}
         for index, exception in enumerate(self.exceptions):
             field, values = _indexed_by(exception)
             if not field:
-                self._others.append(index)
+                others.append(index)
             for value in values:
                 self._by_field.setdefault(field, {}).setdefault(value, []).append(index)
+        self._others = others
+        """Indices of exceptions for which there is no such field."""
+        selectors = [self.exceptions[index].match.object_selector for index in others]
+        self._selectors = SelectorIndex(selectors) if others else None
 
     def find(self, review: Circumstances) -> PolicyException | None:
         """Return the first exception, by its id, that applies to *review*; None: no exception does."""
-        found = list(self._others)
+        found: list[int] = []
+        if self._selectors is not None:
+            # Without labels only an empty selector matches, which the index always finds.
+            found = [self._others[position] for position in self._selectors.candidates(review.labels)]
         for field, by_value in self._by_field.items():
             for value in _values(field, review):
                 found += by_value.get(value, ())

@@ -257,6 +257,7 @@ class Watch(Generic[T]):
         hint = f" ({self.kind.missing})" if error.status == _NOT_FOUND and self.kind.missing else ""
         self.last_error = f"{error}{hint}"
         self._failures += 1
+        was_synced = self.synced.is_set()
         if kind.is_optional and error.status in (_FORBIDDEN, _NOT_FOUND):
             # Objects that were read before and cannot be read any more stay.
             self.is_connected = error.status == _NOT_FOUND
@@ -264,11 +265,11 @@ class Watch(Generic[T]):
         if isinstance(error, ExpiredWatchError) or error.status not in (0, _TOO_MANY_REQUESTS):
             self._version = ""
         # A first failure is not logged: the next attempt usually works.
-        if self._has_warned or (self._failures == 1 and self.synced.is_set() and not kind.is_optional):
+        if self._has_warned or (self._failures == 1 and was_synced):
             log.debug("watch still interrupted: %s: %s", noun, self.last_error)
             return
         self._has_warned = True
-        if self.synced.is_set():
+        if was_synced:
             log.warning("watch of %s lost, the last known ones stay in force: %s", noun, self.last_error)
         else:
             log.warning("%s cannot be read yet: %s", noun, self.last_error)
