@@ -182,14 +182,15 @@ class HttpsServer:
             body = write_review(webhook.review_version, call.payload.json, uid)
         except TypeError:
             return "INTERNAL", failed_before("could not create admission objects: it nests too deeply")
-        if self.bundle is not None and self.bundle.pem is not self._roots and self.bundle.pem:
-            self._credentials.use_roots(self.bundle.pem)
-            self._roots = self.bundle.pem
-        elif self.bundle is not None and not self._roots:
+        bundle = self.bundle
+        if bundle is not None and not bundle.pem:
             # Not the roots of the system, which would trust other servers.
-            return "UNAUTHENTICATED", failed_before(f"not called: {self.bundle.warning}")
+            return "UNAUTHENTICATED", failed_before(f"not called: {bundle.warning}")
         timeout_text = f"{max(1, math.ceil(group.deadline.remaining_s(self._now())))}s"
         try:
+            if bundle is not None and bundle.pem is not self._roots:
+                self._credentials.use_roots(bundle.pem)
+                self._roots = bundle.pem
             headers, context = await self._credentials.get()
             trace = (("traceparent", call.traceparent),) if call.traceparent else ()
             call.sent_at = self._now()
