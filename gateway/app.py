@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import disable_created_metrics
 
 from gateway.admit import Admission, Observers
+from gateway.after_answer import CallsAfterAnswer
 from gateway.cluster_follower import Cluster, ClusterFollower
+from gateway.config.changes import log_change
 from gateway.config.digest import digest
-from gateway.config.model import summary
 from gateway.core.answer import Origin
 from gateway.core.trace import passed_on, read_traceparent
 from gateway.decisions.log import DecisionLog
@@ -65,7 +66,6 @@ log = logging.getLogger(__name__)
 STARTING: Final = "starting"
 """Why a gateway is not ready that does not listen yet."""
 DRAINING: Final = "draining"
-_FIXED_AT_START: Final = ("listen", "admin_listen", "processes")
 
 
 class Gateway:
@@ -119,6 +119,7 @@ class Gateway:
         self._admin: Listener | None = None
         self._reloading = asyncio.Lock()
         self._worker_watch = WorkerWatch(self.metrics, asyncio.get_running_loop().time)
+        self._shadows = CallsAfterAnswer(self.metrics, self.decision_log.found_afterwards)
         self._tracing = Tracing()
         self.metrics.spans = self._tracing.counts
         self._changes = FileChanges(self._fingerprint)
@@ -149,7 +150,7 @@ class Gateway:
         self._page_access = PageAccess(config.gateway.pages, admin_address)
         if self._page_access.why_off:
             log.info("%s", self._page_access.why_off)
-        source = OneProcess(self._state, self._window, self.recent, self.namespaces)
+        source = OneProcess(self._state, self._window, self.recent, self.namespaces, self._shadows.findings)
         pages = Pages(source, lambda: self._page_access, is_part=self._reuse_port)
         routes = AdminRoutes(self._why_not_ready, self._exposition, pages, self._warnings)
         table = ConnectionTable(routes, ADMIN_BOUNDS)
@@ -170,6 +171,7 @@ class Gateway:
             task.cancel()
         await self._worker_watch.close()
         await self._front_end.drain(drain_s)
+        self._shadows.close()
         await self._pools.close(0.0)
         await self._follower.use(Cluster())
         if self._reporter is not None:
@@ -221,8 +223,7 @@ class Gateway:
         if self._reporter is not None:
             observers.append(self._reporter)
         recording = None if self._recorder is None else self._recorder.observer(snapshot.digest)
-        if recording is not None:
-            observers.append(recording)
+        observers += filter(None, (recording, self._shadows.observer(snapshot)))
         return Observers(observers) if len(observers) > 1 else self.metrics
 
     def _use_reporter(self, settings: GatewaySettings) -> None:
@@ -339,10 +340,10 @@ class Gateway:
             if tracing is not None:
                 self._tracing.use(tracing)
             self._front_end.use(settings, credentials, self.application(snapshot), snapshot.paths)
-            self._log_change(files, combined.config)
+            log_change(self.config, combined.config, has_new_files=files is not self._files)
             self._worker_watch.use(combined.config, self._pools.by_name)
             self.config, self._files = combined.config, files
-            self.recent.secret_names = settings.logging.decision_log.secret_names
+            self.recent.secret_names = self._shadows.secret_names = settings.logging.decision_log.secret_names
             self.metrics.reload_timestamp.set(self._loaded_at)
             self.metrics.reviews_in_flight_limit.set(settings.max_concurrent_reviews)
             self.metrics.request_bytes_in_flight_limit.set(settings.max_bytes_in_flight)
@@ -365,20 +366,6 @@ class Gateway:
             await self._pools.discard(prepared)
             raise
         return self._pools.use(prepared, paths, digest_, cluster.view)
-
-    def _log_change(self, files: Config, config: Config) -> None:
-        old = self.config
-        if old is not None:
-            for name in _FIXED_AT_START:
-                if getattr(files.gateway, name) != getattr(old.gateway, name):
-                    log.warning(
-                        "GatewayConfiguration: %s changed, which takes effect at the next start", name
-                    )
-        for warning in config.warnings:
-            if old is None or files is not self._files or warning not in old.warnings:
-                log.warning("configuration warning: %s", warning)
-        if old is not None:
-            log.info("configuration reloaded: %s", summary(config))
 
     def _check(self) -> None:
         """Check files and workers; the listener calls it about once a second."""

@@ -68,7 +68,7 @@ class Selection:
         """*exceptions* has those of each webhook, by its name."""
         self.phase: Phase = phase
         self.webhooks = tuple(webhooks)
-        self._exceptions = exceptions or {}
+        self.exceptions = exceptions or {}
         self.fails_open = bool(webhooks) and not any(one.may_reject for one in webhooks)
         """Whether no failed call rejects a request: all webhooks have failurePolicy Ignore or are not
         enforced."""
@@ -141,7 +141,7 @@ class Selection:
                 has_matched_selectors=webhook.namespace_selector.is_empty
                 and webhook.object_selector.is_empty,
                 has_matched_namespace=webhook.namespace_selector.is_empty,
-                exceptions=self._exceptions.get(webhook.name),
+                exceptions=self.exceptions.get(webhook.name),
             )
             for position, webhook in self._with_resource(request)
             if rules_match(webhook, request)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gateway.core.call import Call, Payload
     from gateway.core.exceptions import PolicyException
     from gateway.core.matching import Invocation
+    from gateway.core.review import Json
     from gateway.core.verdict import DryRunRefused, Verdict
     from gateway.core.webhook import Mode
 
@@ -109,6 +110,20 @@ def apply_ahead(call: Call, patch: bytes) -> Generator[None, None, None]:
     It yields between steps of some milliseconds: thousands of operations take tenths of a second.
     """
     call.applied = yield from _applied(call.payload, patch)
+
+
+def object_after(outcome: Outcome) -> Generator[None, None, Json | None]:
+    """Return the object as the patch of *outcome*, whose call was allowed, leaves it or would leave it.
+
+    It yields between steps.
+    """
+    call, verdict = outcome.call, outcome.worker_verdict
+    assert call is not None, "an answer needs a call"
+    if isinstance(verdict, Allowed) and verdict.patch:
+        applied = yield from _applied(call.payload, verdict.patch)
+        if applied.payload is not None:
+            return applied.payload.object
+    return call.payload.object
 
 
 def _patched(call: Call, verdict: Allowed, round_number: int) -> tuple[Outcome, Payload | None]:

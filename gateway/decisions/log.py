@@ -142,6 +142,13 @@ class DecisionLog:
                 redactor.leave_out_messages()
         return redactor
 
+    def found_afterwards(self, document: Document) -> None:
+        """Log the *document* of a finding after the answer, without secrets."""
+        if self._has_noteworthy and self._rate.take(self._clock(), KEPT_FOR_NOTEWORTHY):
+            self._write(document)
+        elif self._has_noteworthy:
+            self._drop()
+
     def refused(self, request: HttpRequest, response: Response) -> None:
         """Log that the gateway itself answered *request* with *response*, whose status is not 200."""
         if not self._has_noteworthy:

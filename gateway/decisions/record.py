@@ -61,7 +61,7 @@ class WebhookRecord(NamedTuple):
     """Whether the call was made before its turn."""
     is_repeated: bool = False
     """Whether the call was retried or hedged."""
-    mode: Mode = "Enforce"
+    mode: Mode | Literal["Candidate"] = "Enforce"
     exception: str = ""
     """The id of the exception for ``Exempted``, otherwise empty."""
 

@@ -21,6 +21,7 @@ def page_of(path: str) -> str | None:
     found = {
         "/": "overview",
         "/decisions": "decisions",
+        "/differences": "differences",
         "/namespaces": "namespaces",
         "/configz": "configz",
         "/explain": "explain",
@@ -46,6 +47,10 @@ def merge(page: str, request: PageRequest, parts: Sequence[Json], processes: int
         case "decision":
             found = [part["decision"] for part in parts if part["decision"] is not None]
             return head | {"decision": max(found, key=lambda one: one["time"])} if found else None
+        case "differences":
+            found = [one for part in parts for one in part["differences"]]
+            found.sort(key=lambda one: str(one["time"]), reverse=True)
+            return head | {"differences": found[: limit_of(request.query)]}
         case "namespaces":
             return head | namespaces.merge(parts)
         case "configz":
@@ -57,6 +62,7 @@ _KINDS: Final = {
     "overview": "Overview",
     "decisions": "DecisionList",
     "decision": "Decision",
+    "differences": "DifferenceList",
     "namespaces": "NamespaceCounts",
     "configz": "Configuration",
     "explain": "Explanation",

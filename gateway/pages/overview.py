@@ -20,7 +20,7 @@ from gateway.telemetry.window import percentile
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from gateway.core.webhook import Webhook
+    from gateway.core.webhook import Rollout, Webhook
     from gateway.errors import Problem
     from gateway.pages.state import Json, ProcessState
     from gateway.telemetry.series import NumbersKey
@@ -109,10 +109,25 @@ def _webhook(webhook: Webhook) -> Json:
         "pool": pool,
         "policy": policy,
         "url": url,
-        "mode": "Enforce",
+        "mode": "Enforce" if webhook.rollout is None else webhook.rollout.mode,
+        "rollout": None if webhook.rollout is None else _rollout(webhook.rollout),
         "failurePolicy": webhook.failure_policy,
         "timeoutSeconds": webhook.timeout_s,
         "sideEffects": webhook.side_effects,
+    }
+
+
+def _rollout(rollout: Rollout) -> Json:
+    enforce, candidate = rollout.enforce, rollout.candidate
+    return {
+        "enforce": None
+        if enforce is None
+        else {
+            "hasNamespaceSelector": not enforce.namespace_selector.is_empty,
+            "percentOfNamespaces": enforce.percent_of_namespaces,
+            "after": rfc_3339(enforce.after_s) if enforce.after_s else "",
+        },
+        "percentOfReviewsForCandidate": 0.0 if candidate is None else candidate.percent_of_reviews,
     }
 
 

@@ -11,7 +11,7 @@ from gateway.pages.explain import explain
 from gateway.pages.one_thread import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from gateway.decisions.namespaces import NamespaceCounts
     from gateway.decisions.recent import RecentDecision, RecentDecisions
@@ -46,12 +46,17 @@ class OneProcess:
         window: Window,
         recent: RecentDecisions,
         namespaces: NamespaceCounts,
+        findings: Iterable[Json] = (),
     ) -> None:
-        """*state* returns the present state; None: no configuration is in force yet."""
+        """*state* returns the present state; None: no configuration is in force yet.
+
+        *findings* are those of calls after the answer, the oldest first.
+        """
         self._state = state
         self._window = window
         self._recent = recent
         self._namespaces = namespaces
+        self._findings = findings
 
     async def parts(self, request: PageRequest) -> Sequence[Json]:
         """Return the part of this process.
@@ -71,6 +76,8 @@ class OneProcess:
             case "/decisions":
                 found = self._recent.recent(_filter(request.query), limit_of(request.query))
                 return await in_thread(_decisions, found, self._recent.left_out)
+            case "/differences":
+                return {"differences": list(self._findings)[::-1]}
             case "/namespaces":
                 return await in_thread(self._namespaces.document)
             case "/configz":

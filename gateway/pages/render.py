@@ -41,6 +41,7 @@ _POLICY: Final = (
 NAVIGATION: Final = (
     ("", "overview", "Overview"),
     ("decisions", "decisions", "Decisions"),
+    ("differences", "differences", "Differences"),
     ("namespaces", "namespaces", "Namespaces"),
     ("explain", "explain", "Explain"),
     ("configz", "configz", "Configuration"),

@@ -57,8 +57,27 @@ def failures(answer: Answer, seconds: float, time: float) -> Iterator[Finding]:
     about = _about(record)
     for webhook in record.webhooks:
         if webhook.outcome in ("FailedOpen", "FailedClosed"):
-            effect = "the request passed" if webhook.outcome == "FailedOpen" else "the request was rejected"
+            is_rejected = webhook.outcome == "FailedClosed" and webhook.mode == "Enforce"
+            effect = "the request was rejected" if is_rejected else "the request passed"
             yield _finding("error", f"{webhook.message}; {effect}", webhook, record, about)
+
+
+def denials_not_enforced(answer: Answer, seconds: float, time: float) -> Iterator[Finding]:
+    """Yield a finding for each webhook that would have denied the request of *answer*, which was allowed.
+
+    The object violates the policy then: ``warn`` in the mode Warn, ``fail`` in the mode Audit.
+    """
+    evaluation = answer.evaluation
+    if not evaluation.modes or evaluation.request.dry_run or not answer.decision.allowed:
+        return
+    if not any(type(o.verdict) is Denied for o in evaluation.outcomes):
+        return
+    record = record_of(answer, seconds, time, "")
+    about = _about(record)
+    for webhook in record.webhooks:
+        if webhook.outcome == "Denied":
+            result: Result = "warn" if webhook.mode == "Warn" else "fail"
+            yield _finding(result, f"{webhook.message}; the request passed", webhook, record, about)
 
 
 def denials(answer: Answer, seconds: float, time: float) -> Iterator[Finding]:
@@ -79,7 +98,7 @@ def denials(answer: Answer, seconds: float, time: float) -> Iterator[Finding]:
     uid = metadata.get("uid") if isinstance(metadata, dict) else None
     about = _about(record, uid if isinstance(uid, str) else "")
     for webhook in record.webhooks:
-        if webhook.outcome == "Denied":
+        if webhook.outcome == "Denied" and webhook.mode == "Enforce":
             yield _finding("fail", webhook.message, webhook, record, about)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gateway.kubernetes.access import ClusterAccess
 from gateway.reports.events import EventWriter
-from gateway.reports.finding import denials, failures
+from gateway.reports.finding import denials, denials_not_enforced, failures
 from gateway.reports.writer import ReportWriter
 
 if TYPE_CHECKING:
@@ -37,8 +37,9 @@ class Reporter:
 
     def review_answered(self, answer: Answer, seconds: float) -> None:
         """Take the findings of a review."""
-        for finding in failures(answer, seconds, time.time()):
-            self._reports.add(finding)
+        for find in (failures, denials_not_enforced):
+            for finding in find(answer, seconds, time.time()):
+                self._reports.add(finding)
         if self._events is not None:
             for finding in denials(answer, seconds, time.time()):
                 self._events.add(finding)

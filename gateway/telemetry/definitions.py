@@ -146,6 +146,22 @@ WEBHOOK_NOT_ENFORCED: Final = _counter(
     "`failed` for a rejection, `changed` for a patch",
     *("name", "type", "mode", "result"),
 )
+CANDIDATE_REVIEWS: Final = _counter(
+    "candidate_reviews",
+    "reviews for which the answer of a [candidate](rollout.md#candidates) was compared with that in force",
+    *("name", "type"),
+)
+CANDIDATE_DIFFERENCES: Final = _counter(
+    "candidate_differences",
+    "differences between the answer of a candidate and that in force; `kind` is `newly_denied`, "
+    "`newly_allowed`, `failed`, `code`, `message`, `warnings` or `object`",
+    *("name", "type", "kind"),
+)
+CALLS_AFTER_ANSWER_DROPPED: Final = _counter(
+    "calls_after_answer_dropped",
+    "calls of candidates and in the mode Shadow that were not made, because of load",
+    *("name", "type"),
+)
 MATCH_CONDITION_EXCLUSIONS: Final = _counter(
     "match_condition_exclusions", "webhooks that a matchCondition excluded", "name", "type", "operation"
 )

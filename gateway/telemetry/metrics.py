@@ -146,9 +146,13 @@ class Metrics:
         """The number of workers by webhook, phase and reason, see ``gateway.worker_watch``."""
         self.worker_calls = Counts(definitions.WORKER_CALLS)
         self.not_enforced = Counts(definitions.WEBHOOK_NOT_ENFORCED)
+        self._compared = Counts(definitions.CANDIDATE_REVIEWS)
+        self._differences = Counts(definitions.CANDIDATE_DIFFERENCES)
+        self._dropped_afterwards = Counts(definitions.CALLS_AFTER_ANSWER_DROPPED)
         self.registry.register(self)
         self.registry.register(self.worker_calls)
-        self.registry.register(self.not_enforced)
+        for counts in (self.not_enforced, self._compared, self._differences, self._dropped_afterwards):
+            self.registry.register(counts)
         self._rejections = self._counter(definitions.WEBHOOK_REJECTIONS)
         self._fail_open = self._counter(definitions.WEBHOOK_FAIL_OPEN)
         self._exclusions = self._counter(definitions.MATCH_CONDITION_EXCLUSIONS)
@@ -357,6 +361,17 @@ class Metrics:
         timing = self._calls[webhook.name, webhook.phase, operation, 200, False]
         self._allowed[invocation] = timing
         return timing
+
+    def compared(self, webhook: Webhook, kinds: Iterable[str]) -> None:
+        """Count a comparison of the candidate of *webhook* with the client in force, and its differences."""
+        labels = webhook.name, _TYPES[webhook.phase]
+        self._compared.add(labels)
+        for kind in kinds:
+            self._differences.add((*labels, kind))
+
+    def dropped_afterwards(self, webhook: Webhook) -> None:
+        """Count a call of *webhook* after the answer that was not made."""
+        self._dropped_afterwards.add((webhook.name, _TYPES[webhook.phase]))
 
     def _not_enforced(self, outcome: Outcome) -> None:
         """Count what *outcome*, of a webhook in another mode than Enforce, would have done."""

@@ -22,7 +22,15 @@ def overview_part(text: Callable[[str], str] = str, **given: int) -> dict[str, A
     webhook = {
         "name": text("a.b.c"),
         "configuration": text("conf"),
-        "mode": "Enforce",
+        "mode": "Warn",
+        "rollout": {
+            "enforce": {
+                "hasNamespaceSelector": True,
+                "percentOfNamespaces": 25,
+                "after": "2026-12-01T00:00:00Z",
+            },
+            "percentOfReviewsForCandidate": 10.0,
+        },
         "failurePolicy": "Fail",
         "timeoutSeconds": 10,
         "sideEffects": "None",
@@ -105,7 +113,7 @@ def decision(text: Callable[[str], str] = str) -> dict[str, Any]:
             "changed": number < 2,
             "ahead": number == 1,
             "repeated": number == 0,
-            "mode": "Enforce",
+            "mode": "Warn" if number == 1 else "Enforce",
             "exception": "",
         }
         for number, outcome in enumerate(outcomes)
@@ -150,6 +158,9 @@ def documents(text: Callable[[str], str] = str) -> dict[str, dict[str, Any]]:
         "overview": overview_part(text, failed_closed=1, failed_open=2),
         "decisions": {"decisions": [decision(text)], "leftOut": 4},
         "decision": {"decision": decision(text)},
+        "differences": {
+            "differences": [{**decision(text), "differences": ["newly_denied"], "paths": [text("/spec/a")]}]
+        },
         "namespaces": {"cells": [{**cell, **numbers}], "leftOut": 1},
         "configz": {
             "digest": text("d" * 64),
