@@ -37,7 +37,7 @@ DEFAULT_LEVEL: Final[Level] = "info"
 _AREA_OF: Final[dict[str, Area]] = {
     **dict.fromkeys(("app", "conditions", "config", "credentials", "importing", "snapshot"), "configuration"),
     **dict.fromkeys(("dispatch", "worker_output", "worker_watch"), "workers"),
-    **dict.fromkeys(("admit", "decisions", "pages", "serving"), "serving"),
+    **dict.fromkeys(("admit", "after_answer", "decisions", "pages", "serving"), "serving"),
     **dict.fromkeys(("cluster_follower", "kubernetes", "reports"), "cluster"),
 }
 """By the part of the logger's name after ``gateway.``; all others belong to ``process``."""
