@@ -1,4 +1,4 @@
-"""Selects the part of constraints.txt that one list of the projects needs, for ``pip install -r``.
+"""Selects the part of constraints.txt that one distribution needs, for ``pip install -r``.
 
 constraints.txt also pins the development tools, which an image does not need. The names in the list are the
 roots; the ``# via`` comments of pip-compile say which package requires which. Nothing is resolved again, and
@@ -10,11 +10,12 @@ Source: pip documentation, "Secure installs" (hash-checking mode); pip-tools, ``
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from deploy.sbom import normalised
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,10 +23,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 OWN = {"admission-gateway": ROOT, "admission-gateway-worker": ROOT / "workers" / "python"}
 """The distributions of this repository, with their folders."""
-LISTS = ("dependencies", "build-system")
-
-_NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]*")
-_SEPARATORS = re.compile(r"[-_.]+")
+LISTS = (*OWN, "build-system")
 
 
 def main() -> None:
@@ -34,7 +32,7 @@ def main() -> None:
     parser.add_argument(
         "list",
         choices=LISTS,
-        help="of pyproject.toml: for the running program, or for the build of the wheel",
+        help="a distribution of this repository, or what builds its wheels",
     )
     wanted = parser.parse_args().list
     constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")
@@ -45,20 +43,22 @@ def main() -> None:
 
 
 def roots_of(wanted: str) -> list[str]:
-    """Return the names in the list *wanted*, one of ``LISTS``, of each pyproject.toml.
+    """Return the names in the list *wanted*, one of ``LISTS``.
 
-    The running program has the optional dependencies for traces.
+    The gateway has the dependencies of the SDK and the optional ones for traces.
     """
     found: list[str] = []
-    for folder in OWN.values():
+    for name, folder in OWN.items():
+        if wanted not in (name, "admission-gateway", "build-system"):
+            continue
         content = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
         project = content["project"]
         found += (
-            project["dependencies"] + project.get("optional-dependencies", {}).get("tracing", [])
-            if wanted == "dependencies"
-            else content["build-system"]["requires"]
+            content["build-system"]["requires"]
+            if wanted == "build-system"
+            else project["dependencies"] + project.get("optional-dependencies", {}).get("tracing", [])
         )
-    return sorted({_name(requirement) for requirement in found} - OWN.keys())
+    return sorted({normalised(requirement) for requirement in found} - OWN.keys())
 
 
 def select(constraints: str, roots: Iterable[str]) -> str:
@@ -68,7 +68,7 @@ def select(constraints: str, roots: Iterable[str]) -> str:
         LookupError: a root is not pinned; the text names it.
     """
     blocks = _blocks(constraints)
-    wanted = {_name(root) for root in roots}
+    wanted = {normalised(root) for root in roots}
     if missing := sorted(wanted - blocks.keys()):
         raise LookupError(f"constraints.txt does not pin {', '.join(missing)}; run `make constraints`")
     parents = {name: set(_parents(block)) for name, block in blocks.items()}
@@ -83,7 +83,7 @@ def _blocks(constraints: str) -> dict[str, str]:
     name = None
     for line in constraints.splitlines(keepends=True):
         if not line[0].isspace():
-            name = None if line.startswith("#") else _name(line)
+            name = None if line.startswith("#") else normalised(line)
         if name is not None and line.strip():
             blocks[name] = blocks.get(name, "") + line
     return blocks
@@ -95,13 +95,7 @@ def _parents(block: str) -> Iterable[str]:
         _, hash_sign, comment = line.partition("#")
         text = comment.strip().removeprefix("via").strip()
         if hash_sign and text:
-            yield _name(text)
-
-
-def _name(requirement: str) -> str:
-    """Return the name at the beginning of *requirement*, normalised as in PEP 503."""
-    found = _NAME.match(requirement.strip())
-    return _SEPARATORS.sub("-", found[0]).lower() if found else ""
+            yield normalised(text)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,168 @@
+"""Builds images from the Dockerfiles, without a daemon, a registry or the packages' index.
+
+buildah builds them. The base image is made by mmdebstrap from Debian's packages, once. The wheels are
+downloaded by the pip of this environment, and the build gets them in a folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any, Final
+
+from deploy.artifacts import copy_sources
+from deploy.pinned import LISTS
+from tests.kit import ROOT
+
+TIMEOUT_S: Final = 1200.0
+"""Of one command."""
+RELEASE: Final = "bookworm"
+"""Of Debian: that of the Dockerfiles' base image. Its Python is that of ``PYTHON``."""
+PYTHON: Final = (3, 11)
+PACKAGES: Final = ("ca-certificates", "libstdc++6", "python3", "python3-venv")
+BASE: Final = "python-base"
+
+
+def missing() -> str:
+    """Return why no image can be built here; empty if one can."""
+    lacking = [program for program in ("buildah", "mmdebstrap", "unshare") if shutil.which(program) is None]
+    if lacking:
+        return f"{', '.join(lacking)} not installed"
+    if os.geteuid() != 0:
+        return "mounts need root"
+    if sys.version_info[:2] != PYTHON:
+        return f"the wheels are those for Python {PYTHON[0]}.{PYTHON[1]}"
+    return ""
+
+
+def run(*command: object) -> str:
+    """Run *command* and return its output.
+
+    Raises:
+        AssertionError: it failed; the text has the end of its errors.
+    """
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command[0]}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    return done.stdout
+
+
+def base_archive() -> Path:
+    """Return a tar file of a Debian with Python and little else; make it if it is not there."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "admission-gateway" / "images"
+    made = cache / f"{RELEASE}-{'-'.join(PACKAGES)}.tar"
+    if not made.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        part = made.with_suffix(f".{os.getpid()}.tar")
+        run("mmdebstrap", "--variant=essential", f"--include={','.join(PACKAGES)}", RELEASE, part)
+        part.rename(made)
+    return made
+
+
+class Store:
+    """Images in a folder of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._context = folder / "context"
+        copy_sources(self._context)
+        container = self._buildah("from", "scratch").strip()
+        self._buildah("add", "--quiet", container, base_archive(), "/")
+        self._buildah("commit", "--quiet", "--rm", container, BASE)
+        wheels = folder / "wheels"
+        lists = [folder / f"{name}.txt" for name in LISTS]
+        for name, file in zip(LISTS, lists, strict=True):
+            file.write_text(run(sys.executable, "-m", "deploy.pinned", name))
+        options = ("--quiet", "--require-hashes", "--only-binary", ":all:", "--dest", wheels)
+        run(sys.executable, "-m", "pip", "download", *options, *(f"--requirement={file}" for file in lists))
+        (folder / "pip.conf").write_text("[global]\nno-index = true\nfind-links = /wheels\n")
+
+    def build(self, dockerfile: str, name: str) -> Image:
+        """Build *dockerfile* of ``deploy/`` as *name*, and return the image with its files unpacked."""
+        self._buildah(
+            *("build", "--isolation=chroot", "--layers=false", "--pull=never", f"--tag={name}"),
+            *("--build-arg", f"PYTHON_IMAGE=localhost/{BASE}:latest"),
+            *("--build-arg", "SOURCE_DATE_EPOCH=1700000000", "--build-arg", "REVISION=abc"),
+            f"--volume={self._folder / 'pip.conf'}:/etc/pip.conf:ro",
+            f"--volume={self._folder / 'wheels'}:/wheels:ro",
+            f"--file={self._context / 'deploy' / dockerfile}",
+            self._context,
+        )
+        layout = self._folder / name
+        self._buildah("push", "--quiet", name, f"oci:{layout}:latest")
+        return unpacked(layout, self._folder / f"{name}-files")
+
+    def _buildah(self, *arguments: object) -> str:
+        # With the driver vfs nothing stays mounted.
+        folders = (f"--root={self._folder / 'root'}", f"--runroot={self._folder / 'run'}")
+        return run("buildah", "--storage-driver=vfs", *folders, *arguments)
+
+
+def unpacked(layout: Path, target: Path) -> Image:
+    """Unpack the one layer of the image in *layout* to *target*.
+
+    Source: OCI Image Layout Specification.
+    """
+
+    def blob(descriptor: dict[str, Any]) -> Path:
+        return layout.joinpath("blobs", *descriptor["digest"].split(":"))
+
+    (found,) = json.loads((layout / "index.json").read_text())["manifests"]
+    manifest = json.loads(blob(found).read_text())
+    (layer,) = manifest["layers"]
+    with tarfile.open(blob(layer)) as archive:
+        archive.extractall(target, filter="fully_trusted")
+    return Image(target, json.loads(blob(manifest["config"]).read_text())["config"], layer["size"])
+
+
+_START: Final = """
+set -e
+root=$1 mounted=$2; shift 2
+mount --bind "$root" "$root"
+mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
+mkdir -p "$root$mounted"
+mount --bind "$mounted" "$root$mounted"
+mount -o remount,bind,ro "$root"
+mount --rbind /dev "$root/dev"
+mount -t proc proc "$root/proc"
+exec env -i "$@"
+"""
+
+
+class Image:
+    """The files of an image, and its configuration."""
+
+    def __init__(self, root: Path, config: dict[str, Any], packed_bytes: int) -> None:
+        self.root = root
+        self.config = config
+        self.packed_bytes = packed_bytes
+        """What is downloaded."""
+
+    def size_bytes(self) -> int:
+        """Return the size of all files."""
+        files = [path for path in self.root.rglob("*") if path.is_file() and not path.is_symlink()]
+        return sum(path.stat().st_size for path in files)
+
+    def command(self, mounted: Path, *arguments: str) -> list[str]:
+        """Return the command that runs the image as a kubelet would, with *arguments*, or else its own.
+
+        The root file system is read-only and has *mounted* at the same path, the user is the image's, and the
+        environment has the image's variables only. The network is that of this machine.
+        """
+        chroot = ["/usr/sbin/chroot", f"--userspec={self.config['User']}", str(self.root)]
+        return [
+            *("unshare", "--mount", "--propagation=private", "sh", "-c", _START, "sh"),
+            *(str(self.root), str(mounted)),
+            *(*self.config["Env"], *chroot, *self.config["Entrypoint"], *(arguments or self.config["Cmd"])),
+        ]
