@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install run test test-all test-workers fuzz e2e e2e-bench lint docs monitoring manifests protos bench peers-bench soak soak-faults constraints clean
+.PHONY: install run test test-all test-workers fuzz e2e e2e-bench lint docs monitoring manifests protos bench peers-bench soak soak-faults release constraints clean
 
 install: $(STAMP)
 
@@ -93,6 +93,10 @@ soak: install
 # Half a million reviews while clients and workers break, and everything has to add up: some minutes.
 soak-faults: install
 	$(BIN)/python -m loadtest.soak --faults
+
+# Builds and checks everything that a release publishes, into build/release. `make release LANGUAGES=python` for some.
+release: install
+	$(BIN)/python -m deploy.release build/release $(LANGUAGES)
 
 # Resolves the dependencies anew and pins them with their hashes. With --build-deps-for the build backend reads
 # pyproject.toml; pip-compile's own reader would drop the markers of the dependencies. The SDK is found in the

@@ -58,14 +58,14 @@ def build_python(folder: Path) -> None:
             with tarfile.open(made) as archive:
                 archive.extractall(scratch, filter="data")
             (unpacked / "setup.cfg").unlink()  # setuptools writes an empty one
-            _pack(unpacked, folder / made.name)
+            pack(unpacked, folder / made.name)
             _hook(unpacked, "build_wheel", folder)
 
 
 def sources(folder: Path = ROOT) -> list[Path]:
     """Return the files below *folder* that git has or would add."""
     options = ("-z", "--cached", "--others", "--exclude-standard")
-    listed = _output("git", "ls-files", *options, "--", str(folder)).split("\0")
+    listed = git("ls-files", *options, "--", str(folder)).split("\0")
     # Those that are deleted, which is not committed, are listed too.
     return [ROOT / name for name in listed if name and (ROOT / name).is_file()]
 
@@ -80,7 +80,7 @@ def copy_sources(target: Path, folder: Path = ROOT) -> None:
 
 def source_epoch() -> int:
     """Return the time of the sources in seconds: SOURCE_DATE_EPOCH, or the time of the last commit."""
-    return int(os.environ.get("SOURCE_DATE_EPOCH") or _output("git", "log", "-1", "--format=%ct"))
+    return int(os.environ.get("SOURCE_DATE_EPOCH") or git("log", "-1", "--format=%ct"))
 
 
 def _hook(source: Path, hook: str, target: Path) -> Path:
@@ -98,7 +98,7 @@ def _hook(source: Path, hook: str, target: Path) -> Path:
     return made
 
 
-def _pack(folder: Path, target: Path) -> None:
+def pack(folder: Path, target: Path) -> None:
     """Write *folder* as a tar file in which only names and contents matter."""
 
     def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -166,7 +166,9 @@ def _run(*command: str, cwd: Path) -> None:
     subprocess.run(command, cwd=cwd, check=True)  # noqa: S603 - a command of this file
 
 
-def _output(*command: str) -> str:
+def git(*arguments: str) -> str:
+    """Return the output of git in the repository."""
+    command = ("git", *arguments)
     done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603 - as above
     return done.stdout.strip("\n")
 

@@ -79,7 +79,9 @@ async fn metrics_count_reviews_by_outcome() {
     expect_lines(&serving, &lines).await;
     let text = http(&serving, "GET /metrics").await;
     assert!(text.starts_with("HTTP/1.1 200 OK\r\ncontent-type: text/plain; version=0.0.4"), "{text}");
-    assert!(text.contains("build_info{sdk=\"rust\",version=\"0.1.0\",runtime=\"1."), "{text}");
+    let version = env!("CARGO_PKG_VERSION");
+    let build = format!("build_info{{sdk=\"rust\",version=\"{version}\",runtime=\"1.");
+    assert!(text.contains(&build), "{text}");
     assert!(!text.contains("unknown"));
     assert!(text.contains(&format!("{duration}_bucket{{policy=\"allows\",le=\"0.0001\"}}")), "{text}");
 }
