@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import logging
 from typing import TYPE_CHECKING, Final
 
 from gateway.credentials.ca_bundle import CaBundle, bundle_in
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
     ObjectKey = tuple[str, str, str]
     """Kind, namespace and name."""
+
+log = logging.getLogger(__name__)
 
 SETTLE_S: Final = 0.5
 """Between two changes of one object that come into force: a program that rewrites it costs little CPU."""
@@ -104,7 +107,7 @@ class ClusterCaBundles:
         task.add_done_callback(self._ending.discard)
 
 
-class _Observed:
+class _ObservedObject:
     """The fields of one version of an object that bundles are read from, as the API server sent them."""
 
     def __init__(self, name: str, fields: Mapping[str, object]) -> None:
@@ -144,13 +147,17 @@ class _FollowedObject:
             observed = self._store.by_name.get(self._name)
             fields = {} if observed is None else observed.fields
             for key, bundle in self.bundles.items():
-                # In a thread: a bundle may have hundreds of certificates.
-                bundle.see(await asyncio.to_thread(_bundle_of, bundle.source.kind, fields.get(key)))
+                try:
+                    # In a thread: a bundle may have hundreds of certificates.
+                    bundle.see(await asyncio.to_thread(_bundle_of, bundle.source.kind, fields.get(key)))
+                except Exception:
+                    # The task must not end: the next bundle would not come into force.
+                    log.exception("CA bundle of %s stays as it is: internal error", bundle.source)
             await asyncio.sleep(SETTLE_S)
 
-    def _read(self, document: object) -> _Observed:
+    def _read(self, document: object) -> _ObservedObject:
         # Only the fields with bundles: the others of a Secret are often private keys.
-        found = fields_of(document, self.bundles)
+        found = _fields_of(document, self.bundles)
         if found is None:
             raise UnreadableError(f"{self._watch.kind.noun} without a name")
         return found
@@ -162,7 +169,7 @@ def _path(kind: str, namespace: str) -> str:
     return f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}s"
 
 
-def fields_of(document: object, keys: Collection[str]) -> _Observed | None:
+def _fields_of(document: object, keys: Collection[str]) -> _ObservedObject | None:
     """Return the fields *keys* of the object *document*, which is not validated; None if it has no name."""
     metadata = document.get("metadata") if isinstance(document, dict) else None
     name = metadata.get("name") if isinstance(metadata, dict) else None
@@ -178,7 +185,7 @@ def fields_of(document: object, keys: Collection[str]) -> _Observed | None:
                     match entry:
                         case {"name": str(of), "clientConfig": {"caBundle": bundle}}:
                             fields[of] = bundle
-    return _Observed(name, {key: value for key, value in fields.items() if key in keys})
+    return _ObservedObject(name, {key: value for key, value in fields.items() if key in keys})
 
 
 def _bundle_of(kind: str, value: object) -> bytes | UnusableFileError:
@@ -203,6 +210,6 @@ async def read_once(
         except ClusterError as error:
             yield source, error
             continue
-        observed = fields_of(found, (source.key,))
+        observed = _fields_of(found, (source.key,))
         fields = {} if observed is None else observed.fields
         yield source, _bundle_of(source.kind, fields.get(source.key))
