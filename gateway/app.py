@@ -419,6 +419,7 @@ class Gateway:
             not_ready=self._why_not_ready(),
             faults=self._faults(),
             in_flight=self._front_end.router.in_flight,
+            exception_uses=self.metrics.exceptions.by_id,
         )
 
     async def _exposition(self, accept: bytes) -> Exposition:

@@ -43,6 +43,7 @@ def document(state: ProcessState) -> Json:
         "pools": [_plain(pool) for pool in config.pools.values()],
         "mutating": [_plain(webhook) for webhook in config.mutating],
         "validating": [_plain(webhook) for webhook in config.validating],
+        "exceptions": [_plain(exception) for exception in config.exceptions],
         "namespaces": [_plain(namespace) for namespace in config.namespaces.values()],
     }
     # Texts that look like credentials are in none of these fields, unless somebody wrote them there.

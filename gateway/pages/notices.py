@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from gateway.pages.state import Json
 
 _EXPIRES_SOON_S: Final = 30 * 86_400.0
+_EXCEPTION_ENDS_SOON_S: Final = 7 * 86_400.0
 _SHOWN_LINES: Final = 20
 _UNITS: Final = ((31_556_952.0, "y"), (86_400.0, "d"), (3600.0, "h"), (60.0, "min"))
 
@@ -31,6 +32,7 @@ def notices(overview: Json) -> list[Notice]:
         *_of_pools(overview["pools"]),
         *_of_webhooks(overview),
         *_of_certificates(overview["certificates"]),
+        *_of_exceptions(overview.get("exceptions", [])),
     ]
     return sorted((notice for notice in found if notice.lines), key=lambda notice: notice.level)
 
@@ -95,6 +97,19 @@ def _of_webhooks(overview: Json) -> Iterator[Notice]:
         if left_out > 0:
             lines[_SHOWN_LINES:] = [f"and {left_out} more"]
         yield Notice("bad", f"{title} in the last {last}", lines)
+
+
+def _of_exceptions(exceptions: list[Json]) -> Iterator[Notice]:
+    ending = [one for one in exceptions if one["remainingSeconds"] is not None]
+    soon = [one for one in ending if 0 <= one["remainingSeconds"] < _EXCEPTION_ENDS_SOON_S]
+    gone = [one for one in ending if one["remainingSeconds"] < 0]
+    for title, found in (
+        ("exceptions that have expired", gone),
+        ("exceptions that expire within a week", soon),
+    ):
+        lines = [f"{one['name']}: {one['expires']}, owner {one['owner']}" for one in found[:_SHOWN_LINES]]
+        more = [f"and {len(found) - _SHOWN_LINES} more"] if len(found) > _SHOWN_LINES else []
+        yield Notice("warn", title, lines + more)
 
 
 def _of_certificates(certificates: list[Json]) -> Iterator[Notice]:

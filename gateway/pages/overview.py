@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gateway import __version__
 from gateway.core.webhook import HttpsClient, WorkerRef
 from gateway.dispatch.pool import Pool
+from gateway.pages import exceptions
 from gateway.pages.certificates import certificates
 from gateway.pages.one_thread import in_thread
 from gateway.pages.state import rfc_3339
@@ -82,6 +83,8 @@ def _part(
             for client, server in state.snapshot.backends.servers.items()
         ],
         "certificates": certificates(config),
+        "exceptions": exceptions.part(config.exceptions, state.exception_uses),
+        "exceptionsLeftOut": max(len(config.exceptions) - exceptions.SHOWN, 0),
     }
 
 
@@ -185,6 +188,8 @@ def merge(parts: Sequence[Json], now: float) -> Json:
             | {"remainingSeconds": None if one["problem"] else round(one["notAfterSeconds"] - now)}
             for one in first["certificates"]
         ],
+        "exceptions": exceptions.merged(_each(parts, "exceptions"), now),
+        "exceptionsLeftOut": first["exceptionsLeftOut"],
     }
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gateway.config.model import Config
     from gateway.errors import Problem
     from gateway.snapshot import Snapshot
+    from gateway.telemetry.exception_uses import Uses
 
 Json = dict[str, Any]
 """A JSON object."""
@@ -58,6 +59,8 @@ class ProcessState:
     """Faults of workers and pools that do not affect readiness."""
     in_flight: int
     """Reviews in flight."""
+    exception_uses: Mapping[str, Uses]
+    """By id."""
 
 
 def encoded(value: object, *, is_indented: bool = False) -> bytes:

@@ -72,6 +72,7 @@ def sections(configuration: Json) -> list[Section]:
         ("Worker pools", "pools"),
         ("Mutating webhooks", "mutating"),
         ("Validating webhooks", "validating"),
+        ("Exceptions", "exceptions"),
         ("Namespaces", "namespaces"),
     ):
         objects = configuration[member]

@@ -113,6 +113,8 @@ def overview_of_metrics(exposition: str, reason: str, faults: list[str], now: fl
         "servers": [],
         "faults": faults,
         "certificates": list(_certificates(samples, now)),
+        "exceptions": list(_exceptions(samples, now)),
+        "exceptionsLeftOut": 0,
     }
 
 
@@ -183,6 +185,28 @@ def _pools(samples: _Samples) -> list[Json]:
         }
         for name, states in pools.items()
     ]
+
+
+def _exceptions(samples: _Samples, now: float) -> Iterator[Json]:
+    ends = {
+        labels["exception"]: end for labels, end in samples.of("policy_exception_expiry_timestamp_seconds")
+    }
+    last = {
+        labels["exception"]: at for labels, at in samples.of("policy_exception_last_use_timestamp_seconds")
+    }
+    for labels, number in samples.of("policy_exception_uses_total"):
+        name = labels["exception"]
+        end = ends.get(name)
+        yield {
+            "name": name,
+            "webhooks": [],
+            "reason": "",
+            "owner": "",
+            "expires": "" if end is None else rfc_3339(end),
+            "uses": int(number),
+            "remainingSeconds": None if end is None else round(end - now),
+            "lastUse": rfc_3339(last[name]) if name in last else "",
+        }
 
 
 def _certificates(samples: _Samples, now: float) -> Iterator[Json]:

@@ -48,6 +48,7 @@ def render(readings: Sequence[Reading], *, is_styled: bool) -> list[str]:
             ("WEBHOOK", _webhook_rows(overviews)),
             ("POOL AND ENDPOINT", _pool_rows(overviews)),
             ("CERTIFICATE", _certificate_rows(overviews)),
+            ("EXCEPTION", _exception_rows(overviews)),
         ):
             if len(rows) > 1:
                 assert rows[0][0][0] == title
@@ -166,6 +167,29 @@ def _certificate_rows(overviews: Sequence[Json]) -> list[list[Cell]]:
         else:
             cell = (duration(seconds), "warn" if is_soon(seconds) else "")
         rows.append([(use, ""), cell])
+    return rows
+
+
+def _exception_rows(overviews: Sequence[Json]) -> list[list[Cell]]:
+    """Return the exceptions with the uses by all gateways together, and the latest use."""
+    rows = [_head("EXCEPTION", "USES", "LAST USE", "EXPIRES", "OWNER")]
+    found: dict[str, list[Json]] = {}
+    for overview in overviews:
+        for one in overview.get("exceptions", ()):
+            found.setdefault(one["name"], []).append(one)
+    for name, seen in found.items():
+        uses = sum(one["uses"] or 0 for one in seen)
+        remaining = seen[0]["remainingSeconds"]
+        is_over = remaining is not None and remaining < 0
+        rows.append(
+            [
+                (name, ""),
+                (f"{uses:,}", "" if uses else "dim"),
+                (max(one["lastUse"] for one in seen) or "-", ""),
+                ("expired" if is_over else seen[0]["expires"] or "never", "warn" if is_over else ""),
+                (seen[0]["owner"], ""),
+            ]
+        )
     return rows
 
 

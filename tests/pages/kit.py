@@ -91,6 +91,29 @@ def overview_part(text: Callable[[str], str] = str, **given: int) -> dict[str, A
                 "notAfterSeconds": 0.0,
             },
         ],
+        "exceptions": [
+            {
+                "name": text("shop/importer"),
+                "webhooks": [text("h0.a.test")],
+                "reason": text("the importer is replaced"),
+                "owner": text("team-shop"),
+                "expires": "2026-01-01T00:00:00Z",
+                "expiresAtSeconds": 1767225600.0,
+                "uses": 3,
+                "lastUseSeconds": 1.7e9,
+            },
+            {
+                "name": text("unused"),
+                "webhooks": [],
+                "reason": text("r"),
+                "owner": text("o"),
+                "expires": "",
+                "expiresAtSeconds": None,
+                "uses": None,
+                "lastUseSeconds": 0.0,
+            },
+        ],
+        "exceptionsLeftOut": 1,
     }
 
 
@@ -169,6 +192,7 @@ def documents(text: Callable[[str], str] = str) -> dict[str, dict[str, Any]]:
             "pools": [{"name": text("pool")}],
             "mutating": [webhook],
             "validating": [webhook],
+            "exceptions": [{"name": text("importer"), "reason": text("r")}],
             "namespaces": [],
         },
         "explain": {"decisions": [decision(text)], "notReached": ["validate"], "error": text("no")},

@@ -82,6 +82,8 @@ def test_the_worst_notice_comes_first_and_a_sound_gateway_has_none() -> None:
     titles = " ".join(notice.title for notice in notices(found))
     for text in ("was refused", "not ready", "failed closed", "cannot be read", "without a ready endpoint"):
         assert text in titles
+    for text in ("exceptions that have expired",):
+        assert text in titles
     sound = overview_part()
     sound["process"].update(ready=True, reason="")
     sound["configuration"].update(refused=None, refusedResources=0, warnings=[])
@@ -89,6 +91,7 @@ def test_the_worst_notice_comes_first_and_a_sound_gateway_has_none() -> None:
     sound["certificates"] = sound["certificates"][:1]
     sound["certificates"][0]["notAfterSeconds"] = 1e11
     sound["faults"] = []
+    sound["exceptions"] = sound["exceptions"][1:]
     assert notices(merged("overview", sound)) == []
 
 
@@ -229,3 +232,11 @@ def test_namespaces_are_counted_within_a_bound(monkeypatch: pytest.MonkeyPatch) 
     assert rows[0]["namespace"] == "one"
     assert [cell["shade"] for cell in rows[0]["cells"]] == [5, 5]
     assert {cell["count"] for cell in rows[1]["cells"]} == {0, 2}
+
+
+def test_the_uses_of_an_exception_by_all_processes_are_added() -> None:
+    first, second = overview_part(), overview_part()
+    second["exceptions"][0]["lastUseSeconds"] = 1.8e9
+    used, unused = merged("overview", first, second)["exceptions"]
+    assert (used["uses"], used["lastUse"]) == (6, "2027-01-15T08:00:00Z")
+    assert (unused["uses"], unused["lastUse"], unused["remainingSeconds"]) == (None, "", None)

@@ -111,6 +111,9 @@ def test_no_text_of_a_gateway_reaches_the_terminal_unescaped(text: str) -> None:
             {"name": "p", "ready": 0, "endpoints": [{"address": "a", "states": {"down": 1}, "inFlight": 0}]}
         ],
         "certificates": [{"use": "u", "problem": "", "remainingSeconds": -1}],
+        "exceptions": [
+            {"name": "e", "uses": 1, "lastUse": "x", "expires": "x", "owner": "x", "remainingSeconds": -1}
+        ],
     }
     reading = Reading("name" + text, replace_texts(overview, text), note="n" + text)
     for is_styled in (False, True):
