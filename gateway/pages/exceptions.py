@@ -17,7 +17,7 @@ SHOWN: Final = 200
 
 
 def part(exceptions: Sequence[PolicyException], uses: Mapping[str, Uses]) -> list[Json]:
-    """Return the first *exceptions* by id, each with its *uses* by this process; null if it is not counted."""
+    """Return the first *exceptions* by id, each with its *uses* by this process; null if not counted."""
     found = []
     for one in exceptions[:SHOWN]:
         used = uses.get(one.id)
