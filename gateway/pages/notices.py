@@ -28,7 +28,7 @@ def notices(overview: Json) -> list[Notice]:
     found = [
         *_of_configuration(overview["configuration"]),
         *_of_processes(overview),
-        Notice("bad", "faults of workers", overview["faults"]),
+        Notice("bad", "faults of workers and CA bundles", overview["faults"]),
         *_of_pools(overview["pools"]),
         *_of_webhooks(overview),
         *_of_certificates(overview["certificates"]),
