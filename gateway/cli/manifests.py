@@ -81,6 +81,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--apply", action="store_true", help="apply the objects instead of printing them")
     add(
+        "--if-registered",
+        action="store_true",
+        help="with --apply: create no object, so that a registration that was deleted stays deleted",
+    )
+    add(
         "--wait",
         metavar="SECONDS",
         type=float,
@@ -224,7 +229,7 @@ def _options(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> Reg
         refuse(
             "--static needs --url, and excludes --apply: files can name no Service, and are not in the API"
         )
-    for option in ("kubeconfig", "context", "force_conflicts"):
+    for option in ("kubeconfig", "context", "force_conflicts", "if_registered"):
         if getattr(parsed, option) and not parsed.apply:
             refuse(f"--{option.replace('_', '-')} needs --apply")
     return RegistrationOptions(
@@ -326,6 +331,12 @@ def _apply(made: Plan, target: KubernetesSettings, parsed: argparse.Namespace) -
         {key: value for key, value in document.items() if key != "webhooks" or value}
         for document in made.documents
     ]
-    force = parsed.force_conflicts
-    lines = asyncio.run(apply(target, documents, field_manager=FIELD_MANAGER, force=force))
+    applying = apply(
+        target,
+        documents,
+        field_manager=FIELD_MANAGER,
+        force=parsed.force_conflicts,
+        creates=not parsed.if_registered,
+    )
+    lines = asyncio.run(applying)
     return "".join(f"{line}\n" for line in lines)

@@ -41,6 +41,7 @@ async def apply(
     *,
     field_manager: str,
     force: bool,
+    creates: bool = True,
 ) -> list[str]:
     """Apply *documents*, and return a line for each, as ``KIND/NAME applied (created)``.
 
@@ -49,6 +50,7 @@ async def apply(
         documents: Webhook configurations of admissionregistration.k8s.io/v1.
         field_manager: The new owner of the fields.
         force: Whether to take over fields of other owners, which is a conflict otherwise.
+        creates: Whether documents that the cluster does not have are created; otherwise they are left out.
 
     Raises:
         ClusterError: the cluster cannot be reached, or refuses a document; earlier ones have been applied.
@@ -59,6 +61,8 @@ async def apply(
     try:
         return [
             f"{title} applied ({await _apply(api, (title, path), document, params)})"
+            if creates or await api.find(path)
+            else f"{title} was not there"
             for (title, path), document in zip(paths, documents, strict=True)
         ]
     finally:

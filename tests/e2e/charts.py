@@ -48,7 +48,8 @@ def hooks(found: Object) -> set[str]:
 def pods(*arguments: str) -> Iterator[Object]:
     """Yield the templates of all pods, with name and namespace."""
     for one in objects(*arguments):
-        if pod := one.get("spec", {}).get("template"):
+        spec = one.get("spec", {})
+        if pod := spec.get("jobTemplate", {}).get("spec", spec).get("template"):
             metadata = {
                 **pod["metadata"],
                 "name": one["metadata"]["name"],

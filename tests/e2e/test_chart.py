@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,7 @@ NAME = "admission-gateway"
 WORKERS = f"--values={CHART / 'ci' / 'workers-values.yaml'}"
 GITOPS = f"--values={CHART / 'ci' / 'gitops-values.yaml'}"
 MONITORING = f"--values={CHART / 'ci' / 'monitoring-values.yaml'}"
+FOLLOWING = f"--values={CHART / 'ci' / 'custom-resources-values.yaml'}"
 OPERATORS = ROOT / "tests" / "e2e" / "operators"
 DEFINITIONS = {
     "github.com/cert-manager/cert-manager": "deploy/crds/cert-manager.io_*.yaml",
@@ -405,46 +407,62 @@ def test_every_pod_conforms_to_the_restricted_standard(
         assert (answer.status == 201) is is_allowed, answer
 
 
-@pytest.fixture
-def job_account(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
-    """A kubeconfig of the account of the Jobs, with the rights of the chart, and the gateway's Secret."""
-    account = f"{NAME}-registration"
+def certificates() -> dict[str, str]:
+    """Return the content that the gateway gives its Secret."""
+    state = next_state(None, (f"{NAME}.{NAMESPACE}.svc",), datetime.now(UTC), is_published=False)
+    assert state is not None
+    return state.data()
+
+
+TLS = certificates()
+
+
+@contextmanager
+def account_of(cluster: Cluster, folder: Path, account: str, *arguments: str) -> Iterator[Path]:
+    """Yield a kubeconfig of *account* with the rights of the chart; the gateway's Secret is filled."""
     kinds = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
-    made = [o for o in objects() if o["kind"] in kinds and o["metadata"]["name"] == account]
-    made += [o for o in objects() if o["kind"] in {"Secret", "CustomResourceDefinition"}]
+    made = [o for o in objects(*arguments) if o["kind"] in kinds and o["metadata"]["name"] == account]
+    made += [o for o in objects(*arguments) if o["kind"] in {"Secret", "CustomResourceDefinition"}]
     documents = yaml.safe_dump_all(made)
     applied = cluster.kubectl("apply", "--server-side", "--filename=-", stdin=documents)
     assert applied.returncode == 0, applied.stderr
     eventually(lambda: cluster.api.get("/apis/admission-gateway.io/v1alpha1/workerpools").status == 200)
-    token = cluster.kubectl("create", "token", account, f"--namespace={NAMESPACE}").stdout.strip()
-    yield cluster.write_kubeconfig(tmp_path / "kubeconfig", token=token)
-    cluster.kubectl("delete", "--filename=-", stdin=documents)
-
-
-def test_the_rights_of_the_jobs_are_enough_to_register_and_to_remove_the_registration(
-    cluster: Cluster, job_account: Path, tmp_path: Path
-) -> None:
-    state = next_state(None, (f"{NAME}.{NAMESPACE}.svc",), datetime.now(UTC), is_published=False)
-    assert state is not None
     secret = f"/api/v1/namespaces/{NAMESPACE}/secrets/{NAME}-tls"
-    filled = cluster.api.get(secret).document | {"data": state.data()}
+    filled = cluster.api.get(secret).document | {"data": TLS}
     assert cluster.api.update(secret, filled).status == 200
+    token = cluster.kubectl("create", "token", account, f"--namespace={NAMESPACE}").stdout.strip()
+    try:
+        yield cluster.write_kubeconfig(folder / f"{account}.kubeconfig", token=token)
+    finally:
+        cluster.kubectl("delete", "--filename=-", stdin=documents)
+
+
+def run_job(name: str, kubeconfig: Path, config: Path, *arguments: str) -> list[str]:
+    """Run what the Job or CronJob *name* runs, without a wait for endpoints; return the results."""
+    (pod,) = (pod for pod in pods(*arguments) if pod["metadata"]["name"] == name)
+    (container,) = pod["spec"]["containers"]
+    given = [one for one in container["args"] if not one.startswith(("--wait", "--config"))]
+    where = [] if "--delete" in given else ["--config", config]
+    done = run_command(*given, *where, "--kubeconfig", kubeconfig)
+    assert done.returncode == 0, done.stderr
+    return [line.partition(" ")[2] for line in done.stdout.splitlines()]
+
+
+def test_the_rights_of_the_jobs_are_enough_to_register_to_follow_and_to_remove_the_registration(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     (tmp_path / "config").mkdir()
     config = write_config_map(tmp_path / "config", only("ConfigMap", NAME, WORKERS))
-    for job, expected in (
-        ("register", ["applied (created)", "applied (created)"]),
-        ("register", ["applied (unchanged)", "applied (unchanged)"]),
-        ("unregister", ["deleted", "deleted"]),
-        ("unregister", ["was not there", "was not there"]),
+    follow = (WORKERS, FOLLOWING)
+    with (
+        account_of(cluster, tmp_path, f"{NAME}-registration", *follow) as account,
+        account_of(cluster, tmp_path, f"{NAME}-follow", *follow) as follower,
     ):
-        (container,) = only("Job", f"{NAME}-{job}", WORKERS)["spec"]["template"]["spec"]["containers"]
-        # No kubelet runs, so there is no endpoint to wait for.
-        arguments = [one for one in container["args"] if not one.startswith(("--wait", "--config"))]
-        where = ["--config", config] if job == "register" else []
-        done = run_command(*arguments, *where, "--kubeconfig", job_account)
-        assert done.returncode == 0, done.stderr
-        assert [line.partition(" ")[2] for line in done.stdout.splitlines()] == expected
-        if job == "register":
-            for kind in KINDS.values():
-                entries = cluster.api.get(f"{REGISTRATIONS}/{kind.lower()}s/{NAME}").document["webhooks"]
-                assert {one["clientConfig"]["caBundle"] for one in entries} == {state.data()["ca.crt"]}
+        assert run_job(f"{NAME}-follow", follower, config, *follow) == ["was not there"] * 2
+        assert run_job(f"{NAME}-register", account, config, *follow) == ["applied (created)"] * 2
+        for kind in KINDS.values():
+            entries = cluster.api.get(f"{REGISTRATIONS}/{kind.lower()}s/{NAME}").document["webhooks"]
+            assert {one["clientConfig"]["caBundle"] for one in entries} == {TLS["ca.crt"]}
+        assert run_job(f"{NAME}-follow", follower, config, *follow) == ["applied (unchanged)"] * 2
+        assert run_job(f"{NAME}-unregister", account, config, *follow) == ["deleted"] * 2
+        assert run_job(f"{NAME}-unregister", account, config, *follow) == ["was not there"] * 2

@@ -168,6 +168,7 @@ def test_an_expired_ca_is_pointed_out(authority: trustme.CA) -> None:
         ([*SERVICE, "--kubeconfig", "k"], "--kubeconfig needs --apply"),
         ([*SERVICE, "--context", "k"], "--context needs --apply"),
         ([*SERVICE, "--force-conflicts"], "--force-conflicts needs --apply"),
+        ([*SERVICE, "--if-registered"], "--if-registered needs --apply"),
         ([*SERVICE, "--wait", "1"], "--wait needs --service and --apply"),
         ([*SERVICE, "--roles-for", "a/b"], "not allowed with argument"),
         (["--roles-for", "gateway"], "argument --roles-for: expected NAMESPACE/NAME"),
@@ -289,6 +290,7 @@ def test_apply_prints_the_lines_of_the_result_only(run: Run, cluster: Recorded, 
         "settings": KubernetesSettings(tmp_path / "k", "c"),
         "field_manager": "admission-gateway",
         "force": True,
+        "creates": True,
     }
 
 
@@ -385,3 +387,9 @@ def test_output_that_cannot_be_written_is_a_failure_of_one_line_at_most(
     said = [line for line in done.stderr.splitlines() if not line.startswith("warning: ")]
     expected = ["admission-gateway: [Errno 28] No space left on device"] if output == "full" else []
     assert (done.returncode, said) == (1, expected)
+
+
+def test_a_scheduled_run_creates_no_object(run: Run, cluster: Recorded, tmp_path: Path) -> None:
+    arguments = ("--apply", "--kubeconfig", str(tmp_path / "k"), "--if-registered")
+    assert run(*SERVICE, *arguments)[0] == 0
+    assert [one["creates"] for one in cluster] == [False]

@@ -143,3 +143,31 @@ spec:
 - {name: ca, mountPath: /etc/admission-gateway-ca, readOnly: true}
 {{- end -}}
 {{- end -}}
+
+{{/* Rights to read what `manifests` registers. */}}
+{{- define "ag.customResourceRules" -}}
+{{- if .Values.customResources.enabled -}}
+- apiGroups: [admission-gateway.io]
+  resources:
+    - workerpools
+    - mutatingwebhookconfigurations
+    - validatingwebhookconfigurations
+    - policyexceptions
+    - clusterpolicyexceptions
+  verbs: [get, list]
+{{- end }}
+{{- end -}}
+
+{{/* Rights to read whether the gateway is ready, and its CA. */}}
+{{- define "ag.readinessRules" -}}
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [list]
+{{- if eq .Values.tls.mode "SelfManaged" }}
+# The CA in it becomes the caBundle.
+- apiGroups: [""]
+  resources: [secrets]
+  resourceNames: [{{ include "ag.tlsSecret" . }}]
+  verbs: [get]
+{{- end }}
+{{- end -}}
