@@ -11,11 +11,14 @@ import pytest
 
 from tests.languages.__main__ import CHOSEN, make
 from tests.languages.kit import SOME_PORT, Sample
+from tests.languages.projects import forget_go_module, publish
 from tests.languages.toolchains import LANGUAGES, NAMES, missing, unready
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
+    from tests.languages.projects import Published
     from tests.languages.toolchains import Language
 
 
@@ -52,6 +55,14 @@ def language(request: pytest.FixtureRequest, absent: dict[str, str]) -> Language
     if chosen.name in absent:
         pytest.skip(f"{chosen.name}: {absent[chosen.name]}")
     return chosen
+
+
+@pytest.fixture
+def published(tmp_path: Path, language: Language) -> Iterator[Published]:
+    """The artifact of the language, for projects in the folder of the test."""
+    yield publish(language, tmp_path)
+    if language.name == "go":
+        forget_go_module()
 
 
 @pytest.fixture(scope="session")

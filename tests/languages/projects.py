@@ -59,7 +59,7 @@ def publish(language: Language, folder: Path) -> Published:
             path = f"{environment / 'bin'}:{os.environ['PATH']}"
             return Published({"PATH": path, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(built)})
         case "go":
-            _forget_go_module()
+            forget_go_module()
             proxies = f"{built.as_uri()},{_output('go', 'env', 'GOPROXY')}"
             # The checksum database has no unpublished module. A writable module cache can be cleaned.
             flags = f"{_output('go', 'env', 'GOFLAGS')} -modcacherw".strip()
@@ -118,8 +118,8 @@ def _is_needed(requirement: Requirement) -> bool:
     return requirement.marker is None or requirement.marker.evaluate({"extra": ""})
 
 
-def _forget_go_module() -> None:
-    """Remove the module of an earlier test, which has the same version, from Go's module cache."""
+def forget_go_module() -> None:
+    """Remove the module from Go's module cache: that of another test has the same version."""
     cache = Path(_output("go", "env", "GOMODCACHE"))
     host = artifacts.GO_MODULE.partition("/")[0]
     for path in (cache / host, cache / "cache" / "download" / host):

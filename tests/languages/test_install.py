@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
     from pathlib import Path
 
+    from tests.languages.projects import Published
     from tests.languages.toolchains import Language
 
 
@@ -28,9 +29,8 @@ EXAMPLE = "127.0.0.1:50051"
 
 @pytest.mark.timeout(3600)
 def test_an_empty_project_becomes_a_worker_by_the_steps_of_the_readme(
-    tmp_path: Path, processes: ExitStack, language: Language
+    tmp_path: Path, processes: ExitStack, language: Language, published: Published
 ) -> None:
-    published = publish(language, tmp_path)
     empty = tmp_path / "empty"
     empty.mkdir()
     shell = Shell(empty, published)

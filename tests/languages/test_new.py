@@ -10,13 +10,14 @@ import pytest
 
 from gateway.scaffold import project
 from gateway.scaffold.languages import LANGUAGES
-from tests.languages.projects import Published, Shell, blocks, publish
+from tests.languages.projects import Shell, blocks
 from tests.scaffold.kit import ProjectGateway, run_suites
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
     from pathlib import Path
 
+    from tests.languages.projects import Published
     from tests.languages.toolchains import Language
 
 NAME = "my-policies"
@@ -24,9 +25,8 @@ NAME = "my-policies"
 
 @pytest.mark.timeout(3600)
 def test_a_new_project_is_built_tested_and_served_by_the_steps_of_its_readme(
-    tmp_path: Path, processes: ExitStack, language: Language
+    tmp_path: Path, processes: ExitStack, language: Language, published: Published
 ) -> None:
-    published = publish(language, tmp_path)
     folder = tmp_path / NAME
     project.write(folder, project.render(LANGUAGES[language.name], NAME, None))
     for link, target in published.links.items():
