@@ -37,12 +37,12 @@ SET_BY_THE_CHART: Final = re.compile(r"(listen|adminListen|tls|kubernetes)\b")
 """Fields of the GatewayConfiguration that other values set."""
 
 _NAME: Final = {"pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "maxLength": 63}
+_SUBDOMAIN: Final = {"pattern": "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$", "maxLength": 253}
 _PORT: Final = {"type": "integer", "minimum": 1, "maximum": 65535}
 _NUMBER_OR_NONE: Final = {"type": ["integer", "null"], "minimum": 0}
 _SHARE: Final = {"type": ["integer", "string", "null"], "minimum": 0, "pattern": "^[0-9]+%$"}
 _DIGEST: Final = {"pattern": "^(sha256:[0-9a-f]{64})?$"}
 _PULL_POLICY: Final = {"enum": ["Always", "IfNotPresent", "Never"]}
-_SECONDS: Final = {"type": "number", "minimum": 0}
 _DURATION: Final = {"pattern": "^([0-9]+(ms|s|m|h))+$"}
 _TEXTS: Final = {"items": {"type": "string"}}
 _TEXTS_BY_NAME: Final = {"additionalProperties": {"type": "string"}}
@@ -65,11 +65,10 @@ _TYPES: Final[dict[str, dict[str, Any]]] = {
     r"ports\..*|service\.port|.*\.port": _PORT,
     r"workerDefaults\.metricsPort": {**_PORT, "type": ["integer", "null"]},
     r"(.*\.)?terminationGracePeriodSeconds": _NUMBER_OR_NONE,
-    r"preStopSeconds|hooks\.timeoutSeconds": {"minimum": 0},
     r"hooks\.timeoutSeconds": {"minimum": 30},
     r"podDisruptionBudget\.m.*": _SHARE,
     r"podDisruptionBudget\.unhealthy.*": {"enum": ["", "AlwaysAllow", "IfHealthyBudget"]},
-    r"(.*\.)?(extraA|a)rgs|command|registration\.excludeNamespaces|tls\.clientCA\.names": _TEXTS,
+    r"(.*\.)?(extraArgs|args|command)|registration\.excludeNamespaces|tls\.clientCA\.names": _TEXTS,
     r"registration\.include": {"items": {"enum": ["kube-system", "events", "leases.coordination.k8s.io"]}},
     r"(.*\.)?(tolerations|topologySpreadConstraints|env|envFrom|volumes|volumeMounts|egress)": _OBJECTS,
     r"extra(Env|EnvFrom|Volumes|VolumeMounts|Containers|Documents)": _OBJECTS,
@@ -147,7 +146,7 @@ def schema(values: tuple[Value, ...]) -> Schema:
     own["global"]["additionalProperties"] = True
     own["workers"] |= {"propertyNames": _NAME, "additionalProperties": own["workerDefaults"]}
     own["configuration"] |= _configuration()
-    own["pools"] |= {"propertyNames": _NAME, "additionalProperties": _strict(_pool())}
+    own["pools"] |= {"propertyNames": _SUBDOMAIN, "additionalProperties": _strict(_pool())}
     for kind in ("Mutating", "Validating"):
         hooks = {"type": "array", "items": _strict(crds.webhook(f"{kind}WebhookConfiguration"))}
         own[f"{kind.lower()}WebhookConfigurations"]["additionalProperties"] = hooks
