@@ -1,0 +1,103 @@
+"""Each mode as a client of the API server, its audit log and its stored object show it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.e2e.objects import config_map
+from tests.e2e.outcome import audit_annotations
+from tests.e2e.setups import BehindGateway, Hook, rule
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.e2e.client import Answer
+    from tests.e2e.cluster import Cluster
+
+CONFIG_MAPS: Final = (rule("configmaps", "CREATE"),)
+NO: Final = {"deny": {"code": 403, "message": "no team"}}
+LABEL: Final = {"label": "added"}
+MODES: Final = ("Enforce", "Warn", "Audit", "Shadow")
+DEV: Final = {"namespaceSelector": {"matchLabels": {"tier": "dev"}}}
+
+
+def hook(phase: Any, name: str, script: dict[str, Any], mode: str, **rollout: Any) -> Hook:
+    marked = {"objectSelector": {"matchLabels": {"mode": name.partition(".")[0]}}}
+    return Hook(phase, name, script, CONFIG_MAPS, fields={**marked, "rollout": {"mode": mode, **rollout}})
+
+
+HOOKS: Final = [
+    *(hook("mutate", f"{mode.lower()}.label.test", LABEL, mode) for mode in MODES),
+    *(hook("validate", f"{mode.lower()}.deny.test", NO, mode) for mode in MODES),
+    hook("validate", "dev.deny.test", NO, "Warn", enforce=DEV),
+]
+
+
+@pytest.fixture(scope="module")
+def setup(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BehindGateway]:
+    gateway = {"kubernetes": {"kubeconfig": str(cluster.kubeconfig())}}
+    with BehindGateway(cluster, tmp_path_factory.mktemp("modes"), HOOKS, "modes", gateway=gateway) as setup:
+        yield setup
+
+
+def create(cluster: Cluster, namespace: str, mode: str) -> Answer:
+    document = config_map("settings-", {"mode": mode.lower()}, key="value")
+    return cluster.api.create(f"/api/v1/namespaces/{namespace}/configmaps", document)
+
+
+def not_enforced(cluster: Cluster, answer: Answer) -> list[dict[str, Any]]:
+    """Return the annotations in the audit log about rejections that were not enforced."""
+    (annotations,) = audit_annotations(cluster, [answer]).values()
+    return [json.loads(value) for key, value in annotations.items() if "/not-enforced." in key]
+
+
+def test_an_enforced_webhook_refuses_the_request(
+    cluster: Cluster, setup: BehindGateway, namespace: str
+) -> None:
+    answer = create(cluster, namespace, "Enforce")
+    assert answer.status == 403, answer
+    assert "no team" in answer.document["message"]
+
+
+@pytest.mark.parametrize("mode", ["Warn", "Audit"])
+def test_a_rejection_that_is_not_enforced_is_in_the_audit_log_and_in_the_mode_warn_a_warning(
+    cluster: Cluster, setup: BehindGateway, namespace: str, mode: str
+) -> None:
+    answer = create(cluster, namespace, mode)
+    assert answer.status == 201, answer
+    name = f"{mode.lower()}.deny.test"
+    expected = [f"would be refused: {name}: no team"] if mode == "Warn" else []
+    assert [text for text in answer.warnings if "no team" in text] == expected
+    assert "added" not in answer.document["metadata"]["labels"]
+    about = {"configuration": "policies", "webhook": name, "mode": mode, "code": 403, "message": "no team"}
+    assert not_enforced(cluster, answer) == [about]
+
+
+def test_a_shadow_is_called_after_the_answer_and_seen_only_by_the_gateway(
+    cluster: Cluster, setup: BehindGateway, namespace: str
+) -> None:
+    answer = create(cluster, namespace, "Shadow")
+    assert answer.status == 201, answer
+    assert answer.warnings == ()
+    assert "added" not in answer.document["metadata"]["labels"]
+    assert not_enforced(cluster, answer) == []
+    name = "admission_gateway_webhook_not_enforced_total"
+    for webhook, result in (("shadow.deny.test", "denied"), ("shadow.label.test", "changed")):
+        eventually(
+            lambda: setup.gateway.metric(name, name=webhook, mode="Shadow", result=result) >= 1  # noqa: B023
+        )
+
+
+def test_a_webhook_is_enforced_where_the_namespace_matches(
+    cluster: Cluster, setup: BehindGateway, namespace: str
+) -> None:
+    answer = create(cluster, namespace, "dev")
+    assert answer.status == 201, answer
+    assert answer.warnings == ("would be refused: dev.deny.test: no team",)
+    labelled = {"metadata": {"labels": {"tier": "dev"}}}
+    assert cluster.api.patch(f"/api/v1/namespaces/{namespace}", labelled).status == 200
+    eventually(lambda: create(cluster, namespace, "dev").status == 403)
