@@ -226,6 +226,15 @@ GROUPS: Final = (
         tuple(_real(name, language) for language in POLICY_WORKERS.values() for name in SETS),
     ),
     Group(
+        "documents",
+        "ValidatingAdmissionPolicies of three validations, 16 connections",
+        Case("floor-documents", "floor, the same review", "floor", FLOOR_PATH, _REAL),
+        (
+            Case("documents-1", "1 policy", "documents-1", "/validate", _REAL),
+            Case("documents-10", "10 policies", "documents-10", "/validate", _REAL),
+        ),
+    ),
+    Group(
         "churn",
         "A TLS handshake for each review, 16 at a time",
         Case("floor-fresh", "floor, full handshake", "floor", FLOOR_PATH, _FRESH),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from loadtest.floor import PATH
 from loadtest.policies import MUTATING, POLICY_WORKERS, SETS
+from loadtest.policies.cel import EXPRESSIONS
 from loadtest.worker import (
     LABELS,
     SLOW_POLICIES,
@@ -45,6 +46,8 @@ PODS: Final[Mapping[str, Any]] = {
 NOT_A_NODE: Final = "!('system:nodes' in request.userInfo.groups)"
 IMAGES: Final = "object.spec.containers.all(c, c.image.contains('/') || !has(c.securityContext))"
 OWNED: Final = "object.?metadata.?labels.?owner.orValue('nobody') != 'kubelet'"
+DOCUMENTED: Final = ("deny-privileged", "deny-latest", "require-limits")
+"""The validations of policies as documents."""
 ELSEWHERE: Final = "request.namespace.startsWith('kube-') && object.metadata.name.endsWith('-system')"
 """Typical matchConditions."""
 
@@ -188,6 +191,23 @@ def conditional() -> list[Document]:
     ]
 
 
+def documents(count: int) -> list[Document]:
+    """Return *count* ValidatingAdmissionPolicies of three validations each, with a binding each."""
+    expressions = [{"expression": EXPRESSIONS[name]} for name in DOCUMENTED]
+    found: list[Document] = []
+    for number in range(count):
+        metadata = {"name": f"policy-{number:02}"}
+        policy = {"matchConstraints": {"resourceRules": [dict(PODS)]}, "validations": expressions}
+        binding = {"policyName": metadata["name"], "validationActions": ["Deny"]}
+        head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": metadata}
+        found += [
+            {**head, "kind": "ValidatingAdmissionPolicy", "spec": policy},
+            {**head, "kind": "ValidatingAdmissionPolicyBinding", "spec": binding},
+        ]
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
+    return [*found, namespace]
+
+
 GATEWAYS: Final[Mapping[str, Gateway]] = {
     "stream": Gateway(policies, workers=WORKERS),
     "unary": Gateway(policies, "Unary", WORKERS),
@@ -202,6 +222,8 @@ GATEWAYS: Final[Mapping[str, Gateway]] = {
     "conditional": Gateway(conditional),
     "https": Gateway(by_https, workers=0, needs_webhook=True),
     **{f"real-{language}": Gateway(real, language=language) for language in POLICY_WORKERS},
+    "documents-1": Gateway(lambda: documents(1), workers=0),
+    "documents-10": Gateway(lambda: documents(10), workers=0),
 }
 
 
