@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from gateway.serving.connection_table import ConnectionTable
@@ -82,6 +83,8 @@ def refused(status: bytes, text: str, extra: bytes = b"") -> bytes:
 
 
 CLOSE = b"Connection: close\r\n"
+TOO_LARGE = f"413 {HTTPStatus(413).phrase}".encode()
+"""Python 3.13 has another phrase than 3.12."""
 
 
 def post(body: bytes = b"{}", target: bytes = b"/mutate", extra: bytes = b"") -> bytes:

@@ -13,7 +13,7 @@ from gateway.serving.bounds import Bounds
 from gateway.serving.http_connection import HttpConnection
 from gateway.serving.message import CONTINUE
 from gateway.serving.reader import RequestReader
-from tests.serving.kit import CLOSE, Application, Wire, chunked, ok, post, refused
+from tests.serving.kit import CLOSE, TOO_LARGE, Application, Wire, chunked, ok, post, refused
 
 HEAD = b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
 CODED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -280,7 +280,7 @@ def test_bytes_after_a_request_with_upgrade_are_not_read(caplog: pytest.LogCaptu
     assert wire.feed(stream + post(b"more")) == ok(b"m:{}", CLOSE)
     wire = Wire(bounds=Bounds(body_bytes=1))
     large = stream.replace(b"Content-Length: 2", b"Transfer-Encoding: chunked").replace(b"{}", b"2\r\n{}\r\n")
-    assert wire.feed(large) == refused(b"413 Request Entity Too Large", "body over 1 bytes", CLOSE)
+    assert wire.feed(large) == refused(TOO_LARGE, "body over 1 bytes", CLOSE)
     assert caplog.text == ""
 
 
@@ -306,7 +306,7 @@ def test_connect_is_refused() -> None:
         (post(b"").replace(b"POST", b"PUT"), b"405 Method Not Allowed"),
         (post(b"").replace(b"application/json\r", b"text/plain\r"), b"415 Unsupported Media Type"),
         (post(b"", b"/mutate?timeout=x"), b"400 Bad Request"),
-        (post(b"0123456789a"), b"413 Request Entity Too Large"),
+        (post(b"0123456789a"), TOO_LARGE),
     ],
 )
 def test_refusal_comes_instead_of_100_continue(stream: bytes, status: bytes) -> None:
@@ -332,7 +332,7 @@ def test_100_continue_waits_for_the_answers_before_it() -> None:
 def test_body_of_the_allowed_size_is_accepted_and_one_byte_more_is_not() -> None:
     assert Wire(bounds=SMALL).feed(post(b"0123456789")) == ok(b"m:0123456789")
     assert Wire(bounds=SMALL).feed(chunked(b"01234", b"56789")) == ok(b"m:0123456789")
-    too_large = refused(b"413 Request Entity Too Large", "body over 10 bytes", CLOSE)
+    too_large = refused(TOO_LARGE, "body over 10 bytes", CLOSE)
     assert Wire(bounds=SMALL).feed(chunked(b"01234", b"56789", b"a")) == too_large
     wire = Wire(bounds=SMALL)
     assert wire.feed(post(b"0123456789a").removesuffix(b"0123456789a")) == too_large

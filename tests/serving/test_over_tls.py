@@ -15,6 +15,7 @@ from gateway.serving.routes import Router
 from tests.serving.kit import (
     CLOSE,
     PATHS,
+    TOO_LARGE,
     Application,
     Clock,
     chunked,
@@ -91,7 +92,7 @@ def test_many_pipelined_requests_with_late_answers(
 def test_413_reaches_a_client_that_is_still_sending(
     run: Run, certificate: ServerCertificate, client_tls: ssl.SSLContext
 ) -> None:
-    too_large = refused(b"413 Request Entity Too Large", "body over 1000 bytes", CLOSE)
+    too_large = refused(TOO_LARGE, "body over 1000 bytes", CLOSE)
 
     async def main() -> None:
         router, bounds = Router(Application(), PATHS), Bounds(body_bytes=1000)

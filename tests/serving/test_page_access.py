@@ -11,7 +11,7 @@ from gateway.config.model import Authentication, PageSettings
 from gateway.serving.admin import ADMIN_BOUNDS, AdminRoutes
 from gateway.serving.message import HttpRequest, Response
 from gateway.serving.page_access import PageAccess, is_loopback_address
-from tests.serving.kit import Wire, refused
+from tests.serving.kit import TOO_LARGE, Wire, refused
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,7 +137,7 @@ def test_only_a_review_to_explain_may_have_a_large_body() -> None:
 
     large = b"Content-Length: 17000\r\n\r\n" + b"x" * 17000
     chunks = b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
-    too_large = refused(b"413 Request Entity Too Large", "body over 16384 bytes")
+    too_large = refused(TOO_LARGE, "body over 16384 bytes")
     for head in (b"GET /metrics HTTP/1.1", b"GET / HTTP/1.1"):
         assert answer(head, large) == too_large
         assert answer(head, chunks) == too_large

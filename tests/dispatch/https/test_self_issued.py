@@ -74,7 +74,7 @@ def connect(file: Path, ca_pem: bytes) -> None:
     async def test() -> None:
         serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         serving.load_cert_chain(file)
-        server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=serving)
+        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=serving)
         connections = ConnectionPool(server.sockets[0].getsockname()[:2], None)
         context = tls_context(ca_pem)
         try:
