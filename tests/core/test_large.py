@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -11,6 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from admission_gateway_worker.json_patch.steps import finish
+from gateway.core import large
+from gateway.core.large import NotJsonError
 from gateway.core.review import AdmissionRequest, decode, decode_in_steps, labels_of
 from gateway.errors import MalformedReview, ReviewError
 from tests.kit import REVIEWS
@@ -187,3 +190,14 @@ def test_strings_that_are_not_unicode_are_repaired_alike_in_large_and_small_bodi
 def test_extreme_numbers_are_checked_in_steps() -> None:
     body = with_object(b'{"a":[%b]}' % b",".join([b"1e300"] * 1000))
     assert len(list(decode_in_steps(body))) > 1000
+
+
+@pytest.mark.parametrize("before", [b"", b'"[[[{\\"}",', b"[{}]," * 40_000])
+@pytest.mark.parametrize(("levels", "is_deep"), [(999, False), (1000, True)])
+def test_nesting_is_bounded_where_the_interpreter_does_not_bound_it(
+    before: bytes, levels: int, is_deep: bool
+) -> None:
+    text = b"[%b%b1%b]" % (before, b'[{"a":' * (levels // 2), b"}]" * (levels // 2))
+    text = text.replace(b"1", b"[1]") if levels % 2 else text
+    with pytest.raises(NotJsonError, match="nests too deeply") if is_deep else nullcontext():
+        finish(large._check_levels(text))

@@ -119,7 +119,7 @@ def _has_lost_members(text: bytes, read: bytes) -> bool:
     # Usually nothing differs, or only white space.
     if text == read or text.translate(None, _SPACE) == read.translate(None, _SPACE):
         return False
-    return _without_strings(text).count(b":") != _without_strings(read).count(b":")
+    return without_strings(text).count(b":") != without_strings(read).count(b":")
 
 
 def _count_values(patch: bytes) -> int:
@@ -127,12 +127,12 @@ def _count_values(patch: bytes) -> int:
     count = _count_signs(patch)
     if count <= MAX_VALUES:
         return count
-    return _count_signs(_without_strings(patch))
+    return _count_signs(without_strings(patch))
 
 
-def _without_strings(patch: bytes) -> bytes:
-    """Return *patch* without the content of its strings, for example a file in a ConfigMap."""
-    plain = patch.replace(b"\\\\", b"").replace(b'\\"', b"")
+def without_strings(json: bytes) -> bytes:
+    """Return *json* without the content of its strings, for example a file in a ConfigMap."""
+    plain = json.replace(b"\\\\", b"").replace(b'\\"', b"")
     return b"".join(plain.split(b'"')[::2])
 
 
