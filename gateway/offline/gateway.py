@@ -7,8 +7,9 @@ import shutil
 import tempfile
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import orjson
 
@@ -27,7 +28,7 @@ from gateway.snapshot import ClusterView, Pools
 from gateway.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 
     from gateway.config.model import Config
     from gateway.core.answer import Answer
@@ -158,9 +159,28 @@ class OfflineGateway:
             if answers and not answers[-1].decision.allowed:
                 break
             answers.append(await _run(admission, self._selection(phase, webhooks), body))
-            body = _after(answers[-1], body)
+            body = after(answers[-1], body)
         rest = phases[len(answers) :]
         return OfflineReview(tuple(answers), tuple(self._selection(phase, webhooks) for phase in rest))
+
+    async def answer(
+        self, selection: Selection, body: bytes, namespace: Namespace | None, clock: Callable[[], float]
+    ) -> Answer:
+        """Return the answer of the webhooks of *selection* to the review *body*, whose namespace is given.
+
+        *clock* is that of exceptions, in seconds since 1970.
+
+        Raises:
+            ReviewError: *body* is not a valid review.
+        """
+        namespaces = {} if namespace is None else {namespace.name: namespace}
+        snapshot = replace(self._snapshot, namespaces=namespaces, look_up=None)
+        return await _run(Admission(snapshot, self._metrics, clock), selection, body)
+
+    @property
+    def digest(self) -> str:
+        """The digest of the configuration."""
+        return self._snapshot.digest
 
     def _selection(self, phase: Phase, webhooks: Collection[str]) -> Selection:
         whole = self.paths[f"/{phase}"]
@@ -219,11 +239,24 @@ async def offline_gateway(config: Config, *, uses_cluster: bool = True) -> Async
 async def _run(admission: Admission, selection: Selection, body: bytes) -> Answer:
     answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
     deadline = Deadline.after(BUDGET_S, admission.snapshot.backends.now())
-    admission.review(selection, body, deadline, answered.set_result, answered.set_exception)
-    return await answered
+    has_ended = False
+
+    def end(settle: Callable[[Any], None], value: Answer | Exception) -> None:
+        nonlocal has_ended
+        has_ended = True
+        if not answered.done():  # it may have been cancelled
+            settle(value)
+
+    done, failed = partial(end, answered.set_result), partial(end, answered.set_exception)
+    cancel = admission.review(selection, body, deadline, done, failed)
+    try:
+        return await answered
+    finally:
+        if not has_ended:
+            cancel()
 
 
-def _after(answer: Answer, body: bytes) -> bytes:
+def after(answer: Answer, body: bytes) -> bytes:
     """Return the review as input of the next phase."""
     if not answer.decision.patch:
         return body

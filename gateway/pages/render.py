@@ -87,6 +87,21 @@ def render(page: str, data: Json, query: Mapping[str, str], *, root: str, json_l
     return _environment().get_template(f"{page}.html").render(context).encode(errors="replace")
 
 
+def render_file(template: str, data: Json, **context: object) -> bytes:
+    """Return *data* as a self-contained page that is opened as a file, by *template*."""
+    found = (
+        _environment()
+        .get_template(f"{template}.html")
+        .render(
+            data=data,
+            style=Markup(_STYLE),  # noqa: S704 - a file of this package
+            policy=f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'",
+            **context,
+        )
+    )
+    return found.encode(errors="replace")
+
+
 def _derived(page: str, data: Json) -> Json:
     """Return the values of *page* that are derived from *data*."""
     match page:

@@ -104,7 +104,7 @@ class ReviewLines:
         parts = []
         for outcome in evaluation.outcomes:
             call, part = outcome.call, self._allowed.get(outcome.invocation)
-            if call is None or outcome.round:
+            if call is None or outcome.round or outcome.mode != "Enforce":
                 return None
             if part is None:
                 part = orjson.dumps(_webhook(record_of_webhook(outcome, 0.0))).partition(_MARK)[0] + _MARK

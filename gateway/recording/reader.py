@@ -45,6 +45,8 @@ class Reading:
     """Lines of a type that this version does not know."""
     end: str = ""
     """Why reading ended before the end of the file; empty: it did not."""
+    read_bytes: int = 0
+    """Of the file, so far."""
     keys: set[str] = field(default_factory=set)
     """Of the marks that replace values, see ``redaction.Marks``."""
 
@@ -59,6 +61,7 @@ def read_recording(path: Path, reading: Reading) -> Iterator[Json]:
     is_first = True
     with path.open("rb") as file:
         for line in _lines(file, reading):
+            reading.read_bytes = file.tell()
             document = _parsed(line)
             if is_first:
                 _check_header(path, document)
