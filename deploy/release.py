@@ -100,7 +100,15 @@ def pack_sources(part: str, top: str, target: Path, patterns: Sequence[str] = ()
         for pattern in patterns or [part]:
             copy_sources(tree, ROOT / pattern)
         (tree / part).rename(Path(scratch, top))
+        for name in ignored(Path(scratch, top, ".helmignore")):
+            shutil.rmtree(Path(scratch, top, name))
         pack(Path(scratch, top), target)
+
+
+def ignored(file: Path) -> list[str]:
+    """Return the folders that a .helmignore names, one in a line; none if there is no *file*."""
+    lines = file.read_text().splitlines() if file.exists() else []
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 def image_sources() -> list[str]:

@@ -77,6 +77,7 @@ def test_a_release_is_complete_and_the_same_in_every_build(
         files = {member.name for member in chart.getmembers() if member.isfile()}
     assert "admission-gateway/Chart.yaml" in files
     assert not [name for name in files if not name.startswith("admission-gateway/")]
+    assert not [name for name in files if name.startswith("admission-gateway/ci/")]
     with tarfile.open(folder / "images" / f"{release.NAME}-context.tar.gz") as context:
         names = set(context.getnames())
     for dockerfile in (DOCKERFILE, WORKER_DOCKERFILE):
