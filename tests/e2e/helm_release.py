@@ -90,12 +90,13 @@ class Release:
             check=False,
         )
 
-    def install(self, values: dict[str, Any], *flags: str) -> None:
-        """Install the chart and wait until everything is ready."""
+    def install(self, values: dict[str, Any], *, wait: bool = True) -> None:
+        """Install the chart. *wait*: for everything to be ready; without it, only for the hooks."""
         restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
         document = {"metadata": {"name": self.namespace, "labels": restricted}}
         assert self.api.create("/api/v1/namespaces", document).status in (201, 409)
-        self._succeed(self.helm("install", self.name, str(CHART), "--wait", *flags, values=values))
+        flags = ["--wait"] if wait else []
+        self._succeed(self.helm("install", self.name, str(CHART), *flags, values=values))
 
     def upgrade(self, values: dict[str, Any], *flags: str) -> subprocess.CompletedProcess[str]:
         """Upgrade to *values* and wait; return the result, whatever the exit status."""

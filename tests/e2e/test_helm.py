@@ -182,10 +182,10 @@ def test_an_uninstalled_release_leaves_nothing_in_the_way_and_can_be_installed_a
         assert try_image(release.cluster, LATEST).status == 201
         for resource in ("secrets", "configmaps", "services", "serviceaccounts"):
             assert release.objects(resource) == []
-        release.install(values())
+        release.install(values(), wait=False)
+        assert try_image(release.cluster, LATEST).status == 403
         load.flows()
         assert not load.failures
-    assert try_image(release.cluster, LATEST).status == 403
     release.uninstall()
 
 

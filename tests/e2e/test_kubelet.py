@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no private network: {missing()}")
 
 PODS: Final = "/api/v1/namespaces/default/pods"
-IMAGE: Final = "registry.test/admission-gateway:1"
+IMAGE: Final = "registry.test/tools:1"
 RESTRICTED: Final = {
     "runAsUser": 65532,
     "runAsGroup": 65532,
@@ -165,7 +165,7 @@ def test_exit_statuses_and_restarts_follow_the_restart_policy(pods: Pods) -> Non
     for policy, status in (("Never", 4), ("OnFailure", 0)):
         pods.create(f"exits-{policy.lower()}", f"exit {status}", spec={"restartPolicy": policy})
     pods.create("crashes", "echo run; exit 5", terminationMessagePolicy="FallbackToLogsOnError")
-    pods.create("broken", "", image="registry.test/admission-gateway:absent")
+    pods.create("broken", "", image="registry.test/tools:absent")
     pods.wait_for_phase("exits-never", "Failed")
     pods.wait_for_phase("exits-onfailure", "Succeeded")
     eventually(lambda: pods.container("crashes").get("restartCount", 0) >= 2)

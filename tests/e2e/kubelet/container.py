@@ -17,7 +17,8 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.e2e.kubelet.images import Mount, pull, root_script
+from tests.e2e.cluster import FIRST_CLUSTER_IP
+from tests.e2e.kubelet.images import HOST_PATH, Mount, pull, root_script
 from tests.e2e.kubelet.network import DIES_WITH_PARENT
 from tests.e2e.kubelet.probes import Probe, check_over_network, run_inside
 from tests.e2e.kubelet.volumes import contents, field
@@ -93,7 +94,7 @@ class Container:
         )
         inside = ["/usr/sbin/chroot", str(self._root)]
         inside += ["/usr/bin/env", "-C", self.spec.get("workingDir", image.folder)]
-        inside += ["/usr/bin/setpriv", *user, "--", *words]
+        inside += [f"PATH={self._variables['PATH']}", "/usr/bin/setpriv", *user, "--", *words]
         spaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "sh", "-c"]
         self.log.touch()
         script += f"\nexec >> {shlex.quote(str(self.log))} 2>&1\nexec {shlex.join(inside)}"
@@ -103,7 +104,7 @@ class Container:
                 [*DIES_WITH_PARENT, *network.entered_by, *spaces, script],
                 stdin=subprocess.DEVNULL,
                 stderr=errors,
-                env=self._variables,
+                env=self._variables | {"PATH": HOST_PATH},
             )
         self.started_at, self.waiting, self.message = now(), "", ""
         self.is_unhealthy = False
@@ -115,7 +116,7 @@ class Container:
         )
 
     def _environment(self, ip: str) -> dict[str, str]:
-        found = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+        found = {"KUBERNETES_SERVICE_HOST": FIRST_CLUSTER_IP, "KUBERNETES_SERVICE_PORT": "443"}
         found["HOSTNAME"] = self._pod["metadata"]["name"]
         for source in self.spec.get("envFrom", []):
             for kind, resource in (("configMapRef", "configmaps"), ("secretRef", "secrets")):
@@ -234,8 +235,9 @@ class Container:
                 return "the container does not run"
             user = self._user_flags(pull(self.spec["image"]).user)
             entered = ["nsenter", f"--target={inside[0]}", "--mount", "--pid", "--net", "--root", "--wd"]
-            command = [*entered, "/usr/bin/setpriv", *user, "--", *spec["exec"]["command"]]
-            return run_inside(command, self._variables, timeout_s)
+            entered += ["/usr/bin/env", f"PATH={self._variables['PATH']}", "/usr/bin/setpriv", *user, "--"]
+            variables = self._variables | {"PATH": HOST_PATH}
+            return run_inside([*entered, *spec["exec"]["command"]], variables, timeout_s)
         ports = {port["name"]: port["containerPort"] for port in self.spec.get("ports", []) if "name" in port}
         return check_over_network(spec, ip, ports, timeout_s)
 

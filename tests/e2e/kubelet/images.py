@@ -19,12 +19,11 @@ from tests.kit import ROOT
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-DOCKERFILES: Final = {
-    "admission-gateway": ("Dockerfile",),
-    "sample-policies": ("Dockerfile", "worker.Dockerfile"),
-}
-"""The files of an image by the last part of its name, base first."""
-HOST_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+DOCKERFILES: Final = {"admission-gateway": "Dockerfile", "sample-policies": "worker.Dockerfile", "tools": ""}
+"""Files of images by the last part of their names. The image ``tools`` has the programs of this machine."""
+PREFIXES: Final = ("/opt/admission-gateway", "/opt/worker")
+"""Where the images have their virtual environments."""
+HOST_PATH: Final = "/usr/local/bin:/usr/bin:/bin:/usr/sbin"
 _INSTRUCTION: Final = re.compile(r"^(FROM|ENV|ENTRYPOINT|CMD|USER|WORKDIR)\s+(.*)$", re.MULTILINE)
 
 
@@ -38,7 +37,7 @@ class Image:
 
     entrypoint: list[str] = field(default_factory=list)
     arguments: list[str] = field(default_factory=list)
-    environment: dict[str, str] = field(default_factory=lambda: {"PATH": HOST_PATH})
+    environment: dict[str, str] = field(default_factory=lambda: {"PATH": f"{PREFIXES[0]}/bin:{HOST_PATH}"})
     user: str = "0:0"
     folder: str = "/"
 
@@ -53,13 +52,13 @@ def pull(reference: str) -> Image:
     if name not in DOCKERFILES or tag == "absent":
         raise NoImage(f'Back-off pulling image "{reference}": not found')
     image = Image()
-    for file in DOCKERFILES[name]:
+    if file := DOCKERFILES[name]:
         text = (ROOT / "deploy" / file).read_text().replace("\\\n", " ")
         last_stage = text[max(found.start() for found in re.finditer(r"^FROM ", text, re.MULTILINE)) :]
         for instruction, value in _INSTRUCTION.findall(last_stage):
             _apply(image, instruction, value)
     if tag == "broken":
-        image.entrypoint, image.arguments = ["sh", "-c", "echo this version is broken >&2; exit 3"], []
+        image.entrypoint, image.arguments = ["/bin/sh", "-c", "echo this version is broken >&2; exit 3"], []
     return image
 
 
@@ -101,7 +100,7 @@ def root_script(root: Path, etc: Path, mounts: Iterable[Mount], *, read_only: bo
     """
     at = shlex.quote(str(root))
     lines = ["set -e", f"mount -t tmpfs -o mode=755 tmpfs {at}", f"cd {at}"]
-    lines += ["mkdir -p -m 755 etc dev proc usr opt/admission-gateway", "mkdir -m 1777 tmp"]
+    lines += ["mkdir -p -m 755 etc dev proc usr", "mkdir -m 1777 tmp"]
     for name in ("bin", "sbin", "lib", "lib64"):
         if Path("/", name).is_symlink():
             lines.append(f"ln -s usr/{name} {name}")
@@ -112,7 +111,7 @@ def root_script(root: Path, etc: Path, mounts: Iterable[Mount], *, read_only: bo
     lines += [_bind(Mount(Path("/dev", name), f"/dev/{name}", read_only=False)) for name in _DEVICES]
     lines += [_bind(mount) for mount in sorted(mounts, key=lambda mount: mount.path.count("/"))]
     # After the volumes: this checkout may be below /tmp.
-    image = {"/usr": "/usr", "/opt/admission-gateway": sys.prefix}
+    image = {"/usr": "/usr", **dict.fromkeys(PREFIXES, sys.prefix)}
     image |= {path: path for path in (str(ROOT), sys.base_prefix) if not path.startswith("/usr")}
     lines += [_bind(Mount(Path(source), path)) for path, source in image.items()]
     if read_only:

@@ -74,6 +74,7 @@ class Runner(threading.Thread):
         except Exception:
             # A fault of the stand-in is the Pod's status, where a test finds it.
             self._failure = traceback.format_exc()
+            (self._folder / "stand-in.log").write_text(self._failure)
             self._publish()
             while not self._is_ending:
                 self._end.wait(TICK_S)
