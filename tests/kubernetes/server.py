@@ -28,7 +28,13 @@ if TYPE_CHECKING:
 PATIENCE_S = 60.0
 NAMESPACES = "/api/v1/namespaces"
 GATEWAY = "/apis/admission-gateway.io/v1alpha1"
-CUSTOM = ("workerpools", "mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+CUSTOM = (
+    "workerpools",
+    "mutatingwebhookconfigurations",
+    "validatingwebhookconfigurations",
+    "policyexceptions",
+    "clusterpolicyexceptions",
+)
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
