@@ -96,7 +96,7 @@ class Side:
             if found is None:
                 raise ReviewError(f"{path}: no path of a gateway")
             kept = [webhook for webhook in found.webhooks if webhook.side_effects not in _SIDE_EFFECTS]
-            known = Selection(found.phase, kept), is_path
+            known = Selection(found.phase, kept, found.exceptions), is_path
             if len(self._selections) < AT_ONCE:
                 self._selections[path] = known
         return known

@@ -298,3 +298,31 @@ def test_memory_does_not_depend_on_the_length_of_the_input(tmp_path: Path, start
         command = [sys.executable, "-c", program, str(path), "--config", str(config)]
         sizes.append(int(subprocess.run(command, capture_output=True, check=True).stdout))
     assert sizes[1] < 1.2 * sizes[0]
+
+
+def test_exceptions_and_modes_act_as_in_the_gateway(tmp_path: Path, start_worker: StartWorker) -> None:
+    target = start_worker().target
+    config = configure(tmp_path / "new", target, "validate", NO)
+    path = recording(tmp_path / "r.gz", review(pod(), HOOK))
+    assert replay(path, "--config", config)["newlyDenied"] == 1
+    spec = {
+        "webhooks": ["h0.v.test"],
+        "match": {"kinds": ["Pod"]},
+        "reason": "r",
+        "owner": "o",
+        "permanent": True,
+    }
+    exception = {
+        "apiVersion": "admission-gateway.io/v1alpha1",
+        "kind": "PolicyException",
+        "metadata": {"name": "e", "namespace": "default"},
+        "spec": spec,
+    }
+    (config / "e.yaml").write_text(json.dumps(exception))
+    assert replay(path, "--config", config)["equal"] == 1
+    warns = configure(tmp_path / "warns", target, "validate", NO, rollout={"mode": "Warn"})
+    found = replay(path, "--config", warns)
+    assert (found["newlyDenied"], found["otherMessage"]) == (0, 1)
+    assert found["notes"] == [
+        {"reason": "v/h0.v.test, in the mode Warn, would refuse the request", "reviews": 1}
+    ]
