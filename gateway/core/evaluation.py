@@ -342,7 +342,7 @@ class Evaluation:
                 has_object = after is None or webhook.backend == after.invocation.webhook.backend
                 if not is_mutating or (webhook.side_effects == "None" and has_object):
                     call = Call(index, invocation, self._payload, is_ahead=is_mutating, after=after)
-                    call.mode = self._mode(invocation)
+                    call.mode = self._mode(invocation) if self.modes else "Enforce"
                     self._calls[index] = call
                     calls.append(call)
                     if after is not None:
