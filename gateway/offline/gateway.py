@@ -186,7 +186,8 @@ class OfflineGateway:
         whole = self.paths[f"/{phase}"]
         if not webhooks:
             return whole
-        return Selection(phase, [webhook for webhook in whole.webhooks if webhook.name in webhooks])
+        named = [webhook for webhook in whole.webhooks if webhook.name in webhooks]
+        return Selection(phase, named, whole.exceptions)
 
 
 @asynccontextmanager

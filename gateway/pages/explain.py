@@ -83,8 +83,9 @@ async def explain(
 async def _explain_phase(
     snapshot: Snapshot, phase: Phase, request: Json, *, secret_names: bool
 ) -> tuple[Json, Answer]:
-    webhooks = snapshot.paths[f"/{phase}"].webhooks
-    selection = Selection(phase, [hook for hook in webhooks if hook.side_effects in _DRY])
+    whole = snapshot.paths[f"/{phase}"]
+    kept = [hook for hook in whole.webhooks if hook.side_effects in _DRY]
+    selection = Selection(phase, kept, whole.exceptions)
     # With a memory of its own, so that the review does not change the order of calls of others.
     admission = Admission(replace(snapshot, memory=ChangeMemory()), _NoObserver())
     answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
