@@ -110,7 +110,7 @@ async def _explain_phase(
         raise
     seconds = now() - begin
     found = await in_thread(_document, answer, seconds, snapshot.digest, secret_names)
-    left_out = [hook for hook in webhooks if hook.side_effects not in _DRY]
+    left_out = [hook for hook in whole.webhooks if hook.side_effects not in _DRY]
     not_dry = [_not_called(hook, mismatch(hook, answer.evaluation)) for hook in left_out]
     return {**found, "notCalled": [*found["notCalled"], *not_dry]}, answer
 
