@@ -77,6 +77,7 @@ class Reader:
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,
+            check=False,
         )
         assert done.returncode == status, (command, done.stdout, done.stderr)
         return done.stdout
