@@ -39,7 +39,7 @@
 apiVersion: admission-gateway.io/v1alpha1
 kind: WorkerPool
 metadata:
-  name: {{ $name }}
+  name: {{ $name | quote }}
 spec:
   {{- toYaml $spec | nindent 2 }}
 {{- end -}}
@@ -52,7 +52,7 @@ spec:
 apiVersion: admissionregistration.k8s.io/v1
 kind: {{ $kind }}
 metadata:
-  name: {{ $name }}
+  name: {{ $name | quote }}
 webhooks:
   {{- toYaml $webhooks | nindent 2 }}
 {{- end }}
