@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from loadtest.agnhost import PATH as AGNHOST_PATH
 from loadtest.floor import PATH as FLOOR_PATH
+from loadtest.gateways import MODES
 from loadtest.policies import POLICY_WORKERS, SETS, real_path
 
 if TYPE_CHECKING:
@@ -296,6 +297,21 @@ GROUPS: Final = (
                 "/validate/four",
             ),
             Case("logs-all", "all decisions", "logs-All", "/validate/four"),
+        ),
+        rounds=4,
+    ),
+    Group(
+        "modes",
+        "Modes of one of 4 policies, and a candidate beside it",
+        Case("mode-enforce", "all enforced", "four", "/validate/four", _UIDS),
+        (
+            *(
+                Case(
+                    f"mode-{mode.lower()}", f"one in the mode {mode}", f"mode-{mode}", "/validate/four", _UIDS
+                )
+                for mode in MODES
+            ),
+            Case("mode-candidate", "a candidate for all reviews", "candidate", "/validate/four", _UIDS),
         ),
         rounds=4,
     ),

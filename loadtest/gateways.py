@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from loadtest.floor import PATH
@@ -46,6 +47,7 @@ PODS: Final[Mapping[str, Any]] = {
 NOT_A_NODE: Final = "!('system:nodes' in request.userInfo.groups)"
 IMAGES: Final = "object.spec.containers.all(c, c.image.contains('/') || !has(c.securityContext))"
 OWNED: Final = "object.?metadata.?labels.?owner.orValue('nobody') != 'kubelet'"
+MODES: Final = ("Warn", "Audit", "Shadow")
 DOCUMENTED: Final = ("deny-privileged", "deny-latest", "require-limits")
 """The validations of policies as documents."""
 ELSEWHERE: Final = "request.namespace.startsWith('kube-') && object.metadata.name.endsWith('-system')"
@@ -191,6 +193,12 @@ def conditional() -> list[Document]:
     ]
 
 
+def rolled_out(rollout: Document) -> list[Document]:
+    """Return four webhooks for Pods, the last of them with this *rollout*."""
+    *enforced, last = _quick(validating_name, 4)
+    return [_object("Validating", "four", [*enforced, {**last, "rollout": rollout}])]
+
+
 def documents(count: int) -> list[Document]:
     """Return *count* ValidatingAdmissionPolicies of three validations each, with a binding each."""
     expressions = [{"expression": EXPRESSIONS[name]} for name in DOCUMENTED]
@@ -222,6 +230,12 @@ GATEWAYS: Final[Mapping[str, Gateway]] = {
     "conditional": Gateway(conditional),
     "https": Gateway(by_https, workers=0, needs_webhook=True),
     **{f"real-{language}": Gateway(real, language=language) for language in POLICY_WORKERS},
+    **{f"mode-{mode}": Gateway(partial(rolled_out, {"mode": mode})) for mode in MODES},
+    "candidate": Gateway(
+        lambda: rolled_out(
+            {"candidate": {"clientConfig": {"worker": {"pool": "worker-0", "policy": validating_name(4)}}}}
+        )
+    ),
     "documents-1": Gateway(lambda: documents(1), workers=0),
     "documents-10": Gateway(lambda: documents(10), workers=0),
 }

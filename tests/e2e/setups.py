@@ -130,7 +130,7 @@ def deployed_account(cluster: Cluster, folder: Path, file: str) -> Iterator[Path
     ]
     roles = f"--filename={ROOT / 'deploy' / file}"
     for arguments in (("--filename=-",), (roles,)):
-        applied = cluster.kubectl("apply", *arguments, stdin=yaml.safe_dump_all(wanted))
+        applied = cluster.kubectl("apply", "--server-side", *arguments, stdin=yaml.safe_dump_all(wanted))
         assert applied.returncode == 0, applied.stderr
     token = cluster.kubectl("create", "token", "admission-gateway", f"--namespace={NAMESPACE}").stdout.strip()
     kubeconfig = cluster.write_kubeconfig(folder / "kubeconfig", token=token)
