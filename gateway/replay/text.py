@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def as_text(document: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of the report *document*."""
     compared = document["against"] or "the recorded answers"
-    yield f"{document['replayed']:,} reviews through {document['configuration']}, compared with {compared}"
+    yield f"{_reviews(document['replayed'])} through {document['configuration']}, compared with {compared}"
     counts = [f"{document[kind]:,} {title}" for kind, title in TITLES.items()]
     yield f"{document['equal']:,} equal, {', '.join(counts)}; {document['leftOut']:,} not replayed"
     if document["stopped"]:
@@ -24,7 +24,7 @@ def as_text(document: dict[str, Any]) -> Iterator[str]:
         if group["difference"] != kind:
             kind = group["difference"]
             yield ""
-            yield f"{TITLES[kind]}: {document[kind]:,} reviews"
+            yield f"{TITLES[kind]}: {_reviews(document[kind])}"
         place = ", ".join(filter(None, (group["kind"], group["namespace"] and f"in {group['namespace']}")))
         yield f"  {group['count']:>7,}  {group['webhook']}{': ' if place else ''}{place}"
         for example in group["examples"]:
@@ -65,3 +65,7 @@ def _counted(title: str, counts: list[dict[str, Any]]) -> Iterator[str]:
         yield ""
         yield f"{title}:"
         yield from (f"  {one['reviews']:>7,}  {printable(one['reason'])}" for one in counts)
+
+
+def _reviews(number: int) -> str:
+    return f"{number:,} review{'' if number == 1 else 's'}"
