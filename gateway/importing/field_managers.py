@@ -54,13 +54,18 @@ def field_managers(document: Json) -> dict[str, list[str]]:
 
 
 def is_ca_bundle_written(document: Json, webhook: str) -> bool:
-    """Whether a controller writes the caBundle of the entry *webhook* in *document*."""
+    """Whether a controller writes the caBundle of the entry *webhook* of *document* without having created it.
+
+    A controller that creates the whole entry ends with it: then the object may be deleted after the import.
+    """
     annotations = texts(document, "annotations")
     if any(annotation in annotations for annotation in _INJECTING):
         return True
     for _, entries in _controllers(document):
         of_webhook = next((of for key, of in entries.items() if _names_webhook(key, webhook)), None)
-        if not entries or (isinstance(of_webhook, dict) and _has(of_webhook, CA_BUNDLE)):
+        if not entries:
+            return True
+        if isinstance(of_webhook, dict) and "." not in of_webhook and _has(of_webhook, CA_BUNDLE):
             return True
     return False
 

@@ -294,6 +294,8 @@ def test_a_bundle_that_a_controller_writes_is_followed(tmp_path: Path, form: str
     """Entry by entry, as managedFields or the annotations of injectors show it."""
     written: Json = {'k:{"name":"a.written.test"}': {"f:clientConfig": {"f:caBundle": {}}}, "k:?": {}}
 
+    created: Json = {key: {**fields, ".": {}} for key, fields in written.items()}
+
     def managed(manager: str, fields: Json) -> list[Json]:
         return [{"manager": manager, "operation": "Update", "fieldsV1": {"f:webhooks": fields}}]
 
@@ -304,6 +306,7 @@ def test_a_bundle_that_a_controller_writes_is_followed(tmp_path: Path, form: str
     file = write(
         tmp_path / "all.json",
         configuration(MUTATING, "some", *pair, managedFields=managed("pilot-discovery", written)),
+        configuration(MUTATING, "created", *pair, managedFields=managed("operator", created)),
         configuration(MUTATING, "whole", *pair, managedFields=managed("webhook", {})),
         configuration(MUTATING, "by-hand", *pair, managedFields=managed("kubectl-edit", written)),
         configuration(VALIDATING, "annotated", entry(), **injected),
