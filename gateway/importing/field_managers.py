@@ -54,7 +54,7 @@ def field_managers(document: Json) -> dict[str, list[str]]:
 
 
 def is_ca_bundle_written(document: Json, webhook: str) -> bool:
-    """Whether a controller writes the caBundle of the entry *webhook* of *document* without having created it.
+    """Whether a controller writes the caBundle of the entry *webhook*, which it has not created.
 
     A controller that creates the whole entry ends with it: then the object may be deleted after the import.
     """
