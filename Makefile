@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install run test test-all test-workers fuzz e2e e2e-bench lint docs monitoring manifests protos bench peers-bench soak soak-faults release constraints clean
+.PHONY: install run test test-all test-without-cluster test-workers fuzz e2e e2e-bench lint docs monitoring manifests protos bench peers-bench soak soak-faults release constraints clean
 
 install: $(STAMP)
 
@@ -27,10 +27,13 @@ PYTEST := $(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal
 test: install
 	$(PYTEST) -m "smoke or not (process or slow)"
 
-# Everything: half an hour or more.
+# Everything, end-to-end tests beside the others: three quarters of an hour or more.
 test-all: install
+	$(MAKE) --jobs 2 --output-sync=target test-without-cluster e2e
+
+test-without-cluster: install
 	$(PYTEST)
-	$(MAKE) test-workers e2e
+	$(MAKE) test-workers
 
 # The worker SDKs of other languages, with the tools of each; those that are not installed are skipped. LANGUAGES=go
 # for some of them.
