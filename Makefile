@@ -29,7 +29,7 @@ test: install
 
 # Everything, end-to-end tests beside the others: three quarters of an hour or more.
 test-all: install
-	$(MAKE) --jobs 2 --output-sync=target test-without-cluster e2e
+	$(MAKE) --jobs 2 test-without-cluster e2e
 
 test-without-cluster: install
 	$(PYTEST)
