@@ -22,19 +22,22 @@ if TYPE_CHECKING:
 class LazyVariables:
     """The values of a policy's variables for one set of inputs. An error is kept as a value is."""
 
-    __slots__ = ("_cost", "_expressions", "_frame", "_values")
+    __slots__ = ("_cost", "_expressions", "_given", "_values")
 
     def __init__(self, expressions: Mapping[str, Expression], values: Sequence[object]) -> None:
         """*values* are those of ``GLOBALS``, except ``variables``, which comes last."""
         self._expressions = expressions
-        self._frame = [*values, self]
+        self._given = values
         self._values: dict[str, tuple[object] | EvaluationError] = {}
         self._cost = 0.0
 
-    @property
-    def frame(self) -> Sequence[object]:
-        """The values of ``GLOBALS``."""
-        return self._frame
+    def frame(self, slots: int) -> list[object]:
+        """Return the values of ``GLOBALS``, and so many *slots*.
+
+        It is not kept: it would refer to itself through this object, and only the garbage collector would
+        free it, with the whole request.
+        """
+        return [*self._given, self, *[None] * slots]
 
     def get(self, name: str) -> object:
         """Return the value of the variable *name*.
@@ -60,7 +63,7 @@ class LazyVariables:
         is_brief = METER.budget <= BRIEF_LIMIT
         saved = suspend(METER.left if is_brief else EXPRESSION_LIMIT)
         try:
-            return (expression.evaluate_within([*self._frame, *[None] * expression.program.slots]),)
+            return (expression.evaluate_within(self.frame(expression.program.slots)),)
         except CostExceeded as error:
             if is_brief:
                 raise

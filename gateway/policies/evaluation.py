@@ -80,7 +80,7 @@ def evaluate_all(
             continue
         result: Result
         try:
-            frame = [*lazy.frame, *[None] * expression.program.slots]
+            frame = lazy.frame(expression.program.slots)
             result = (expression.evaluate(frame, allowance.expression),)
         except CostExceeded as error:
             if allowance.is_brief:
@@ -105,7 +105,7 @@ class AllTrue:
         programs = [each.program for each in expressions]
         self._codes = tuple(program.code for program in programs)
         self._cost = sum(program.cost for program in programs)
-        self._slots = [None] * max((program.slots for program in programs), default=0)
+        self._slots = max((program.slots for program in programs), default=0)
 
     def holds(
         self, variables: Mapping[str, Expression], values: Sequence[object], allowance: Allowance
@@ -115,7 +115,7 @@ class AllTrue:
         If not, :func:`evaluate_all` has the results. The arguments are its own.
         """
         lazy = LazyVariables(variables, values)
-        frame = [*lazy.frame, *self._slots]
+        frame = lazy.frame(self._slots)
         start(min(allowance.expression, BRIEF_LIMIT))
         METER.left -= self._cost
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.cel.lazy import LazyVariables
 from gateway.config.fields import Fields, Report
 from gateway.config.policies import read_validating_binding, read_validating_policy
 from gateway.core.conditions import AccessDecision, ConditionInput, Decided, Unresolved
@@ -176,3 +178,14 @@ def test_variables_that_take_long_are_evaluated_elsewhere_too() -> None:
     assert isinstance(result, Unresolved)
     assert result.evaluation is not None
     assert isinstance(verdict(result.evaluation()), Allowed)
+
+
+def test_an_evaluation_leaves_nothing_to_the_garbage_collector() -> None:
+    policy = bound("variables.n > 0", variables=[{"name": "n", "expression": "int(object.data.a)"}])
+    gc.disable()
+    try:
+        for value in ("1", "0"):
+            policy.evaluate(condition_input(a=value), {})
+        assert not [one for one in gc.get_objects() if isinstance(one, LazyVariables)]
+    finally:
+        gc.enable()
