@@ -152,17 +152,18 @@ def aggregated(errors: Iterable[str]) -> str:
     return distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
 
 
-class _Variables:
-    """The values of the variables for one object."""
+class RequestVariables:
+    """The values of variables that depend on the request alone: for conditions, and for policies."""
 
-    __slots__ = ("decisions", "values")
+    __slots__ = ("authorizer", "check", "decisions", "request")
 
-    def __init__(self, condition_input: ConditionInput) -> None:
-        document: Any = condition_input.document
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        """*document* is the AdmissionRequest."""
         request: dict[str, Any] = {"options": None, **document, **_ABSENT}
         resource = request["resource"] = request.get("requestResource") or request.get("resource") or {}
+        self.request = request
         self.decisions = KnownDecisions()
-        authorizer = Authorizer(self.decisions.decide, subject_of(document.get("userInfo")))
+        self.authorizer = Authorizer(self.decisions.decide, subject_of(document.get("userInfo")))
         attributes = {
             "group": resource.get("group", ""),
             "resource": resource.get("resource", ""),
@@ -170,13 +171,24 @@ class _Variables:
             "namespace": request.get("namespace", ""),
             "name": request.get("name", ""),
         }
+        self.check = ResourceCheck(self.authorizer, attributes)
+
+
+class _Variables:
+    """The values of the variables for one object."""
+
+    __slots__ = ("decisions", "values")
+
+    def __init__(self, condition_input: ConditionInput) -> None:
+        of_request = RequestVariables(condition_input.document)
+        self.decisions = of_request.decisions
         self.values = (
             condition_input.object,
             condition_input.old_object,
-            request,
+            of_request.request,
             None,
-            authorizer,
-            ResourceCheck(authorizer, attributes),
+            of_request.authorizer,
+            of_request.check,
             None,
             None,
         )

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 
-from gateway.cel.authorizer import Authorizer, ResourceCheck
 from gateway.cel.errors import EvaluationError
 from gateway.cel.meter import HOOK_LIMIT
-from gateway.conditions.access import KnownDecisions, subject_of
-from gateway.conditions.match_conditions import aggregated
+from gateway.conditions.match_conditions import RequestVariables, aggregated
 from gateway.core.conditions import Decided, LongEvaluation, Unresolved
 from gateway.core.matching import selectors_match
 from gateway.core.review import is_namespace
@@ -154,20 +152,14 @@ class _Prepared:
 
     def __init__(self, document: Json) -> None:
         self._values: Values | None = None
-        self.known = KnownDecisions()
-        self.request: Json = {"options": None, **document, "uid": "", "object": None, "oldObject": None}
-        request = self.request
-        resource = request.get("requestResource") or request.get("resource") or {}
-        self.of_conditions = {**request, "resource": resource}
-        self.authorizer = Authorizer(self.known.decide, subject_of(document.get("userInfo")))
-        attributes = {
-            "group": resource.get("group", ""),
-            "resource": resource.get("resource", ""),
-            "subresource": request.get("requestSubResource") or request.get("subResource") or "",
-            "namespace": request.get("namespace", ""),
-            "name": request.get("name", ""),
-        }
-        self.check = ResourceCheck(self.authorizer, attributes)
+        of_request = RequestVariables(document)
+        self.known, self.authorizer, self.check = (
+            of_request.decisions,
+            of_request.authorizer,
+            of_request.check,
+        )
+        self.of_conditions = of_request.request
+        self.request: Json = {**of_request.request, "resource": document.get("resource")}
 
     def values(self, condition_input: ConditionInput, namespace: Namespace | None) -> Values:
         """Return the values of ``GLOBALS`` without ``variables`` for a policy without a parameter."""
