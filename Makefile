@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install run test test-all test-without-cluster test-workers fuzz e2e e2e-bench lint docs monitoring manifests protos bench peers-bench soak soak-faults release constraints clean
+.PHONY: install run test test-all test-without-cluster test-workers fuzz e2e e2e-bench lint docs monitoring catalogue manifests schemas protos bench peers-bench soak soak-faults release constraints clean
 
 install: $(STAMP)
 
@@ -43,7 +43,7 @@ test-workers: install
 # A million inputs for each target, two at a time: an hour or more. Failing inputs are left in build/fuzz/found.
 FUZZ_RUNS ?= 1000000
 fuzz: install
-	printf '%s\n' http review configuration patch stream server expression | xargs -P 2 -I TARGET \
+	printf '%s\n' http review configuration patch stream server expression policy budget merge | xargs -P 2 -I TARGET \
 	  $(BIN)/python -m tests.fuzz TARGET --runs $(FUZZ_RUNS) --corpus build/fuzz/corpus/TARGET
 
 # Against real API servers, which are built with Go the first time (some minutes each).
@@ -71,6 +71,10 @@ docs: install
 monitoring: install
 	$(BIN)/python -m deploy.monitoring
 
+# The pages of the ready-made policies, from their definitions and the newest report of their costs.
+catalogue: install
+	$(BIN)/python -m deploy.catalogue
+
 # What is made from the chart: its schema and the table of its values, and manifest.yaml, which needs Helm.
 HELM ?= $(shell command -v helm)
 manifests: install
@@ -78,12 +82,17 @@ manifests: install
 	$(BIN)/python -m deploy.chart_values
 	$(BIN)/python -m deploy.render $(or $(HELM),$$($(BIN)/python -c 'from tests.e2e.binaries import chart_tool; print(chart_tool("helm"))'))
 
+# The schemas of Kubernetes' own kinds that come with the gateway, from the release that the end-to-end tests use.
+schemas: install
+	$(BIN)/python -m tests.e2e.built_in_schemas
+
 protos: install
 	$(BIN)/python protos/generate.py
 
 # Some 15 minutes; `.venv/bin/python -m loadtest.bench --help` says how to run less.
 bench: install
 	$(BIN)/python -m loadtest.bench
+	$(BIN)/python -m loadtest.library
 
 # Beside kubewebhook, OPA and others; `.venv/bin/python -m loadtest.peers.programs` builds them, with Go.
 peers-bench: install

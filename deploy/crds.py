@@ -15,10 +15,11 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
+from gateway.config.cache import DEFAULT_ENTRIES, LONGEST_TTL_S, MOST_ENTRIES
 from gateway.config.client_config import CONFIGURATION_KINDS, DEFAULT_KEY, PART_OF_HOST
 from gateway.config.conditions import MAX_MATCH_CONDITIONS
-from gateway.config.custom import PLURALS
-from gateway.config.documents import GATEWAY_VERSION
+from gateway.config.custom_resource import PLURALS
+from gateway.config.documents import GATEWAY_VERSION, MUTATING_POLICY, POLICY_KINDS
 from gateway.config.exceptions import (
     CLUSTER_WIDE,
     KIND,
@@ -33,7 +34,15 @@ from gateway.config.exceptions import (
     MAX_ENTRIES as MAX_EXCEPTION_ENTRIES,
 )
 from gateway.config.model import Hedge, WorkerPool
+from gateway.config.mutating_policies import MUTATING_OPERATIONS, PATCH_TYPES
 from gateway.config.names import LABEL_LENGTH, SUBDOMAIN_LENGTH
+from gateway.config.policies import (
+    ACTIONS,
+    MAX_AUDIT_ANNOTATIONS,
+    MAX_VALUE_EXPRESSION_BYTES,
+    NOT_FOUND_ACTIONS,
+    REASONS,
+)
 from gateway.config.resources import MAX_IN_FLIGHT, TRANSPORTS
 from gateway.config.rollout import MODES
 from gateway.config.rules import SCOPES
@@ -56,6 +65,10 @@ SHORT_NAMES: Final = {
     "WorkerPool": "agpool",
     "MutatingWebhookConfiguration": "agmutating",
     "ValidatingWebhookConfiguration": "agvalidating",
+    "ValidatingAdmissionPolicy": "agvap",
+    "ValidatingAdmissionPolicyBinding": "agvapbinding",
+    "MutatingAdmissionPolicy": "agmap",
+    "MutatingAdmissionPolicyBinding": "agmapbinding",
     NAMESPACED: "agexception",
     CLUSTER_WIDE: "agclusterexception",
 }
@@ -64,11 +77,17 @@ MAX_RULES: Final = 50
 MAX_ENTRIES: Final = 50
 """Of a list within a rule or a selector."""
 MAX_TARGETS: Final = 64
+MAX_EXPRESSIONS: Final = 200
+"""Of each list of a policy."""
+MAX_EXPRESSION_CHARS: Final = 65536
 
 _KEY_LENGTH: Final = SUBDOMAIN_LENGTH + 1 + LABEL_LENGTH
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _NAME_PART = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_ONE_LINE = r"^[^\n\r]*[^\s][^\n\r]*$"
+_PATH_SEGMENT = r"^([^/%.]|\.[^/%.]|[^/%.][^/%]|[^/%]{3,})?$"
+_GROUP_VERSION = f"^(({_SUBDOMAIN})?/)?[a-z]([-a-z0-9]*[a-z0-9])?$"
 _QUALIFIED = f"^({_SUBDOMAIN}/)?{_NAME_PART}$"
 _HOST = r"([A-Za-z0-9_]([-A-Za-z0-9_.]*[A-Za-z0-9_])?\.?|\[[0-9a-fA-F:.]+\])"
 _PORT = "[1-9][0-9]{0,4}"
@@ -163,19 +182,25 @@ def _cel(pattern: str) -> str:
     return pattern.replace("\\", "\\\\")
 
 
-def rules() -> Schema:
-    """Return the schema of a webhook's rules."""
+def rules(
+    description: str = "The requests that the webhook is for; without a rule, none.",
+    operations: tuple[str, ...] = OPERATIONS,
+    *,
+    has_names: bool = False,
+    **more: object,
+) -> Schema:
+    """Return the schema of a list of rules."""
     entry = text("", minLength=1)
     group = text("")
     for one in (entry, group):
         del one["description"]
-    operation = {"type": "string", "enum": [*OPERATIONS, "*"]}
+    operation = {"type": "string", "enum": [*operations, "*"]}
     required = {"minItems": 1}
     one = mapping(
         "A set of requests: every field has to match.",
         ("operations", "apiGroups", "apiVersions", "resources"),
         operations=lone_wildcard(
-            listed("Operations, or * alone.", operation, len(OPERATIONS) + 1, **required)
+            listed("Operations, or * alone.", operation, len(operations) + 1, **required)
         ),
         apiGroups=lone_wildcard(
             listed("API groups, or * alone; the core group is empty.", group, MAX_ENTRIES, **required)
@@ -192,7 +217,12 @@ def rules() -> Schema:
             "default": "*",
         },
     )
-    return listed("The requests that the webhook is for; without a rule, none.", one, MAX_RULES)
+    if has_names:
+        name = {"type": "string", "maxLength": SUBDOMAIN_LENGTH, "pattern": _PATH_SEGMENT}
+        unique = {"x-kubernetes-list-type": "set"}
+        names = listed("Names of objects; absent: all.", name, MAX_ENTRIES, **unique)
+        one["properties"]["resourceNames"] = names
+    return listed(description, one, MAX_RULES, **more)
 
 
 def client_config() -> Schema:
@@ -203,6 +233,20 @@ def client_config() -> Schema:
         ("pool", "policy"),
         pool=text("Name of a WorkerPool, of the cluster or of the gateway's files.", minLength=1),
         policy=text("Name of the policy at the worker.", minLength=1, maxLength=4096),
+        parameters={
+            "description": "Parameters of the policy; the worker declares their JSON Schema.",
+            "type": "object",
+            "x-kubernetes-preserve-unknown-fields": True,
+        },
+        parametersFrom=mapping(
+            "Values that replace members of parameters.",
+            ("namespaceAnnotation",),
+            namespaceAnnotation=text(
+                "Key of an annotation of namespaces: its value is a JSON object.",
+                minLength=1,
+                maxLength=_KEY_LENGTH,
+            ),
+        ),
     )
     service = mapping(
         "A Service with an HTTPS webhook.",
@@ -273,6 +317,26 @@ def ca_bundle_from() -> Schema:
     )
 
 
+def cache() -> Schema:
+    """Return the schema of a webhook's cache."""
+    return mapping(
+        "Verdicts that hold for other requests.",
+        ("ttlSeconds", "key"),
+        ttlSeconds=_integer("How long a verdict holds, in seconds.", LONGEST_TTL_S),
+        key=text(
+            "CEL expression: the part of the request that a verdict depends on.", minLength=1, maxLength=16384
+        ),
+        maxEntries={
+            **_integer("Verdicts; above it the least recently used one goes.", MOST_ENTRIES),
+            "default": DEFAULT_ENTRIES,
+        },
+    )
+
+
+def _integer(description: str, most: int) -> Schema:
+    return {"description": description, "type": "integer", "minimum": 1, "maximum": most}
+
+
 def rollout() -> Schema:
     """Return the schema of a webhook's rollout."""
     enforce = mapping(
@@ -324,17 +388,6 @@ def webhook(kind: str) -> Schema:
     """Return the schema of one webhook of a configuration of *kind*."""
     version = text("", maxLength=LABEL_LENGTH, pattern="^[a-z]([-a-z0-9]*[a-z0-9])?$")
     del version["description"]
-    conditions = mapping(
-        "A named CEL expression that has to be true.",
-        ("name", "expression"),
-        name=text(
-            "Name of the condition.",
-            minLength=1,
-            maxLength=_KEY_LENGTH,
-            pattern=_QUALIFIED,
-        ),
-        expression=text("CEL expression of type bool.", minLength=1, maxLength=16384, pattern=r"\S"),
-    )
     fields = {
         "name": text(
             "Fully qualified, such as images.policies.example.com.", pattern=rf"^{_LABEL}(\.{_LABEL}){{2,}}$"
@@ -376,8 +429,9 @@ def webhook(kind: str) -> Schema:
                 f"at least one of {' and '.join(REVIEW_VERSIONS)} is required",
             ),
         ),
-        "matchConditions": _by_name("Conditions that all have to hold.", conditions, MAX_MATCH_CONDITIONS),
+        "matchConditions": match_conditions(),
         "rollout": rollout(),
+        "cache": cache(),
     }
     if kind == "MutatingWebhookConfiguration":
         fields["reinvocationPolicy"] = _choice(
@@ -392,6 +446,187 @@ def webhook(kind: str) -> Schema:
             "!has(self.rollout) || self.sideEffects == 'None' || (!has(self.rollout.candidate) && "
             "(!has(self.rollout.mode) || self.rollout.mode != 'Shadow'))",
             "the mode Shadow and a candidate require sideEffects None",
+        ),
+        rule("!has(self.cache) || self.sideEffects == 'None'", "cache requires sideEffects None"),
+    )
+
+
+def match_conditions() -> Schema:
+    """Return the schema of matchConditions."""
+    condition = mapping(
+        "A named CEL expression that has to be true.",
+        ("name", "expression"),
+        name=text(
+            "Name of the condition.",
+            minLength=1,
+            maxLength=_KEY_LENGTH,
+            pattern=_QUALIFIED,
+        ),
+        expression=text("CEL expression of type bool.", minLength=1, maxLength=16384, pattern=r"\S"),
+    )
+    return _by_name("Conditions that all have to hold.", condition, MAX_MATCH_CONDITIONS)
+
+
+def match_resources(description: str, operations: tuple[str, ...], *, is_binding: bool) -> Schema:
+    """Return the schema of the requests that a policy or a binding matches."""
+    found = "all of the policy" if is_binding else "required"
+    included = {} if is_binding else {"minItems": 1}
+    return mapping(
+        description,
+        () if is_binding else ("resourceRules",),
+        resourceRules=rules(f"The requests; absent: {found}.", operations, has_names=True, **included),
+        excludeResourceRules=rules("Requests that are excluded.", OPERATIONS, has_names=True),
+        matchPolicy=_choice(
+            "Whether rules also match other versions of a resource.", MATCH_POLICIES, V1.match_policy
+        ),
+        namespaceSelector=selector("Labels of the namespace; absent: all."),
+        objectSelector=selector("Labels of the object; absent: all."),
+    )
+
+
+def _expression(description: str, **more: object) -> Schema:
+    return text(description, **({"minLength": 1, "maxLength": MAX_EXPRESSION_CHARS, "pattern": r"\S"} | more))
+
+
+def policy(kind: str) -> Schema:
+    """Return the schema of the spec of a policy of *kind*."""
+    param_kind = mapping(
+        "The kind of its parameters, which the GatewayConfiguration has to list.",
+        ("apiVersion", "kind"),
+        apiVersion=text("VERSION or GROUP/VERSION.", maxLength=SUBDOMAIN_LENGTH + 64, pattern=_GROUP_VERSION),
+        kind=text("Kind.", maxLength=LABEL_LENGTH, pattern="^[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?$"),
+    )
+    variable = mapping(
+        "A named expression.",
+        ("name", "expression"),
+        name=text("Name, behind variables.", maxLength=LABEL_LENGTH, pattern="^[_a-zA-Z][_a-zA-Z0-9]*$"),
+        expression=_expression("CEL expression; later expressions can use it."),
+    )
+    validation = mapping(
+        "An expression that has to be true.",
+        ("expression",),
+        expression=_expression("CEL expression of type bool."),
+        message=text("The message if it is false.", maxLength=5120, pattern=_ONE_LINE),
+        messageExpression=text("CEL expression of type string.", maxLength=MAX_EXPRESSION_CHARS),
+        reason={"description": "The reason of the refusal.", "type": "string", "enum": list(REASONS)},
+    )
+    annotation = mapping(
+        "An audit annotation.",
+        ("key", "valueExpression"),
+        key=text("The key behind the name of the policy.", maxLength=63, pattern=f"^{_NAME_PART}$"),
+        valueExpression=_expression(
+            "CEL expression of type string or null.", maxLength=MAX_VALUE_EXPRESSION_BYTES
+        ),
+    )
+    keyed = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["key"]}
+    about = "Expressions about requests. Bindings put the policy in force."
+    is_mutating = kind == MUTATING_POLICY
+    operations = MUTATING_OPERATIONS if is_mutating else OPERATIONS
+    common: Schema = {
+        "paramKind": param_kind,
+        "matchConstraints": match_resources("The requests that it matches.", operations, is_binding=False),
+        "matchConditions": match_conditions(),
+        "variables": _by_name("In order; each can use those before it.", variable, MAX_EXPRESSIONS),
+        "failurePolicy": _choice(
+            "Whether a failure of the policy refuses the request (Fail) or is skipped (Ignore).",
+            FAILURE_POLICIES,
+            V1.failure_policy,
+        ),
+    }
+    if is_mutating:
+        return mapping(
+            about,
+            ("matchConstraints", "mutations", "reinvocationPolicy"),
+            **common,
+            mutations=listed("In order.", _mutation(), MAX_EXPRESSIONS, minItems=1),
+            reinvocationPolicy={
+                "description": "Whether it is invoked again after a change of the object.",
+                "type": "string",
+                "enum": list(REINVOCATION_POLICIES),
+            },
+        )
+    spec = mapping(
+        about,
+        ("matchConstraints",),
+        **common,
+        validations=listed("All have to be true.", validation, MAX_EXPRESSIONS),
+        auditAnnotations=listed("Audit annotations.", annotation, MAX_AUDIT_ANNOTATIONS, **keyed),
+    )
+    return with_rules(
+        spec,
+        rule(
+            "(has(self.validations) && self.validations.size() > 0) || "
+            "(has(self.auditAnnotations) && self.auditAnnotations.size() > 0)",
+            "at least one of validations and auditAnnotations is required",
+        ),
+    )
+
+
+def _mutation() -> Schema:
+    patch = mapping("A JSON Patch.", ("expression",), expression=_expression("CEL: a list of JSONPatch."))
+    applied = mapping(
+        "An ApplyConfiguration, which is merged.", ("expression",), expression=_expression("CEL: an Object.")
+    )
+    mutation = mapping(
+        "A change of the object.",
+        ("patchType",),
+        patchType={"description": "Its form.", "type": "string", "enum": list(PATCH_TYPES)},
+        jsonPatch=patch,
+        applyConfiguration=applied,
+    )
+    return with_rules(
+        mutation,
+        rule(
+            "has(self.jsonPatch) == (self.patchType == 'JSONPatch') && "
+            "has(self.applyConfiguration) == (self.patchType == 'ApplyConfiguration')",
+            "exactly the member of the patchType is required",
+        ),
+    )
+
+
+def policy_binding(kind: str) -> Schema:
+    """Return the schema of the spec of a binding of *kind*."""
+    param_ref = mapping(
+        "The parameters: exactly one of name and selector.",
+        ("parameterNotFoundAction",),
+        name=text("Name of the object.", pattern=_PATH_SEGMENT, minLength=1),
+        namespace=text("Its namespace; absent: that of the request."),
+        selector=selector("Labels of the objects; empty: all."),
+        parameterNotFoundAction={
+            "description": "Whether the binding is skipped without parameters (Allow) or fails (Deny).",
+            "type": "string",
+            "enum": list(NOT_FOUND_ACTIONS),
+        },
+    )
+    action = {"type": "string", "enum": list(ACTIONS)}
+    about = "Puts a policy of the cluster in force."
+    is_mutating = kind == POLICY_KINDS[MUTATING_POLICY]
+    operations = MUTATING_OPERATIONS if is_mutating else OPERATIONS
+    common: Schema = {
+        "policyName": text("Name of the policy.", minLength=1, pattern=f"^{_SUBDOMAIN}$"),
+        "paramRef": with_rules(
+            param_ref,
+            rule("has(self.name) != has(self.selector)", "exactly one of name and selector is required"),
+        ),
+        "matchResources": match_resources(
+            "Requests, in addition to the policy's.", operations, is_binding=True
+        ),
+    }
+    if is_mutating:
+        return mapping(about, ("policyName",), **common)
+    return mapping(
+        about,
+        ("policyName", "validationActions"),
+        **common,
+        validationActions=with_rules(
+            listed(
+                "The effect of a validation that is false.",
+                action,
+                len(ACTIONS),
+                minItems=1,
+                **{"x-kubernetes-list-type": "set"},
+            ),
+            rule("!('Deny' in self && 'Warn' in self)", "Deny and Warn exclude each other"),
         ),
     )
 
@@ -581,6 +816,18 @@ def definition(kind: str) -> Schema:
         root["spec"] = worker_pool()
         required = ["spec"]
         columns = [{"name": "Target", "type": "string", "jsonPath": ".spec.target"}]
+    elif kind in POLICY_KINDS or kind in POLICY_KINDS.values():
+        is_policy = kind in POLICY_KINDS
+        about = (
+            "A policy of expressions behind the admission gateway, field for field as in "
+            "admissionregistration.k8s.io/v1."
+            if is_policy
+            else "Puts a policy of the admission gateway in force, field for field as in "
+            "admissionregistration.k8s.io/v1."
+        )
+        root["spec"] = policy(kind) if is_policy else policy_binding(kind)
+        required = ["spec"]
+        columns = [] if is_policy else [{"name": "Policy", "type": "string", "jsonPath": ".spec.policyName"}]
     elif kind in (NAMESPACED, CLUSTER_WIDE):
         covered = "its namespace" if kind == NAMESPACED else "the cluster"
         about = f"Webhooks of the admission gateway that are not called for some requests in {covered}."

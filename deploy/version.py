@@ -37,7 +37,7 @@ PLACES: Final[dict[str, str]] = {
             *(
                 "deploy/chart/ci/monitoring-values.yaml",
                 "deploy/chart/ci/workers-values.yaml",
-                *("docs/install.md", "docs/loopback.md"),
+                *("docs/install.md", "docs/loopback.md", "docs/catalogue/index.md"),
             ),
         ),
         _IMAGE,

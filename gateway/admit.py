@@ -199,7 +199,20 @@ class _Review:
         try:
             now = self._admission.clock()
             modes = modes_of(selection, request, namespace, now) if selection.has_modes else NO_MODES
-            evaluation = Evaluation(selection, request, namespace, snapshot.memory, now, modes)
+            evaluation = Evaluation(
+                selection,
+                request,
+                namespace,
+                snapshot.memory,
+                now,
+                modes,
+                params=snapshot.params,
+                schemas=snapshot.schemas,
+            )
+            calls = evaluation.start()
+            if evaluation.done:
+                self._decide(evaluation)
+                return
         except Exception as error:
             self._fail(error)
             return
@@ -207,7 +220,7 @@ class _Review:
             evaluation, snapshot.backends, self._deadline, self._decide, self._fail, self._origin.trace
         )
         self._cancel_stage = driver.cancel
-        driver.start()
+        driver.start(calls)
 
     def _decide(self, evaluation: Evaluation) -> None:
         """Answer by the outcomes of *evaluation*."""

@@ -153,13 +153,20 @@ class CallsAfterAnswer:
             now=time.time(),
             modes={0: "Shadow"},
             payload=work.payload,
+            params=work.snapshot.params,
+            schemas=work.snapshot.schemas,
         )
         deadline = Deadline.after(work.webhook.timeout_s, backends.now())
         driver = EvaluationDriver(
             evaluation, backends, deadline, partial(self._called, work), partial(self._crashed, work)
         )
         self._running[work] = driver
-        driver.start()
+        try:
+            calls = evaluation.start()
+        except Exception as error:
+            self._crashed(work, error)
+        else:
+            driver.start(calls)
 
     def _called(self, work: _Work, evaluation: Evaluation) -> None:
         outcome = evaluation.outcomes[0] if evaluation.outcomes else None
@@ -269,8 +276,8 @@ def _payload_at(evaluation: Evaluation, position: int) -> Payload | None:
     """Return the object at the turn of the webhook at *position*; None: its turn did not come."""
     for outcome in evaluation.outcomes:
         is_later = outcome.round == 1 or outcome.invocation.position > position
-        if is_later and outcome.call is not None:
-            return outcome.call.payload
+        if is_later and outcome.payload is not None:
+            return outcome.payload
         if evaluation.is_mutating and not is_later and outcome.rejects:
             return None
     return evaluation.payload

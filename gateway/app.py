@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import disable_created_metrics
 
+from gateway import image_review
 from gateway.admit import Admission, Observers
 from gateway.after_answer import CallsAfterAnswer
 from gateway.cluster_follower import Cluster, ClusterFollower
@@ -118,7 +119,8 @@ class Gateway:
         self._token_keys = TokenKeyFollower()
         self._admin: Listener | None = None
         self._reloading = asyncio.Lock()
-        self._worker_watch = WorkerWatch(self.metrics, asyncio.get_running_loop().time)
+        clock = asyncio.get_running_loop().time
+        self._worker_watch = WorkerWatch(self.metrics, clock, self._pools.parameters)
         self._shadows = CallsAfterAnswer(self.metrics, self.decision_log.found_afterwards)
         self._tracing = Tracing()
         self.metrics.spans = self._tracing.counts
@@ -194,14 +196,20 @@ class Gateway:
         api_group = self._front_end.api_group
         tracer = self._tracing.tracer
         begin_trace = passed_on if tracer is None else tracer.trace
+        of_images = snapshot.paths.of_image_reviews
 
         def answered(exchange: Exchange, answer: Answer) -> None:
-            exchange.respond(200, answer.body)
+            if answer.selection is of_images:
+                image_review.respond(exchange, answer)
+            else:
+                exchange.respond(200, answer.body)
 
         def app(exchange: Exchange, selection: Selection, deadline: Deadline) -> Cancel:
             request = exchange.request
             # Not kept for as long as the review waits: the parsed request is kept as well.
             body, request.body = request.body, b""
+            if selection is of_images:
+                body = image_review.admission_review(body)
             header = request.headers.get(b"traceparent")
             traceparent = "" if header is None else read_traceparent(header)
             origin = Origin(request.target, begin_trace(traceparent), api_group(request))
@@ -319,7 +327,7 @@ class Gateway:
         cluster = await self._follower.prepare(settings.kubernetes, is_start=self.config is None)
         try:
             combined = await cluster.combine(files)
-            self._options.require_webhooks(combined.config)
+            self._options.require_webhooks(combined.config, self.config)
             if credentials is None and combined.config == self.config:
                 snapshot = None
             else:
@@ -356,10 +364,11 @@ class Gateway:
     async def _snapshot(self, config: Config, cluster: Cluster, *, rereads_files: bool) -> Snapshot:
         """Return the snapshot of *config* when its workers are ready, or have had time to become so."""
         bundles = cluster.follow_ca_bundles(config)
+        cluster.follow_for_policies(config)
         prepared = await self._pools.prepare(config, bundles, rereads_files=rereads_files)
         try:
             self._on_config(config)
-            await prepared.wait_until_ready()
+            await asyncio.gather(prepared.wait_until_ready(), cluster.wait_until_policies_synced())
             # In a thread: with the thousands of webhooks of a large cluster this would delay reviews.
             paths, digest_ = await asyncio.to_thread(lambda: (Paths(config), digest(config)))
         except BaseException:
@@ -396,8 +405,7 @@ class Gateway:
 
     def _faults(self) -> list[str]:
         """Return a line for each fault that does not affect readiness."""
-        bundles = [one.warning for one in self._follower.ca_bundles if one.warning]
-        return self._worker_watch.warnings() + bundles
+        return self._worker_watch.warnings() + self._follower.warnings
 
     def _warnings(self) -> list[str]:
         return self._keeper.warnings + self._faults()

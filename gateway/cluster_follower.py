@@ -1,4 +1,4 @@
-"""The namespaces, custom resources and CA bundles of the cluster that a process follows.
+"""The namespaces, custom resources, CA bundles and parameters of the cluster that a process follows.
 
 The watches continue through a reload that does not change their settings. Custom resources are part of the
 configuration, so a gateway starts only after it has read them: an unknown webhook would be bypassed. Single
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gateway.config.custom import Combined
-from gateway.config.model import ca_bundle_sources
+from gateway.config.model import ca_bundle_sources, merged_versions, param_kinds
 from gateway.errors import ClusterError, ConfigError, Problem
 from gateway.snapshot import ClusterView
 
@@ -26,11 +26,15 @@ if TYPE_CHECKING:
     from gateway.kubernetes.ca_bundles import ClusterCaBundles
     from gateway.kubernetes.custom_resources import ClusterCustomResources
     from gateway.kubernetes.namespaces import ClusterNamespaces
+    from gateway.kubernetes.params import ClusterParams
+    from gateway.kubernetes.schemas import ClusterSchemas
 
 log = logging.getLogger(__name__)
 
 SYNCED_WITHIN_S: Final = 10.0
 """How long a reload with another cluster waits for its content. Then the reload is refused."""
+PARAMS_WITHIN_S: Final = 2.0
+"""How long a configuration waits for the parameters of its policies before it comes into force."""
 SETTLE_S: Final = 0.5
 """From the first change of a custom resource to the reload, which includes all changes until then. Related
 changes are applied together, and there are at most two reloads a second."""
@@ -44,6 +48,8 @@ class Cluster:
     namespaces: ClusterNamespaces | None = None
     resources: ClusterCustomResources | None = None
     ca_bundles: ClusterCaBundles | None = None
+    params: ClusterParams | None = None
+    schemas: ClusterSchemas | None = None
 
     async def combine(self, files: Config) -> Combined:
         """Return the configuration of *files* together with the custom resources."""
@@ -53,13 +59,28 @@ class Cluster:
         """Follow the bundles of *config*, and return them; not all may have been read yet."""
         return {} if self.ca_bundles is None else self.ca_bundles.follow(ca_bundle_sources(config))
 
+    def follow_for_policies(self, config: Config) -> None:
+        """Follow the parameters of the policies of *config*, and the schemas by which they merge objects."""
+        if self.params is not None:
+            listed = config.gateway.policies.param_kinds
+            resources = {(one.api_version, one.kind): one.resource for one in listed}
+            self.params.follow(param_kinds(config), resources)
+        if self.schemas is not None:
+            self.schemas.follow(merged_versions(config))
+
+    async def wait_until_policies_synced(self) -> None:
+        """Wait a while until parameters and schemas of policies have been read."""
+        for part in (self.params, self.schemas):
+            if part is not None:
+                await part.wait_until_synced(PARAMS_WITHIN_S)
+
     @property
     def view(self) -> ClusterView | None:
         """The part that reviews read; None: no cluster is followed."""
-        namespaces = self.namespaces
-        if namespaces is None:
+        namespaces, params = self.namespaces, self.params
+        if namespaces is None or params is None:
             return None
-        return ClusterView(namespaces.by_name, namespaces.look_up, namespaces.authorize)
+        return ClusterView(namespaces.by_name, namespaces.look_up, namespaces.authorize, params, self.schemas)
 
     @property
     def not_synced(self) -> str | None:
@@ -69,13 +90,13 @@ class Cluster:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the watches of namespaces and custom resources are connected."""
-        parts = (self.namespaces, self.resources)
+        """Whether the watches of namespaces, custom resources and parameters are connected."""
+        parts = (self.namespaces, self.resources, self.params)
         return all(part.is_connected for part in parts if part is not None)
 
     async def close(self) -> None:
         """End the watches."""
-        for part in (self.resources, self.namespaces, self.ca_bundles):
+        for part in (self.resources, self.namespaces, self.ca_bundles, self.params, self.schemas):
             if part is not None:
                 await part.close()
 
@@ -111,6 +132,15 @@ class ClusterFollower:
         followed = self._current.ca_bundles
         return () if followed is None else followed.bundles
 
+    @property
+    def warnings(self) -> list[str]:
+        """A line for each object of the cluster that the configuration needs and that cannot be read."""
+        params, schemas = self._current.params, self._current.schemas
+        found = [one.warning for one in self.ca_bundles]
+        found += [] if params is None else params.warnings
+        found += [] if schemas is None else [schemas.warning]
+        return [warning for warning in found if warning]
+
     async def prepare(self, settings: KubernetesSettings | None, *, is_start: bool) -> Cluster:
         """Return the cluster of *settings*: the current one if they are the same, else a new one.
 
@@ -128,10 +158,18 @@ class ClusterFollower:
         from gateway.kubernetes.ca_bundles import ClusterCaBundles
         from gateway.kubernetes.custom_resources import ClusterCustomResources
         from gateway.kubernetes.namespaces import ClusterNamespaces
+        from gateway.kubernetes.params import ClusterParams
+        from gateway.kubernetes.schemas import ClusterSchemas
 
         namespaces = ClusterNamespaces(settings)
         resources = ClusterCustomResources(settings, self._changed.set) if settings.custom_resources else None
-        cluster = Cluster(namespaces, resources, ClusterCaBundles(settings))
+        cluster = Cluster(
+            namespaces,
+            resources,
+            ClusterCaBundles(settings),
+            ClusterParams(settings),
+            ClusterSchemas(settings),
+        )
         self._starting = cluster if is_start else None
         try:
             await namespaces.start()
@@ -155,8 +193,10 @@ class ClusterFollower:
         """Close the result of :meth:`prepare`, which is not used."""
         if cluster is not self._current:
             await cluster.close()
-        elif cluster.ca_bundles is not None:
-            cluster.ca_bundles.use()
+        else:
+            for part in (cluster.ca_bundles, cluster.params, cluster.schemas):
+                if part is not None:
+                    part.use()
 
     async def use(self, cluster: Cluster, combined: Combined | None = None) -> None:
         """Follow *cluster* from now on; *combined* is the configuration with its resources."""
@@ -164,6 +204,10 @@ class ClusterFollower:
             cluster.resources.use(combined)
         if cluster.ca_bundles is not None and combined is not None:
             cluster.ca_bundles.use(ca_bundle_sources(combined.config))
+        if cluster.params is not None and combined is not None:
+            cluster.params.use(param_kinds(combined.config))
+        if cluster.schemas is not None and combined is not None:
+            cluster.schemas.use(merged_versions(combined.config))
         old, self._current = self._current, cluster
         await self.discard(old)
 

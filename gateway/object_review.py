@@ -74,7 +74,7 @@ def request_for(found: Json, options: RequestOptions) -> Json:
     elif not is_namespaced and (options.namespace or metadata.get("namespace")):
         wrong = shown(options.namespace or metadata["namespace"])
         raise MalformedReview(f"namespace: found {wrong}, expected none: {kind} is not namespaced")
-    elif namespace and metadata.get("namespace") is None:
+    elif namespace and metadata.get("namespace") is None and options.operation != "CONNECT":
         found = {**found, "metadata": {**metadata, "namespace": namespace}}
     new, old = _objects(found, options, namespace)
     of_resource = {"group": group, "version": version, "resource": resource}
@@ -92,7 +92,7 @@ def request_for(found: Json, options: RequestOptions) -> Json:
         "object": new,
         "oldObject": old,
         "dryRun": options.is_dry_run,
-        "options": None,
+        "options": _options_of(options),
     }
     try:
         uid = uuid.uuid5(_UID_NAMESPACE, orjson.dumps(request, option=orjson.OPT_SORT_KEYS).hex())
@@ -139,6 +139,15 @@ def _plural(name: str) -> str:
     if name.endswith("y") and name[-2:-1] not in "aeiou":
         return f"{name[:-1]}ies"
     return f"{name}es" if name.endswith(("s", "x", "ch", "sh")) else f"{name}s"
+
+
+def _options_of(options: RequestOptions) -> Json | None:
+    """Return CreateOptions, UpdateOptions or DeleteOptions; CONNECT has none."""
+    if options.operation == "CONNECT":
+        return None
+    kind = f"{options.operation.capitalize()}Options"
+    dry_run = {"dryRun": ["All"]} if options.is_dry_run else {}
+    return {"apiVersion": "meta.k8s.io/v1", "kind": kind, **dry_run}
 
 
 def _namespace_of(metadata: Json, wanted: str) -> str:

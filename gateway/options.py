@@ -98,20 +98,22 @@ class Options:
             warnings=(Problem(where, "", message), *config.warnings),
         )
 
-    def require_webhooks(self, config: Config) -> None:
+    def require_webhooks(self, config: Config, in_force: Config | None) -> None:
         """Refuse a *config*, with its custom resources, that has no webhooks, unless that is allowed.
+
+        *in_force* is the configuration before; None at the start.
 
         Raises:
             ConfigError: it has none.
         """
         if not self.allow_empty:
-            require_webhooks(config, self.sources)
+            require_webhooks(config, self.sources, in_force)
 
-    def require_webhooks_in_files(self, config: Config) -> None:
+    def require_webhooks_in_files(self, config: Config, in_force: Config | None) -> None:
         """As :meth:`require_webhooks`, for a *config* of files alone, which custom resources may complete."""
         kubernetes = config.gateway.kubernetes
         if kubernetes is None or not kubernetes.custom_resources:
-            self.require_webhooks(config)
+            self.require_webhooks(config, in_force)
 
     def fingerprint(self) -> object:
         """Return a value that changes with the configuration's files; cheap enough to call every second."""

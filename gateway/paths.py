@@ -35,6 +35,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Literal
 from weakref import WeakValueDictionary
 
+from gateway.config.policy_settings import AUTHORS
 from gateway.core.exceptions import by_webhook
 from gateway.core.matching import Selection
 from gateway.core.versions import by_versions
@@ -52,6 +53,8 @@ KEPT: Final = 64
 there are webhooks. Paths that a client makes up replace the least recently used ones, and memory does not
 grow."""
 
+IMAGE_REVIEW: Final = "/image-review"
+"""The path of ImageReviews instead of AdmissionReviews."""
 START: Final = "0"
 """Instead of a webhook's name: before all webhooks of a configuration. No webhook has this name."""
 _FIRST_LABEL: Final = re.compile(r"(?P<head>/.+\.versions)(?:\.(?P<section>[1-9][0-9]{0,8}))?")
@@ -85,6 +88,12 @@ class Paths:
 
     def __init__(self, config: Config) -> None:
         self._exceptions = by_webhook(config.exceptions)
+        # Authors of exceptions must not become authors of policies.
+        self._exceptions.pop(AUTHORS, None)
+        named_for_images = config.gateway.image_review_webhooks
+        of_images = [one for one in config.validating if one.name in named_for_images]
+        self.of_image_reviews = Selection("validate", of_images, self._exceptions) if of_images else None
+        """The webhooks that answer ImageReviews; None: there is no path for them."""
         self._fixed: dict[str, Selection] = {}
         self._chosen: OrderedDict[str, Selection] = OrderedDict()
         self._by_versions: OrderedDict[str, Selection] = OrderedDict()
@@ -142,6 +151,8 @@ class Paths:
         found = self._fixed.get(path)
         if found is not None:
             return found
+        if path == IMAGE_REVIEW:
+            return self.of_image_reviews
         for kept in (self._chosen, self._by_versions):
             found = kept.get(path)
             if found is not None:

@@ -8,15 +8,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gateway.conditions.resolver import ConditionResolver, FairExecutor
 from gateway.config.files import fingerprint
+from gateway.config.image_review import user_of
 from gateway.core.speculation import ChangeMemory
-from gateway.core.webhook import CaBundleSource, HttpsClient
+from gateway.core.webhook import CaBundleSource, HttpsClient, Webhook
 from gateway.dispatch.backends import Backends
+from gateway.dispatch.parameters import ParameterTable
 from gateway.dispatch.pool import PREFERENCE, Pool, tls_fingerprint
 from gateway.dispatch.timer_wheel import TimerWheel
+from gateway.dispatch.verdict_cache import VerdictCache
 from gateway.work_queue import WorkQueue
 
 if TYPE_CHECKING:
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
     from gateway.credentials.ca_bundle import CaBundle
     from gateway.dispatch.backends import Backend
     from gateway.dispatch.https.server import HttpsServer
+    from gateway.kubernetes.params import ClusterParams
+    from gateway.kubernetes.schemas import ClusterSchemas
     from gateway.paths import Paths
     from gateway.telemetry.metrics import Metrics
 
@@ -60,9 +66,17 @@ async def _retire(backend: Backend) -> None:
     await backend.close(0.0)
 
 
+def _webhooks(config: Config) -> tuple[Webhook, ...]:
+    return (*config.mutating, *config.validating)
+
+
 def _clients(config: Config) -> set[HttpsClient]:
-    webhooks = (*config.mutating, *config.validating)
-    return {client for webhook in webhooks for client in webhook.clients if isinstance(client, HttpsClient)}
+    return {
+        client
+        for webhook in _webhooks(config)
+        for client in webhook.clients
+        if isinstance(client, HttpsClient)
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +94,10 @@ class Snapshot:
     audit_level: AuditLevel
     digest: str
     """The digest of the configuration."""
+    params: object | None = None
+    """The objects of the cluster from which policies take parameters; None: no cluster is followed."""
+    schemas: object | None = None
+    """The schemas of the kinds of the cluster; None: no cluster is followed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +107,10 @@ class ClusterView:
     namespaces: Mapping[str, Namespace]
     look_up: NamespaceLookUp | None
     authorize: Authorize
+    params: ClusterParams | None = None
+    """None: policies take no parameters from the cluster."""
+    schemas: ClusterSchemas | None = None
+    """None: objects are merged by the schemas that come with the gateway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +153,8 @@ class Pools:
         """The fingerprint of the files of the credentials when they were put in use."""
         self._retiring: dict[asyncio.Task[None], Backend] = {}
         self._executor = FairExecutor()
+        self.parameters = ParameterTable()
+        """The parameters of calls, by all configurations."""
 
     async def prepare(
         self,
@@ -149,7 +173,10 @@ class Pools:
                 pools stay unchanged.
         """
         users = config.gateway.webhook_users
-        wanted = {client: users.find(client) if users else None for client in _clients(config)}
+        wanted = {
+            client: user_of(client) if client.image_review else users.find(client) if users else None
+            for client in _clients(config)
+        }
         known = bundles or {}
         followed = {client: known.get(client.ca_from) for client in wanted if client.ca_from is not None}
         kept_servers = {
@@ -187,9 +214,11 @@ class Pools:
         self, client: HttpsClient, user: KubeconfigUser | None, bundle: CaBundle | None
     ) -> HttpsServer:
         # Imported late: a gateway without HTTPS webhooks does not need it.
+        from gateway.dispatch.https.image_review import ImageReviewServer
         from gateway.dispatch.https.server import POOL, HttpsServer
 
-        return HttpsServer(client, user, self._timers, self._metrics.pool(POOL), bundle)
+        kind = HttpsServer if client.image_review is None else ImageReviewServer
+        return kind(client, user, self._timers, self._metrics.pool(POOL), bundle)
 
     async def discard(self, prepared: PreparedPools) -> None:
         """Close the new pools of *prepared*, which is not used."""
@@ -215,13 +244,20 @@ class Pools:
         config = prepared.config
         self._users = config.gateway.webhook_users
         self._user_files = self._users_fingerprint()
-        resolver = ConditionResolver(self._executor, None if cluster is None else cluster.authorize)
+        params = None if cluster is None else cluster.params
+        resolver = ConditionResolver(
+            self._executor,
+            None if cluster is None else cluster.authorize,
+            None if params is None else params.look_up,
+        )
         backends = Backends(
             dict(self._pools),
             resolver.resolve,
             self._timers.now,
             read_queue=self._read_queue,
             servers=dict(self._servers),
+            verdicts=VerdictCache(_webhooks(config), self._metrics.cache_lookups),
+            parameters=self.parameters,
         )
         return Snapshot(
             paths,
@@ -231,6 +267,8 @@ class Pools:
             ChangeMemory(),
             config.gateway.audit_level,
             digest,
+            params,
+            None if cluster is None else cluster.schemas,
         )
 
     @property
@@ -249,7 +287,9 @@ class Pools:
         return tuple(pool.tls_files for pool in self._pools.values()), self._user_files
 
     def _users_fingerprint(self) -> object:
-        return fingerprint(self._users.files if self._users is not None else ())
+        kubeconfigs = [client.image_review.kubeconfig for client in self._servers if client.image_review]
+        files = self._users.files if self._users is not None else ()
+        return fingerprint((*files, *map(Path, kubeconfigs)))
 
     async def close(self, grace_s: float) -> None:
         """End all pools; calls in flight get up to *grace_s* seconds."""

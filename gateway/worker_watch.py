@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 from gateway.core.webhook import WorkerRef
+from gateway.dispatch.parameter_schema import parameter_schema
 from gateway.dispatch.policy_listing import PolicyListing
 from gateway.text import did_you_mean, shown
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from gateway.config.model import Config
     from gateway.core.webhook import Webhook
     from gateway.dispatch.endpoint import WorkerEndpoint
+    from gateway.dispatch.parameter_schema import ParameterSchema
+    from gateway.dispatch.parameters import ParameterTable
     from gateway.dispatch.pool import Pool
     from gateway.telemetry.metrics import Metrics
 
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Mismatch = Literal["not_served", "other_kind"]
+Mismatch = Literal["not_served", "other_kind", "parameters"]
 
 LOST_AFTER_S: Final = 2.0
 """How long a pool is without a reachable worker before that is logged: a restart takes less."""
@@ -47,33 +50,49 @@ MAX_LISTINGS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class PolicyMismatch:
-    """A webhook whose policy is not served, or is of the other kind, at some workers of its pool."""
+    """A webhook whose policy some workers do not serve, or not for its kind, or not with its parameters."""
 
     webhook: Webhook
     reason: Mismatch
     workers: tuple[str, ...]
     """Their addresses."""
     hint: str = ""
+    worker: WorkerRef | None = None
+    """The client with the parameters, which may be that of the candidate; None for other reasons."""
+    problem: str = ""
+    """The reason why the parameters are refused: path, found and expected."""
+    is_fatal: bool = True
+    """Whether calls fail for it, because no worker accepts the parameters."""
+    is_unchecked: bool = False
+    """Whether the schema cannot be used."""
 
     @property
     def key(self) -> tuple[str, ...]:
         """Equal for the same fault at other workers, and after a reload."""
-        return *_policy_key(self.webhook), self.reason
+        return *_policy_key(self.webhook, self.worker), f"{self.reason}{self.problem}"
 
     @property
     def place(self) -> str:
         """The webhook and its policy."""
-        hook, worker = self.webhook, self.webhook.worker
+        hook, worker = self.webhook, self.worker or self.webhook.worker
+        document = "" if self.worker is None else f"{worker.place}: "
         return (
-            f"webhook {hook.configuration}/{hook.name}: policy {shown(worker.policy)} of pool {worker.pool}"
+            f"{document}webhook {hook.configuration}/{hook.name}: "
+            f"policy {shown(worker.policy)} of pool {worker.pool}"
         )
 
     @property
     def message(self) -> str:
         """The fault and its effect."""
         workers = _listed(self.workers)
+        effect = "fail closed" if self.webhook.failure_policy == "Fail" else "fail open"
+        if self.reason == "parameters":
+            if self.worker is not self.webhook.client:
+                effect = "of the candidate fail"
+            result = f"calls {effect}" if self.is_fatal else "its calls may fail: other workers accept them"
+            result = "parameters are not checked" if self.is_unchecked else result
+            return f"{self.problem} (declared by {workers}), so that {result}"
         if self.reason == "not_served":
-            effect = "fail closed" if self.webhook.failure_policy == "Fail" else "fail open"
             return f"not served by {workers}, so that calls {effect}{self.hint}"
         if self.webhook.phase == "validate":
             return f"mutating at {workers}, and the webhook is validating, so that a patch is a failure"
@@ -104,12 +123,48 @@ def policy_mismatches(webhooks: Iterable[Webhook], served: Mapping[str, Served])
             yield PolicyMismatch(webhook, "other_kind", other)
 
 
+def parameter_mismatches(
+    clients: Iterable[tuple[Webhook, WorkerRef]], listings: Mapping[str, PolicyListing]
+) -> Iterator[PolicyMismatch]:
+    """Yield the *clients* whose parameters a worker does not accept; *listings* are by address."""
+    for webhook, worker in clients:
+        serving = {
+            address: parameter_schema(listing.schemas.get(worker.policy, ""))
+            for address, listing in listings.items()
+            if worker.policy in (listing.policies or ())
+        }
+        problems: dict[str, list[str]] = {}
+        for address, schema in serving.items():
+            for problem in _problems(worker, schema):
+                problems.setdefault(problem, []).append(address)
+        is_fatal = all(not schema.fault and _problems(worker, schema) for schema in serving.values())
+        for problem, addresses in problems.items():
+            yield PolicyMismatch(
+                *(webhook, "parameters", tuple(addresses)),
+                worker=worker,
+                problem=problem,
+                is_fatal=is_fatal,
+                is_unchecked=any(serving[address].fault for address in addresses),
+            )
+
+
+def _problems(worker: WorkerRef, schema: ParameterSchema) -> list[str]:
+    if schema.fault:
+        return [f"the JSON Schema of its parameters cannot be used: {schema.fault}"]
+    if schema.takes_none and worker.parameters_annotation:
+        return ["found parametersFrom, expected none: the policy takes no parameters"]
+    found = schema.problems(worker.parameters, is_partial=worker.parameters_annotation != "")
+    return [f"parameters{one}" for one in found]
+
+
 @dataclass(slots=True)
 class _WatchedPool:
     """One pool of the configuration in force."""
 
     pool: Pool
     webhooks: Sequence[Webhook]
+    clients: Sequence[tuple[Webhook, WorkerRef]] = ()
+    """Webhooks with their clients and those of their candidates, which the pool serves."""
     lost_at: float | None = None
     """When no worker was reachable first; None: one is."""
     is_logged: bool = False
@@ -133,8 +188,12 @@ class _WatchedPool:
 class WorkerWatch:
     """Watches the pools of the configuration in force. Make it on a running event loop."""
 
-    def __init__(self, metrics: Metrics | None, now: Callable[[], float]) -> None:
+    def __init__(
+        self, metrics: Metrics | None, now: Callable[[], float], parameters: ParameterTable | None = None
+    ) -> None:
+        """*parameters* is told what workers declare."""
         self._metrics = metrics
+        self._parameters = parameters
         self._now = now
         self._pools: dict[str, _WatchedPool] = {}
         self._listings: dict[WorkerEndpoint, tuple[int, PolicyListing]] = {}
@@ -145,7 +204,11 @@ class WorkerWatch:
     def use(self, config: Config, pools: Mapping[str, Pool]) -> None:
         """Watch *pools*, those of *config*, from now on; log those without a reachable worker at once."""
         webhooks: dict[str, list[Webhook]] = {name: [] for name in pools}
+        clients: dict[str, list[tuple[Webhook, WorkerRef]]] = {name: [] for name in pools}
         for webhook in (*config.mutating, *config.validating):
+            for client in webhook.clients:
+                if isinstance(client, WorkerRef) and client.pool in clients:
+                    clients[client.pool].append((webhook, client))
             if isinstance(webhook.client, WorkerRef) and webhook.client.pool in webhooks:
                 webhooks[webhook.client.pool].append(webhook)
         before, self._pools = self._pools, {}
@@ -153,21 +216,27 @@ class WorkerWatch:
             watched = before.get(name)
             if watched is None or watched.pool is not pool:
                 watched = _WatchedPool(pool, ())
+                if self._parameters is not None:
+                    # What other workers declared does not hold for these.
+                    self._parameters.declare(name, {})
                 if not pool.is_reachable:
                     # The configuration has waited for its workers already.
                     watched.lost_at = self._now() - LOST_AFTER_S
-            watched.webhooks, watched.compared = webhooks[name], None
+            watched.webhooks, watched.clients, watched.compared = webhooks[name], clients[name], None
             self._pools[name] = watched
+        if self._parameters is not None:
+            for name in before.keys() - self._pools.keys():
+                self._parameters.declare(name, {})
         self.check()
 
     def check(self) -> None:
         """Compare the present state with the last one, and log the difference."""
         for name, watched in self._pools.items():
             self._check_reachability(name, watched)
-            if watched.webhooks:
+            if watched.clients:
                 for endpoint in watched.pool.endpoints:
                     self._read_policies(endpoint)
-            self._check_policies(watched)
+            self._check_policies(name, watched)
         present = {endpoint for watched in self._pools.values() for endpoint in watched.pool.endpoints}
         for endpoint in self._listings.keys() - present:
             del self._listings[endpoint]
@@ -260,23 +329,32 @@ class WorkerWatch:
         if listing.policies is None:
             log.debug("policies of a worker are not known: %s: %s", endpoint.address, listing.why)
         self._listings[endpoint] = count, listing
+        for name, watched in self._pools.items():
+            if endpoint in watched.pool.endpoints:
+                self._check_policies(name, watched)
 
-    def _check_policies(self, watched: _WatchedPool) -> None:
-        lists, versions = {}, []
+    def _check_policies(self, name: str, watched: _WatchedPool) -> None:
+        lists, listings, versions = {}, {}, []
         for endpoint in watched.pool.endpoints:
             version, listing = self._listings.get(endpoint, (0, None))
             if listing is not None and listing.policies is not None:
-                lists[endpoint.address] = listing.policies
+                lists[endpoint.address], listings[endpoint.address] = listing.policies, listing
                 versions.append((endpoint.address, version))
         if not lists and watched.mismatches:
             # Nothing is known anew, such as while the workers are replaced.
-            wanted = {_policy_key(hook) for hook in watched.webhooks}
+            wanted = {_policy_key(hook, client) for hook, client in watched.clients}
             watched.mismatches = {key: one for key, one in watched.mismatches.items() if key[:-1] in wanted}
         if not lists or versions == watched.compared:
             return
         watched.compared = versions
         before = watched.mismatches
-        found = {one.key: one for one in policy_mismatches(watched.webhooks, lists)}
+        if self._parameters is not None:
+            self._parameters.declare(name, _declared(watched.clients, listings.values()))
+        mismatches = [
+            *policy_mismatches(watched.webhooks, lists),
+            *parameter_mismatches(watched.clients, listings),
+        ]
+        found = {one.key: one for one in mismatches}
         new = [one for key, one in found.items() if key not in before]
         for one in new[:MAX_NAMES]:
             log.warning("policy mismatch: %s", one)
@@ -288,8 +366,23 @@ class WorkerWatch:
         watched.mismatches = found
 
 
-def _policy_key(hook: Webhook) -> tuple[str, ...]:
-    return hook.phase, hook.configuration, hook.name, hook.worker.policy
+def _policy_key(hook: Webhook, worker: WorkerRef | None = None) -> tuple[str, ...]:
+    return hook.phase, hook.configuration, hook.name, (worker or hook.worker).policy
+
+
+def _declared(
+    clients: Iterable[tuple[Webhook, WorkerRef]], listings: Iterable[PolicyListing]
+) -> dict[str, tuple[ParameterSchema, ...]]:
+    """Return the different schemas of each policy of *clients*, unless there are no parameters."""
+    found: dict[str, tuple[ParameterSchema, ...]] = {}
+    serving = list(listings)
+    for _, worker in clients:
+        texts = {
+            one.schemas.get(worker.policy, "") for one in serving if worker.policy in (one.policies or ())
+        }
+        if texts and (worker.has_parameters or texts != {""}):
+            found[worker.policy] = tuple(parameter_schema(text) for text in sorted(texts))
+    return found
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from loadtest.agnhost import PATH as AGNHOST_PATH
 from loadtest.floor import PATH as FLOOR_PATH
-from loadtest.gateways import MODES
+from loadtest.gateways import DOCUMENTED_IN, MODES
 from loadtest.policies import POLICY_WORKERS, SETS, real_path
 
 if TYPE_CHECKING:
@@ -131,6 +131,12 @@ def _real(which: str, language: Language) -> Case:
     )
 
 
+def _documented(count: int, language: Language) -> Case:
+    title = f"{3 * count} policies of a {language.title} worker with the validations of {count}"
+    name = f"documents-{count}-{language.name}"
+    return Case(name, title, name, "/validate", _REAL)
+
+
 def _slow_rate(rate: int) -> Group:
     return Group(
         f"at-{rate}",
@@ -233,6 +239,17 @@ GROUPS: Final = (
         (
             Case("documents-1", "1 policy", "documents-1", "/validate", _REAL),
             Case("documents-10", "10 policies", "documents-10", "/validate", _REAL),
+            Case("bindings-5", "5 policies with a binding each", "bindings-5", "/validate", _REAL),
+            Case(
+                "bindings-100",
+                "10 policies with 100 bindings, of which 5 match",
+                *("bindings-100", "/validate", _REAL),
+            ),
+            *(
+                _documented(count, POLICY_WORKERS[language])
+                for language in DOCUMENTED_IN
+                for count in (1, 10)
+            ),
         ),
     ),
     Group(

@@ -50,6 +50,8 @@ OWNED: Final = "object.?metadata.?labels.?owner.orValue('nobody') != 'kubelet'"
 MODES: Final = ("Warn", "Audit", "Shadow")
 DOCUMENTED: Final = ("deny-privileged", "deny-latest", "require-limits")
 """The validations of policies as documents."""
+DOCUMENTED_IN: Final = ("python", "go")
+"""Languages of the workers that have the same policies."""
 ELSEWHERE: Final = "request.namespace.startsWith('kube-') && object.metadata.name.endsWith('-system')"
 """Typical matchConditions."""
 
@@ -199,21 +201,45 @@ def rolled_out(rollout: Document) -> list[Document]:
     return [_object("Validating", "four", [*enforced, {**last, "rollout": rollout}])]
 
 
-def documents(count: int) -> list[Document]:
-    """Return *count* ValidatingAdmissionPolicies of three validations each, with a binding each."""
+def documents(count: int, *, matching: int | None = None, others: int = 0) -> list[Document]:
+    """Return *count* ValidatingAdmissionPolicies of three validations each, and their bindings.
+
+    The first *matching* policies, all by default, have a binding that matches. *others* more bindings are
+    spread over all policies, each for namespaces of another team.
+    """
     expressions = [{"expression": EXPRESSIONS[name]} for name in DOCUMENTED]
-    found: list[Document] = []
+    tested, found = {"tier": "tested"}, []
+    teams: list[tuple[int, dict[str, str]]] = [
+        (number, tested) for number in range(count if matching is None else matching)
+    ]
+    teams += [(number % count, {"team": f"team-{number}"}) for number in range(others)]
     for number in range(count):
-        metadata = {"name": f"policy-{number:02}"}
         policy = {"matchConstraints": {"resourceRules": [dict(PODS)]}, "validations": expressions}
-        binding = {"policyName": metadata["name"], "validationActions": ["Deny"]}
-        head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": metadata}
-        found += [
-            {**head, "kind": "ValidatingAdmissionPolicy", "spec": policy},
-            {**head, "kind": "ValidatingAdmissionPolicyBinding", "spec": binding},
-        ]
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
-    return [*found, namespace]
+        found.append(_policy_document("", f"policy-{number:02}", policy))
+    for number, (of, labels) in enumerate(teams):
+        binding = {
+            "policyName": f"policy-{of:02}",
+            "validationActions": ["Deny"],
+            "matchResources": {"namespaceSelector": {"matchLabels": labels}},
+        }
+        found.append(_policy_document("Binding", f"binding-{number:02}", binding))
+    metadata = {"name": "default", "labels": tested}
+    return [*found, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}]
+
+
+def documents_as_workers(count: int) -> list[Document]:
+    """Return the validations of *count* policies of :func:`documents`, each as a policy of a worker."""
+    webhooks = [_webhook(policy, f"{policy}-{number:02}") for number in range(count) for policy in DOCUMENTED]
+    return [_object("Validating", "documented", webhooks)]
+
+
+def _policy_document(kind: str, name: str, spec: Document) -> Document:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": f"ValidatingAdmissionPolicy{kind}",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
 GATEWAYS: Final[Mapping[str, Gateway]] = {
@@ -238,6 +264,13 @@ GATEWAYS: Final[Mapping[str, Gateway]] = {
     ),
     "documents-1": Gateway(lambda: documents(1), workers=0),
     "documents-10": Gateway(lambda: documents(10), workers=0),
+    "bindings-5": Gateway(lambda: documents(5), workers=0),
+    "bindings-100": Gateway(lambda: documents(10, matching=5, others=95), workers=0),
+    **{
+        f"documents-{count}-{language}": Gateway(partial(documents_as_workers, count), language=language)
+        for language in DOCUMENTED_IN
+        for count in (1, 10)
+    },
 }
 
 

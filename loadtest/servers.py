@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.serving.devcert import make_development_certificate
 from loadtest import agnhost, policies
 from loadtest.gateways import GATEWAYS, WORKERS
-from tests.e2e.cluster import free_port
-from tests.kit import ROOT, Process
+from tests.kit import ROOT, Process, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -89,9 +89,12 @@ def resources(pid: int) -> Resources:
 
 
 def memory_mib(pid: int, *, is_peak: bool = False) -> float:
-    """Return the resident memory of process *pid*, or its peak. Source: proc(5), status."""
-    name = "VmHWM" if is_peak else "VmRSS"
-    found = re.search(rf"^{name}:\s*(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    """Return the resident memory of process *pid*, or its peak; 0 if it ended. Source: proc(5), status."""
+    name, text = "VmHWM" if is_peak else "VmRSS", ""
+    # A process that a fault ends may be gone between the opening of its file and the reading.
+    with suppress(FileNotFoundError, ProcessLookupError):
+        text = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(rf"^{name}:\s*(\d+) kB$", text, re.MULTILINE)
     return int(found[1]) / 1024 if found else 0.0
 
 

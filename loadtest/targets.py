@@ -303,6 +303,16 @@ TARGETS: Final = (
         )
         for title, bound, limit in _LANGUAGE_LIMITS
     ),
+    times(
+        "13",
+        "10 policies as documents, of 3 validations: CPU, times the floor",
+        *("documents-10", "floor-documents", "at most", 2.0),
+    ),
+    times(
+        "13",
+        "5 of 100 bindings match: CPU, times 5 bindings",
+        *("bindings-100", "bindings-5", "at most", 1.1),
+    ),
     Target(
         "SDK",
         "Python worker at full load, 1 policy: CPU of a review, times parsing its request",

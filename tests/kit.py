@@ -5,11 +5,13 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import secrets
+import socket
 import ssl
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,17 @@ ROOT = Path(__file__).parents[1]
 REVIEWS = ROOT / "tests" / "reviews"
 PATIENCE_S = 120.0
 """The bound of every wait, in seconds: far more than a busy machine needs."""
+
+_NOT_EPHEMERAL = range(10_000, 30_000)
+
+
+def free_port() -> int:
+    """Return an unused port of 127.0.0.1 that the system gives to no client, unlike those for port 0."""
+    while True:
+        port = secrets.choice(_NOT_EPHEMERAL)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.cel.lexer import CompileError
 from gateway.cel.literals import check_homogeneous, check_literal
+from gateway.cel.structs import JSON_PATCH, JSON_PATCH_FIELDS, is_struct
 from gateway.cel.syntax import (
     Call,
     Comprehension,
@@ -22,6 +23,7 @@ from gateway.cel.syntax import (
     Node,
     OptionalMap,
     Select,
+    StructLiteral,
     nodes,
 )
 from gateway.cel.types import (
@@ -91,6 +93,8 @@ class _Checker:
             self._list(node)
         elif isinstance(node, MapLiteral):
             self._map(node)
+        elif isinstance(node, StructLiteral):
+            self._struct(node)
         elif isinstance(node, Comprehension):
             self._comprehension(node)
         elif isinstance(node, Let):
@@ -144,11 +148,35 @@ class _Checker:
             if node.field not in fields:
                 raise CompileError(f"undefined field '{node.field}'", node.at)
             return fields[node.field]
+        if self._environment.has_structs and is_struct(target.name):
+            return self._struct_field(node, target.name, node.field)
         if target.is_parameter:
             self._types.assign((DYN,), (target,))
         elif target not in (DYN, ERROR):
             raise CompileError(f"type '{target}' does not support field selection", node.at)
         return DYN
+
+    def _struct_field(self, node: Node, name: str, field: str) -> Type:
+        """Return the type of the *field* of the type *name*. An ``Object`` can have any field."""
+        if name != JSON_PATCH:
+            return DYN
+        if field not in JSON_PATCH_FIELDS:
+            raise CompileError(f"undefined field '{field}'", node.at)
+        return JSON_PATCH_FIELDS[field]
+
+    def _struct(self, node: StructLiteral) -> None:
+        if not self._environment.has_structs or not is_struct(node.name):
+            raise CompileError(f"undeclared reference to '{node.name}' (in container '')", node.at)
+        for number, (field, value, is_optional) in enumerate(node.fields):
+            found = self.check(value)
+            node.fields[number] = (field, found, is_optional)
+            wanted = self._struct_field(value, node.name, field)
+            given = self._unwrapped(found) if is_optional else found.type
+            if not self._types.assign((wanted,), (given,)):
+                shown = self._types.resolve(given, is_final=True)
+                problem = f"expected type of field '{field}' is '{wanted}' but provided type is '{shown}'"
+                raise CompileError(problem, value.at)
+        node.type = Type(node.name)
 
     def _call(self, node: Call) -> None:
         if node.function == "format":

@@ -6,6 +6,7 @@ Source: k8s.io/apiserver pkg/admission/plugin/cel/compile.go.
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -21,11 +22,13 @@ from gateway.cel.syntax import Comprehension, Node, nodes, variables
 from gateway.cel.types import BOOL
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     from gateway.cel.functions import Environment
     from gateway.cel.types import Type
 
+_MESSAGE_CHARS: Final = 1000
+"""Of the message about an expression: names and types in it can be as long as the expression."""
 _HALF: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -37,6 +40,8 @@ class Expression:
     program: Program
     type: Type
     needs_authorizer: bool
+    needs_namespace: bool
+    """Whether it uses ``namespaceObject``."""
     has_loop: bool
     """Whether it has a macro such as ``all``. Without one its cost is at most proportional to its input."""
 
@@ -109,7 +114,9 @@ def compile_condition(name: str, expression: str) -> Condition:
 
 @lru_cache(maxsize=4096)
 def _compiled_condition(text: str) -> Expression:
-    return compile_expression(text, ENVIRONMENT, (BOOL,))
+    expression = compile_expression(text, ENVIRONMENT, (BOOL,))
+    expression.program.use_source()
+    return expression
 
 
 def compile_expression(text: str, environment: Environment, types: Collection[Type] = ()) -> Expression:
@@ -118,28 +125,51 @@ def compile_expression(text: str, environment: Environment, types: Collection[Ty
     Raises:
         InvalidExpression: not an expression of such a type. The text is one line, with line:column first.
     """
+    with _errors_of(text):
+        tree = _tree(text, environment)
+        if types and tree.type not in types:
+            wanted = f"one of [{' '.join(map(str, types))}]" if len(types) > 1 else str(next(iter(types)))
+            raise CompileError(f"must evaluate to {wanted} but got {tree.type}", tree.at)
+        names = set(variables(tree))
+        needs_authorizer = any(name.startswith("authorizer") for name in names)
+        has_loop = any(isinstance(node, Comprehension) for node in nodes(tree))
+        needs_namespace = "namespaceObject" in names
+        return Expression(text, Program(tree), tree.type, needs_authorizer, needs_namespace, has_loop)
+
+
+def type_of_expression(text: str, environment: Environment) -> Type:
+    """Return the type of the expression *text*.
+
+    Raises:
+        InvalidExpression: it has none. The text is one line, with line:column first.
+    """
+    with _errors_of(text):
+        return _tree(text, environment).type
+
+
+@contextmanager
+def _errors_of(text: str) -> Iterator[None]:
+    """Turn the errors of the compiler into an InvalidExpression with their position in *text*."""
     # Conversions of constants and checks of formats charge costs.
     start(EXPRESSION_LIMIT)
     try:
-        return _expression(text, environment, types)
+        yield
     except CompileError as problem:
         line = text.count("\n", 0, problem.at) + 1
         column = problem.at - (text.rfind("\n", 0, problem.at) + 1) + 1
-        raise InvalidExpression(f"{line}:{column}: {problem}") from None
+        raise InvalidExpression(f"{line}:{column}: {_shortened(str(problem))}") from None
     except (RecursionError, CostExceeded):
         raise InvalidExpression(
             "1:1: expression is nested too deep, or its constants or types are too large"
         ) from None
 
 
-def _expression(text: str, environment: Environment, types: Collection[Type]) -> Expression:
+def _shortened(message: str) -> str:
+    return message if len(message) <= _MESSAGE_CHARS else f"{message[: _MESSAGE_CHARS - 1]}…"
+
+
+def _tree(text: str, environment: Environment) -> Node:
     half = _HALF.search(text)
     if half:
         raise CompileError("found half of a surrogate pair, which is not a character", half.start())
-    tree: Node = check(parse(text), environment)
-    if types and tree.type not in types:
-        wanted = f"one of [{' '.join(map(str, types))}]" if len(types) > 1 else str(next(iter(types)))
-        raise CompileError(f"must evaluate to {wanted} but got {tree.type}", tree.at)
-    needs_authorizer = any(name.startswith("authorizer") for name in variables(tree))
-    has_loop = any(isinstance(node, Comprehension) for node in nodes(tree))
-    return Expression(text, Program(tree), tree.type, needs_authorizer, has_loop)
+    return check(parse(text), environment)

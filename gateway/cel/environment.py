@@ -12,6 +12,7 @@ from gateway.cel.authorizer import FUNCTIONS as AUTHORIZER_FUNCTIONS
 from gateway.cel.functions import Environment
 from gateway.cel.libraries import FUNCTIONS as LIBRARY_FUNCTIONS
 from gateway.cel.standard import standard_functions
+from gateway.cel.structs import FUNCTIONS as PATCH_FUNCTIONS
 from gateway.cel.types import (
     BOOL,
     BYTES,
@@ -138,16 +139,22 @@ ENVIRONMENT: Final = Environment(
     _functions(),
 )
 """Of matchConditions of webhooks."""
+_PATCH_FUNCTIONS: Final = {each.name: (each,) for each in PATCH_FUNCTIONS}
 _OF_VARIABLES: Final = Type("kubernetes.variables")
 _KEPT: Final = frozenset({BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT})
 
 
 def policy_environment(
-    variables: Mapping[str, Type] | None, *, has_params: bool, has_authorizer: bool = True
+    variables: Mapping[str, Type] | None,
+    *,
+    has_params: bool,
+    has_authorizer: bool = True,
+    has_structs: bool = False,
 ) -> Environment:
     """Return the environment of expressions of an admission policy.
 
     *variables* are the types of the policy's variables that can be used; None: there is no ``variables``.
+    With *has_structs* there are the types and functions of patches.
     """
     names = dict(ENVIRONMENT.variables)
     fields = ENVIRONMENT.fields
@@ -158,7 +165,8 @@ def policy_environment(
     if variables is not None:
         names[VARIABLES] = _OF_VARIABLES
         fields = {**fields, _OF_VARIABLES.name: {name: _kept(each) for name, each in variables.items()}}
-    return Environment(names, fields, ENVIRONMENT.functions)
+    functions = {**ENVIRONMENT.functions, **_PATCH_FUNCTIONS} if has_structs else ENVIRONMENT.functions
+    return Environment(names, fields, functions, has_structs=has_structs)
 
 
 def _kept(found: Type) -> Type:

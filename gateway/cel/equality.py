@@ -11,7 +11,7 @@ import orjson
 
 from gateway.cel.errors import EvaluationError
 from gateway.cel.meter import count_steps, count_values
-from gateway.cel.values import Optional, Uint
+from gateway.cel.values import Optional, Struct, Uint
 
 _PLAIN: Final = frozenset({str, int, float, type(None), bytes})
 _CONTAINERS: Final = (list, dict)
@@ -108,6 +108,8 @@ def _parts(left: object, right: object) -> list[tuple[object, object]] | bool | 
 
 def _is_same(left: object, right: object) -> bool | None:
     """Return whether two values without parts are equal; None if they cannot be compared."""
+    if isinstance(left, Struct):
+        return isinstance(right, Struct) and _is_same_struct(left, right)
     # A computed quantity has a Go type that Equal does not accept as its right operand.
     is_alike = type(left) is type(right) and not getattr(right, "is_computed", False)
     if hasattr(left, "cel_type") and right is not None and not is_alike:
@@ -119,6 +121,32 @@ def _is_same(left: object, right: object) -> bool | None:
         left = float(left)
     elif isinstance(left, float) and isinstance(right, int):
         right = float(right)
+    return left == right
+
+
+def _is_same_struct(left: Struct, right: Struct) -> bool:
+    """Compare the texts and the value of a ``JSONPatch``, and all parts of an ``Object`` with their types."""
+    if left.cel_type != right.cel_type:
+        return False
+    if left.cel_type != "JSONPatch":
+        return _is_identical(left.fields, right.fields)
+    if ("value" in left.fields) is not ("value" in right.fields):
+        return False
+    texts = all(left.fields.get(each, "") == right.fields.get(each, "") for each in ("op", "path", "from"))
+    return texts and is_equal(left.fields.get("value"), right.fields.get("value"))
+
+
+def _is_identical(left: object, right: object) -> bool:
+    """Whether two values are equal and of the same types."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, dict) and isinstance(right, dict):
+        same_keys = left.keys() == right.keys()
+        return same_keys and all(_is_identical(value, right[key]) for key, value in left.items())
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_is_identical, left, right))
+    if isinstance(left, Struct) and isinstance(right, Struct):
+        return left.cel_type == right.cel_type and _is_identical(left.fields, right.fields)
     return left == right
 
 

@@ -71,9 +71,13 @@ class Environment:
         variables: Mapping[str, Type],
         fields: Mapping[str, Mapping[str, Type]],
         functions: Mapping[str, tuple[Function, ...]],
+        *,
+        has_structs: bool = False,
     ) -> None:
         self.variables = variables
         """Also types, as values."""
         self.fields = fields
         """The fields of each object type."""
         self.functions = functions
+        self.has_structs = has_structs
+        """Whether there are literals of ``JSONPatch``, ``Object``, ``Object.spec`` and so on."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.cel.errors import EvaluationError
-from gateway.cel.values import Optional, Uint, go_type, show, type_name
+from gateway.cel.values import Optional, Struct, Uint, go_type, show, type_name
 
 KEY_TYPES: Final = frozenset({str, int, Uint, bool, float})
 """Types of values that may stand between brackets."""
@@ -17,6 +17,10 @@ _NUMBERS: Final = frozenset({int, Uint, float})
 
 class Missing(Exception):
     """A value has no such part."""
+
+
+class Unset(Missing):
+    """A field of a struct is not set. Its value is null, or an empty text."""
 
 
 def invalid_key(key: object) -> EvaluationError:
@@ -42,6 +46,10 @@ def find(value: object, key: object) -> object:
         if 0 <= index < len(value):
             return value[index]
         raise Missing(f"index out of bounds: {show(key)}")
+    if type(value) is Struct and type(key) is str:
+        if value.is_set(key):
+            return value.fields[key]
+        raise Unset(key)
     raise Missing(f"no such key: {show(key)}")
 
 
@@ -80,6 +88,8 @@ def has_field(operand: object, field: str) -> bool:
         operand = operand.value
     if isinstance(operand, list):
         raise EvaluationError("unsupported index type 'string' in list")
+    if isinstance(operand, Struct):
+        return operand.is_set(field)
     return isinstance(operand, dict) and field in operand
 
 

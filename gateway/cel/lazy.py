@@ -50,7 +50,8 @@ class LazyVariables:
         if found is None:
             found = self._values[name] = self._evaluated(name)
         if isinstance(found, EvaluationError):
-            raise found
+            # The traceback of the kept one would refer to itself through this object.
+            raise EvaluationError(str(found))
         return found[0]
 
     def take_cost(self) -> float:

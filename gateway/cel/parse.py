@@ -10,7 +10,7 @@ from typing import Final
 
 from gateway.cel.lexer import CompileError, Token, tokens, unquote
 from gateway.cel.macros import expand
-from gateway.cel.syntax import Call, Ident, ListLiteral, Literal, MapLiteral, Node, Select
+from gateway.cel.syntax import Call, Ident, ListLiteral, Literal, MapLiteral, Node, Select, StructLiteral
 from gateway.cel.values import Uint
 
 LENGTH: Final = 100_000
@@ -219,6 +219,8 @@ class _Parser:
             # A global name, even if a macro has a variable of that name. Names of macros have no dot.
             dot, token = ".", self._peek
             self._next += 1
+        if token.kind == "name" and (name := self._struct_name()):
+            return StructLiteral(token.at, name, self._fields())
         if token.kind != "name" or token.text == "in":
             self._next -= 1
             raise self._unexpected()
@@ -256,6 +258,33 @@ class _Parser:
             return Literal(token.at, unquote(token.text, is_bytes=False))
         except ValueError as problem:
             raise CompileError(str(problem), token.at) from None
+
+    def _struct_name(self) -> str:
+        """Return the name of a type before an opening brace, after its first part was taken; empty: none."""
+        end = self._next
+        while self._tokens[end].text == "." and self._tokens[end + 1].kind == "name":
+            end += 2
+        if self._tokens[end].text != "{" or self._tokens[end].kind != "symbol":
+            return ""
+        name = "".join(token.text for token in self._tokens[self._next - 1 : end])
+        self._next = end + 1
+        return name
+
+    def _fields(self) -> list[tuple[str, Node, bool]]:
+        """Parse the fields of a struct after its opening brace."""
+        fields: list[tuple[str, Node, bool]] = []
+        while not self._take("}"):
+            is_optional = self._take("?") is not None
+            token = self._peek
+            if token.kind not in ("name", "escaped") or token.text in ("in", "true", "false", "null"):
+                raise self._unexpected()
+            self._next += 1
+            self._expect(":")
+            fields.append((token.text.strip("`"), self._expression(), is_optional))
+            if not self._take(","):
+                self._expect("}")
+                break
+        return fields
 
     def _list(self, at: int) -> Node:
         elements: list[Node] = []

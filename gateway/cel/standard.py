@@ -17,7 +17,7 @@ from gateway.cel.errors import EvaluationError
 from gateway.cel.functions import Function, function
 from gateway.cel.meter import charge, count_values
 from gateway.cel.regex import compile_regex
-from gateway.cel.values import NONE, Duration, Optional, Timestamp, Uint
+from gateway.cel.values import NONE, Duration, Optional, Struct, Timestamp, Uint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -264,7 +264,8 @@ def _of_non_zero(value: object) -> Optional:
     if isinstance(value, Timestamp | Duration):
         is_zero = value in _ZEROS
     else:
-        is_zero = value is None or (isinstance(value, _MAY_BE_ZERO) and not value)
+        content = value.fields if isinstance(value, Struct) and value.cel_type != "JSONPatch" else value
+        is_zero = content is None or (isinstance(content, _MAY_BE_ZERO) and not content)
     return NONE if is_zero else Optional(value)
 
 

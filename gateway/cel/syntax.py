@@ -79,6 +79,15 @@ class MapLiteral(Node):
 
 
 @dataclass(slots=True, eq=False)
+class StructLiteral(Node):
+    """``Object.spec{name: value, ?name: value}``: field, value, and whether there is a question mark."""
+
+    name: str
+    """The name of the type, with dots."""
+    fields: list[tuple[str, Node, bool]]
+
+
+@dataclass(slots=True, eq=False)
 class Comprehension(Node):
     """A macro over a list or map: ``range.all(variable, body)``."""
 
@@ -123,6 +132,8 @@ def children(node: Node) -> list[Node]:
             return elements
         case MapLiteral(entries=entries):
             return [part for key, value, _ in entries for part in (key, value)]
+        case StructLiteral(fields=fields):
+            return [value for _, value, _ in fields]
         case Comprehension(range=over, condition=condition, body=body):
             return [over, body] if condition is None else [over, condition, body]
         case OptionalMap(target=target, body=body) | Let(target=target, body=body):

@@ -13,6 +13,9 @@ from gateway.cel.types import DYN, ERROR, NULL, Type
 LARGEST: Final = 1000
 """The number of types that one can consist of. Each ``.map(v, {v: v})`` in a row doubles it."""
 
+_NULLABLE: Final = frozenset({"timestamp", "duration", "optional_type", "Object", "JSONPatch"})
+"""Types without a dot to which null can be assigned."""
+
 
 class Substitution:
     """The types that type parameters stand for."""
@@ -67,9 +70,7 @@ class Substitution:
             return True
         if NULL in (first, second):
             other = second if first == NULL else first
-            return (
-                other == NULL or other.name in ("timestamp", "duration", "optional_type") or "." in other.name
-            )
+            return other == NULL or other.name in _NULLABLE or "." in other.name
         if first.name == "type":
             return second.name == "type"
         return first.name == second.name and self._all_fit(first.of, second.of)

@@ -52,6 +52,28 @@ class TypeName:
     name: str
 
 
+class Struct:
+    """A value of a type of patches, see ``gateway.cel.structs``. ``equal`` compares two of them."""
+
+    __slots__ = ("cel_type", "fields")
+
+    def __init__(self, cel_type: str, fields: dict[str, object]) -> None:
+        self.cel_type = cel_type
+        """The name of the type: ``JSONPatch``, ``Object.spec``."""
+        self.fields = fields
+
+    def is_set(self, field: str) -> bool:
+        """Return ``has(struct.field)``. An empty text of a ``JSONPatch`` is not set."""
+        value = self.fields.get(field, "")
+        return field in self.fields and (value != "" or self.cel_type != "JSONPatch" or field == "value")
+
+
+def unset(struct: object, field: str) -> object:
+    """Return the value of a *field* that is not set."""
+    assert isinstance(struct, Struct)
+    return "" if struct.cel_type == "JSONPatch" and field != "value" else None
+
+
 _NAMES: Final[dict[type, str]] = {
     type(None): "null_type",
     bool: "bool",
@@ -72,7 +94,7 @@ _NAMES: Final[dict[type, str]] = {
 def type_name(value: object) -> str:
     """Return the name of the type of *value*, as CEL writes it."""
     kind = type(value)
-    return _NAMES.get(kind) or str(getattr(kind, "cel_type", "dyn"))
+    return _NAMES.get(kind) or str(getattr(value, "cel_type", "dyn"))
 
 
 _GO_TYPES: Final[dict[type, str]] = {

@@ -13,7 +13,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
-from admission_gateway_worker.log_lines import log_uncaught
+from admission_gateway_worker.log_lines import buffer_output, log_uncaught
 from gateway import __version__, logs
 from gateway.cli import (
     check,
@@ -22,6 +22,7 @@ from gateway.cli import (
     importing,
     manifests,
     new,
+    policies,
     replay,
     review,
     rollback,
@@ -52,6 +53,7 @@ _COMMANDS = (
     ("import", "convert the webhooks of a cluster, or of files, into a configuration", importing),
     ("sync", "keep an imported configuration equal to the cluster's objects", sync),
     ("manifests", "print or apply the objects that register the gateway in a cluster", manifests),
+    ("policies", "list the ready-made policies, or print a configuration with one", policies),
     ("new", "write a project with a policy, its tests, and a configuration that runs it", new),
     ("completion", "print what a shell needs to complete commands and options", completion),
     ("conformance", "check that a running worker keeps to the worker contract", conformance),
@@ -60,6 +62,8 @@ _COMMANDS = (
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the command in *argv* (default: the arguments of the process), and exit."""
+    if argv is None:
+        buffer_output()
     arguments = list(sys.argv[1:] if argv is None else argv)
     parsed = build_parser().parse_args(arguments)
     # All other commands print their results themselves.

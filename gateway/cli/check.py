@@ -11,6 +11,10 @@ from gateway.inspection import command as inspection
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable
+
+    from gateway.config.model import Config
+    from gateway.errors import Problem
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +43,8 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
     has_custom_resources = kubernetes is not None and kubernetes.custom_resources
     if not parsed.allow_empty and not has_custom_resources:
         require_webhooks(config, parsed.config)
-    logs.print_error(*(f"warning: {warning}" for warning in (*config.warnings, *ending(config, time.time()))))
+    warnings = (*config.warnings, *ending(config, time.time()), *_of_policies(config))
+    logs.print_error(*(f"warning: {warning}" for warning in warnings))
     if config.gateway.tls.cert_file is None and config.gateway.tls.self_managed is None:
         logs.print_error("warning: no tls.certFile: serve needs --tls-cert and --tls-key, or --dev")
     if has_custom_resources and not parsed.cluster:
@@ -49,3 +54,15 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
     return (
         inspection.run(parsed, config) if parsed.cluster or parsed.static is not None or parsed.workers else 0
     )
+
+
+def _of_policies(config: Config) -> Iterable[Problem]:
+    """Return the warnings about admission policies, by the schemas that come with the gateway."""
+    from gateway.core.webhook import PolicyRef
+
+    if not any(isinstance(each.client, PolicyRef) for each in (*config.mutating, *config.validating)):
+        return ()
+    from gateway.inspection.policies import policy_warnings
+    from gateway.openapi.built_in import built_in_schemas
+
+    return policy_warnings(config, built_in_schemas())

@@ -1,4 +1,4 @@
-"""``admission-gateway import``: converts webhook configurations into a configuration of the gateway."""
+"""``admission-gateway import``: converts webhooks and policies into a configuration of the gateway."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     if parsed.force and parsed.output is None:
         refuse("--force needs --output")
     unreadable: list[Problem] = []
-    with Progress("reading webhook configurations"):
+    with Progress("reading webhook configurations and policies"):
         if parsed.files:
             read, unreadable = from_files(parsed.files)
         else:
@@ -69,7 +69,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     if unreadable and not read:
         raise ConfigError(unreadable)
     found = select(read, parsed.name, parsed.exclude)
-    with Progress(f"validating {len(found.imported)} webhook configurations"):
+    with Progress(f"validating {len(found.imported)} objects"):
         prepared = prepare(found.imported, as_resource=parsed.form == "CustomResources")
     for problem in (*unreadable, *(problem for one in prepared for problem in one.problems)):
         logs.print_error(f"error: {problem}")

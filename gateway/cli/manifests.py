@@ -42,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--roles-for",
         metavar="NS/NAME",
-        help="instead print the roles by which the service account NS/NAME may read what caBundleFrom names",
+        help="instead print the roles by which the service account NS/NAME may read what caBundleFrom names, "
+        "and the parameters of policies.paramKinds",
     )
     add = parser.add_argument
     add("--ca-file", metavar="FILE", type=Path, help="CA of the gateway's certificate, PEM, for caBundle")
@@ -184,11 +185,13 @@ def _account(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> tup
 def _print_roles(config: Config, account: tuple[str, str]) -> int:
     from gateway.config.model import ca_bundle_sources
     from gateway.registration.ca_bundle_roles import roles
+    from gateway.registration.param_roles import param_roles
     from gateway.registration.yaml_output import to_yaml
 
-    documents = roles(ca_bundle_sources(config), account)
-    if not documents:
+    of_bundles = roles(ca_bundle_sources(config), account)
+    if not of_bundles:
         logs.print_error("no webhook has caBundleFrom: no rights are needed for it")
+    documents = [*of_bundles, *param_roles(config.gateway.policies.param_kinds, account)]
     logs.print_output(*"---\n".join(map(to_yaml, documents)).splitlines())
     return 0
 

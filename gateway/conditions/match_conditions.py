@@ -75,20 +75,18 @@ class CompiledConditions:
 
         An evaluation that is too long for the event loop is given up; Unresolved has it for another thread.
         """
-        if not isinstance(condition_input.prepared, _Variables):
-            condition_input.prepared = _Variables(condition_input)
         try:
-            return self._evaluate(condition_input.prepared, decisions, BRIEF_LIMIT)
+            return self._evaluate(variables_of(condition_input), decisions, BRIEF_LIMIT)
         except _TooLong:
             known = dict(decisions)
             return Unresolved(
                 evaluation=LongEvaluation(
-                    self, lambda: self._evaluate(_Variables(condition_input), known, HOOK_LIMIT)
+                    self, lambda: self._evaluate(ObjectVariables(condition_input), known, HOOK_LIMIT)
                 )
             )
 
     def _evaluate(
-        self, variables: _Variables, decisions: Mapping[AccessCheck, AccessDecision], budget: float
+        self, variables: ObjectVariables, decisions: Mapping[AccessCheck, AccessDecision], budget: float
     ) -> ConditionResult:
         """Evaluate all conditions: a false one decides wherever it is, and an exceeded budget over it."""
         known = variables.decisions
@@ -152,6 +150,15 @@ def aggregated(errors: Iterable[str]) -> str:
     return distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
 
 
+def request_variable(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the variable ``request`` for an AdmissionRequest, with the resource that the API server sent."""
+    # A dictionary that begins with a whole other one is copied at once.
+    variable = {**document, **_ABSENT}
+    variable.setdefault("options", None)
+    variable.setdefault("resource", None)
+    return variable
+
+
 class RequestVariables:
     """The values of variables that depend on the request alone: for conditions, and for policies."""
 
@@ -159,7 +166,7 @@ class RequestVariables:
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         """*document* is the AdmissionRequest."""
-        request: dict[str, Any] = {"options": None, **document, **_ABSENT}
+        request = request_variable(document)
         resource = request["resource"] = request.get("requestResource") or request.get("resource") or {}
         self.request = request
         self.decisions = KnownDecisions()
@@ -174,7 +181,7 @@ class RequestVariables:
         self.check = ResourceCheck(self.authorizer, attributes)
 
 
-class _Variables:
+class ObjectVariables:
     """The values of the variables for one object."""
 
     __slots__ = ("decisions", "values")
@@ -192,3 +199,10 @@ class _Variables:
             None,
             None,
         )
+
+
+def variables_of(condition_input: ConditionInput) -> ObjectVariables:
+    """Return the values for *condition_input* on the event loop, where all webhooks share them."""
+    if not isinstance(condition_input.prepared, ObjectVariables):
+        condition_input.prepared = ObjectVariables(condition_input)
+    return condition_input.prepared

@@ -1,4 +1,4 @@
-"""Completes the tasks of unresolved matchConditions: decisions of the authorizer, and long evaluations.
+"""Completes the tasks of unresolved conditions: decisions, look-ups of parameters, and long evaluations.
 
 Long evaluations run in one thread beside the event loop. They wait for each other; other reviews do not wait.
 Webhooks take turns, so that a webhook whose conditions take much longer than those of others, or are
@@ -15,22 +15,30 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
-from gateway.core.conditions import AccessCheck, AccessDecision
+from gateway.core.conditions import AccessCheck, AccessDecision, FoundParam, LongEvaluation
 from gateway.core.verdict import Failed, FailureReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gateway.core.conditions import ConditionResult, ConditionTask, LongEvaluation, MatchConditions
+    from gateway.core.conditions import (
+        ConditionResult,
+        ConditionTask,
+        MatchConditions,
+        ParamLookup,
+        TaskResult,
+    )
 
-    TaskResult = AccessDecision | ConditionResult
     Authorize = Callable[[AccessCheck, float, Callable[[AccessDecision], None]], Callable[[], None]]
     """Gets a decision within so many seconds, and returns a function that cancels this. Calls back once, also
     without a decision, and never before it has returned."""
+    LookUpParam = Callable[[ParamLookup, float, Callable[[FoundParam], None]], Callable[[], None]]
+    """Looks up a parameter of a policy, likewise."""
 
 log = logging.getLogger(__name__)
 
 NO_AUTHORIZER: Final = AccessDecision(error="no cluster is configured, and so no authorizer")
+NO_CLUSTER: Final = FoundParam(error="no cluster is configured, and so no parameters of policies")
 EXPIRED: Final = Failed(
     FailureReason.CONDITION, "matchConditions were not evaluated in time: the evaluation takes long", 403
 )
@@ -86,11 +94,17 @@ class FairExecutor:
 
 
 class ConditionResolver:
-    """Completes tasks by an authorizer and an executor. Make it on a running event loop."""
+    """Completes tasks by an executor, and in a cluster. Make it on a running event loop."""
 
-    def __init__(self, executor: FairExecutor, authorize: Authorize | None = None) -> None:
+    def __init__(
+        self,
+        executor: FairExecutor,
+        authorize: Authorize | None = None,
+        look_up_param: LookUpParam | None = None,
+    ) -> None:
         self._executor = executor
         self._authorize = authorize
+        self._look_up_param = look_up_param
 
     def resolve(
         self, task: ConditionTask, timeout_s: float, on_result: Callable[[TaskResult], None]
@@ -99,11 +113,15 @@ class ConditionResolver:
 
         *on_result* is called once, later, and with a failure if there is no result in *timeout_s* seconds.
         """
-        if not isinstance(task, AccessCheck):
+        if isinstance(task, LongEvaluation):
             return Job(self._executor.submit(task), timeout_s, on_result).cancel
-        if self._authorize is not None:
-            return self._authorize(task, timeout_s, on_result)
-        return asyncio.get_running_loop().call_soon(on_result, NO_AUTHORIZER).cancel
+        if isinstance(task, AccessCheck):
+            if self._authorize is not None:
+                return self._authorize(task, timeout_s, on_result)
+            return asyncio.get_running_loop().call_soon(on_result, NO_AUTHORIZER).cancel
+        if self._look_up_param is not None:
+            return self._look_up_param(task, timeout_s, on_result)
+        return asyncio.get_running_loop().call_soon(on_result, NO_CLUSTER).cancel
 
 
 class Job:

@@ -11,18 +11,23 @@ import base64
 import binascii
 import posixpath
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
+import orjson
+
 from gateway.config.credential_files import roots_among
 from gateway.config.files import UnusableFileError
+from gateway.config.image_review import read_image_review
 from gateway.config.names import (
+    annotation_key,
     config_map_key,
     dns_1123_label,
     dns_1123_subdomain,
     webhook_name,
 )
-from gateway.core.webhook import CaBundleSource, HttpsClient, WorkerRef
+from gateway.core.webhook import MAX_PARAMETERS_BYTES, CaBundleSource, HttpsClient, WorkerRef
 from gateway.text import shown, url_without_secrets
 
 if TYPE_CHECKING:
@@ -37,7 +42,10 @@ NO_CLUSTER_TO_FOLLOW: Final = (
 
 _WAYS = ("worker", "url", "service")
 _KEYED: Final = {"secret": "Secret", "configMap": "ConfigMap"}
-_NOT_WITH_WORKER = "must be left out with a worker, whose roots are spec.tls.caFile of the WorkerPool"
+_PLACES_OF_ROOTS: Final = {
+    "worker": "spec.tls.caFile of the WorkerPool",
+    "imageReview": "in its kubeconfig",
+}
 _URL_FORM = "; expected https://HOST[:PORT][/PATH]"
 PART_OF_HOST = re.compile("[-A-Za-z0-9._]+")
 _NOT_IN_URL = re.compile(r"^ |[\x00-\x1f\x7f]|%(?![0-9A-Fa-f]{2})")
@@ -49,34 +57,63 @@ def read_client_config(webhook: Fields) -> WorkerRef | HttpsClient:
     fields = webhook.required_mapping("clientConfig")
     if fields is None:
         return WorkerRef("", "")
-    given = [way for way in _WAYS if fields.has(way)]
+    # In a custom resource imageReview is an unknown field: its author could use any file of the gateway.
+    ways = _WAYS if fields.report.folder is None else (*_WAYS, "imageReview")
+    given = [way for way in ways if fields.has(way)]
     if len(given) != 1:
         found = " and ".join(given) or "none of them"
-        webhook.problem("clientConfig", f"found {found}, expected exactly one of worker, url and service")
+        expected = f"expected exactly one of {', '.join(ways[:-1])} and {ways[-1]}"
+        webhook.problem("clientConfig", f"found {found}, {expected}")
     problems_before = len(fields.report.found)
     worker = _read_worker(fields.mapping("worker"))
     url = _read_url(fields) or _read_service(fields.mapping("service"))
+    image_review = read_image_review(fields) if "imageReview" in given else None
+    if image_review is not None:
+        url = _called_url(fields, "imageReview", image_review.url)
+        image_review = replace(image_review, url=url)
     ca_pem = _read_ca_bundle(fields)
     ca_from = _read_ca_bundle_from(fields)
     fields.finish()
     is_valid = len(given) == 1 and len(fields.report.found) == problems_before
+    if image_review is not None:
+        return image_review if is_valid else worker
     return HttpsClient(url, ca_pem, ca_from) if url and is_valid else worker
 
 
 def _read_worker(fields: Fields | None) -> WorkerRef:
     if fields is None:
         return WorkerRef("", "")
-    worker = WorkerRef(fields.required_string("pool"), fields.required_string("policy"))
+    pool, policy = fields.required_string("pool"), fields.required_string("policy")
+    parameters = _read_parameters(fields)
+    annotation = ""
+    if (source := fields.mapping("parametersFrom")) is not None:
+        annotation = source.required_string("namespaceAnnotation", annotation_key)
+        source.finish()
     fields.finish()
-    return worker
+    return WorkerRef(pool, policy, parameters, annotation, f"{fields.report.where}: {fields.path}")
+
+
+def _read_parameters(fields: Fields) -> bytes:
+    """Return the JSON of ``parameters``; empty if there are none."""
+    given = fields.mapping("parameters")
+    if given is None:
+        return b""
+    try:
+        parameters = orjson.dumps(given.content, option=orjson.OPT_SORT_KEYS)
+    except TypeError as error:
+        fields.problem("parameters", f"cannot be written as JSON: {error}")
+        return b""
+    if len(parameters) > MAX_PARAMETERS_BYTES:
+        found = f"found {len(parameters)} bytes as JSON"
+        fields.problem("parameters", f"{found}, expected at most {MAX_PARAMETERS_BYTES}")
+    return parameters
 
 
 def _read_ca_bundle(fields: Fields) -> bytes:
     bundle = fields.string("caBundle", None)
     if not bundle:
         return b""
-    if fields.has("worker"):
-        fields.problem("caBundle", _NOT_WITH_WORKER)
+    if _has_other_roots(fields, "caBundle"):
         return b""
     try:
         # Go's decoder ignores line breaks and nothing else.
@@ -96,13 +133,21 @@ def _read_ca_bundle(fields: Fields) -> bytes:
     return b""
 
 
+def _has_other_roots(fields: Fields, name: str) -> bool:
+    """Return whether the roots are elsewhere, after reporting the field *name*."""
+    for way, place in _PLACES_OF_ROOTS.items():
+        if way in fields.content:
+            fields.problem(name, f"must be left out with {way}, whose roots are {place}")
+            return True
+    return False
+
+
 def _read_ca_bundle_from(fields: Fields) -> CaBundleSource | None:
     """Return the source of the root certificates; None if there is none, or it is invalid."""
     source = fields.mapping("caBundleFrom")
     if source is None:
         return None
-    if fields.has("worker"):
-        fields.problem("caBundleFrom", _NOT_WITH_WORKER)
+    _has_other_roots(fields, "caBundleFrom")
     if fields.has("caBundle"):
         fields.problem("caBundleFrom", "is not allowed together with caBundle")
     given = [name for name in (*_KEYED, "webhookConfiguration") if source.has(name)]
@@ -131,11 +176,14 @@ def _read_ca_bundle_from(fields: Fields) -> CaBundleSource | None:
 def _read_url(fields: Fields) -> str:
     """Return ``url`` in the form in which it is called; empty if there is none."""
     url = fields.string("url", None)
-    if url is None:
-        return ""
+    return "" if url is None else _called_url(fields, "url", url)
+
+
+def _called_url(fields: Fields, name: str, url: str) -> str:
+    """Return *url* in the form in which it is called; empty after problems of the field *name*."""
     problems = url_problems(url)
     for message in problems:
-        fields.problem("url", message)
+        fields.problem(name, message)
     if problems:
         return ""
     parts = urlsplit(url)
@@ -145,7 +193,7 @@ def _read_url(fields: Fields) -> str:
     except UnicodeError:
         host = ""
     if not host or _NOT_IN_HOST.search(host):
-        fields.problem("url", f"found {_quoted(url)}, whose host is not a name{_URL_FORM}")
+        fields.problem(name, f"found {_quoted(url)}, whose host is not a name{_URL_FORM}")
         return ""
     return f"https://{host}{_cleaned(parts.path)}"
 

@@ -11,7 +11,10 @@ by itself; after an invalid change its last valid version stays in force. The ru
    selectors, matchPolicy and failurePolicy are valid) fail by their failurePolicy. So a webhook with ``Fail``
    fails closed from its creation on, even if its object has an error elsewhere.
 4. A WorkerPool that no webhook uses is validated, but not connected to.
-5. An exception that is invalid does not apply, whether an earlier version was valid or not: the webhooks are
+5. Policies and bindings in custom resources belong to each other only. A policy that was never valid fails by
+   its failurePolicy, if the requests that it matches are known, and so does one whose paramKind is not listed
+   in ``GatewayConfiguration.policies``.
+6. An exception that is invalid does not apply, whether an earlier version was valid or not: the webhooks are
    called.
 
 Pure: the result depends on the objects and the last valid versions, and not on the order of their arrival.
@@ -19,102 +22,36 @@ Pure: the result depends on the objects and the last valid versions, and not on 
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from gateway.config.documents import CUSTOM_KINDS, PHASES
-from gateway.config.exceptions import CLUSTER_WIDE, NAMESPACED, read_policy_exception, unknown_webhooks
-from gateway.config.fields import Fields, Report
+from gateway.config.custom_policies import REFUSED, CustomPolicies, is_identified
+from gateway.config.custom_resource import CustomResource, ReadResource, read_resource
+from gateway.config.documents import CUSTOM_KINDS, PHASES, POLICY_KINDS
+from gateway.config.exceptions import CLUSTER_WIDE, NAMESPACED, unknown_webhooks
 from gateway.config.model import WorkerPool
-from gateway.config.resources import read_worker_pool
-from gateway.config.webhooks import V1, WebhookConfiguration, read_webhook_configuration
+from gateway.config.policy_settings import AUTHORS
+from gateway.config.webhooks import WebhookConfiguration
 from gateway.core.exceptions import PolicyException
-from gateway.core.webhook import HttpsClient, Phase, PolicyRef, Webhook, WorkerRef
+from gateway.core.webhook import Phase, Webhook, WorkerRef
 from gateway.errors import Problem
-from gateway.text import did_you_mean, shown
+from gateway.policies.model import MutatingBinding, MutatingPolicy, ValidatingBinding, ValidatingPolicy
+from gateway.text import did_you_mean, one_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from gateway.config.custom_policies import BoundEntry
+    from gateway.config.custom_resource import Content, Key
     from gateway.config.model import Config, Pinned
-
-    Key = tuple[str, str]
-    """Kind and id."""
-    Content = WorkerPool | WebhookConfiguration | PolicyException
-
-log = logging.getLogger(__name__)
-
-PLURALS = {kind: f"{kind.lower()}s" for kind in CUSTOM_KINDS}
 
 ACCEPTED = "Accepted"
 """The reason of a resource that is in force."""
-_IDENTIFYING_FIELDS = ("name", "rules", "namespaceSelector", "objectSelector", "matchPolicy", "failurePolicy")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CustomResource:
-    """One version of an object of the API server."""
-
-    kind: str
-    name: str
-    document: Mapping[str, object]
-    namespace: str = ""
-
-    @property
-    def id(self) -> str:
-        """``NAMESPACE/NAME``, or ``NAME`` without a namespace: unique among the objects of the kind."""
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
-
-    @property
-    def key(self) -> Key:
-        """Unique among all objects."""
-        return self.kind, self.id
-
-    @property
-    def where(self) -> str:
-        """The name of the object in messages."""
-        return f"cluster: {self.kind} {shown(self.id)}"
-
-    @property
-    def uid(self) -> object:
-        """The UID, which differs if an object is deleted and created again."""
-        return _metadata(self.document).get("uid")
-
-    @property
-    def generation(self) -> int:
-        """The number of changes of the spec, counted by the API server."""
-        found = _metadata(self.document).get("generation")
-        return found if isinstance(found, int) else 0
-
-    def has_content_of(self, other: CustomResource) -> bool:
-        """Whether *other* is the same object with the same content, without metadata and status."""
-        return self.uid == other.uid and _content(self.document) == _content(other.document)
-
-
-def _metadata(document: Mapping[str, object]) -> Mapping[str, object]:
-    found = document.get("metadata")
-    return found if isinstance(found, dict) else {}
-
-
-def _content(document: Mapping[str, object]) -> dict[str, object]:
-    # The items of a list may have neither apiVersion nor kind.
-    beside = ("apiVersion", "kind", "metadata", "status")
-    return {name: value for name, value in document.items() if name not in beside}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ReadResource:
-    """A custom resource, validated by itself."""
-
-    resource: CustomResource
-    content: Content
-    """Has placeholders if there are ``problems``."""
-    failing: WebhookConfiguration | None
-    """The webhooks that fail by their failurePolicy if there is no valid version."""
-    problems: tuple[Problem, ...]
-    warnings: tuple[Problem, ...]
+_LEFT = "left to the API server: policies.leftToAPIServer of the GatewayConfiguration has its kind"
+_POLICY_OF = {binding: policy for policy, binding in POLICY_KINDS.items()}
+_POLICY_TYPES = (ValidatingPolicy, MutatingPolicy)
+_BINDING_TYPES = (ValidatingBinding, MutatingBinding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +60,8 @@ class ResourceStatus:
 
     resource: CustomResource
     reason: str
-    """Of the status condition: Accepted, Invalid, NameInFiles, NoWorkerPool, Expired, UnknownWebhook or
-    Pinned."""
+    """Of the status condition: Accepted, Invalid, NameInFiles, NoWorkerPool, Expired, UnknownWebhook,
+    ParamKindNotListed, PolicyInFiles, NoPolicy, LeftToAPIServer or Pinned."""
     problems: tuple[Problem, ...] = ()
     """Why it is refused."""
     effect: str = ""
@@ -144,76 +81,8 @@ class Combined:
     """The present version of every resource, which need not be validated again."""
     valid: Mapping[Key, ReadResource] = field(default_factory=dict)
     """The last valid version of each, if it is known."""
-
-
-def read_resource(resource: CustomResource) -> ReadResource:
-    """Return *resource*, validated. Never raises, whatever it contains."""
-    report = Report(resource.where)
-    # The other fields of metadata are the API server's, and newer versions may add some.
-    metadata = {"name": resource.name, **({"namespace": resource.namespace} if resource.namespace else {})}
-    fields = Fields({**resource.document, "metadata": metadata}, "", report)
-    fields.accept("apiVersion", "kind", "status")
-    content: Content = WorkerPool(resource.name)
-    try:
-        content = _read_content(fields, resource)
-    except Exception:
-        # An internal error with one object must not affect the others.
-        log.exception("custom resource cannot be read, and is refused: internal error: %s", resource.where)
-        report.add("", "cannot be read: internal error: the gateway's log has the details")
-    failing = None
-    if isinstance(content, WebhookConfiguration):
-        content = replace(content, webhooks=tuple(map(_as_custom, content.webhooks)))
-        failing = _failing(resource, content, report)
-    return ReadResource(resource, content, failing, tuple(report.problems()), tuple(report.warnings()))
-
-
-def _read_content(fields: Fields, resource: CustomResource) -> Content:
-    kind = resource.kind
-    if kind in PHASES:
-        return read_webhook_configuration(fields, PHASES[kind], V1)
-    if kind == "WorkerPool":
-        return read_worker_pool(fields, None)
-    if kind == NAMESPACED and not resource.namespace:
-        fields.report.add("metadata.namespace", f"is required in a cluster: {CLUSTER_WIDE} has none")
-    return read_policy_exception(fields, kind)
-
-
-def _as_custom(hook: Webhook) -> Webhook:
-    rollout = hook.rollout
-    if rollout is not None and rollout.candidate is not None:
-        candidate = replace(rollout.candidate, client=_of_custom(rollout.candidate.client))
-        rollout = replace(rollout, candidate=candidate)
-    client = hook.client if isinstance(hook.client, PolicyRef) else _of_custom(hook.client)
-    return replace(hook, client=client, rollout=rollout)
-
-
-def _of_custom(client: WorkerRef | HttpsClient) -> WorkerRef | HttpsClient:
-    return replace(client, is_custom=True) if isinstance(client, HttpsClient) else client
-
-
-def _failing(
-    resource: CustomResource, configuration: WebhookConfiguration, report: Report
-) -> WebhookConfiguration:
-    hooks = tuple(
-        replace(
-            hook,
-            client=WorkerRef(f"for the refused {resource.kind}", ""),
-            match_conditions=None,
-            rollout=None if hook.rollout is None else replace(hook.rollout, candidate=None),
-        )
-        for index, hook in enumerate(configuration.webhooks)
-        if not any(_is_about(path, index) for path, _ in report.found)
-    )
-    return replace(configuration, name=resource.name, webhooks=hooks, pools=())
-
-
-def _is_about(path: str, index: int) -> bool:
-    """Whether the field at *path* is one by which the webhook at *index* is identified."""
-    entry = f"webhooks[{index}]"
-    return path in ("webhooks", entry) or any(
-        path == f"{entry}.{name}" or path.startswith((f"{entry}.{name}.", f"{entry}.{name}["))
-        for name in _IDENTIFYING_FIELDS
-    )
+    bound: Mapping[tuple[str, str], BoundEntry] = field(default_factory=dict)
+    """The policies with bindings, by kind and name."""
 
 
 def combine(
@@ -239,12 +108,11 @@ def combine(
         for key, earlier in ({} if before is None else before.valid).items()
         if key in read and read[key].resource.uid == earlier.resource.uid
     }
-    combination = _Combination(files, read, valid, now)
+    combination = _Combination(files, read, valid, now, {} if before is None else before.bound)
     # Pools come before the configurations that refer to them, and webhooks before their exceptions.
     statuses = [combination.add(kind, name) for kind in CUSTOM_KINDS for of, name in read if of == kind]
-    return Combined(
-        combination.config(), tuple(sorted(statuses, key=lambda one: one.resource.key)), read, valid
-    )
+    statuses.sort(key=lambda one: one.resource.key)
+    return Combined(combination.config(), tuple(statuses), read, valid, combination.bound)
 
 
 def resources_in_force(combined: Combined) -> list[CustomResource]:
@@ -278,12 +146,16 @@ def combine_pinned(
 class _Combination:
     """Files, and the custom resources that are in force."""
 
+    bound: Mapping[tuple[str, str], BoundEntry]
+    """The policies with bindings, once :meth:`config` was called."""
+
     def __init__(
         self,
         files: Config,
         read: Mapping[Key, ReadResource],
         valid: dict[Key, ReadResource],
         now: float,
+        bound: Mapping[tuple[str, str], BoundEntry],
     ) -> None:
         self._files = files
         self._now = now
@@ -293,6 +165,7 @@ class _Combination:
         self._pools: dict[str, WorkerPool] = {}
         self._configurations: list[WebhookConfiguration] = []
         self._exceptions: list[PolicyException] = []
+        self._policies = CustomPolicies(bound)
         self._warnings: list[Problem] = []
 
     def add(self, kind: str, name: str) -> ResourceStatus:
@@ -306,6 +179,10 @@ class _Combination:
             return ResourceStatus(resource, "NameInFiles", (problem,), "the resource is ignored")
         if kind in (NAMESPACED, CLUSTER_WIDE):
             return self._add_exception(read)
+        if kind in POLICY_KINDS:
+            return self._add_policy(read)
+        if kind in POLICY_KINDS.values():
+            return self._add_binding(read)
         problems, reason = read.problems, "Invalid"
         if not problems:
             problems, reason = self._missing_pools(read), "NoWorkerPool"
@@ -321,6 +198,91 @@ class _Combination:
             return ResourceStatus(resource, reason, problems, effect)
         return ResourceStatus(resource, reason, problems, self._add_failing(read))
 
+    def _add_policy(self, read: ReadResource) -> ResourceStatus:
+        resource, kind = read.resource, read.resource.kind
+        problems, reason = read.problems, "Invalid"
+        if not problems:
+            problems, reason = self._unlisted_params(read), "ParamKindNotListed"
+        if not problems:
+            self._valid[resource.key] = read
+            self._warnings += read.warnings
+        valid = self._valid.get(resource.key)
+        if valid is not None and not self._unlisted_params(valid):
+            assert isinstance(valid.content, _POLICY_TYPES)
+            self._policies.add(kind, valid.content)
+            if problems:
+                effect = f"generation {valid.resource.generation} stays in force"
+                return ResourceStatus(resource, reason, problems, effect)
+            if kind in self._files.gateway.policies.left_to_api_server:
+                return ResourceStatus(resource, "LeftToAPIServer", note=_LEFT)
+            unbound = (
+                "" if (kind, resource.name) in self._named_policies else f"; no {POLICY_KINDS[kind]} names it"
+            )
+            return ResourceStatus(resource, ACCEPTED, note=f"in force{unbound}")
+        if isinstance(read.content, _POLICY_TYPES) and is_identified(read.problems):
+            self._policies.add(kind, read.content, REFUSED)
+            effect = "requests that it matches fail by its failurePolicy"
+        else:
+            effect = "the policy is inactive"
+        return ResourceStatus(resource, reason, problems, effect)
+
+    def _add_binding(self, read: ReadResource) -> ResourceStatus:
+        resource, content = read.resource, read.content
+        kind = _POLICY_OF[resource.kind]
+        problems, reason = read.problems, "Invalid"
+        if not problems and isinstance(content, _BINDING_TYPES) and self._is_in_files(kind, content.policy):
+            found = f"found {shown(content.policy)}, which is a policy in a file of the gateway"
+            message = f"{found}; bindings in the cluster are for policies in the cluster"
+            problems = (Problem(resource.where, "spec.policyName", message),)
+            reason = "PolicyInFiles"
+        if not problems:
+            self._valid[resource.key] = read
+            self._warnings += read.warnings
+        valid = self._valid.get(resource.key)
+        if valid is not None:
+            assert isinstance(valid.content, _BINDING_TYPES)
+            self._policies.add_binding(kind, valid.content)
+            if not problems:
+                return self._status_of_binding(resource, kind, valid.content.policy)
+        kept = "the binding is inactive"
+        if valid is not None:
+            kept = f"generation {valid.resource.generation} stays in force"
+        return ResourceStatus(resource, reason, problems, kept)
+
+    def _status_of_binding(self, resource: CustomResource, kind: str, policy: str) -> ResourceStatus:
+        if not self._policies.has(kind, policy):
+            return ResourceStatus(
+                resource, "NoPolicy", note=f"without effect: there is no {kind} {shown(policy)}"
+            )
+        if kind in self._files.gateway.policies.left_to_api_server:
+            return ResourceStatus(resource, "LeftToAPIServer", note=_LEFT)
+        return ResourceStatus(resource, ACCEPTED)
+
+    @cached_property
+    def _named_policies(self) -> frozenset[tuple[str, str]]:
+        """Kind and name of the policies that bindings name."""
+        bindings = ((one.resource.kind, one.content) for one in self._read.values())
+        return frozenset(
+            (_POLICY_OF[kind], content.policy)
+            for kind, content in bindings
+            if isinstance(content, _BINDING_TYPES)
+        )
+
+    def _unlisted_params(self, read: ReadResource) -> tuple[Problem, ...]:
+        """Return a problem if the parameters of a policy are not listed in the GatewayConfiguration."""
+        kind = read.content.param_kind if isinstance(read.content, _POLICY_TYPES) else None
+        listed = [(one.api_version, one.kind) for one in self._files.gateway.policies.param_kinds]
+        if kind is None or (kind.api_version, kind.kind) in listed:
+            return ()
+        expected = (
+            f", expected {one_of([f'{name} of {version}' for version, name in listed])}" if listed else ""
+        )
+        message = (
+            f"found {shown(kind.kind)} of {shown(kind.api_version)}, which policies.paramKinds of the "
+            f"GatewayConfiguration does not list{expected}"
+        )
+        return (Problem(read.resource.where, "spec.paramKind", message),)
+
     def _add_exception(self, read: ReadResource) -> ResourceStatus:
         resource, exception = read.resource, read.content
         if read.problems or not isinstance(exception, PolicyException):
@@ -329,7 +291,7 @@ class _Combination:
         self._warnings += read.warnings
         if exception.has_expired(self._now):
             return ResourceStatus(resource, "Expired", note=f"expired at {exception.expires}")
-        unknown = list(unknown_webhooks(exception, self._webhook_names))
+        unknown = list(unknown_webhooks(exception.webhooks, self._webhook_names))
         if len(unknown) == len(exception.webhooks):
             return ResourceStatus(resource, "UnknownWebhook", note="; ".join(unknown))
         return ResourceStatus(resource, ACCEPTED, note="; ".join(["in force", *unknown]))
@@ -340,21 +302,33 @@ class _Combination:
 
     @cached_property
     def _webhook_names(self) -> frozenset[str]:
-        of_files = (*self._files.mutating, *self._files.validating)
         of_cluster = (hook for one in self._configurations for hook in one.webhooks)
-        return frozenset(hook.name for hook in (*of_files, *of_cluster))
+        names = frozenset(hook.name for hook in (*self._files.webhooks, *of_cluster))
+        # No exception applies to the policy for the authors of policies.
+        return (names | self._policies.names) - {AUTHORS}
 
     def _unknown_to_files(self) -> list[Problem]:
-        """Return a warning for each exception of a file that names an unknown webhook."""
-        return [
-            Problem(f"{NAMESPACED} {shown(exception.id)}", "spec.webhooks", message)
+        """Return a warning for each unknown webhook that an exception of a file or imageReview names."""
+        named = [
+            (f"{NAMESPACED} {shown(exception.id)}", "spec.webhooks", exception.webhooks)
             for exception in self._files.exceptions
-            for message in unknown_webhooks(exception, self._webhook_names)
+        ]
+        named.append(
+            ("GatewayConfiguration", "imageReview.webhooks", self._files.gateway.image_review_webhooks)
+        )
+        return [
+            Problem(where, path, message)
+            for where, path, names in named
+            for message in unknown_webhooks(names, self._webhook_names)
         ]
 
     def config(self) -> Config:
         """Return the configuration: files, and the custom resources that were added."""
         files, added = self._files, self._configurations
+        left = files.gateway.policies.left_to_api_server
+        bound = self.bound = {
+            key: entry for key, entry in self._policies.entries().items() if key[0] not in left
+        }
         used = {
             client.pool
             for one in added
@@ -365,6 +339,8 @@ class _Combination:
 
         def webhooks(phase: Phase, of_files: tuple[Webhook, ...]) -> tuple[Webhook, ...]:
             of_cluster = [hook for one in added if one.phase == phase for hook in one.webhooks]
+            of_policies = (hook for entry in bound.values() for hook in entry.webhooks)
+            of_cluster += [hook for hook in of_policies if hook.phase == phase]
             # Stable: within a configuration the order is as written.
             return tuple(sorted((*of_files, *of_cluster), key=lambda hook: hook.order))
 
@@ -383,6 +359,8 @@ class _Combination:
             return name in self._file_exceptions
         if kind in PHASES:
             return (PHASES[kind], name) in self._files.configurations
+        if kind in POLICY_KINDS or kind in _POLICY_OF:
+            return (kind, name) in self._files.policies
         return name in self._files.pools
 
     def _missing_pools(self, read: ReadResource) -> tuple[Problem, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeGuard
 
-from gateway.config.fields import Fields, Report
+from gateway.config.fields import Fields, Report, child
 from gateway.config.parsing import parse_json, parse_yaml
 from gateway.text import described, shown
 
@@ -29,9 +29,19 @@ PHASES: dict[str, Phase] = {
 """Kinds of webhook configurations, in the order in which they are called."""
 POLICY = "ValidatingAdmissionPolicy"
 BINDING = "ValidatingAdmissionPolicyBinding"
+MUTATING_POLICY = "MutatingAdmissionPolicy"
+POLICY_KINDS = {POLICY: BINDING, MUTATING_POLICY: f"{MUTATING_POLICY}Binding"}
+"""Kinds of policies, with the kinds of their bindings."""
 POLICY_TEST = "PolicyTest"
 """The kind of the cases of ``admission-gateway test``. They may lie beside the configuration."""
-CUSTOM_KINDS = ("WorkerPool", *PHASES, "PolicyException", "ClusterPolicyException")
+CUSTOM_KINDS = (
+    "WorkerPool",
+    *PHASES,
+    *POLICY_KINDS,
+    *POLICY_KINDS.values(),
+    "PolicyException",
+    "ClusterPolicyException",
+)
 """Kinds of ``GATEWAY_VERSION`` that can be custom resources of a cluster, as well as documents in files."""
 
 _LIST_KINDS: dict[tuple[str, str], str | None] = {
@@ -40,11 +50,20 @@ _LIST_KINDS: dict[tuple[str, str], str | None] = {
     **{
         (f"{ADMISSION_GROUP}/{version}", f"{kind}List"): kind
         for version in ("v1", "v1beta1")
-        for kind in (*PHASES, POLICY, BINDING)
+        for kind in (*PHASES, *POLICY_KINDS, *POLICY_KINDS.values())
+    },
+    **{
+        (f"{ADMISSION_GROUP}/v1alpha1", f"{kind}List"): kind
+        for kind in (*POLICY_KINDS, *POLICY_KINDS.values())
     },
     **{(GATEWAY_VERSION, f"{kind}List"): kind for kind in CUSTOM_KINDS},
 }
 """Kinds of lists, and the kind of their ``items``; None: any kind, which each item names."""
+
+
+def plural_of(kind: str) -> str:
+    """Return the name of the resource of *kind*, of the API server or of the gateway."""
+    return f"{kind[:-1].lower()}ies" if kind.endswith("y") else f"{kind.lower()}s"
 
 
 @dataclass(slots=True)
@@ -57,6 +76,16 @@ class Document:
     """None: there is nothing to read. If that is a problem, the report has it."""
     path: str = ""
     """Its path in the list that contains it: ``items[3]``."""
+
+    @property
+    def place(self) -> str:
+        """File, number and path, for messages."""
+        return f"{self.report.where}, {self.path}" if self.path else self.report.where
+
+    def repeats(self, name: str, first: Document) -> None:
+        """Add the problem that *first* has the *name* of this object already."""
+        path = child(child(self.path, "metadata"), "name")
+        self.report.add(path, f"found {shown(name)} a second time; the first: {first.place}")
 
     def fields(self) -> Fields:
         """A reader of the whole object."""
@@ -74,7 +103,7 @@ def read_documents(file: Path, text: str) -> Iterator[Document]:
     A document that cannot be read has no content. Never raises, whatever *text* is.
     """
     for parsed in parse_json(text) if file.suffix == ".json" else parse_yaml(text):
-        report = Report(f"{file}: document {parsed.number}", parsed.found)
+        report = Report(f"{file}: document {parsed.number}", parsed.found, folder=file.parent)
         if parsed.root is not None:
             yield from _objects(file, parsed.root, "", report)
         elif parsed.found:
@@ -101,7 +130,9 @@ def _objects(file: Path, content: object, path: str, report: Report) -> Iterator
     # In a list of one kind, as the API serves it, items have neither apiVersion nor kind.
     common: dict[str, object] = {"apiVersion": version, "kind": item_kind} if item_kind else {}
     for item in items:
-        yield from _objects(file, common | dict(item.content), item.path, Report(document_place))
+        yield from _objects(
+            file, common | dict(item.content), item.path, Report(document_place, folder=file.parent)
+        )
 
 
 def _is_mapping(content: object) -> TypeGuard[dict[str, object]]:

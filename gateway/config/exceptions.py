@@ -18,7 +18,7 @@ from gateway.errors import Problem
 from gateway.text import did_you_mean, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from gateway.config.fields import Check, Fields
     from gateway.config.model import Config
@@ -192,9 +192,9 @@ def _text(limit: int) -> Check:
     return check
 
 
-def unknown_webhooks(exception: PolicyException, known: frozenset[str]) -> Iterator[str]:
-    """Yield a sentence for each webhook that *exception* names and that is not among *known*."""
-    for name in exception.webhooks:
+def unknown_webhooks(names: Iterable[str], known: frozenset[str]) -> Iterator[str]:
+    """Yield a sentence for each of the *names* of webhooks that is not among *known*."""
+    for name in names:
         if name not in known:
             yield f"there is no webhook {shown(name)}{did_you_mean(name, known)}"
 

@@ -20,6 +20,7 @@ from gateway.text import described, did_you_mean, one_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     Check = Callable[[str], str | None]
     """Returns the problem of a text, None if it is valid."""
@@ -46,6 +47,8 @@ class Report:
     """Field path and message."""
     questionable: list[tuple[str, str]] = field(default_factory=list)
     """Warnings: field path and message of values that are accepted, but probably a mistake."""
+    folder: Path | None = None
+    """Where relative paths of a webhook begin; None: in a custom resource, which may name no files."""
 
     @property
     def is_full(self) -> bool:
@@ -240,6 +243,10 @@ class Fields:
         if self._take(name) is None:
             self.problem(name, "is required")
         return self.mapping(name)
+
+    def required_group(self, name: str) -> Fields:
+        """A reader of the mapping in the field; without one, which is a problem, it reports no others."""
+        return self.required_mapping(name) or Fields({}, self.at(name), Report(self.report.where))
 
     def group(self, name: str) -> Fields:
         """A reader of the mapping in the field, or of an empty one."""

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 
-from gateway.config.custom import CustomResource
+from gateway.config.custom_resource import CustomResource
 from gateway.config.documents import Document
 from gateway.config.fields import Report
 from gateway.errors import GatewayError
@@ -188,7 +188,9 @@ class History:
         try:
             documents = tuple(
                 Document(
-                    Path(one["file"]), Report(f"configuration {digest[:12]}: {one['file']}"), one["content"]
+                    Path(one["file"]),
+                    Report(f"configuration {digest[:12]}: {one['file']}", folder=Path(one["file"]).parent),
+                    one["content"],
                 )
                 for one in document["documents"]
             )

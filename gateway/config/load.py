@@ -18,11 +18,11 @@ import orjson
 from gateway.config.client_config import NO_CLUSTER_TO_FOLLOW
 from gateway.config.documents import (
     ADMISSION_GROUP,
-    BINDING,
     CUSTOM_KINDS,
     GATEWAY_VERSION,
     PHASES,
     POLICY,
+    POLICY_KINDS,
     POLICY_TEST,
     Document,
     read_documents,
@@ -33,8 +33,10 @@ from gateway.config.fields import MAX_PROBLEMS, child
 from gateway.config.files import SUFFIXES, UnusableFileError, fingerprint, list_files, read_file, unread
 from gateway.config.model import Config, GatewaySettings, WorkerPool
 from gateway.config.policy_documents import PolicyDocuments
+from gateway.config.policy_settings import AUTHORS, authors_policy
 from gateway.config.resources import read_gateway_configuration, read_namespace, read_worker_pool
 from gateway.config.webhooks import V1, V1BETA1, WebhookConfiguration, read_webhook_configuration
+from gateway.core.webhook import HttpsClient, PolicyRef, WorkerRef
 from gateway.errors import ConfigError, Problem
 from gateway.text import did_you_mean, one_of, shown
 
@@ -66,7 +68,10 @@ _KINDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys((NAMESPACED, CLUSTER_WIDE, "GatewayConfiguration"), (GATEWAY_VERSION,)),
     "Namespace": ("v1",),
     POLICY_TEST: (GATEWAY_VERSION,),
-    **dict.fromkeys((POLICY, BINDING), (*_KUBERNETES_VERSIONS, f"{ADMISSION_GROUP}/v1alpha1")),
+    **dict.fromkeys(
+        (*POLICY_KINDS, *POLICY_KINDS.values()),
+        (*_KUBERNETES_VERSIONS, f"{ADMISSION_GROUP}/v1alpha1", GATEWAY_VERSION),
+    ),
 }
 """Each kind with its versions."""
 
@@ -98,19 +103,34 @@ def load(paths: Sequence[Path], also_used: Iterable[Path] = ()) -> Config:
         ConfigError: all problems, in the order of files and documents; the first thousand if there are more.
     """
     config = read(one for file, problem in list_files(paths) for one in _documents(file, problem))
-    used = {
-        os.path.realpath(file) for file in (*paths, *also_used, *_named_files((config.gateway, config.pools)))
-    }
+    clients = (client for webhook in config.webhooks for client in webhook.clients)
+    kubeconfigs = (
+        Path(client.image_review.kubeconfig)
+        for client in clients
+        if isinstance(client, HttpsClient) and client.image_review is not None
+    )
+    named = _named_files((config.gateway, config.pools))
+    used = {os.path.realpath(file) for file in (*paths, *also_used, *named, *kubeconfigs)}
     return replace(config, warnings=(*_unread(paths, used), *config.warnings))
 
 
-def require_webhooks(config: Config, paths: Sequence[Path]) -> None:
+def require_webhooks(config: Config, paths: Sequence[Path], in_force: Config | None = None) -> None:
     """Refuse a *config* of *paths* without webhooks, which would allow every request without a check.
+
+    It is accepted if its policies are left to the API server, unless *in_force*, the configuration before,
+    has webhooks that are none of these.
 
     Raises:
         ConfigError: there is none; the warnings about *config* may have the cause.
     """
-    if config.mutating or config.validating:
+    if any(webhook.name != AUTHORS for webhook in config.webhooks):
+        return
+    left = {key for key in config.policies if key[0] in config.gateway.policies.left_to_api_server}
+    before = () if in_force is None else in_force.webhooks
+    if left and all(
+        hook.name == AUTHORS or (isinstance(hook.client, PolicyRef) and (hook.client.kind, hook.name) in left)
+        for hook in before
+    ):
         return
     kubernetes = config.gateway.kubernetes
     places = [str(path) for path in paths]
@@ -175,7 +195,7 @@ def read(found: Iterable[Document]) -> Config:
             document.report.add(path, f"there is no WorkerPool {shown(pool)}{hint}")
     collected.need_cluster.extend(
         (document, child(document.path, "spec"), NO_AUTHORIZER)
-        for document, policy in collected.policies.policies
+        for document, _, policy in collected.policies.policies
         if policy.needs_authorizer
     )
     if collected.gateway.kubernetes is None:
@@ -188,12 +208,14 @@ def read(found: Iterable[Document]) -> Config:
                     document.path,
                     "has no effect: GatewayConfiguration.kubernetes takes namespaces from the cluster",
                 )
-    bound = collected.policies.bound(params)
-    problems = _problems(documents)
+    bound = collected.policies.bound(params, has_cluster=collected.gateway.kubernetes is not None)
+    # If there are problems, the name of a webhook that could not be read would be another one.
+    problems = _problems(documents) or _problems_of_names(documents, collected)
     if problems:
         raise ConfigError(problems)
-    _warn_of_exceptions(collected)
+    _warn_if_all_are_left(collected)
     warnings = [warning for document in documents for warning in document.report.warnings()]
+    warnings += _unknown_namespaces(collected)
     return replace(_config(collected, bound, tuple(warnings)), source=_source(documents))
 
 
@@ -206,20 +228,58 @@ def _source(documents: Sequence[Document]) -> bytes:
         return b""
 
 
-def _warn_of_exceptions(collected: _Collected) -> None:
-    """Warn of exceptions from unknown webhooks, unless custom resources may have these."""
+def _problems_of_names(documents: Sequence[Document], collected: _Collected) -> list[Problem]:
+    """Return the problems of names of webhooks that do not exist, unless custom resources may have them.
+
+    In an exception such a name has no effect, and is a warning. Without a webhook of imageReview, images that
+    it denies could be allowed.
+    """
     kubernetes = collected.gateway.kubernetes
     if kubernetes is not None and kubernetes.custom_resources:
-        return
-    known = frozenset(
-        (
-            *(hook.name for each in collected.configurations for hook in each.webhooks),
-            *(policy.name for _, policy in collected.policies.policies),
-        )
-    )
+        return []
+    names = [(each.phase, hook.name) for each in collected.configurations for hook in each.webhooks]
+    for _, kind, policy in collected.policies.policies:
+        names.append(("validate" if kind == POLICY else "mutate", policy.name))
+    known = frozenset(name for _, name in names)
     for document, exception in collected.exceptions:
-        for message in unknown_webhooks(exception, known):
+        for message in unknown_webhooks(exception.webhooks, known):
             document.report.warn(child(child(document.path, "spec"), "webhooks"), message)
+    validating = frozenset(name for phase, name in names if phase == "validate")
+    for index, name in enumerate(collected.gateway.image_review_webhooks):
+        if name not in validating:
+            document = collected.first_of["GatewayConfiguration", ""]
+            place = f"{child(document.path, 'imageReview')}.webhooks[{index}]"
+            hint = did_you_mean(name, validating)
+            document.report.add(place, f"there is no validating webhook {shown(name)}{hint}")
+    return _problems(documents)
+
+
+def _warn_if_all_are_left(collected: _Collected) -> None:
+    """Warn if there are policies, all are left to the API server, and nothing else calls the gateway."""
+    kubernetes, left = collected.gateway.kubernetes, collected.gateway.policies.left_to_api_server
+    kinds = [kind for kind, _ in collected.first_of if kind in POLICY_KINDS]
+    has_others = any(each.webhooks for each in collected.configurations) or not set(kinds) <= set(left)
+    if kinds and not has_others and not (kubernetes is not None and kubernetes.custom_resources):
+        document = collected.first_of["GatewayConfiguration", ""]
+        document.report.warn(
+            child(child(document.path, "policies"), "leftToAPIServer"),
+            f"all policies ({len(kinds)}) are left to the API server, and there are no webhooks: the gateway "
+            "checks no request; apply the policies to the cluster, or nothing evaluates them",
+        )
+
+
+def _unknown_namespaces(collected: _Collected) -> Iterator[Problem]:
+    """Yield a warning for each parametersFrom if no namespace is known."""
+    if collected.gateway.kubernetes is not None or collected.namespaces:
+        return
+    for hook in chain.from_iterable(each.webhooks for each in collected.configurations):
+        for client in hook.clients:
+            if isinstance(client, WorkerRef) and client.parameters_annotation:
+                message = (
+                    "calls for requests in namespaces fail, because no namespace is known; expected "
+                    "GatewayConfiguration.kubernetes, or Namespace documents"
+                )
+                yield Problem(client.place, "parametersFrom", message)
 
 
 def _problems(documents: Sequence[Document]) -> list[Problem]:
@@ -287,7 +347,7 @@ def _read(document: Document, collected: _Collected) -> None:
         namespace = read_namespace(fields)
         name = namespace.name
         collected.namespaces.setdefault(name, namespace)
-    elif kind in (POLICY, BINDING):
+    elif kind in POLICY_KINDS or kind in POLICY_KINDS.values():
         name = collected.policies.read(document, fields, kind)
     else:
         collected.gateway = read_gateway_configuration(fields, folder)
@@ -300,15 +360,10 @@ def _check_first(document: Document, collected: _Collected, kind: str, name: str
         return
     if kind == "GatewayConfiguration":
         document.report.add(
-            document.path, f"found a second one, expected at most one; the first: {_place(first)}"
+            document.path, f"found a second one, expected at most one; the first: {first.place}"
         )
     elif name:
-        path = child(child(document.path, "metadata"), "name")
-        document.report.add(path, f"found {shown(name)} a second time; the first: {_place(first)}")
-
-
-def _place(document: Document) -> str:
-    return f"{document.report.where}, {document.path}" if document.path else document.report.where
+        document.repeats(name, first)
 
 
 def _config(collected: _Collected, bound: tuple[Webhook, ...], warnings: tuple[Problem, ...]) -> Config:
@@ -317,13 +372,25 @@ def _config(collected: _Collected, bound: tuple[Webhook, ...], warnings: tuple[P
     def webhooks(phase: Phase) -> tuple[Webhook, ...]:
         return tuple(hook for each in configurations if each.phase == phase for hook in each.webhooks)
 
+    policies = [key for key in collected.first_of if key[0] in (*POLICY_KINDS, *POLICY_KINDS.values())]
+    settings = collected.gateway.policies
+    left = settings.left_to_api_server
+    bound = tuple(hook for hook in bound if getattr(hook.client, "kind", None) not in left)
+    if settings.param_kinds:
+        bound = tuple(sorted((*bound, authors_policy(settings.param_kinds)), key=lambda hook: hook.order))
+        policies += [(kind, AUTHORS) for pair in POLICY_KINDS.items() for kind in pair]
+
+    def of_phase(phase: Phase) -> tuple[Webhook, ...]:
+        return tuple(policy for policy in bound if policy.phase == phase)
+
     return Config(
-        mutating=webhooks("mutate"),
-        validating=(*bound, *webhooks("validate")),
+        mutating=(*of_phase("mutate"), *webhooks("mutate")),
+        validating=(*of_phase("validate"), *webhooks("validate")),
         pools=collected.pools,
         namespaces=collected.namespaces,
         gateway=collected.gateway,
         exceptions=tuple(sorted((one for _, one in collected.exceptions), key=lambda one: one.id)),
         configurations=frozenset((each.phase, each.name) for each in configurations),
+        policies=frozenset(policies),
         warnings=warnings,
     )

@@ -36,6 +36,7 @@ class Metadata:
     name: str
     """Empty if it is missing, which is a problem in the report."""
     labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
     namespace: str = ""
 
 
@@ -56,7 +57,8 @@ def read_metadata(
         metadata.problem("namespace", "is not allowed: objects of this kind are cluster-scoped")
     labels = metadata.string_map("labels")
     check_labels(labels, metadata.at("labels"), metadata.report)
-    check_annotations(metadata.string_map("annotations"), metadata.at("annotations"), metadata.report)
+    annotations = metadata.string_map("annotations")
+    check_annotations(annotations, metadata.at("annotations"), metadata.report)
     metadata.accept(*_SERVER_FIELDS)
     metadata.finish()
-    return Metadata(name, labels, namespace)
+    return Metadata(name, labels, annotations, namespace)

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from gateway.config.logging_settings import LoggingSettings
-from gateway.core.webhook import HttpsClient
+from gateway.config.policy_settings import PolicySettings
+from gateway.core.webhook import HttpsClient, PolicyRef
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from gateway.config.custom import CustomResource
+    from gateway.config.custom_resource import CustomResource
     from gateway.config.record_settings import RecordSettings
     from gateway.config.report_settings import ReportSettings
     from gateway.config.tracing_settings import TracingSettings
@@ -179,6 +180,9 @@ class GatewaySettings:
     """None: no spans are made."""
     record: RecordSettings | None = None
     """None: no reviews are recorded."""
+    policies: PolicySettings = field(default_factory=PolicySettings)
+    image_review_webhooks: tuple[str, ...] = ()
+    """Names of the validating webhooks that answer ImageReviews; empty: there is no such path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +211,8 @@ class Config:
     """By id."""
     configurations: frozenset[tuple[str, str]] = frozenset()
     """(phase, name) of every configuration object, also of those without a webhook."""
+    policies: frozenset[tuple[str, str]] = frozenset()
+    """(kind, name) of every policy and binding in files."""
     warnings: tuple[Problem, ...] = ()
     """About values that are accepted, but probably a mistake."""
     pinned: Pinned | None = field(default=None, repr=False)
@@ -226,6 +232,21 @@ def ca_bundle_sources(config: Config) -> frozenset[CaBundleSource]:
     clients = (client for webhook in webhooks for client in webhook.clients)
     return frozenset(
         client.ca_from for client in clients if isinstance(client, HttpsClient) and client.ca_from is not None
+    )
+
+
+def param_kinds(config: Config) -> frozenset[tuple[str, str]]:
+    """Return apiVersion and kind of the parameters that the policies of *config* take from the cluster."""
+    clients = (webhook.client for webhook in (*config.mutating, *config.validating))
+    kinds = (client.param_kind for client in clients if isinstance(client, PolicyRef))
+    return frozenset(kind for kind in kinds if kind is not None)
+
+
+def merged_versions(config: Config) -> frozenset[tuple[str, str]]:
+    """Return groups and versions of the objects that the policies of *config* merge by their schemas."""
+    clients = (webhook.client for webhook in config.mutating)
+    return frozenset(
+        version for client in clients if isinstance(client, PolicyRef) for version in client.merged_versions
     )
 
 

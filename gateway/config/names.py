@@ -60,6 +60,14 @@ def dns_1123_subdomain(text: str) -> str | None:
     )
 
 
+def group_version(text: str) -> str | None:
+    """Check an apiVersion."""
+    group, slash, version = text.rpartition("/")
+    if "/" in group or not version:
+        return f"found {shown(text)}, expected VERSION or GROUP/VERSION"
+    return (dns_1123_subdomain(group) if slash and group else None) or dns_1035_label(version)
+
+
 def config_map_key(text: str) -> str | None:
     """A key of a Secret or ConfigMap, such as ``ca.crt``."""
     if len(text) <= SUBDOMAIN_LENGTH and _CONFIG_MAP_KEY.fullmatch(text) and text not in (".", ".."):
@@ -77,7 +85,7 @@ def webhook_name(text: str) -> str | None:
 
 
 def configuration_name(text: str) -> str | None:
-    """The name of a webhook configuration object."""
+    """The name of a webhook configuration, an admission policy, or the binding of one."""
     if text.endswith(".static.k8s.io"):
         return (
             f"found {shown(text)}, expected another name: names that end in .static.k8s.io are "
@@ -97,6 +105,11 @@ def qualified_name(text: str) -> str | None:
         f'found {shown(text)}, expected a name of 1 to {LABEL_LENGTH} letters, digits, "-", "_" and ".", '
         "with a letter or digit at both ends, and perhaps a DNS name and a slash before it"
     )
+
+
+def annotation_key(text: str) -> str | None:
+    """A key of an annotation: that of a label, in capital letters as well."""
+    return qualified_name(text.lower())
 
 
 def label_value(text: str) -> str | None:
@@ -120,7 +133,7 @@ def check_labels(labels: Mapping[str, str], path: str, report: Report) -> None:
 def check_annotations(annotations: Mapping[str, str], path: str, report: Report) -> None:
     """Report the problems of the keys and the total size of *annotations*, at *path*."""
     for key in annotations:
-        if message := qualified_name(key.lower()):
+        if message := annotation_key(key):
             report.add(child(path, key), message)
     total_bytes = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
     if total_bytes > ANNOTATIONS_BYTES:

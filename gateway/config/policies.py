@@ -17,10 +17,18 @@ from gateway.cel.compile import Condition, Expression, compile_expression
 from gateway.cel.environment import policy_environment
 from gateway.cel.errors import InvalidExpression
 from gateway.cel.parse import RESERVED
-from gateway.cel.types import BOOL, NULL, STRING
+from gateway.cel.types import BOOL, DYN, NULL, STRING
 from gateway.config.conditions import MAX_MATCH_CONDITIONS
+from gateway.config.documents import ADMISSION_GROUP
+from gateway.config.fields import child
 from gateway.config.metadata import read_metadata
-from gateway.config.names import dns_1035_label, dns_1123_subdomain, qualified_name
+from gateway.config.names import (
+    configuration_name,
+    dns_1035_label,
+    dns_1123_subdomain,
+    group_version,
+    qualified_name,
+)
 from gateway.config.rules import read_rule
 from gateway.config.selectors import read_selector
 from gateway.config.webhooks import FAILURE_POLICIES, MATCH_POLICIES
@@ -34,6 +42,7 @@ from gateway.policies.model import (
     ValidatingPolicy,
     ValidationAction,
 )
+from gateway.policies.policy import FAILURES_KEY
 from gateway.policies.validating import AuditAnnotation, Rules, Validation
 from gateway.text import shown
 
@@ -47,6 +56,9 @@ if TYPE_CHECKING:
 ACTIONS: tuple[ValidationAction, ...] = get_args(ValidationAction)
 NOT_FOUND_ACTIONS: tuple[NotFoundAction, ...] = get_args(NotFoundAction)
 REASONS: Final = ("Forbidden", "Invalid", "RequestEntityTooLarge")
+_V1ALPHA1: Final = f"{ADMISSION_GROUP}/v1alpha1"
+MODE: Final = "admission-gateway.io/mode"
+"""The annotation with the mode of the binding of a mutating policy."""
 MAX_AUDIT_ANNOTATIONS: Final = 20
 MAX_VALUE_EXPRESSION_BYTES: Final = 5 * 1024
 _IDENTIFIER: Final = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
@@ -54,18 +66,18 @@ _IDENTIFIER: Final = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
 
 def read_validating_policy(fields: Fields) -> ValidatingPolicy:
     """Return the policy behind *fields*; apiVersion and kind are read already."""
-    name = read_metadata(fields, dns_1123_subdomain).name
+    name = read_metadata(fields, configuration_name).name
     fields.accept("status")
-    spec = fields.required_mapping("spec")
+    spec = fields.required_group("spec")
     fields.finish()
-    spec = spec or fields.group("spec")
     failure_policy = spec.choice("failurePolicy", FAILURE_POLICIES, "Fail")
-    param_kind = _param_kind(spec)
-    match = _match_resources(spec.required_mapping("matchConstraints") or spec.group("matchConstraints"))
-    if not match.named_rules and spec.has("matchConstraints"):
-        spec.report.add(f"{spec.at('matchConstraints')}.resourceRules", "is required with at least one entry")
-    expressions = _Expressions(has_params=param_kind is not None)
-    conditions = tuple(_conditions(spec, expressions))
+    param_kind = read_param_kind(spec)
+    constraints = spec.required_group("matchConstraints")
+    match = read_match_resources(constraints)
+    if not match.named_rules:
+        constraints.problem("resourceRules", "is required with at least one entry")
+    expressions = Expressions(has_params=param_kind is not None)
+    conditions = tuple(read_conditions(spec, expressions))
     for variable in spec.mappings("variables"):
         expressions.read_variable(variable)
     validations = tuple(_validation(each, expressions) for each in spec.mappings("validations"))
@@ -74,33 +86,42 @@ def read_validating_policy(fields: Fields) -> ValidatingPolicy:
         spec.problem("validations", "found neither validations nor auditAnnotations, expected at least one")
     spec.finish()
     rules = Rules(failure_policy, expressions.variables, validations, annotations)
-    return ValidatingPolicy(name, match, param_kind, conditions, rules, _json(spec))
+    return ValidatingPolicy(name, match, param_kind, conditions, spec_json(spec), rules)
+
+
+def default_not_found(fields: Fields) -> NotFoundAction | None:
+    """Return the default of parameterNotFoundAction in the version of the document behind *fields*."""
+    return "Deny" if fields.content.get("apiVersion") == _V1ALPHA1 else None
 
 
 def read_validating_binding(fields: Fields) -> ValidatingBinding:
     """Return the binding behind *fields*; apiVersion and kind are read already."""
-    name = read_metadata(fields, dns_1123_subdomain).name
-    spec = fields.required_mapping("spec")
+    default = default_not_found(fields)
+    metadata = read_metadata(fields, configuration_name)
+    if MODE in metadata.annotations:
+        path = child(child(fields.at("metadata"), "annotations"), MODE)
+        fields.report.warn(path, "has no effect: this binding has validationActions instead of a mode")
+    spec = fields.required_group("spec")
     fields.finish()
-    spec = spec or fields.group("spec")
     match = spec.mapping("matchResources")
     binding = ValidatingBinding(
-        name,
+        metadata.name,
         spec.required_string("policyName", dns_1123_subdomain),
-        None if match is None else _match_resources(match),
-        _param_ref(spec),
+        None if match is None else read_match_resources(match),
+        read_param_ref(spec, default),
+        spec_json(spec),
         _actions(spec),
-        _json(spec),
     )
     spec.finish()
     return binding
 
 
-def _json(spec: Fields) -> bytes:
+def spec_json(spec: Fields) -> bytes:
+    """Return the JSON of *spec*, with sorted keys."""
     return orjson.dumps(spec.content, option=orjson.OPT_SORT_KEYS)
 
 
-class _Expressions:
+class Expressions:
     """Compiles the expressions of one policy. Each variable is known to the expressions after it."""
 
     def __init__(self, *, has_params: bool) -> None:
@@ -116,16 +137,21 @@ class _Expressions:
         *,
         has_variables: bool = True,
         has_authorizer: bool = True,
+        has_structs: bool = False,
         is_trimmed: bool = False,
     ) -> Expression | None:
         """Return the expression in the field *name*, which has one of *types*; None after a problem."""
         text = fields.optional_string(name)
         if not text.strip():
-            fields.problem(name, "is required, expected a CEL expression")
+            if isinstance(fields.content.get(name), str | None):
+                fields.problem(name, "is required, expected a CEL expression")
             return None
         variables = self._types if has_variables and self._types else None
         environment = policy_environment(
-            variables, has_params=self._has_params, has_authorizer=has_authorizer
+            variables,
+            has_params=self._has_params,
+            has_authorizer=has_authorizer,
+            has_structs=has_structs,
         )
         try:
             return compile_expression(text.strip() if is_trimmed else text, environment, types)
@@ -140,12 +166,14 @@ class _Expressions:
             fields.problem("name", f"found {shown(name)}, expected a CEL identifier")
         expression = self.read(fields, "expression")
         fields.finish()
+        # An expression that uses a wrong variable is not a problem of its own.
+        self._types[name] = DYN if expression is None else expression.type
         if expression is not None:
             self.variables[name] = expression
-            self._types[name] = expression.type
 
 
-def _conditions(spec: Fields, expressions: _Expressions) -> Iterator[Condition]:
+def read_conditions(spec: Fields, expressions: Expressions) -> Iterator[Condition]:
+    """Yield the matchConditions of the policy behind *spec*."""
     found = spec.mappings("matchConditions")
     if len(found) > MAX_MATCH_CONDITIONS:
         spec.problem("matchConditions", f"found {len(found)}, expected at most {MAX_MATCH_CONDITIONS}")
@@ -161,7 +189,7 @@ def _conditions(spec: Fields, expressions: _Expressions) -> Iterator[Condition]:
             yield Condition(name, expression)
 
 
-def _validation(fields: Fields, expressions: _Expressions) -> Validation:
+def _validation(fields: Fields, expressions: Expressions) -> Validation:
     expression = expressions.read(fields, "expression", (BOOL,))
     message = fields.optional_string("message", _one_line)
     message_expression = None
@@ -170,10 +198,10 @@ def _validation(fields: Fields, expressions: _Expressions) -> Validation:
     reason = fields.choice("reason", REASONS, "Invalid") if fields.has("reason") else ""
     fields.finish()
     # After a problem the result is dropped.
-    return Validation(expression or _NOTHING, message, message_expression, reason)
+    return Validation(expression or NOTHING, message, message_expression, reason)
 
 
-def _annotations(spec: Fields, policy: str, expressions: _Expressions) -> Iterator[AuditAnnotation]:
+def _annotations(spec: Fields, policy: str, expressions: Expressions) -> Iterator[AuditAnnotation]:
     found = spec.mappings("auditAnnotations")
     if len(found) > MAX_AUDIT_ANNOTATIONS:
         spec.problem("auditAnnotations", f"found {len(found)}, expected at most {MAX_AUDIT_ANNOTATIONS}")
@@ -183,25 +211,30 @@ def _annotations(spec: Fields, policy: str, expressions: _Expressions) -> Iterat
         if key and key in seen:
             fields.problem("key", f"found {shown(key)} again, expected unique keys")
         seen.add(key)
+        if key == FAILURES_KEY:
+            lost = "where a validation with the action Audit fails, its failures replace this annotation"
+            fields.report.warn(fields.at("key"), f"is the key of failures: {lost}")
         size = len(fields.optional_string("valueExpression").strip().encode())
         if size > MAX_VALUE_EXPRESSION_BYTES:
             expected = f"expected at most {MAX_VALUE_EXPRESSION_BYTES}"
             fields.problem("valueExpression", f"found {size} bytes, {expected}")
         expression = expressions.read(fields, "valueExpression", (STRING, NULL), is_trimmed=True)
         fields.finish()
-        yield AuditAnnotation(key, expression or _NOTHING)
+        yield AuditAnnotation(key, expression or NOTHING)
 
 
-_NOTHING: Final = compile_expression("true", policy_environment(None, has_params=False))
+NOTHING: Final = compile_expression("true", policy_environment(None, has_params=False))
+"""In place of an expression with a problem."""
 
 
 def _one_line(text: str) -> str | None:
-    if not text.strip():
+    if text and not text.strip():
         return "is blank, expected a message"
     return "has line breaks, expected one line" if re.search(r"[\n\r]", text.strip()) else None
 
 
-def _match_resources(fields: Fields) -> MatchResources:
+def read_match_resources(fields: Fields) -> MatchResources:
+    """Return ``matchConstraints`` or ``matchResources`` behind *fields*."""
     match_policy = fields.choice("matchPolicy", MATCH_POLICIES, "Equivalent")
     match = MatchResources(
         tuple(_named_rule(each, match_policy) for each in fields.mappings("resourceRules")),
@@ -229,26 +262,21 @@ def _path_segment(text: str) -> str | None:
     return None if wrong is None else f"found {shown(text)}, which contains {shown(wrong)}"
 
 
-def _param_kind(spec: Fields) -> ParamKind | None:
+def read_param_kind(spec: Fields) -> ParamKind | None:
+    """Return the paramKind of the policy behind *spec*."""
     fields = spec.mapping("paramKind")
     if fields is None:
         return None
     kind = ParamKind(
-        fields.required_string("apiVersion", _group_version),
+        fields.required_string("apiVersion", group_version).removeprefix("/"),
         fields.required_string("kind", lambda text: dns_1035_label(text.lower())),
     )
     fields.finish()
     return kind
 
 
-def _group_version(text: str) -> str | None:
-    group, slash, version = text.rpartition("/")
-    if "/" in group or not version:
-        return f"found {shown(text)}, expected VERSION or GROUP/VERSION"
-    return (dns_1123_subdomain(group) if slash and group else None) or dns_1035_label(version)
-
-
-def _param_ref(spec: Fields) -> ParamRef | None:
+def read_param_ref(spec: Fields, default: NotFoundAction | None = None) -> ParamRef | None:
+    """Return the paramRef of the binding behind *spec*; *default* is that of parameterNotFoundAction."""
     fields = spec.mapping("paramRef")
     if fields is None:
         return None
@@ -259,7 +287,7 @@ def _param_ref(spec: Fields) -> ParamRef | None:
         name,
         fields.optional_string("namespace"),
         None if selector is None else read_selector(selector),
-        fields.choice("parameterNotFoundAction", NOT_FOUND_ACTIONS),
+        fields.choice("parameterNotFoundAction", NOT_FOUND_ACTIONS, default),
     )
     fields.finish()
     return ref

@@ -38,6 +38,7 @@ from gateway.config.model import (
     WorkerTls,
 )
 from gateway.config.names import configuration_name, dns_1123_label, dns_1123_subdomain
+from gateway.config.policy_settings import read_policy_settings
 from gateway.config.record_settings import read_record
 from gateway.config.report_settings import read_reports
 from gateway.config.tracing_settings import read_tracing
@@ -245,11 +246,17 @@ def read_gateway_configuration(fields: Fields, folder: Path) -> GatewaySettings:
         reports=read_reports(fields.mapping("reports")),
         tracing=read_tracing(fields.mapping("tracing"), folder),
         record=read_record(fields.mapping("record"), folder),
+        policies=read_policy_settings(fields.group("policies")),
+        image_review_webhooks=_read_image_review(fields.mapping("imageReview")),
     )
     if settings.tls.self_managed is not None and settings.kubernetes is None:
         fields.report.add(
             f"{fields.at('tls')}.selfManaged", "requires kubernetes: the certificate is kept in a Secret"
         )
+    has_custom_resources = settings.kubernetes is not None and settings.kubernetes.custom_resources
+    if settings.policies.param_kinds and not has_custom_resources:
+        path = f"{fields.at('policies')}.paramKinds"
+        fields.report.add(path, "requires kubernetes.customResources: it is for policies in the cluster")
     tokens = settings.authentication.webhook_tokens
     if tokens is not None and tokens.needs_cluster and settings.kubernetes is None:
         message = "requires kubernetes, whose API server has the keys, or jwksFile"
@@ -267,6 +274,16 @@ def read_gateway_configuration(fields: Fields, folder: Path) -> GatewaySettings:
         )
     fields.finish()
     return settings
+
+
+def _read_image_review(fields: Fields | None) -> tuple[str, ...]:
+    if fields is None:
+        return ()
+    names = tuple(fields.strings("webhooks", dns_1123_subdomain))
+    if not names:
+        fields.problem("webhooks", "is required, expected the names of validating webhooks")
+    fields.finish()
+    return names
 
 
 def _read_server_tls(fields: Fields, folder: Path) -> ServerTls:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.config.built_in_resources import CONNECTED, RESOURCES, BuiltInResource
+from gateway.core.rules import NEVER_SENT_KINDS, NEVER_SENT_RESOURCES
 from gateway.text import did_you_mean, shown
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ def _meant(name: str, groups: Iterable[str]) -> str:
 def _known_resource_warning(
     rule: Rule, entry: str, known: list[BuiltInResource], sub_resource: str
 ) -> str | None:
+    if all(map(_is_never_sent, known)):
+        return f"{shown(entry)} matches nothing: the gateway calls no webhook and no policy for this resource"
     subs = {sub for one in known for sub in one.sub_resources}
     if sub_resource not in ("", "*", *subs):
         hint = did_you_mean(sub_resource, subs)
@@ -98,6 +101,13 @@ def _known_resource_warning(
     if sub_resource == "" and rule.operations == ("CONNECT",):
         return f"{shown(entry)} matches nothing with CONNECT, which is an operation of some subresources"
     return None
+
+
+def _is_never_sent(resource: BuiltInResource) -> bool:
+    is_of_kind = any(
+        group == resource.group and kind.lower() in resource.other_names for group, kind in NEVER_SENT_KINDS
+    )
+    return is_of_kind or (resource.group, resource.name) in NEVER_SENT_RESOURCES
 
 
 def _shown_groups(rule: Rule) -> str:

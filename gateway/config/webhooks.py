@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
+from gateway.config.cache import read_cache
 from gateway.config.client_config import read_client_config
 from gateway.config.conditions import read_match_conditions
 from gateway.config.metadata import read_metadata
@@ -104,13 +105,14 @@ def read_webhook_configuration(fields: Fields, phase: Phase, version: Version) -
 
 
 def _read_webhook(fields: Fields, phase: Phase, configuration: str, version: Version) -> Webhook:
+    client = read_client_config(fields)
     webhook = Webhook(
         phase=phase,
         configuration=configuration,
         name=fields.required_string("name", webhook_name),
-        client=read_client_config(fields),
+        client=client,
         rules=tuple(map(read_rule, fields.mappings("rules"))),
-        failure_policy=fields.choice("failurePolicy", FAILURE_POLICIES, version.failure_policy),
+        failure_policy=_read_failure_policy(fields, client, version),
         match_policy=fields.choice("matchPolicy", MATCH_POLICIES, version.match_policy),
         namespace_selector=read_selector(fields.mapping("namespaceSelector")),
         object_selector=read_selector(fields.mapping("objectSelector")),
@@ -122,9 +124,23 @@ def _read_webhook(fields: Fields, phase: Phase, configuration: str, version: Ver
         match_conditions=read_match_conditions(fields),
         review_version=_read_review_version(fields, version),
         rollout=read_rollout(fields, side_effects),
+        cache=read_cache(fields, side_effects),
     )
     fields.finish()
     return webhook
+
+
+def _read_failure_policy(fields: Fields, client: WorkerRef | HttpsClient, version: Version) -> FailurePolicy:
+    review = client.image_review if isinstance(client, HttpsClient) else None
+    if review is None or review.default_allow is None:
+        return fields.choice("failurePolicy", FAILURE_POLICIES, version.failure_policy)
+    default: FailurePolicy = "Ignore" if review.default_allow else "Fail"
+    found = fields.choice("failurePolicy", FAILURE_POLICIES, default)
+    if found != default:
+        fields.problem(
+            "failurePolicy", f"found {found}, which contradicts clientConfig.imageReview.defaultAllow"
+        )
+    return found
 
 
 def _read_reinvocation_policy(fields: Fields, phase: Phase) -> ReinvocationPolicy:

@@ -88,6 +88,7 @@ def _parts(answer: Answer) -> Iterator[tuple[str, object]]:
     yield "patch", answer.patch.decode("utf-8", "replace")
     yield "warnings", list(answer.warnings)
     yield "auditAnnotations", dict(sorted(answer.audit_annotations.items()))
+    yield "parameters_applied", answer.parameters_applied
 
 
 def _cut(value: object, other: object) -> str:

@@ -22,6 +22,7 @@ SAMPLES: Final = (
     "warn-no-memory-limit",
     "protect-busy",
     "team-from-namespace",
+    "limit-replicas",
     "sleeps",
     "fails",
 )
@@ -38,6 +39,13 @@ def pod(images: Sequence[str] = ("registry.example/app:1.0",), *, uid: str = UID
     *padding* is the length of an annotation that no policy reads.
     """
     return _created([{"name": f"c{i}", "image": image} for i, image in enumerate(images)], uid, padding)
+
+
+def replicas(count: int) -> bytes:
+    """Return the JSON of an AdmissionRequest for an object with *count* replicas."""
+    request = orjson.loads(pod())
+    request["object"]["spec"]["replicas"] = count
+    return orjson.dumps(request)
 
 
 def many_containers(count: int) -> bytes:

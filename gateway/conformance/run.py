@@ -13,6 +13,7 @@ from gateway.conformance.rules.chains import CHAINS
 from gateway.conformance.rules.health import HEALTH
 from gateway.conformance.rules.keepalive import KEEPALIVE
 from gateway.conformance.rules.listing import LISTING
+from gateway.conformance.rules.parameters import PARAMETERS
 from gateway.conformance.rules.shutdown import SHUTDOWN
 from gateway.conformance.rules.sizes import SIZES
 from gateway.conformance.rules.streams import STREAMS
@@ -32,6 +33,7 @@ GROUPS: Final[tuple[Group, ...]] = (
     BATCHES,
     DEADLINES,
     CHAINS,
+    PARAMETERS,
     STREAMS,
     SIZES,
     # After the rules in which policies send patches.
@@ -47,7 +49,7 @@ COSTS: Final = {
     "ReviewStream": "each review is an RPC, which needs several times more CPU on both sides, and the worker "
     "cannot announce its shutdown",
     FEATURE: "each policy that changes the object costs a round trip and a new copy of the request",
-    "ListPolicies": "people and tools cannot list the policies; the gateway does not need it",
+    "ListPolicies": "people and tools cannot list the policies, and the gateway cannot check parameters",
     "Check": "gRPC probes of Kubernetes do not work",
     "Watch": "the worker cannot stop receiving reviews without closing connections",
 }

@@ -39,6 +39,8 @@ class CallSpec(NamedTuple):
     after: int = 0
     """Id of the call that leaves the object; 0: none."""
     traceparent: str = ""
+    parameters: int = 0
+    """Id of its parameters; 0: none."""
 
 
 class Message(NamedTuple):
@@ -94,17 +96,20 @@ class Stream:
         payloads: Sequence[bytes | tuple[bytes, bytes]],
         *,
         cancelled: Iterable[int] = (),
+        parameters: Iterable[tuple[int, bytes]] = (),
         timeout_ms: int = TIMEOUT_MS,
         action: str = "",
     ) -> None:
         """Write one batch of calls, each as a CallSpec or the start of one.
 
-        *action* describes the batch in the report.
+        *parameters* have their ids. *action* describes the batch in the report.
         """
         batch = pb.ReviewBatch(cancelled=cancelled)
         for payload in payloads:
             request, namespace = payload if isinstance(payload, tuple) else (payload, b"")
             batch.payloads.add(admission_request=request, namespace_object=namespace)
+        for number, json in parameters:
+            batch.parameters.add(id=number, json=json)
         for call in calls:
             spec = CallSpec(*call)
             batch.calls.add(
@@ -114,6 +119,7 @@ class Stream:
                 timeout_millis=timeout_ms,
                 after=spec.after,
                 traceparent=spec.traceparent,
+                parameters=spec.parameters,
             )
             self._policies[spec.number] = spec.policy
             self.after[spec.number] = spec.after

@@ -31,6 +31,8 @@ class Vector:
     policy: str
     request: bytes
     namespace: bytes
+    parameters: bytes
+    """JSON of the parameters; empty: none."""
     answer: Answer
 
 
@@ -50,17 +52,18 @@ def load(folder: Path) -> tuple[Vector, ...]:
 
 
 def _vector(entry: dict[str, Any]) -> Vector:
-    namespace = entry.get("namespaceObject")
+    namespace, parameters = entry.get("namespaceObject"), entry.get("parameters")
     return Vector(
         entry["name"],
         entry["policy"],
         orjson.dumps(entry["request"]),
         b"" if namespace is None else orjson.dumps(namespace),
-        _answer(entry["outcome"]),
+        b"" if parameters is None else orjson.dumps(parameters),
+        _answer(entry["outcome"], has_parameters=parameters is not None),
     )
 
 
-def _answer(outcome: dict[str, Any]) -> Answer:
+def _answer(outcome: dict[str, Any], *, has_parameters: bool) -> Answer:
     if "error" in outcome:
         return pb.Error(**outcome["error"])
     response = outcome["response"]
@@ -71,4 +74,5 @@ def _answer(outcome: dict[str, Any]) -> Answer:
         patch=orjson.dumps(patch, option=orjson.OPT_SORT_KEYS) if patch else b"",
         warnings=response.get("warnings", ()),
         audit_annotations=response.get("auditAnnotations", {}),
+        parameters_applied=has_parameters,
     )

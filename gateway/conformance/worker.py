@@ -103,6 +103,7 @@ class Worker:
         policy: str,
         request: bytes,
         namespace: bytes = b"",
+        parameters: bytes = b"",
         *,
         timeout_s: float | None = ANSWER_S,
         announced: str | None = None,
@@ -113,7 +114,9 @@ class Worker:
         Raises:
             Violation: the answer is not a ReviewResponse.
         """
-        message = pb.ReviewRequest(policy=policy, admission_request=request, namespace_object=namespace)
+        message = pb.ReviewRequest(
+            policy=policy, admission_request=request, namespace_object=namespace, parameters=parameters
+        )
         return await self.review_raw(
             message.SerializeToString(),
             policy,

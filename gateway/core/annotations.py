@@ -157,7 +157,7 @@ def annotations_of(
 
 def _add_own(outcome: Outcome, suffix: str, annotations: _Annotations, *, is_mutating: bool) -> None:
     webhook, verdict = outcome.invocation.webhook, outcome.verdict
-    if is_mutating and (outcome.call is not None or isinstance(verdict, DryRunRefused)):
+    if is_mutating and (outcome.elapsed_s is not None or isinstance(verdict, DryRunRefused)):
         mutated = _mutated(webhook.configuration, webhook.name, outcome.has_changed)
         annotations.kept.setdefault(f"mutation.{suffix}", mutated)
     if isinstance(verdict, Failed) and not outcome.would_reject:
@@ -184,8 +184,9 @@ def _rejection(outcome: Outcome) -> str:
 
 
 def _add_patch(outcome: Outcome, key: str, annotations: _Annotations) -> None:
-    webhook, verdict = outcome.invocation.webhook, outcome.verdict
-    assert isinstance(verdict, Allowed)
+    # A policy may fail in part and change the object nevertheless.
+    webhook, verdict = outcome.invocation.webhook, outcome.worker_verdict
+    assert isinstance(verdict, Allowed), "a patch needs a verdict that has it"
     # Members are in the API server's order; the members of operations are sorted.
     operations = orjson.dumps(parse_patch(verdict.patch), option=orjson.OPT_SORT_KEYS)
     patch = {

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 
 from admission_gateway_worker.json_patch.diff import same
 from admission_gateway_worker.json_patch.patch import MAX_SHARED, PatchConflict, apply_in_steps
+from admission_gateway_worker.json_patch.steps import finish
 from gateway.core.conditions import ConditionInput
 from gateway.core.identity import check_identity
 from gateway.core.matching import selectable_labels
@@ -98,9 +99,9 @@ class Payload:
     def condition_input(self) -> ConditionInput:
         """The input of matchConditions for the present object."""
         if self._condition_input is None:
-            self._condition_input = ConditionInput(
-                self.request.document, self.object, self.request.old_object
-            )
+            document = self.request.document
+            current = document.get("object") if self._changed_json is None else self.object
+            self._condition_input = ConditionInput(document, current, document.get("oldObject"))
             self._condition_input.request = self.request
         return self._condition_input
 
@@ -108,7 +109,8 @@ class Payload:
         """Return a copy of the object that the caller may change."""
         if self._changed_json is None:
             return self.request.fresh_object()
-        return cast("Json", orjson.loads(self._changed_json))
+        changed: Json = orjson.loads(self._changed_json)
+        return changed
 
     def patched(self, operations: list[Json]) -> Generator[None, None, Payload | None]:
         """Return the payload after the *operations* of a JSON Patch; None if they change nothing.
@@ -128,6 +130,19 @@ class Payload:
         patched = yield from apply_in_steps(document, operations, is_shared=is_shared)
         if not isinstance(patched, dict):
             raise PatchConflict("it leaves an array where the object was")
+        return (yield from self._replaced(patched))
+
+    def replaced(self, patched: dict[str, Any]) -> Payload | None:
+        """Return the payload with the object *patched*; None if it is equal to the present one.
+
+        Raises:
+            PatchConflict, PatchRefused, TypeError: as :meth:`patched`.
+        """
+        if not self.request.can_be_rewritten():
+            raise PatchConflict("the request nests too deeply to be written again")
+        return finish(self._replaced(patched))
+
+    def _replaced(self, patched: dict[str, Any]) -> Generator[None, None, Payload | None]:
         # Two levels down, like the final patch, so that an object that nests too deeply fails here.
         patched_json = orjson.dumps([[patched]])[2:-2]
         if len(patched_json) > len(self.request.json) + MAX_GROWTH_BYTES:
@@ -165,6 +180,7 @@ class Call:
     __slots__ = (
         "after",
         "applied",
+        "cache_key",
         "elapsed_s",
         "endpoint",
         "index",
@@ -174,6 +190,7 @@ class Call:
         "is_matched",
         "is_repeated",
         "mode",
+        "parameters",
         "payload",
         "sent_at",
         "started_at",
@@ -206,9 +223,13 @@ class Call:
         """Whether other calls were made ``after`` this one."""
         self.is_matched = after is None
         """Whether the webhook is known to match the object on which the call is evaluated."""
+        self.parameters = b""
+        """JSON of the parameters that are sent; empty: none. The driver sets it."""
         self.verdict: Verdict | None = None
         self.applied: Applied | None = None
         """The result of the verdict's patch, if that was applied before the verdict's turn."""
+        self.cache_key = b""
+        """The digest under which the driver keeps the verdict; empty: it does not."""
         self.elapsed_s = 0.0
         """Seconds until the verdict. It and the next three are for metrics and records: the driver sets them,
         and nothing here reads them."""

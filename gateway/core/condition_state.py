@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.core.conditions import AccessCheck, AccessDecision, Unresolved
+from gateway.core.conditions import AccessCheck, AccessDecision, FoundParam, ParamLookup, Unresolved
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.core.conditions import ConditionInput, ConditionResult, ConditionTask, MatchConditions
+    from gateway.core.conditions import (
+        ConditionInput,
+        ConditionResult,
+        ConditionTask,
+        MatchConditions,
+        TaskResult,
+    )
 
 
 class ConditionState:
@@ -18,11 +24,12 @@ class ConditionState:
     The conditions of a webhook are evaluated once for each state of the object.
     """
 
-    __slots__ = ("_decisions", "_known_tasks", "_new_tasks", "_results")
+    __slots__ = ("_decisions", "_known_tasks", "_new_tasks", "_params", "_results")
 
     def __init__(self) -> None:
         self._results: dict[int, ConditionResult] = {}
         self._decisions: dict[AccessCheck, AccessDecision] = {}
+        self._params: dict[ParamLookup, FoundParam] = {}
         self._known_tasks: set[ConditionTask] = set()
         self._new_tasks: list[ConditionTask] = []
 
@@ -36,6 +43,7 @@ class ConditionState:
     ) -> ConditionResult:
         """Return the result of *conditions* for *condition_input*, the current object; None: all are true."""
         if index not in self._results:
+            condition_input.found_params = self._params
             self._set(index, conditions.evaluate(condition_input, self._decisions))
         return self._results[index]
 
@@ -44,18 +52,21 @@ class ConditionState:
         tasks, self._new_tasks = self._new_tasks, []
         return tasks
 
-    def complete(self, task: ConditionTask, result: AccessDecision | ConditionResult) -> Sequence[int]:
+    def complete(self, task: ConditionTask, result: TaskResult) -> Sequence[int]:
         """Note the result of *task*, and return the indices of the webhooks whose conditions are unresolved.
 
-        A decision of the authorizer holds for the rest of the review.
+        A decision of the authorizer holds for the rest of the review, and so does a parameter.
         """
         if isinstance(task, AccessCheck):
             assert isinstance(result, AccessDecision)
             self._decisions[task] = result
+        elif isinstance(task, ParamLookup):
+            assert isinstance(result, FoundParam)
+            self._params[task] = result
         unresolved = {index: found for index, found in self._results.items() if isinstance(found, Unresolved)}
         for index, found in unresolved.items():
             if found.evaluation is task:
-                assert not isinstance(result, AccessDecision)
+                assert not isinstance(result, AccessDecision | FoundParam)
                 self._set(index, result)
             elif found.evaluation is None:
                 del self._results[index]
@@ -68,7 +79,7 @@ class ConditionState:
     def _set(self, index: int, result: ConditionResult) -> None:
         self._results[index] = result
         if isinstance(result, Unresolved):
-            tasks: tuple[ConditionTask, ...] = result.checks
+            tasks: tuple[ConditionTask, ...] = (*result.checks, *result.lookups)
             if result.evaluation is not None:
                 tasks = (*tasks, result.evaluation)
             self._new_tasks += [task for task in tasks if task not in self._known_tasks]

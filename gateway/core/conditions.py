@@ -9,16 +9,18 @@ Source: kubernetes/apiserver plugin/webhook/matchconditions/matcher.go.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gateway.core.verdict import Allowed, Denied, Failed, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from gateway.core.namespace import Namespace
 
-    Json = dict[str, object]
+    Json = dict[str, Any]
+    AdmissionRequest = Any
+    """``gateway.core.review.AdmissionRequest``, of a layer above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +41,57 @@ class AccessDecision:
     """Why there is no decision; empty if there is one."""
 
 
+@dataclass(frozen=True, slots=True)
+class ParamLookup:
+    """A look-up of parameters of a policy in the cluster. Equal look-ups of a review are made once."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    """Empty for a kind that is not namespaced, and for all objects."""
+    name: str
+    """Empty: no object is looked up, but all of the kind have to be read first."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundParam:
+    """The result of a ParamLookup."""
+
+    object: Json | None = None
+    """None: there is no such object, or none was looked up."""
+    error: str = ""
+    """Why there is no result; empty if there is one."""
+
+
+class Selectable(Protocol):
+    """An object at one point of the evaluation: a ``Payload``."""
+
+    @property
+    def outline(self) -> Json | None:
+        """The object, with its labels at least."""
+
+
 class ConditionInput:
     """The input of conditions: the request, and the object as it is at one point of the evaluation."""
 
     __slots__ = (
         "document",
+        "found_params",
+        "invoked",
+        "matched",
         "namespace",
         "object",
         "old_object",
+        "params",
         "prepared",
         "prepared_for_policies",
         "request",
+        "schemas",
+        "shared_by_policies",
     )
+
+    request: AdmissionRequest
+    """For policies: set where an input for them is made."""
 
     def __init__(self, document: Json, current: Json | None, old: Json | None) -> None:
         self.document = document
@@ -63,10 +104,20 @@ class ConditionInput:
         """The variables of expressions, which the first webhook with conditions makes for all."""
         self.prepared_for_policies: object | None = None
         """Likewise, of policies."""
-        self.request: object | None = None
-        """The AdmissionRequest, for policies."""
+        self.shared_by_policies: tuple[object, ...] | None = None
+        """Likewise, of policies that need neither parameters nor the authorizer."""
         self.namespace: Namespace | Failed | None = None
         """The request's namespace; None if there is none, Failed if the look-up failed."""
+        self.params: object | None = None
+        """The objects of the cluster from which policies take parameters; None: no cluster is followed."""
+        self.schemas: object | None = None
+        """The schemas of the kinds of the cluster; None: no cluster is followed."""
+        self.found_params: Mapping[ParamLookup, FoundParam] = {}
+        """The parameters that were looked up for this review."""
+        self.matched: Selectable | None = None
+        """The object with which selectors of mutating policies are matched; None: the present one."""
+        self.invoked: Collection[object] | None = None
+        """In the round of reinvocation: ``Decided.invoked`` of the first round; None: all may be invoked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +138,8 @@ class Unresolved:
     """The decisions that are missing."""
     evaluation: LongEvaluation | None = None
     """The evaluation that has to run in another thread."""
+    lookups: tuple[ParamLookup, ...] = ()
+    """The parameters that are missing."""
 
 
 class LongEvaluation:
@@ -124,6 +177,35 @@ class MatchConditions(Protocol):
         """
 
 
+class AdmissionPolicy(Protocol):
+    """An admission policy with its bindings, as far as more than its conditions is known of it."""
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether :meth:`allowed_s` may decide."""
+
+    @property
+    def has_namespace_selectors(self) -> bool:
+        """Whether the labels of a namespace may leave no binding that matches."""
+
+    def may_match_rules(self, request: AdmissionRequest) -> bool:
+        """Whether any binding matches requests of the shape of *request*."""
+
+    def excludes(self, request: AdmissionRequest) -> bool:
+        """Whether ``resourceNames`` or ``excludeResourceRules`` leave out *request*."""
+
+    def may_match_namespace(self, labels: Mapping[str, str]) -> bool:
+        """Whether the namespaceSelector of any binding matches *labels*."""
+
+    def allowed_s(self, condition_input: ConditionInput) -> float | None:
+        """Return the seconds that it took to find out that the policy matches and allows the request.
+
+        Call it only if :meth:`may_match_rules` and, if the request is in a namespace,
+        :meth:`may_match_namespace` are true. None: it would take longer, or is not so;
+        ``MatchConditions.evaluate`` decides.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class Decided:
     """A policy without a backend has decided: its expressions are the policy."""
@@ -134,8 +216,14 @@ class Decided:
     """The verdict that has the warnings and audit annotations."""
     elapsed_s: float = 0.0
     """Duration of the evaluation."""
+    changed: Json | None = None
+    """The object as the policy leaves it; None: unchanged. ``reported`` has the patch."""
+    invoked: Collection[object] = ()
+    """The bindings and parameters that are invoked again after a change: those with IfNeeded."""
 
 
 ConditionResult = Excluded | Failed | Unresolved | Decided | None
-ConditionTask = AccessCheck | LongEvaluation
+ConditionTask = AccessCheck | ParamLookup | LongEvaluation
 """A task that has to be completed before conditions have a result."""
+TaskResult = AccessDecision | FoundParam | ConditionResult
+"""The result of a task of each kind, in their order."""

@@ -203,7 +203,10 @@ def _refusal(outcome: Outcome) -> Status:
         case DryRunRefused():
             return Status(400, "BadRequest", f'admission webhook "{name}" does not support dry run')
         case Failed():
-            return Status(500, "InternalError", f'failed calling webhook "{name}": {verdict.cause}')
+            failed = f'failed calling webhook "{name}"'
+            if isinstance(webhook.client, PolicyRef):
+                failed = f"{webhook.client.kind} '{name}' failed"
+            return Status(500, "InternalError", f"{failed}: {verdict.cause}")
         case Allowed():
             raise AssertionError(f"{name} allows the request and does not refuse it")
 

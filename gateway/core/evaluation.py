@@ -1,20 +1,14 @@
 """One review as a state machine: it takes the verdicts of calls, and returns the calls to make next.
 
-It does not wait, read a clock or make calls. With the event loop, a virtual clock, or a test that ends calls
-in any order as its driver, the outcomes are the same.
+It does not wait, read a clock or make calls. With any driver the outcomes are the same.
 
-**The walk.** Webhooks are settled in configured order, at an index that only moves forward. To settle a
-webhook means: match it with the present object, take a verdict on exactly this object, apply its patch, go
-on. If the verdict is missing, the walk waits.
+**The walk.** Webhooks are settled in configured order. To settle a webhook means: match it with the present
+object, take a verdict on exactly this object, apply its patch. If the verdict is missing, the walk waits.
 
 **Speculation.** While it waits, later webhooks are called too, with the present object, on the assumption
 that no earlier webhook changes it. When the walk reaches such a webhook and the object is still the same, its
-verdict counts. Otherwise the verdict is discarded, including warnings and annotations, and the webhook is
-called again. So the outcome equals that of a serial run by construction. Only webhooks with sideEffects None
-are called ahead; the others are called when, and only when, a serial run would call them.
-
-**Exceptions** (``gateway.core.exceptions``) are part of matching, too: a webhook that matches and has one is
-left out when its turn comes.
+verdict counts. Otherwise the verdict is discarded, and the webhook is called again. So the outcome equals
+that of a serial run by construction. Only webhooks with sideEffects None are called ahead.
 
 **Chains.** Behind a webhook that usually changes the object, that assumption is wrong. Webhooks of the same
 worker pool are then called *after* it: the worker evaluates them on the object that it leaves
@@ -24,25 +18,24 @@ object is known, and if the webhook matches this object when its turn comes. Oth
 **The validating phase** is the same walk: no patch can change the object, so all calls are made at once, and
 a rejection does not end the walk.
 
-**Reinvocation** is a second walk, as the API server's: after a round that changed the object, the webhooks
-with reinvocationPolicy IfNeeded that were called before a change are called once more.
+**Reinvocation** (``gateway.core.reinvocation``) is a second walk after a round that changed the object.
 
-**matchConditions** are part of matching, and evaluated once for each state of the object. If one needs
-a decision of the authorizer, or takes long, the walk waits for the result as for a verdict
-(:meth:`Evaluation.take_condition_tasks`, :meth:`Evaluation.complete_condition_task`). A decision of the
-authorizer holds for the rest of the review.
+**Mutating policies** come before webhooks. Their selectors are matched with the object at the beginning of
+the round, and a rejection by one ends the walk behind the last one. The API server does both.
+
+**matchConditions** and exceptions are part of matching. Conditions are evaluated once for each state of the
+object. If one needs a decision of the authorizer, or takes long, the walk waits for the result as for a
+verdict. A decision of the authorizer holds for the rest of the review.
 
 **Modes.** A webhook in the mode Warn or Audit is settled like any other, but its outcome neither rejects the
-request nor changes the object, so no other webhook depends on it. A webhook in the mode Shadow has no part in
-the evaluation. ``gateway.core.modes`` decides the modes.
+request nor changes the object. A webhook in the mode Shadow has no part in the evaluation.
 
 Laws, each a property test: (1) the order of arrival does not matter; (2) equal to a serial run; (3) a denial
 always rejects; (4) a failure rejects under Fail, and under Ignore leaves an annotation instead; (5) the patch
-turns the original object into the final one, and is absent when nothing changed; (6) every denial's webhook
-is named, in order; (7) after the end there are no calls, and late verdicts change nothing; (8) in a round
-each webhook is called at most once for each state of the object, and in chains at most once after each call,
-so the walk ends; (9) the answer is that without the webhooks in the mode Shadow, and apart from their own
-warnings and annotations that without those in the modes Warn and Audit.
+turns the original object into the final one; (6) every denial's webhook is named, in order; (7) after the end
+there are no calls; (8) in a round each webhook is called at most once for each state of the object, and in
+chains at most once after each call; (9) the answer is that without the webhooks in the mode Shadow, and apart
+from their own warnings and annotations that without those in the modes Warn and Audit.
 
 Source: kubernetes/apiserver plugin/webhook/{mutating,validating}/dispatcher.go, mutating/
 reinvocationcontext.go.
@@ -58,15 +51,19 @@ from gateway.core.call import Call, Payload
 from gateway.core.condition_state import ConditionState
 from gateway.core.conditions import Decided, Excluded, Unresolved
 from gateway.core.exceptions import PolicyException
+from gateway.core.matching import is_policy
 from gateway.core.mismatch import mismatch_of
+from gateway.core.open_calls import OpenCalls
 from gateway.core.outcome import Exemption, settle, without_call
+from gateway.core.quick import allowed_by_policies
+from gateway.core.reinvocation import NO_REINVOCATION, Reinvocation
 from gateway.core.verdict import DRY_RUN_REFUSED, Allowed, DryRunRefused, Failed
 from gateway.core.webhook import WorkerRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from gateway.core.conditions import AccessDecision, ConditionResult, ConditionTask
+    from gateway.core.conditions import ConditionTask, TaskResult
     from gateway.core.matching import Invocation, Selection
     from gateway.core.namespace import Namespace
     from gateway.core.outcome import Outcome
@@ -99,11 +96,13 @@ class Evaluation:
         now: float = math.inf,
         modes: Mapping[int, Mode] = NO_MODES,
         payload: Payload | None = None,
+        params: object | None = None,
+        schemas: object | None = None,
     ) -> None:
         """*now* is the time of the review, in seconds since 1970; by default, all exceptions have expired.
 
-        *modes* are those other than Enforce, by position. With a *payload*, which has the object to begin
-        with, this is an evaluation after the answer: it calls the webhooks in the mode Shadow, too.
+        *modes* are those other than Enforce, by position. With a *payload*, the first object, it is one after
+        the answer, which calls Shadows too. *params* and *schemas* of the cluster are for policies.
         """
         self.request = request
         self.namespace = namespace
@@ -118,26 +117,28 @@ class Evaluation:
         self.has_changed = False
         """Whether any patch so far changed the object."""
         self.kept_ahead = 0
-        self.discarded_ahead = 0
-        """Speculative calls whose verdict counted, and those that were discarded."""
+        """Speculative calls whose verdict counted."""
         self.is_mutating: Final = selection.phase == "mutate"
         self.modes: Final = modes
         self._memory = memory
+        self._params, self._schemas = params, schemas
         self._now = now
         self._payload = payload or Payload(request)
         self._leaves_out_shadows = bool(modes) and payload is None and "Shadow" in modes.values()
         self.selection = selection
         self._invocations = self._select()
-        self._calls: list[Call | None] = [None] * len(self._invocations)
+        self._calls = OpenCalls(len(self._invocations))
         self._index = 0
         self._ahead = 0
         """Webhooks before this index were considered for a speculative call with the present payload."""
         self._round = 0
-        self._reinvocable: set[int] = set()
-        self._to_reinvoke: set[int] = set()
-        self.has_withdrawn = False
-        """Whether calls became unwanted since :meth:`take_withdrawn`."""
-        self._withdrawn: list[Call] = []
+        self._reinvocation = Reinvocation() if self.is_mutating else NO_REINVOCATION
+        self._matched = self._payload if self.is_mutating else None
+        """The payload at the beginning of the round, with which selectors of policies are matched."""
+        self._is_selection_outdated = False
+        """Whether policies have changed the object since the webhooks were selected."""
+        self._is_refused = False
+        """Whether a mutating policy rejects the request; the walk ends behind the policies."""
         self._conditions: ConditionState | None = None
         """None until the first webhook with conditions."""
 
@@ -147,19 +148,21 @@ class Evaluation:
         return self._payload
 
     @property
+    def discarded_ahead(self) -> int:
+        """Speculative calls that were discarded."""
+        return self._calls.discarded_ahead
+
+    @property
     def final_object(self) -> Json | None:
         """The object after the patches of the settled webhooks."""
         return self._payload.object
 
     def start(self) -> Sequence[Call]:
-        """Return the first calls to make; none if the review is done at once."""
+        """Return the first calls to make."""
         return self._advance()
 
     def receive(self, call: Call, verdict: Verdict) -> Sequence[Call]:
-        """Take the *verdict* of *call*, and return further calls to make.
-
-        A verdict on a call that is no longer wanted changes nothing.
-        """
+        """Take the *verdict* of *call*, unless it is no longer wanted, and return further calls to make."""
         return self.receive_all(((call, verdict),))
 
     def receive_all(self, answered: Iterable[tuple[Call, Verdict]]) -> Sequence[Call]:
@@ -175,18 +178,16 @@ class Evaluation:
 
     def wants(self, call: Call) -> bool:
         """Whether the verdict of *call*, which was returned earlier, is still needed."""
-        return call.index < len(self._calls) and self._calls[call.index] is call
+        # In place of OpenCalls.has, because it is asked for every call twice.
+        index, calls = call.index, self._calls.by_index
+        return index < len(calls) and calls[index] is call
 
     def drop(self, call: Call) -> Sequence[Call]:
-        """Drop *call*, which the worker did not evaluate as a part of its chain, and return further calls.
-
-        The webhook is called again when its turn comes, which may be now.
-        """
+        """Drop *call*, which the worker left out of its chain and gets again, and return further calls."""
         if self.done or not self.wants(call):
             return NO_CALLS
-        self._calls[call.index] = None
-        self.discarded_ahead += 1
-        self._discard_orphans(call)
+        self._calls.drop(call)
+        self._calls.discarded_ahead += 1
         return self._advance() if call.index == self._index else NO_CALLS
 
     def receive_refusal(self, call: Call, failure: Failed) -> Sequence[Call]:
@@ -197,8 +198,7 @@ class Evaluation:
         """
         if call.is_ahead and call.index != self._index:
             if self.wants(call):
-                self._calls[call.index] = None
-                self._discard_orphans(call)
+                self._calls.drop(call)
             return NO_CALLS
         return self.receive(call, failure)
 
@@ -211,28 +211,31 @@ class Evaluation:
         """Return the new tasks of conditions; their results go to :meth:`complete_condition_task`."""
         return NO_TASKS if self._conditions is None else self._conditions.take_tasks()
 
-    def complete_condition_task(
-        self, task: ConditionTask, result: AccessDecision | ConditionResult
-    ) -> Sequence[Call]:
+    def complete_condition_task(self, task: ConditionTask, result: TaskResult) -> Sequence[Call]:
         """Take the result of a task of conditions, and return further calls to make."""
         if self.done or self._conditions is None:
             return NO_CALLS
         self._ahead = min([self._ahead, *self._conditions.complete(task, result)])
         return self._advance()
 
+    @property
+    def has_withdrawn(self) -> bool:
+        """Whether calls became unwanted since :meth:`take_withdrawn`."""
+        return bool(self._calls.withdrawn)
+
     def take_withdrawn(self) -> Sequence[Call]:
         """Return the calls that became unwanted since the last call of this method."""
-        withdrawn, self._withdrawn = self._withdrawn, []
-        self.has_withdrawn = False
-        return withdrawn
+        return self._calls.take_withdrawn()
 
     def _advance(self) -> Sequence[Call]:
         """Settle webhooks while their verdicts are known, and return the calls to make."""
         calls: list[Call] = []
         while not self.done:
             index = self._index
+            if (self._is_refused or self._is_selection_outdated) and self._leave_policies():
+                continue
             if index < len(self._invocations):
-                call = self._calls[index]
+                call = self._calls.by_index[index]
                 if call is None or not call.is_matched:
                     call = self._reach(index, calls)
                 if call is None and self._index != index:
@@ -249,14 +252,13 @@ class Evaluation:
                 if patched is not None:
                     self._replace_object(patched)
                 if patched is not None or call.is_followed:
-                    self._discard_outdated(call, is_allowed=type(outcome.verdict) is Allowed)
+                    is_allowed = type(outcome.verdict) is Allowed
+                    self._calls.discard_outdated(self._index, self._payload, call, is_allowed=is_allowed)
                 if patched is not None and (invocations := self._select()) is not self._invocations:
                     self._replace_invocations(invocations)
                 self._conclude(outcome)
-            elif self._round == 0 and self.has_changed:
-                self._round = 1
-                self._index = self._ahead = 0
-                self._calls = [None] * len(self._invocations)
+            elif self._round == 0 and self.has_changed and not self._is_refused:
+                self._begin_second_round()
             else:
                 self._finish()
         return calls
@@ -268,28 +270,66 @@ class Evaluation:
         of its conditions is not complete: then the walk stays at *index*.
         """
         invocation = self._invocations[index]
+        if invocation.quick is not None:
+            rest = self._invocations[index:]
+            self.outcomes += (allowed := allowed_by_policies(rest, self._payload, self.namespace, self.modes))
+            self._index += len(allowed)
+            if allowed:
+                return None
         obstacle = self._obstacle(index)
-        call = self._calls[index]
+        call = self._calls.by_index[index]
         if obstacle is None:
             if call is not None and call.after is None:
                 call.is_matched = True
                 return call
-            self._discard(index)
+            self._calls.discard(index)
             call = Call(index, invocation, self._payload, is_ahead=False, mode=self._mode(invocation))
-            self._calls[index] = call
+            self._calls.by_index[index] = call
             calls.append(call)
             return call
         if isinstance(obstacle, Unresolved):
             return None
-        self._discard(index)
+        self._calls.discard(index)
         self._index = index + 1
         if isinstance(obstacle, Excluded):
             self.exclusions.append((invocation, obstacle))
         elif isinstance(obstacle, PolicyException):
             self.exemptions.append(Exemption(invocation, self._round, obstacle))
         elif obstacle is not False:
-            self._conclude(without_call(invocation, self._round, obstacle, self._mode(invocation)))
+            mode = self._mode(invocation)
+            outcome, patched = without_call(invocation, self._round, obstacle, mode, self._payload)
+            if patched is not None:
+                self._replace_object(patched)
+                self._calls.discard_outdated(self._index, patched)
+                # As in the API server, a policy does not select the policies after it.
+                self._is_selection_outdated = True
+            if isinstance(obstacle, Decided) and self._round == 0:
+                self._reinvocation.note_invoked(invocation.position, obstacle.invoked)
+            self._conclude(outcome)
         return None
+
+    def _leave_policies(self) -> bool:
+        """Do what is due behind the mutating policies, and return whether anything was."""
+        if self._index < len(self._invocations) and is_policy(self._invocations[self._index]):
+            return False
+        if self._is_refused:
+            self._finish()
+            return True
+        if not self._is_selection_outdated:
+            return False
+        self._is_selection_outdated = False
+        if (invocations := self._select()) is not self._invocations:
+            self._replace_invocations(invocations)
+        return True
+
+    def _begin_second_round(self) -> None:
+        self._round = 1
+        self._index = self._ahead = 0
+        self._calls.clear(len(self._invocations))
+        self._matched = self._payload
+        if self._conditions is not None and any(map(is_policy, self._invocations[:1])):
+            # Of a policy, the second round may invoke less.
+            self._conditions.clear()
 
     def _mode(self, invocation: Invocation) -> Mode:
         return self.modes.get(invocation.position, "Enforce") if self.modes else "Enforce"
@@ -297,13 +337,13 @@ class Evaluation:
     def _obstacle(self, index: int) -> Obstacle | None:
         """Return None if the webhook at *index* is to be called on the present object, else why not."""
         webhook = self._invocations[index].webhook
-        is_due = self._round == 0 or self._invocations[index].position in self._to_reinvoke
+        is_due = self._round == 0 or self._reinvocation.is_due(self._invocations[index].position)
         if not is_due and webhook.failure_policy == "Ignore":
             return False
         mismatch = self._mismatch(index)
         if not is_due:
             # The API server matches before it decides on reinvocation: under Fail, an error in that rejects.
-            return mismatch if isinstance(mismatch, Failed | Unresolved) else False
+            return mismatch if isinstance(mismatch, Failed | Unresolved | Decided) else False
         if mismatch is None and self.request.dry_run and webhook.side_effects in ("Some", "Unknown"):
             return DRY_RUN_REFUSED
         return mismatch
@@ -314,7 +354,8 @@ class Evaluation:
         """Return None if the webhook at *index* matches the present object, else why it does not."""
         invocation = self._invocations[index]
         if not invocation.has_matched_selectors or invocation.exceptions is not None:
-            mismatch = mismatch_of(invocation, self._payload, self.namespace, self._now)
+            matched = self._matched if self._matched is not None and is_policy(invocation) else self._payload
+            mismatch = mismatch_of(invocation, matched, self.namespace, self._now)
             if mismatch is not None:
                 return mismatch
         conditions = invocation.webhook.match_conditions
@@ -323,6 +364,10 @@ class Evaluation:
         self._conditions = self._conditions or ConditionState()
         condition_input = self._payload.condition_input
         condition_input.namespace = self.namespace
+        condition_input.params, condition_input.schemas = self._params, self._schemas
+        condition_input.matched = self._matched
+        if self._round:
+            condition_input.invoked = self._reinvocation.invoked(invocation.position)
         result = self._conditions.evaluate(index, conditions, condition_input)
         return False if isinstance(result, Decided) and result.verdict is None else result
 
@@ -335,15 +380,20 @@ class Evaluation:
         for index in range(first, len(self._invocations)):
             invocation = self._invocations[index]
             webhook = invocation.webhook
-            call = self._calls[index]
-            if index > self._index and call is None:
-                if self._obstacle(index) is not None:
+            call = self._calls.by_index[index]
+            if index > self._index and call is None and invocation.quick is None:
+                obstacle = self._obstacle(index)
+                if obstacle is not None:
+                    if isinstance(obstacle, Decided) and obstacle.changed is not None:
+                        # It changes the object for all webhooks behind it.
+                        self._ahead = index
+                        return
                     continue
                 has_object = after is None or webhook.backend == after.invocation.webhook.backend
                 if not is_mutating or (webhook.side_effects == "None" and has_object):
                     call = Call(index, invocation, self._payload, is_ahead=is_mutating, after=after)
                     call.mode = self._mode(invocation) if self.modes else "Enforce"
-                    self._calls[index] = call
+                    self._calls.by_index[index] = call
                     calls.append(call)
                     if after is not None:
                         after.is_followed = True
@@ -378,73 +428,23 @@ class Evaluation:
         """Continue with *invocations*, because the labels may have changed; discard the calls of others."""
         last_position = self._invocations[self._index - 1].position
         indices = {invocation.position: index for index, invocation in enumerate(invocations)}
-        for index in range(self._index, len(self._invocations)):
-            if self._invocations[index].position not in indices:
-                self._discard(index)
-        waiting = [call for call in self._calls[self._index :] if call is not None]
-        self._calls = [None] * len(invocations)
-        for call in waiting:
-            call.index = indices[call.invocation.position]
-            self._calls[call.index] = call
+        self._calls.move(self._index, indices, len(invocations))
         self._invocations = invocations
         self._index = sum(invocation.position <= last_position for invocation in invocations)
-
-    def _discard_outdated(self, settled: Call, *, is_allowed: bool) -> None:
-        """Discard the calls on other objects than the present one, which the call *settled* has left.
-
-        Calls after *settled* stay if it was allowed; otherwise the worker may have left another object.
-        """
-        is_left = is_allowed and self._payload.can_be_chained
-        for index in range(self._index, len(self._calls)):
-            call = self._calls[index]
-            if call is None:
-                continue
-            if call.after is settled and is_left:
-                call.after = None
-                call.is_matched = call.payload is self._payload
-                call.payload = self._payload
-            elif call.after is settled or (call.after is None and call.payload is not self._payload):
-                self._discard(index)
 
     def _conclude(self, outcome: Outcome) -> None:
         self.outcomes.append(outcome)
         if not self.is_mutating:
             return
-        webhook = outcome.invocation.webhook
-        if outcome.has_changed:
-            self._to_reinvoke |= self._reinvocable
-            self._reinvocable = set()
-        if outcome.call is not None and webhook.reinvocation_policy == "IfNeeded":
-            self._reinvocable.add(outcome.invocation.position)
+        self._reinvocation.note(outcome)
         is_first_call = outcome.call is not None and self._round == 0
         if self._memory is not None and is_first_call and outcome.mode == "Enforce":
-            self._memory.note(webhook, self.request, changed=outcome.has_changed)
+            self._memory.note(outcome.invocation.webhook, self.request, changed=outcome.has_changed)
         if outcome.rejects:
-            self._finish()
-
-    def _discard(self, index: int) -> None:
-        """Discard the call at *index*, if there is one, and those after it."""
-        call = self._calls[index]
-        if call is not None:
-            self._withdraw(call)
-            self._discard_orphans(call)
-
-    def _discard_orphans(self, gone: Call) -> None:
-        """Discard the calls after *gone*, which was discarded, and those after them."""
-        if gone.is_followed:
-            for call in self._calls[gone.index + 1 :]:
-                after = None if call is None else call.after
-                if call is not None and after is not None and not self.wants(after):
-                    self._withdraw(call)
-
-    def _withdraw(self, call: Call) -> None:
-        self._calls[call.index] = None
-        self.discarded_ahead += call.is_ahead
-        if call.verdict is None:
-            self._withdrawn.append(call)
-            self.has_withdrawn = True
+            self._is_refused = is_policy(outcome.invocation)
+            if not self._is_refused:
+                self._finish()
 
     def _finish(self) -> None:
         self.done = True
-        for index in range(self._index, len(self._calls)):
-            self._discard(index)
+        self._calls.discard_all(self._index)

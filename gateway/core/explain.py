@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.core.matching import selectors_match
+from gateway.core.matching import is_guard, selectors_match
 from gateway.core.rules import is_never_sent, rules_match
 from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gateway.core.conditions import AdmissionPolicy
     from gateway.core.evaluation import Evaluation
     from gateway.core.exceptions import PolicyException
     from gateway.core.matching import Selection
@@ -27,6 +28,11 @@ def explain(evaluation: Evaluation, selection: Selection) -> Iterator[str]:
         for outcome in outcomes:
             again = " again" if outcome.round else ""
             yield f"{title}: matched{again}, {_outcome(outcome)}"
+            if outcome.worker_verdict is not None:
+                for text in outcome.worker_verdict.warnings:
+                    yield f"{title}: warning: {text}"
+                for key, value in outcome.worker_verdict.audit_annotations:
+                    yield f"{title}: audit annotation {key}: {value}"
         if not outcomes:
             yield f"{title}: {mismatch(webhook, evaluation)}"
 
@@ -34,7 +40,7 @@ def explain(evaluation: Evaluation, selection: Selection) -> Iterator[str]:
 def _outcome(outcome: Outcome) -> str:
     verdict = outcome.verdict
     mode = f"; the mode {outcome.mode} lets the request pass" if outcome.mode != "Enforce" else ""
-    took = f" in {outcome.call.elapsed_s * 1000:.1f} ms" if outcome.call is not None else ""
+    took = f" in {outcome.elapsed_s * 1000:.1f} ms" if outcome.elapsed_s is not None else ""
     match verdict:
         case Allowed():
             patched = verdict.patch.decode(errors="replace")
@@ -59,7 +65,7 @@ def _outcome(outcome: Outcome) -> str:
 def mismatch(webhook: Webhook, evaluation: Evaluation) -> str:
     """Return why *webhook*, which has no outcome, was not called by a finished *evaluation*."""
     request = evaluation.request
-    if is_never_sent(request):
+    if is_never_sent(request) and not is_guard(webhook):
         return f"not matched, {_named(request.resource, '')} is never sent to webhooks"
     if not rules_match(webhook, request):
         return f"not matched, no rule is for {_request(request)}"
@@ -74,7 +80,17 @@ def mismatch(webhook: Webhook, evaluation: Evaluation) -> str:
     webhooks = evaluation.selection.webhooks
     if any(webhooks[at] is webhook and mode == "Shadow" for at, mode in evaluation.modes.items()):
         return "called after the answer, by its mode Shadow"
+    if webhook.policy is not None:
+        return _unmatched_policy(webhook.policy, evaluation)
     return "not reached, the request was rejected before its turn"
+
+
+def _unmatched_policy(policy: AdmissionPolicy, evaluation: Evaluation) -> str:
+    if evaluation.is_mutating and evaluation.request.operation == "DELETE":
+        return "not matched, DELETE has no object to change"
+    if policy.excludes(evaluation.request):
+        return "not matched, its resourceNames or excludeResourceRules exclude the request"
+    return "not matched, its bindings, parameters or matchConditions exclude the request"
 
 
 def _exempted(exception: PolicyException) -> str:

@@ -11,7 +11,7 @@ predicates/object/matcher.go.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.core.labels import SelectorIndex
@@ -19,10 +19,12 @@ from gateway.core.namespace import Namespace
 from gateway.core.review import is_namespace, is_namespace_write, labels_of
 from gateway.core.rules import is_never_sent, rules_match
 from gateway.core.verdict import Failed, FailureReason
+from gateway.core.webhook import PolicyRef, WorkerRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
+    from gateway.core.conditions import AdmissionPolicy
     from gateway.core.exceptions import ExceptionIndex
     from gateway.core.labels import Selector
     from gateway.core.review import AdmissionRequest, Json
@@ -37,7 +39,7 @@ _KEPT_NAMESPACES: Final = 4096
 _KEPT_MASKS: Final = 64
 """Sets of webhooks cached for each shape: selectors divide namespaces into few groups."""
 
-_INDEXED: Final = 8
+INDEXED: Final = 8
 """From so many objectSelectors on, an index takes less time than to evaluate each of them."""
 
 
@@ -54,6 +56,23 @@ class Invocation:
     """Whether only the objectSelector is left to evaluate."""
     exceptions: ExceptionIndex | None = None
     """The exceptions that name the webhook; None: there are none."""
+    quick: AdmissionPolicy | None = field(init=False)
+    """The policy, if it is a quick one and no selector of it is left to evaluate; otherwise None."""
+    may_be_known: bool = field(init=False)
+    """Whether a call can have a verdict without being made: from a cache, or because of its parameters."""
+
+    def __post_init__(self) -> None:
+        client = self.webhook.client
+        has_parameters = isinstance(client, WorkerRef) and client.has_parameters
+        object.__setattr__(self, "may_be_known", has_parameters or self.webhook.cache is not None)
+        policy = self.webhook.policy
+        is_left = policy is not None and policy.is_quick and self.has_matched_selectors
+        object.__setattr__(self, "quick", policy if is_left and self.exceptions is None else None)
+
+
+def is_policy(invocation: Invocation) -> bool:
+    """Whether it is an admission policy, which the gateway evaluates itself."""
+    return type(invocation.webhook.client) is PolicyRef
 
 
 class Selection:
@@ -98,18 +117,14 @@ class Selection:
         the labels that objectSelectors are matched with; of many webhooks, some that do not match them are
         left out.
         """
-        matched = self._match_namespace(request, namespace)
-        return matched.all if labels is None else matched.select(labels)
-
-    def _match_namespace(self, request: AdmissionRequest, namespace: Namespace | Failed | None) -> _Matched:
         candidates = self._candidates(request)
-        if not candidates.has_namespace_selectors or is_namespace_write(request):
-            return candidates.matched
-        if request.namespace == "" and not is_namespace(request):
-            return candidates.of(self._everywhere)
-        if isinstance(namespace, Namespace):
-            return candidates.of(self._mask(namespace))
-        return candidates.matched
+        matched = candidates.matched
+        if not candidates.is_matched:
+            if request.namespace == "" and not is_namespace(request):
+                matched = candidates.of(self._everywhere)
+            elif isinstance(namespace, Namespace):
+                matched = candidates.of(self._mask(namespace))
+        return matched.all if labels is None or not matched.is_indexed else matched.select(labels)
 
     def _mask(self, namespace: Namespace) -> bytes:
         name, labels = namespace.name, namespace.labels
@@ -117,7 +132,7 @@ class Selection:
         if seen is not labels:
             if len(self._masks) >= _KEPT_NAMESPACES:
                 self._masks.clear()
-            mask = bytes(webhook.namespace_selector.matches(labels) for webhook in self.webhooks)
+            mask = bytes(webhook.may_match_namespace(labels) for webhook in self.webhooks)
             # The namespace itself would keep its whole object in memory.
             self._masks[name] = labels, mask
         return mask
@@ -128,23 +143,23 @@ class Selection:
         if found is None:
             if len(self._by_shape) >= _KEPT_SHAPES:
                 self._by_shape.clear()
-            found = self._by_shape[shape] = _Candidates(self._match_rules(request))
+            found = self._by_shape[shape] = _Candidates(self._match_rules(request), request)
         return found
 
     def _match_rules(self, request: AdmissionRequest) -> tuple[Invocation, ...]:
-        if is_never_sent(request):
-            return ()
+        is_closed = is_never_sent(request)
         return tuple(
             Invocation(
                 webhook,
                 position,
-                has_matched_selectors=webhook.namespace_selector.is_empty
+                has_matched_selectors=not webhook.has_namespace_selectors
                 and webhook.object_selector.is_empty,
-                has_matched_namespace=webhook.namespace_selector.is_empty,
+                has_matched_namespace=not webhook.has_namespace_selectors,
                 exceptions=self.exceptions.get(webhook.name),
             )
             for position, webhook in self._with_resource(request)
-            if rules_match(webhook, request)
+            if (not is_closed or is_guard(webhook)) and rules_match(webhook, request)
+            if webhook.policy is None or webhook.policy.may_match_rules(request)
         )
 
     def _with_resource(self, request: AdmissionRequest) -> Iterable[tuple[int, Webhook]]:
@@ -154,6 +169,11 @@ class Selection:
         names = {"*", request.resource[2], request.request_resource[2]}
         indices = {index for name in names for index in self._by_resource.get(name, ())}
         return [(index, self.webhooks[index]) for index in sorted(indices)]
+
+
+def is_guard(webhook: Webhook) -> bool:
+    """Whether *webhook* checks the authors of policies."""
+    return isinstance(webhook.client, PolicyRef) and webhook.client.is_guard
 
 
 def _by_resource(webhooks: Sequence[Webhook]) -> dict[str, list[int]]:
@@ -170,13 +190,12 @@ class _Matched:
 
     def __init__(self, invocations: Iterable[Invocation]) -> None:
         self.all = tuple(invocations)
-        self._is_indexed = sum(not one.webhook.object_selector.is_empty for one in self.all) >= _INDEXED
+        self.is_indexed = sum(not one.webhook.object_selector.is_empty for one in self.all) >= INDEXED
+        """Whether :meth:`select` leaves some out."""
         self._index: SelectorIndex | None = None
 
     def select(self, labels: Callable[[], Iterable[Mapping[str, str]]]) -> tuple[Invocation, ...]:
         """Return all webhooks with an objectSelector that matches the *labels*, and perhaps some others."""
-        if not self._is_indexed:
-            return self.all
         if self._index is None:
             self._index = SelectorIndex([one.webhook.object_selector for one in self.all])
         return tuple(self.all[index] for index in self._index.candidates(labels()))
@@ -185,9 +204,11 @@ class _Matched:
 class _Candidates:
     """The webhooks with a rule for requests of one shape."""
 
-    def __init__(self, invocations: tuple[Invocation, ...]) -> None:
+    def __init__(self, invocations: tuple[Invocation, ...], request: AdmissionRequest) -> None:
         self.matched = _Matched(invocations)
-        self.has_namespace_selectors = any(not one.webhook.namespace_selector.is_empty for one in invocations)
+        has_selectors = any(one.webhook.has_namespace_selectors for one in invocations)
+        self.is_matched = not has_selectors or is_namespace_write(request)
+        """Whether there is no namespaceSelector to match with the labels of the request's namespace."""
         self._with_matched_namespace = tuple(
             Invocation(
                 one.webhook,

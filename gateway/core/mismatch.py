@@ -33,7 +33,10 @@ def mismatch_of(
             if invocation.has_matched_namespace
             else selectors_match(invocation.webhook, payload.request, payload.outline, namespace)
         )
-        if matched is False:
+        policy = invocation.webhook.policy
+        if matched is False or (
+            matched is not True and policy is not None and policy.excludes(payload.request)
+        ):
             return False
     if invocation.exceptions is not None:
         review = Circumstances(payload.request, payload.outline, payload.labels, namespace, now)

@@ -56,6 +56,13 @@ class Outcome:
 
     evaluated_s: float | None = None
     """Seconds that the gateway took to evaluate an admission policy, which has no call."""
+    evaluated_on: Payload | None = None
+    """The payload on which it evaluated the policy."""
+
+    @property
+    def payload(self) -> Payload | None:
+        """The payload on which it is based; None if there was neither a call nor an evaluation."""
+        return self.evaluated_on if self.call is None else self.call.payload
 
     @property
     def elapsed_s(self) -> float | None:
@@ -76,15 +83,40 @@ class Outcome:
 
 
 def without_call(
-    invocation: Invocation, round_number: int, obstacle: Failed | DryRunRefused | Decided, mode: Mode
-) -> Outcome:
-    """Return the outcome of a webhook that was not called because of *obstacle*."""
+    invocation: Invocation,
+    round_number: int,
+    obstacle: Failed | DryRunRefused | Decided,
+    mode: Mode,
+    payload: Payload,
+) -> tuple[Outcome, Payload | None]:
+    """Return the outcome of a webhook that was not called because of *obstacle*, and the payload after it.
+
+    *payload* is the present one. None: it stays.
+    """
     if not isinstance(obstacle, Decided):
-        return Outcome(invocation, round_number, obstacle, None, None, mode=mode)
+        return Outcome(invocation, round_number, obstacle, None, None, mode=mode), None
     assert obstacle.verdict is not None, "a policy that does not match has no outcome"
-    outcome = Outcome(invocation, round_number, obstacle.verdict, obstacle.reported, None, mode=mode)
-    outcome.evaluated_s = obstacle.elapsed_s
-    return outcome
+    verdict, patched = obstacle.verdict, None
+    if obstacle.changed is not None:
+        try:
+            patched = payload.replaced(obstacle.changed)
+        except PatchRefused as error:
+            cause = f"it makes an object that the API server refuses: {error}"
+            verdict = Failed(FailureReason.PATCH_REFUSED, cause, 500)
+        except (PatchConflict, RecursionError, TypeError) as error:
+            conflict = str(error) if isinstance(error, PatchConflict) else "the result nests too deeply"
+            verdict = Failed(FailureReason.PATCH_INAPPLICABLE, conflict, 500)
+    outcome = Outcome(invocation, round_number, verdict, obstacle.reported, None, mode=mode)
+    outcome.evaluated_s, outcome.evaluated_on = obstacle.elapsed_s, payload
+    if patched is None:
+        return outcome, None
+    if mode != "Enforce":
+        outcome.would_change = True
+        return outcome, None
+    outcome.has_changed = True
+    # A denial has no patch, although other mutations of the policy were applied.
+    outcome.is_patched = isinstance(obstacle.reported, Allowed)
+    return outcome, patched
 
 
 def settle(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 V1: Final = "admission.k8s.io/v1"
 V1BETA1: Final = "admission.k8s.io/v1beta1"
 
-Json = dict[str, object]
+Json = dict[str, Any]
 Resource = tuple[str, str, str]
 """Group, version and resource name; group is empty for the core group."""
 
@@ -117,12 +117,14 @@ class AdmissionRequest:
             if self._object is None:
                 self._object = self.outline.fresh_object()
             return self._object
-        return cast("Json | None", self.document.get("object"))
+        found: Json | None = self.document.get("object")
+        return found
 
     @property
     def old_object(self) -> Json | None:
         """The stored object, on UPDATE and DELETE."""
-        return cast("Json | None", self.document.get("oldObject"))
+        found: Json | None = self.document.get("oldObject")
+        return found
 
     @property
     def object_outline(self) -> Json | None:
@@ -145,7 +147,8 @@ class AdmissionRequest:
         """Return a copy of the object that the caller may change."""
         if self.outline is not None:
             return self.outline.fresh_object()
-        return cast("Json | None", self._read().get("object"))
+        found: Json | None = self._read().get("object")
+        return found
 
     def can_be_rewritten(self) -> bool:
         """Whether the request can be written as JSON again with another object, one level down."""
@@ -158,7 +161,8 @@ class AdmissionRequest:
         return self._can_be_rewritten
 
     def _read(self) -> Json:
-        return cast("Json", orjson.loads(self.json if self._pruned is None else self._pruned))
+        found: Json = orjson.loads(self.json if self._pruned is None else self._pruned)
+        return found
 
     def drop_parsed(self) -> None:
         """Drop the parsed form; the next access parses again."""
@@ -250,42 +254,52 @@ def _checked(
     """Return the request with the members of *document*, after checking their types."""
     get = document.get
     requested_resource, requested_kind = get("requestResource"), get("requestKind")
+    sub_resource, namespace = get("subResource"), get("namespace")
+    requested_sub_resource = sub_resource if requested_resource is None else get("requestSubResource")
+    sub_resource = "" if sub_resource is None else sub_resource
+    namespace = "" if namespace is None else namespace
+    requested_sub_resource = "" if requested_sub_resource is None else requested_sub_resource
     try:
-        # Absent members are rare and cost an exception; the types of present ones are checked below.
+        # Absent members are rare and cost an exception.
         resource = _resource(document["resource"])
         request_resource = resource if requested_resource is None else _resource(requested_resource)
         kind = _kind(document["kind"] if requested_kind is None else requested_kind)
         uid, operation = document["uid"], document["operation"]
         # The cheapest check that all of them are strings: anything else is a TypeError.
-        "".join((*resource, *request_resource, *kind))
+        names = (*resource, *request_resource, *kind)
+        "".join((*names, uid, operation, namespace, sub_resource, requested_sub_resource))
     except (KeyError, TypeError):
         raise _malformed(document) from None
-    sub_resource, namespace = get("subResource"), get("namespace")
+    held, old, dry_run = get("object"), get("oldObject"), get("dryRun")
+    if (
+        uid == ""
+        or operation not in OPERATIONS
+        or (held is not None and type(held) is not dict)
+        or (old is not None and type(old) is not dict)
+        or (dry_run is not None and type(dry_run) is not bool)
+    ):
+        raise _malformed(document)
     name, user = get("name"), get("userInfo")
     user = user.get("username") if type(user) is dict else None
-    requested_sub_resource = sub_resource if requested_resource is None else get("requestSubResource")
-    request = AdmissionRequest(
+    return AdmissionRequest(
         api_version=api_version,
-        uid=cast("str", uid),
-        operation=cast("str", operation),
+        uid=uid,
+        operation=operation,
         resource=resource,
-        sub_resource=cast("str", "" if sub_resource is None else sub_resource),
+        sub_resource=sub_resource,
         request_resource=request_resource,
-        request_sub_resource=cast("str", "" if requested_sub_resource is None else requested_sub_resource),
+        request_sub_resource=requested_sub_resource,
         kind=kind,
-        namespace=cast("str", "" if namespace is None else namespace),
+        namespace=namespace,
         name=name if type(name) is str else "",
         user=user if type(user) is str else "",
-        dry_run=get("dryRun") is True,
-        has_object=get("object") is not None,
+        dry_run=dry_run is True,
+        has_object=held is not None,
         json=json,
         _parsed=document if outline is None else None,
         _pruned=pruned,
         outline=outline,
     )
-    if not _is_sound(request, document):
-        raise _malformed(document)
-    return request
 
 
 def _cut(body: bytes) -> tuple[str, bytes] | None:
@@ -334,26 +348,6 @@ def _written(document: Json) -> bytes:
         return orjson.dumps(document)
     except TypeError:
         raise MalformedReview(_TOO_DEEP) from None
-
-
-def _is_sound(request: AdmissionRequest, document: Json) -> bool:
-    """Whether every member that the gateway uses has its type."""
-    held, old = document.get("object"), document.get("oldObject")
-    return (
-        type(request.uid) is str
-        and request.uid != ""
-        and request.operation in OPERATIONS
-        and type(request.namespace) is str
-        and type(request.sub_resource) is str
-        and type(request.request_sub_resource) is str
-        and (held is None or type(held) is dict)
-        and (old is None or type(old) is dict)
-        and (request.dry_run or _is_false(document.get("dryRun")))
-    )
-
-
-def _is_false(value: object) -> bool:
-    return value is None or value is False
 
 
 def _malformed(document: Json) -> MalformedReview:

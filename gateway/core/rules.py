@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gateway.core.webhook import MatchPolicy, Rule
 
 # Webhooks and policies on these kinds could block their own repair.
-_NEVER_SENT_KINDS: Final = {
+NEVER_SENT_KINDS: Final = {
     ("admissionregistration.k8s.io", kind)
     for kind in (
         "ValidatingWebhookConfiguration",
@@ -28,8 +28,17 @@ _NEVER_SENT_KINDS: Final = {
     )
 } | {
     ("admission-gateway.io", kind)
-    for kind in ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "WorkerPool")
+    for kind in (
+        "ValidatingWebhookConfiguration",
+        "MutatingWebhookConfiguration",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+        "MutatingAdmissionPolicy",
+        "MutatingAdmissionPolicyBinding",
+        "WorkerPool",
+    )
 }
+"""Group and kind."""
 # Every client needs these reviews: a webhook that fails on them locks all users out of a cluster.
 # kube-apiserver itself does not send them from 1.37 on (KEP-5793).
 NEVER_SENT_RESOURCES: Final = {
@@ -44,9 +53,9 @@ NEVER_SENT_RESOURCES: Final = {
 
 
 def is_never_sent(request: AdmissionRequest) -> bool:
-    """Whether requests of this kind go to no webhook, as in kube-apiserver."""
+    """Whether requests of this kind go to no webhook, as in kube-apiserver, except to a guard."""
     group, _, kind = request.kind
-    return (group, kind) in _NEVER_SENT_KINDS or any(
+    return (group, kind) in NEVER_SENT_KINDS or any(
         (resource[0], resource[2]) in NEVER_SENT_RESOURCES
         for resource in (request.resource, request.request_resource)
     )

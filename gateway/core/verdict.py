@@ -26,6 +26,7 @@ class FailureReason(Enum):
     PATCH_FORBIDDEN = "a patch where none may come"
     NAMESPACE = "the namespace cannot be looked up"
     CONDITION = "a matchCondition that cannot be evaluated"
+    PARAMETERS = "parameters that cannot be used"
     POLICY = "an admission policy that cannot be evaluated"
 
 

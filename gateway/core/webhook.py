@@ -8,11 +8,13 @@ Source: k8s.io/api admissionregistration/v1 types.go.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, cast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
 if TYPE_CHECKING:
-    from gateway.core.conditions import MatchConditions
+    from collections.abc import Mapping, Sequence
+
+    from gateway.core.conditions import AdmissionPolicy, ConditionInput, MatchConditions
     from gateway.core.labels import Selector
 
 Phase = Literal["mutate", "validate"]
@@ -23,6 +25,10 @@ SideEffects = Literal["None", "NoneOnDryRun", "Some", "Unknown"]
 ReinvocationPolicy = Literal["Never", "IfNeeded"]
 ReviewVersion = Literal["v1", "v1beta1"]
 Mode = Literal["Enforce", "Warn", "Audit", "Shadow"]
+
+MAX_PARAMETERS_BYTES: Final = 64 * 1024
+"""Limit of the parameters of a policy as JSON: workers keep several hundred values, and a list of all images
+of a large registry is shorter."""
 
 OPERATIONS = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 
@@ -45,6 +51,17 @@ class WorkerRef:
 
     pool: str
     policy: str
+    parameters: bytes = b""
+    """Parameters of the policy as JSON with sorted keys, an object; empty: none."""
+    parameters_annotation: str = ""
+    """Key of the annotation of namespaces whose JSON replaces members of ``parameters``; empty: none."""
+    place: str = field(default="", compare=False, repr=False)
+    """Document and path of ``clientConfig.worker``, for messages."""
+
+    @property
+    def has_parameters(self) -> bool:
+        """Whether calls have parameters."""
+        return self.parameters != b"" or self.parameters_annotation != ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +82,21 @@ class CaBundleSource:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageReviewSettings:
+    """``clientConfig.imageReview``: the server gets ImageReviews instead of AdmissionReviews."""
+
+    kubeconfig: str
+    """Absolute path of the file with the server and the credentials for it."""
+    allow_ttl_s: float
+    deny_ttl_s: float
+    """Seconds for which a verdict holds for the same images; 0: it is not kept."""
+    retry_backoff_s: float
+    """Seconds before the first retry."""
+    default_allow: bool | None
+    """Whether a failure allows the request; None: it is not given."""
+
+
+@dataclass(frozen=True, slots=True)
 class HttpsClient:
     """``clientConfig.url`` or ``clientConfig.service``: a webhook called as the API server calls it.
 
@@ -77,6 +109,8 @@ class HttpsClient:
     """Root certificates for the server's certificate, PEM; empty: those of the system."""
     ca_from: CaBundleSource | None = None
     """Where the root certificates are followed, instead of ``ca_pem``; None: they are fixed."""
+    image_review: ImageReviewSettings | None = None
+    """None: the server gets AdmissionReviews."""
     is_custom: bool = False
     """Whether a custom resource names it; its author may not be entitled to the gateway's credentials."""
 
@@ -112,12 +146,39 @@ class Rollout:
     candidate: Candidate | None = None
 
 
+class CacheKey(Protocol):
+    """The part of a request that a verdict depends on."""
+
+    @property
+    def expressions(self) -> Sequence[tuple[str, str]]:
+        """Its name and expression, for digests."""
+
+    def digest(self, condition_input: ConditionInput) -> bytes:
+        """Return a digest that equal parts share; empty if the part of this request has no value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """``cache``: the verdict of a call holds for other requests with an equal key for some time."""
+
+    ttl_s: int
+    """Seconds, from 1 on."""
+    key: CacheKey
+    max_entries: int
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyRef:
     """An admission policy, which the gateway evaluates itself: there is no call."""
 
     kind: str
     """``ValidatingAdmissionPolicy``."""
+    param_kind: tuple[str, str] | None = None
+    """apiVersion and kind of the parameters that it takes from the cluster."""
+    merged_versions: frozenset[tuple[str, str]] = frozenset()
+    """Groups and versions of the objects that it merges by their schemas; a star stands for all."""
+    is_guard: bool = False
+    """Whether it matches also what no other webhook sees: it checks the authors of policies."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,6 +206,22 @@ class Webhook:
     """Version of the AdmissionReviews for its HTTPS server; workers get no AdmissionReview."""
     rollout: Rollout | None = None
     """None: it is enforced, and has no candidate."""
+    cache: Cache | None = None
+    """None: every request is a call."""
+    policy: AdmissionPolicy | None = None
+    """The admission policy with its bindings; None: it is a webhook."""
+
+    @property
+    def has_namespace_selectors(self) -> bool:
+        """Whether the labels of a namespace may exclude it."""
+        of_bindings = self.policy is not None and self.policy.has_namespace_selectors
+        return of_bindings or not self.namespace_selector.is_empty
+
+    def may_match_namespace(self, labels: Mapping[str, str]) -> bool:
+        """Whether its namespaceSelector matches *labels*, and, of a policy, that of any binding too."""
+        return self.namespace_selector.matches(labels) and (
+            self.policy is None or self.policy.may_match_namespace(labels)
+        )
 
     @property
     def may_reject(self) -> bool:

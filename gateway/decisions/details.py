@@ -202,7 +202,7 @@ def _objects(
 def changed_payloads(evaluation: Evaluation) -> Generator[tuple[int, Payload]]:
     """Yield the index of each outcome that changed the object, with the payload as it left it.
 
-    That is the payload of the next call that counted, since only calls change the object.
+    That is the payload of the next call that counted, or of the next policy.
     """
     outcomes = evaluation.outcomes
     following = evaluation.payload
@@ -211,8 +211,8 @@ def changed_payloads(evaluation: Evaluation) -> Generator[tuple[int, Payload]]:
         outcome = outcomes[index]
         if outcome.has_changed:
             found.append((index, following))
-        if outcome.call is not None:
-            following = outcome.call.payload
+        if outcome.payload is not None:
+            following = outcome.payload
     yield from reversed(found)
 
 

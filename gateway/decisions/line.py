@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from admission_gateway_worker.text import printable
-from gateway.decisions.record import is_secret, rfc3339
+from gateway.decisions.record import digest_of, is_secret, rfc3339
 from gateway.text import printable_json
 
 if TYPE_CHECKING:
@@ -117,6 +117,8 @@ def webhook(record: WebhookRecord) -> Document:
         document["exception"] = record.exception
     if record.mode != "Enforce":
         document["mode"] = record.mode
+    if record.parameters:
+        document["parametersDigest"] = digest_of(record.parameters)
     if record.outcome != "Allowed":
         document["code"] = record.code
         document["message"] = _cut(record.message, MAX_WEBHOOK_MESSAGE_CHARS)

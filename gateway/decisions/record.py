@@ -5,9 +5,12 @@ A record has names, outcomes and times, and nothing of the object besides its ki
 
 from __future__ import annotations
 
+import hashlib
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+import orjson
 
 from gateway.core.decision import PLAIN_ALLOWED
 from gateway.core.trace import trace_id_of
@@ -54,7 +57,7 @@ class WebhookRecord(NamedTuple):
     started_ms: float = 0.0
     """From the start of the review to the call, in milliseconds."""
     milliseconds: float = 0.0
-    """From the call to the verdict."""
+    """From the call to the verdict, or of the evaluation of an admission policy."""
     has_changed: bool = False
     """Whether its patch changed the object."""
     is_ahead: bool = False
@@ -64,6 +67,8 @@ class WebhookRecord(NamedTuple):
     mode: Mode | Literal["Candidate"] = "Enforce"
     exception: str = ""
     """The id of the exception for ``Exempted``, otherwise empty."""
+    parameters: bytes = b""
+    """JSON of the parameters with which the policy was called; empty: none."""
 
 
 class DecisionRecord(NamedTuple):
@@ -224,7 +229,14 @@ def _webhook_document(record: WebhookRecord) -> dict[str, Any]:
         "repeated": record.is_repeated,
         "mode": record.mode,
         "exception": record.exception,
+        "parameters": orjson.loads(record.parameters) if record.parameters else None,
     }
+
+
+@lru_cache(1024)
+def digest_of(parameters: bytes) -> str:
+    """Return the first 16 hexadecimal digits of the SHA-256 of *parameters*."""
+    return hashlib.sha256(parameters).hexdigest()[:16]
 
 
 def rfc3339(seconds: float) -> str:
@@ -259,6 +271,8 @@ def record_of_webhook(outcome: Outcome, started_at: float) -> WebhookRecord:
     if call is None:
         return WebhookRecord(
             *(webhook.configuration, webhook.name, pool, policy, "", outcome.round, kind, code, message),
+            milliseconds=(outcome.elapsed_s or 0.0) * 1000,
+            has_changed=outcome.has_changed,
             mode=outcome.mode,
         )
     return WebhookRecord(
@@ -277,6 +291,7 @@ def record_of_webhook(outcome: Outcome, started_at: float) -> WebhookRecord:
         call.is_ahead,
         call.is_repeated,
         outcome.mode,
+        parameters=call.parameters,
     )
 
 

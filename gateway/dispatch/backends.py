@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.core.webhook import HttpsClient, WorkerRef
+from gateway.dispatch.parameters import ParameterTable
+from gateway.dispatch.verdict_cache import VerdictCache
 from gateway.work_queue import WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gateway.conditions.resolver import TaskResult
-    from gateway.core.conditions import ConditionTask
+    from gateway.core.conditions import ConditionTask, TaskResult
     from gateway.core.verdict import Failed
     from gateway.core.webhook import PolicyRef
     from gateway.dispatch.calls import Endpoint, Sheds
@@ -48,6 +49,9 @@ class Backends:
     """The queue in which large reviews are parsed."""
     servers: Mapping[HttpsClient, Backend] = field(default_factory=dict)
     """The HTTPS servers."""
+    verdicts: VerdictCache = field(default_factory=VerdictCache)
+    parameters: ParameterTable = field(default_factory=ParameterTable)
+    """The parameters of calls."""
     _patch_queues: dict[str | HttpsClient, WorkQueue] = field(default_factory=dict)
 
     def patch_queue(self, backend: str | HttpsClient) -> WorkQueue:

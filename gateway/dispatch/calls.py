@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 from gateway.dispatch.verdicts import failed_deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from gateway.core.call import Call
     from gateway.core.deadline import Deadline
@@ -183,6 +183,14 @@ def with_followers(group: CallGroup) -> list[CallGroup]:
     for member in groups:
         groups += member.followers
     return groups
+
+
+def open_calls(group: CallGroup) -> Iterator[Call]:
+    """Yield the open calls of *group* and of all groups of its chains."""
+    for member in with_followers(group):
+        for call in member.calls:
+            if call is not None:
+                yield call
 
 
 class InFlightCalls:

@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Final
 from gateway.core.namespace import Namespace
 from gateway.core.outcome import apply_ahead
 from gateway.core.verdict import Allowed, Failed
+from gateway.core.webhook import WorkerRef
 from gateway.dispatch.calls import MAX_CALLS, CallGroup
+from gateway.dispatch.verdict_cache import CACHE
 from gateway.dispatch.verdicts import failed_deadline, failed_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from gateway.conditions.resolver import TaskResult
     from gateway.core.call import Call
-    from gateway.core.conditions import ConditionTask
+    from gateway.core.conditions import ConditionTask, TaskResult
     from gateway.core.deadline import Deadline
     from gateway.core.evaluation import Evaluation
     from gateway.core.trace import Trace
@@ -100,10 +101,10 @@ class EvaluationDriver:
         self._chained_patch_bytes = 0
         """Bytes of the patches of chains, which may be applied in one step."""
 
-    def start(self) -> None:
-        """Make the first calls. ``done`` may be called before this returns."""
+    def start(self, calls: Sequence[Call]) -> None:
+        """Make the first *calls* of the evaluation. ``done`` may be called before this returns."""
         try:
-            self._carry_out(self._evaluation.start())
+            self._carry_out(calls)
         except Exception as error:
             self._crash(error)
 
@@ -132,6 +133,8 @@ class EvaluationDriver:
             call.elapsed_s = now - started_at
             call.endpoint = address
             call.is_repeated = is_repeated
+            if call.cache_key:
+                self._backends.verdicts.keep(call, verdict)
             if (
                 type(verdict) is not Allowed
                 or not verdict.patch
@@ -317,16 +320,22 @@ class EvaluationDriver:
         # long lists of webhooks.
         queue, first = deque(calls), len(self._groups)
         groups: dict[GroupKey, CallGroup] = {}
-        while True:
-            # First, so that withdrawn calls make room for new ones.
-            if evaluation.has_withdrawn:
-                self._withdraw(evaluation.take_withdrawn())
-            if evaluation.done or not queue:
-                break
+        has_schemas = self._backends.parameters.has_schemas
+        # First, so that withdrawn calls make room for new ones.
+        self._withdraw(evaluation.take_withdrawn())
+        while queue and not evaluation.done:
             call = queue.popleft()
-            failure = self._add_to_group(call, groups) if evaluation.wants(call) else None
-            if failure is not None:
-                queue.extend(evaluation.receive_refusal(call, failure))
+            if not evaluation.wants(call):
+                continue
+            known = self._known(call) if has_schemas or call.invocation.may_be_known else None
+            known = known or self._add_to_group(call, groups)
+            if known is None:
+                continue
+            if isinstance(known, Failed):
+                queue.extend(evaluation.receive_refusal(call, known))
+            else:
+                queue.extend(evaluation.receive(call, known))
+            self._withdraw(evaluation.take_withdrawn())
         if not evaluation.done:
             for task in evaluation.take_condition_tasks():
                 # Half of the time is left for the webhooks.
@@ -343,6 +352,18 @@ class EvaluationDriver:
             self._is_over = True
             self._release()
             self._done(evaluation)
+
+    def _known(self, call: Call) -> Verdict | None:
+        """Give *call* its parameters; return the verdict, if that is known: they are wrong, or it is kept."""
+        client, table = call.invocation.webhook.client, self._backends.parameters
+        if isinstance(client, WorkerRef):
+            parameters = table.of(client, self._evaluation.request, self._evaluation.namespace)
+            if isinstance(parameters, Failed):
+                return parameters
+            call.parameters = parameters
+        if (kept := self._backends.verdicts.find(call)) is not None:
+            call.endpoint = CACHE
+        return kept
 
     def _add_to_group(self, call: Call, groups: dict[GroupKey, CallGroup]) -> Failed | None:
         """Reserve room for *call* at an endpoint, the same one for all calls of a step to a backend."""

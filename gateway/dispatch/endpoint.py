@@ -7,9 +7,10 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from gateway.core.verdict import Failed
-from gateway.dispatch.calls import InFlightCalls, with_followers
+from gateway.dispatch.calls import InFlightCalls, open_calls, with_followers
 from gateway.dispatch.health import HealthWatch
 from gateway.dispatch.outlier_detection import OutlierState
+from gateway.dispatch.parameter_ids import MAX_IDS
 from gateway.dispatch.policy_listing import PolicyListing, list_policies
 from gateway.dispatch.stream import MAX_BATCH_BYTES
 from gateway.dispatch.transport import WorkerTransport
@@ -95,9 +96,10 @@ class WorkerEndpoint:
         transport.submit(group)
 
     def _submit_followers(self, group: CallGroup, transport: Transport) -> None:
+        is_sent = transport.has_chains and _fits_into_a_batch(group)
         for follower in with_followers(group)[1:]:
             follower.transport = transport
-            if not transport.has_chains:
+            if not is_sent:
                 for index in range(len(follower.calls)):
                     self.refuse(follower, index)
             elif follower.open_count:
@@ -293,6 +295,12 @@ class WorkerEndpoint:
                 break
         await transport.close()
         self._draining.discard(transport)
+
+
+def _fits_into_a_batch(group: CallGroup) -> bool:
+    """Whether a batch can have all parameters of *group* and its chains."""
+    parameters = {call.parameters for call in open_calls(group)}
+    return len(parameters) <= MAX_IDS and sum(map(len, parameters)) <= MAX_BATCH_BYTES
 
 
 def _is_large(group: CallGroup) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
@@ -31,6 +31,8 @@ class PolicyListing:
     policies: Mapping[str, bool] | None
     """For each policy by name, whether it is mutating; None: there is no list, for the reason in ``why``."""
     why: str = ""
+    schemas: Mapping[str, str] = field(default_factory=dict)
+    """For each policy that takes parameters, their JSON Schema."""
 
 
 async def list_policies(dialer: Dialer) -> PolicyListing:
@@ -69,7 +71,9 @@ class _Listing:
         except DecodeError:
             self._end(PolicyListing(None, "ListPolicies: no valid ListPoliciesResponse"))
             return
-        self._end(PolicyListing({policy.name: policy.mutating for policy in answer.policies}))
+        schemas = {one.name: one.parameters_schema for one in answer.policies if one.parameters_schema}
+        policies = {policy.name: policy.mutating for policy in answer.policies}
+        self._end(PolicyListing(policies, schemas=schemas))
 
     def writable(self) -> None:
         """Ignored: the only message is sent."""

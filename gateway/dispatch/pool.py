@@ -1,7 +1,7 @@
 """A worker pool: resolves its targets to endpoints, and chooses the endpoint of the next call.
 
 gRPC resolves names again only when a connection is lost. The pool does it periodically, so that new workers
-behind a headless Service get calls within seconds.
+behind a headless Service get calls within seconds. The first worker of a pool gets them sooner.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RESOLVE_EVERY_S: Final = 5.0
+RESOLVE_WITHOUT_ENDPOINT_S: Final = 0.5
+"""Every call of a pool without an endpoint fails, for example until its first worker is ready."""
 
 PREFERENCE: Final[dict[EndpointState, int]] = {
     "ready": 0,
@@ -164,7 +166,7 @@ class Pool:
 
     async def _keep_resolving(self) -> None:
         while True:
-            await asyncio.sleep(RESOLVE_EVERY_S)
+            await asyncio.sleep(RESOLVE_EVERY_S if self.endpoints else RESOLVE_WITHOUT_ENDPOINT_S)
             try:
                 await self._resolve()
             except ConfigError as error:

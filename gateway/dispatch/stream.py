@@ -20,6 +20,7 @@ from admission_gateway_worker.pb import worker_pb2
 from gateway.dispatch.bounded_messages import pieces
 from gateway.dispatch.calls import MAX_CALLS, with_followers
 from gateway.dispatch.dialer import Unreachable
+from gateway.dispatch.parameter_ids import ParameterIds
 from gateway.dispatch.rpc import CallStatus
 from gateway.dispatch.unsolicited import Flood, UnsolicitedLimiter
 from gateway.dispatch.verdicts import (
@@ -101,6 +102,7 @@ class ReviewStream:
         """Groups by number. The id of a call is the number times ``MAX_CALLS``, plus its index."""
         self._cancelled: list[int] = []
         self._unsolicited = UnsolicitedLimiter()
+        self._parameter_ids = ParameterIds()
         self._last_number = 0
         self._had_one_group = False
         """Whether the last message had the calls of one review, as most do where there are few reviews. Then
@@ -240,8 +242,12 @@ class ReviewStream:
         queue, now = self._queue, self._now()
         payload_indices: dict[int, int] = {}
         batch_bytes = groups = 0
+        ids = self._parameter_ids
+        ids.begin_batch()
         while queue and batch_bytes < MAX_BATCH_BYTES:
             group = next(iter(queue))
+            if groups and not ids.has_room(_size(group)):
+                break
             del queue[group]
             if not groups:
                 self._metrics.queue_seconds.observe(now - group.started_at)
@@ -252,7 +258,7 @@ class ReviewStream:
                 self._last_number = member.number = self._last_number + 1
                 member.was_sent = True
                 self._written[member.number] = member
-                batch_bytes += _add(batch, payload_indices, member, after, now)
+                batch_bytes += _add(batch, payload_indices, ids, member, after, now)
                 if member.followers:
                     members += _followers(member)
         if groups:
@@ -324,7 +330,8 @@ class ReviewStream:
                 response = verdict.response
                 if response.allowed or (outcome := verdict.WhichOneof("outcome")) == "response":
                     answered += 1
-                    taken[index] = call, verdict_of(response)
+                    has_parameters = call.parameters != b""
+                    taken[index] = call, verdict_of(response, has_parameters=has_parameters)
                 elif outcome == "error":
                     failure, code = _failure_of(verdict.error, group.deadline)
                     taken[index] = call, failure
@@ -373,11 +380,17 @@ class ReviewStream:
 
 
 def _add(
-    batch: worker_pb2.ReviewBatch, payload_indices: dict[int, int], group: CallGroup, after: int, now: float
+    batch: worker_pb2.ReviewBatch,
+    payload_indices: dict[int, int],
+    ids: ParameterIds,
+    group: CallGroup,
+    after: int,
+    now: float,
 ) -> int:
     """Add the open calls of *group*, which has a number, to *batch*; return the bytes of what is added.
 
-    *payload_indices* are those of the payloads in *batch*, by identity. *after* is the call before the group.
+    *payload_indices* are those of the payloads in *batch*, by identity; *ids* those of the stream's
+    parameters. *after* is the call before the group.
     """
     add_call, first_id = batch.calls.add, group.number * MAX_CALLS
     timeout_ms = max(int(min(group.expires_at - now, group.timeout_s) * 1000), 1)
@@ -403,8 +416,16 @@ def _add(
             added.after = after
         if call.traceparent:
             added.traceparent, call.sent_at = call.traceparent, now
+        if call.parameters:
+            added.parameters, size = ids.of(call.parameters, batch)
+            added_bytes += size
         added_bytes += len(policy)
     return added_bytes
+
+
+def _size(group: CallGroup) -> int:
+    """Return the number of calls of *group* and of all groups of its chains."""
+    return sum(member.open_count for member in with_followers(group)) if group.followers else group.open_count
 
 
 def _followers(group: CallGroup) -> Iterator[tuple[CallGroup, int]]:

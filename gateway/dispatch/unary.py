@@ -164,7 +164,8 @@ class UnaryCalls:
             self._method = (await self._open_channel()).unary_unary(REVIEW)
         import grpc  # by now it is loaded, see gateway.dispatch.dialer.load_grpc
 
-        size = min(MAX_REQUEST_BYTES, len(call.payload.json) + len(group.namespace_json))
+        size = len(call.payload.json) + len(group.namespace_json) + len(call.parameters)
+        size = min(MAX_REQUEST_BYTES, size)
         try:
             async with self._limiter.hold(size):
                 if size <= LARGE_BYTES:
@@ -178,10 +179,11 @@ class UnaryCalls:
                 answer = await self._method(request, timeout=timeout_s, metadata=metadata)
             assert isinstance(answer, bytes)
             if len(answer) <= WHOLE_BYTES:
-                return "OK", verdict_of(worker_pb2.ReviewResponse.FromString(answer))
-            response = await run_in_slices(read_response(answer), self._account)
-            self._account.pay(1)
-            return "OK", verdict_of(response)
+                response = worker_pb2.ReviewResponse.FromString(answer)
+            else:
+                response = await run_in_slices(read_response(answer), self._account)
+                self._account.pay(1)
+            return "OK", verdict_of(response, has_parameters=call.parameters != b"")
         except grpc.aio.AioRpcError as error:
             code, details = error.code().name, error.details() or ""
             if code == "DEADLINE_EXCEEDED":
@@ -198,7 +200,9 @@ class UnaryCalls:
 def _request(group: CallGroup, call: Call) -> bytes:
     """Return the ReviewRequest; its JSON is copied once, where protobuf would copy it twice."""
     other = worker_pb2.ReviewRequest(
-        policy=call.invocation.webhook.worker.policy, namespace_object=group.namespace_json
+        policy=call.invocation.webhook.worker.policy,
+        namespace_object=group.namespace_json,
+        parameters=call.parameters,
     )
     json = call.payload.json
     return b"".join((other.SerializeToString(), _ADMISSION_REQUEST, _varint(len(json)), json))

@@ -39,14 +39,16 @@ _ONE_LINE: Final = dict.fromkeys((*range(32), *range(127, 160)), " ")
 _MAX_DETAILS_CHARS: Final = 1000
 """Limit of the text in a failure, which people read."""
 
-_BARE_ALLOW_BYTES: Final = 2
-"""Encoded size of a ReviewResponse with only ``allowed`` set."""
+_BARE_ALLOW_BYTES: Final = (2, 4)
+"""Encoded size of a ReviewResponse with only ``allowed`` set, and with ``parameters_applied`` too."""
 
 
-def verdict_of(response: worker_pb2.ReviewResponse) -> Verdict:
-    """Return the verdict of a worker's answer."""
+def verdict_of(response: worker_pb2.ReviewResponse, *, has_parameters: bool = False) -> Verdict:
+    """Return the verdict of a worker's answer to a call; *has_parameters*: the call had parameters."""
     if response.allowed:
-        if response.ByteSize() == _BARE_ALLOW_BYTES:
+        if has_parameters and not response.parameters_applied:
+            return _IGNORED_PARAMETERS
+        if response.ByteSize() == _BARE_ALLOW_BYTES[has_parameters]:
             return ALLOWED
         return Allowed(
             response.patch, tuple(response.warnings), tuple(sorted(response.audit_annotations.items()))
@@ -76,7 +78,8 @@ def failed_status(name: str, details: str) -> Failed:
 
 def one_line(text: str) -> str:
     """Return *text* in the form that the cause of a failure may have: one line, limited length."""
-    return text.translate(_ONE_LINE)[:_MAX_DETAILS_CHARS]
+    # Cut first: an answer can have megabytes of text.
+    return text[:_MAX_DETAILS_CHARS].translate(_ONE_LINE)
 
 
 def failed_deadline(deadline: Deadline) -> Failed:
@@ -88,3 +91,8 @@ def failed_deadline(deadline: Deadline) -> Failed:
 def failed_malformed(reason: str) -> Failed:
     """Return the failure of an answer that cannot be read."""
     return Failed(FailureReason.MALFORMED, f"malformed answer: {reason}")
+
+
+_IGNORED_PARAMETERS: Final = failed_status(
+    "FAILED_PRECONDITION", "the worker ignored the parameters of the policy: its SDK knows no parameters"
+)

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.text import printable
 from gateway.config.documents import PHASES
+from gateway.config.policies import MODE
+from gateway.core.webhook import PolicyRef
 from gateway.importing.field_managers import CA_BUNDLE, SELECTING, field_managers, is_managed_by_controller
 from gateway.importing.objects import name_of, texts, title
+from gateway.importing.policies import deletions, is_policy, param_kinds
 from gateway.registration.coverage_gaps import is_called_in
 from gateway.registration.exclusions import KUBE_SYSTEM, match_conditions
 from gateway.registration.gateway_entries import entries
@@ -79,6 +82,8 @@ def warnings(documents: Sequence[Json], config: Config, others: Sequence[Json]) 
     yield from _written_by_controllers(documents)
     yield from _recreated(documents)
     yield from _backends(documents)
+    yield from _params(documents)
+    yield from _modes(documents)
     yield from _remaining(others, documents)
     yield from _config_warnings(config)
     yield from _same_names(documents)
@@ -92,11 +97,18 @@ def warnings(documents: Sequence[Json], config: Config, others: Sequence[Json]) 
 
 def summary(documents: Sequence[Json], config: Config) -> Iterator[str]:
     """Yield lines with counts of *documents*, which the gateway reads as *config*."""
-    mutating, validating = len(config.mutating), len(config.validating)
+    webhooks = [hook for hook in config.webhooks if not isinstance(hook.client, PolicyRef)]
+    mutating = sum(hook.phase == "mutate" for hook in webhooks)
+    validating = len(webhooks) - mutating
+    policies = [one for one in documents if is_policy(one)]
+    documents = [one for one in documents if not is_policy(one)]
     yield (
         f"{_count(len(documents), 'configuration')} with {_count(mutating + validating, 'webhook')}: "
         f"{mutating} mutating, {validating} validating"
     )
+    if policies:
+        bindings = sum(one["kind"].endswith("Binding") for one in policies)
+        yield f"{_plural(len(policies) - bindings, 'policy')} with {_count(bindings, 'binding')}"
     services, urls = _called(documents)
     yield f"they call {_count(len(services), 'Service')} and {_count(len(urls), 'URL')}"
     by_field = [field_managers(document) for document in documents]
@@ -122,12 +134,14 @@ def unregistering(documents: Sequence[Json], options: Sequence[str], target: Seq
     commands = [
         ["kubectl", *options, "delete", one["kind"].lower(), name_of(one)]
         for one in documents
+        if not is_policy(one)
         # A command with unprintable characters would be unsafe to paste.
         if name_of(one).isprintable() and name_of(one) and not is_managed_by_controller(one)
     ]
     if any(map(is_managed_by_controller, documents)):
         commands.insert(0, ["admission-gateway", "sync", *options, *target, "--unregister"])
-    return [shlex.join(command) for command in commands]
+    policies = [one for one in documents if is_policy(one)]
+    return [*(shlex.join(command) for command in commands), *deletions(policies, options)]
 
 
 def _unchecked(webhooks: Sequence[Webhook]) -> Iterator[GroupedWarning]:
@@ -268,6 +282,33 @@ def _hooks(webhooks: Sequence[Webhook]) -> dict[str, list[str]]:
         if names:
             about[kind.removesuffix("WebhookConfiguration").lower()] = names
     return about
+
+
+def _params(documents: Sequence[Json]) -> Iterator[GroupedWarning]:
+    if kinds := param_kinds(documents):
+        yield GroupedWarning(
+            "parameters of policies stay in the cluster: the gateway needs GatewayConfiguration.kubernetes "
+            "and the rights get, list and watch on their kinds; custom resources need policies.paramKinds",
+            {"": kinds},
+        )
+
+
+def _modes(documents: Sequence[Json]) -> Iterator[GroupedWarning]:
+    about: dict[str, list[str]] = {}
+    for document in documents:
+        mode = texts(document, "annotations").get(MODE, "Enforce")
+        if document["kind"] == "MutatingAdmissionPolicyBinding" and mode != "Enforce":
+            about.setdefault(printable(mode), []).append(title(document))
+    if about:
+        yield GroupedWarning(
+            f"the API server ignores the annotation {MODE}, the gateway does not: remove it in files from "
+            "bindings that are to be enforced as before; custom resources are written without annotations",
+            about,
+        )
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun[:-1]}ies"
 
 
 def _count(number: int, noun: str) -> str:

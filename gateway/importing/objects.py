@@ -15,6 +15,7 @@ from urllib.parse import quote
 from admission_gateway_worker.text import printable
 from gateway.config.documents import PHASES
 from gateway.config.webhooks import V1, V1BETA1, Version
+from gateway.importing.policies import KINDS, is_policy, written
 from gateway.registration.gateway_entries import entries
 from gateway.registration.unregistered import registered_again
 
@@ -68,9 +69,9 @@ def is_configuration(document: Mapping[str, Any]) -> bool:
 
 
 def in_order(documents: Iterable[Json]) -> list[Json]:
-    """Return *documents* in call order: mutating configurations first, then by name."""
-    phases = tuple(PHASES)
-    return sorted(documents, key=lambda one: (phases.index(one["kind"]), name_of(one).encode()))
+    """Return *documents* in call order: mutating configurations first, then by name; policies last."""
+    kinds = (*PHASES, *KINDS)
+    return sorted(documents, key=lambda one: (kinds.index(one["kind"]), name_of(one).encode()))
 
 
 def without(document: Json, indices: Collection[int]) -> Json:
@@ -93,13 +94,15 @@ def cleaned(document: Json, *, as_resource: bool) -> Json:
         found = texts(document, field)
         if found := {key: found[key] for key in sorted(found) if key != LAST_APPLIED}:
             kept[field] = found
+    if is_policy(document):
+        return written(document, kept, as_resource=as_resource)
     webhooks = registered_again(document).get("webhooks")
     version = document["apiVersion"]
-    written = RESOURCE_VERSION if as_resource else _OLD if _is_v1beta1(webhooks) else version
-    is_changed = (written == _OLD) is not (version == _OLD)
+    new_version = RESOURCE_VERSION if as_resource else _OLD if _is_v1beta1(webhooks) else version
+    is_changed = (new_version == _OLD) is not (version == _OLD)
     defaults = _defaults(V1BETA1 if version == _OLD else V1) if is_changed else {}
     made = {
-        "apiVersion": written,
+        "apiVersion": new_version,
         "kind": document["kind"],
         "metadata": kept,
     }

@@ -13,6 +13,7 @@ from gateway.config.load import read
 from gateway.errors import ConfigError, Problem
 from gateway.importing.followed_bundles import with_followed_bundles
 from gateway.importing.objects import cleaned, file_name, name_of
+from gateway.importing.policies import is_policy
 from gateway.registration.yaml_output import to_yaml
 from gateway.text import shown
 
@@ -48,7 +49,7 @@ def prepare(documents: Sequence[Json], *, as_resource: bool, follows: bool = Tru
     times = Counter((one["kind"], name_of(one)) for one in documents)
     prepared = []
     for document in documents:
-        written = with_followed_bundles(document) if follows else document
+        written = with_followed_bundles(document) if follows and not is_policy(document) else document
         text = to_yaml(cleaned(written, as_resource=as_resource))
         name = name_of(document)
         found = list(_problems(text))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from admission_gateway_worker.text import printable
 from gateway.importing.objects import in_order, is_configuration, name_of, title, without
+from gateway.importing.policies import is_policy
 from gateway.registration.gateway_entries import entries, gateway_indices
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Selected:
 def select(read: Sequence[Json], names: Sequence[str], excluded: Sequence[str]) -> Selected:
     """Return the selection from *read*: objects that match *names* (empty: all), and not *excluded*."""
     found = Selected()
-    configurations = in_order(one for one in read if is_configuration(one))
+    configurations = in_order(one for one in read if is_configuration(one) or is_policy(one))
     for document in read:
         if _has_conversion(document):
             found.notes.append(
@@ -59,7 +60,7 @@ def select(read: Sequence[Json], names: Sequence[str], excluded: Sequence[str]) 
                     "remain; remove the other webhooks with kubectl edit"
                 )
     if not found.imported:
-        found.notes.append("no webhook configuration to import")
+        found.notes.append("no webhook configuration or policy to import")
     return found
 
 

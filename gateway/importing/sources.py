@@ -1,4 +1,4 @@
-"""Reads webhook configurations from files, standard input, or a cluster."""
+"""Reads webhook configurations and policies from files, standard input, or a cluster."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def from_files(paths: Sequence[Path]) -> tuple[list[Json], list[Problem]]:
 
 
 def from_cluster(cluster: KubernetesSettings) -> list[Json]:
-    """Return the webhook configurations of *cluster*.
+    """Return the webhook configurations of *cluster*, and its policies with their bindings.
 
     Raises:
         ClusterError: the cluster is unreachable, or denies the request.
     """
     # These imports are slow.
     from gateway.kubernetes.access import connect
-    from gateway.kubernetes.webhook_configurations import list_webhook_configurations
+    from gateway.kubernetes.webhook_configurations import list_policies, list_webhook_configurations
 
     async def read() -> list[Json]:
         api = await asyncio.to_thread(connect, cluster)
         try:
-            return await list_webhook_configurations(api)
+            return [*await list_webhook_configurations(api), *await list_policies(api)]
         finally:
             await api.close()
 

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from gateway.config.model import Config
+    from gateway.config.model import Config, KubernetesSettings
     from gateway.errors import Problem
     from gateway.inspection.model import ClusterState, Finding
 
 _EXPIRY_DAYS: Final = 30
+_SCHEMAS_WITHIN_S: Final = 5.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -115,11 +116,11 @@ def _inspect_registration(parsed: argparse.Namespace, config: Config) -> tuple[C
     static: list[Finding] = []
     name = parsed.name
     if parsed.static is None:
-        seen, whole = _from_cluster(parsed, config, refused)
+        seen, whole, of_policies = _from_cluster(parsed, config, refused)
     else:
         from gateway.registration.static_manifests import SUFFIX
 
-        (seen, static), whole = _from_files(parsed.static), config
+        (seen, static), whole, of_policies = _from_files(parsed.static), config, []
         name = None if name is None else name + SUFFIX
     now = datetime.datetime.now(datetime.UTC)
     days = _EXPIRY_DAYS if parsed.expiry_days is None else parsed.expiry_days
@@ -128,13 +129,14 @@ def _inspect_registration(parsed: argparse.Namespace, config: Config) -> tuple[C
         refused += _no_webhooks(whole, parsed.config)
     found = [*static, *map(_of_problem, refused), *inspect(whole, seen, now, days, name, accepted)]
     found += _of_exceptions(config, whole, now.timestamp())
+    found += of_policies
     return whole, sorted(found)
 
 
 def _from_cluster(
     parsed: argparse.Namespace, config: Config, refused: list[Problem]
-) -> tuple[ClusterState, Config]:
-    """Return the state of the cluster, and *config* with its custom resources."""
+) -> tuple[ClusterState, Config, list[Finding]]:
+    """Return the state of the cluster, *config* with custom resources, and findings about policies."""
     import asyncio
 
     from gateway.config.model import ca_bundle_sources
@@ -145,7 +147,39 @@ def _from_cluster(
     whole = cluster.with_custom_resources(config, target, refused.append)
     if sources := ca_bundle_sources(whole):
         asyncio.run(collect_ca_bundles(target, sources, seen))
-    return seen, whole
+    return seen, whole, asyncio.run(_of_policies(config, whole, target))
+
+
+async def _of_policies(files: Config, whole: Config, target: KubernetesSettings) -> list[Finding]:
+    """Return findings about the policies of *whole*, by the schemas of the cluster.
+
+    The warnings about *files* by the schemas that come with the gateway were printed.
+    """
+    from gateway.core.webhook import PolicyRef
+    from gateway.inspection.model import Finding
+
+    if not any(isinstance(each.client, PolicyRef) for each in (*whole.mutating, *whole.validating)):
+        return []
+    from gateway.inspection.policies import group_versions, policy_warnings
+    from gateway.kubernetes.schemas import ClusterSchemas
+    from gateway.openapi.built_in import built_in_schemas
+
+    schemas = ClusterSchemas(target)
+    try:
+        schemas.follow(group_versions(whole))
+        await schemas.wait_until_synced(_SCHEMAS_WITHIN_S)
+        known = set(policy_warnings(files, built_in_schemas()))
+        found = [
+            Finding("warning", one.where, f"{one.field}: {one.message}", "correct the policy")
+            for one in policy_warnings(whole, schemas.current)
+            if one not in known
+        ]
+        if schemas.warning:
+            message = f"{schemas.warning}: expressions are checked by those that come with the gateway"
+            found.append(Finding("warning", "cluster", message, "check again"))
+        return found
+    finally:
+        await schemas.close()
 
 
 def _from_files(folder: Path) -> tuple[ClusterState, list[Finding]]:

@@ -46,7 +46,7 @@ async def check_workers(config: Config) -> list[Finding]:
             advice = "start its workers, or correct its targets"
             found.append(Finding("error", f"worker pool {name}", f"no worker is reachable; {effect}", advice))
         for one in watch.mismatches():
-            severity: Severity = "error" if one.reason == "not_served" else "warning"
+            severity: Severity = "warning" if one.reason == "other_kind" else "error"
             found.append(
                 Finding(severity, one.place, one.message, "correct the webhook, or update the workers")
             )

@@ -150,7 +150,7 @@ class ApiClient:
             await response.aclose()
 
     async def proxied(self, path: str, params: Mapping[str, str], max_bytes: int) -> tuple[int, bytes]:
-        """Return status and body of the answer of the server behind the proxy at *path*.
+        """Return status and body of the answer for *path*, which may be one of a server behind a proxy.
 
         Raises:
             ClusterError: the API server itself refused, there was no answer, or one of more than *max_bytes*.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.credentials.ca_bundle import CaBundle, bundle_in
 from gateway.errors import ClusterError
-from gateway.kubernetes.access import ClusterAccess
+from gateway.kubernetes.access_pool import AccessPool
 from gateway.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gateway.config.files import UnusableFileError
     from gateway.config.model import KubernetesSettings
     from gateway.core.webhook import CaBundleSource
+    from gateway.kubernetes.access import ClusterAccess
     from gateway.kubernetes.api_client import ApiClient
 
     ObjectKey = tuple[str, str, str]
@@ -34,19 +35,15 @@ log = logging.getLogger(__name__)
 
 SETTLE_S: Final = 0.5
 """Between two changes of one object that come into force: a program that rewrites it costs little CPU."""
-WATCHES_PER_CLIENT: Final = 50
-"""A client has at most 100 connections, and each watch keeps one."""
 
 
 class ClusterCaBundles:
     """The bundles in a cluster, until :meth:`close`. Make it on a running event loop."""
 
     def __init__(self, settings: KubernetesSettings, pace: Pace | None = None) -> None:
-        self._settings = settings
         self._pace = pace or Pace()
         self._objects: dict[ObjectKey, _FollowedObject] = {}
-        self._accesses: list[tuple[ClusterAccess, set[ObjectKey]]] = []
-        """Clients of the API server, each with the objects that are followed through it."""
+        self._accesses: AccessPool[ObjectKey] = AccessPool(settings)
         self._in_use: frozenset[CaBundleSource] = frozenset()
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -69,6 +66,7 @@ class ClusterCaBundles:
         """End the watches."""
         self.use(())
         await asyncio.gather(*self._ending, return_exceptions=True)
+        await self._accesses.close()
 
     def _set(self, sources: Collection[CaBundleSource]) -> None:
         wanted: dict[ObjectKey, list[CaBundleSource]] = {}
@@ -81,30 +79,14 @@ class ClusterCaBundles:
         for key, of_object in wanted.items():
             if key not in self._objects:
                 bundles = [known.get(source) or CaBundle(source) for source in of_object]
-                self._objects[key] = _FollowedObject(self._access(key), key, bundles, self._pace)
-
-    def _access(self, key: ObjectKey) -> ClusterAccess:
-        for access, keys in self._accesses:
-            if len(keys) < WATCHES_PER_CLIENT:
-                keys.add(key)
-                return access
-        access = ClusterAccess(self._settings)
-        self._accesses.append((access, {key}))
-        return access
+                self._objects[key] = _FollowedObject(self._accesses.acquire(key), key, bundles, self._pace)
 
     def _end(self, key: ObjectKey) -> None:
         task = self._objects.pop(key).task
         task.cancel()
-        self._keep(task)
-        for access, keys in tuple(self._accesses):
-            keys.discard(key)
-            if not keys:
-                self._accesses.remove((access, keys))
-                self._keep(asyncio.create_task(access.close()))
-
-    def _keep(self, task: asyncio.Task[None]) -> None:
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
+        self._accesses.release(key)
 
 
 class _ObservedObject:

@@ -12,8 +12,9 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Final
 
-from gateway.config.custom import ACCEPTED, PLURALS, CustomResource, combine, combine_pinned
-from gateway.config.documents import GATEWAY_VERSION
+from gateway.config.custom import ACCEPTED, combine, combine_pinned
+from gateway.config.custom_resource import PLURALS, CustomResource
+from gateway.config.documents import GATEWAY_VERSION, POLICY_KINDS
 from gateway.config.exceptions import CLUSTER_WIDE, NAMESPACED
 from gateway.errors import ClusterError
 from gateway.kubernetes.access import ClusterAccess
@@ -23,7 +24,8 @@ from gateway.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
-    from gateway.config.custom import Combined, Key, ResourceStatus
+    from gateway.config.custom import Combined, ResourceStatus
+    from gateway.config.custom_resource import Key
     from gateway.config.model import Config, KubernetesSettings
     from gateway.core.exceptions import PolicyException
     from gateway.errors import Problem
@@ -33,6 +35,10 @@ log = logging.getLogger(__name__)
 READ_ONCE_TIMEOUT_S: Final = 10.0
 LONGEST_SLEEP_S: Final = 3600.0
 """Between two looks at the ends of exceptions."""
+_ABSENT_ON: Final = {
+    **dict.fromkeys((NAMESPACED, CLUSTER_WIDE), (403, 404)),
+    **dict.fromkeys((*POLICY_KINDS, *POLICY_KINDS.values()), (404,)),
+}
 GROUP: Final = GATEWAY_VERSION.partition("/")[0]
 
 
@@ -195,8 +201,9 @@ def _kind(kind: str) -> Kind:
         f"{plural}.{GROUP}",
         f"{kind}List",
         f"is there no CustomResourceDefinition {plural}.{GROUP}? deploy/crds.yaml has it",
-        # Without exceptions every webhook is called. A cluster may have older definitions than the gateway.
-        is_optional=kind in (NAMESPACED, CLUSTER_WIDE),
+        # A cluster may have older definitions than the gateway, and older roles: without exceptions every
+        # webhook is called, but policies that may not be read would be bypassed.
+        absent_on=_ABSENT_ON.get(kind, ()),
     )
 
 
@@ -208,6 +215,11 @@ def _store(kind: str, changed: Callable[[], None]) -> Store[CustomResource]:
             raise UnreadableError(f"a {kind} without a name")
         # Without members such as managedFields, which are most of the bytes of a small object.
         kept = {key: metadata[key] for key in ("name", "uid", "generation") if key in metadata}
+        annotations = metadata.get("annotations")
+        if isinstance(annotations, dict) and (
+            own := {key: text for key, text in annotations.items() if key.startswith(f"{GROUP}/")}
+        ):
+            kept["annotations"] = own
         namespace = metadata.get("namespace")
         namespace = namespace if isinstance(namespace, str) else ""
         return CustomResource(kind, name, {**document, "metadata": kept}, namespace)

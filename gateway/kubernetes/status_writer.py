@@ -25,14 +25,16 @@ from urllib.parse import quote
 
 import orjson
 
-from gateway.config.custom import ACCEPTED, PLURALS
+from gateway.config.custom import ACCEPTED
+from gateway.config.custom_resource import PLURALS
 from gateway.config.documents import GATEWAY_VERSION
 from gateway.errors import ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gateway.config.custom import CustomResource, Key, ResourceStatus
+    from gateway.config.custom import ResourceStatus
+    from gateway.config.custom_resource import CustomResource, Key
     from gateway.kubernetes.access import ClusterAccess
     from gateway.kubernetes.api_client import ApiClient
 

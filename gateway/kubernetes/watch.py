@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 _PAGE: Final = "500"
 """Objects per answer of a list, as client-go requests."""
 _MAX_DOUBLINGS: Final = 10
-_FORBIDDEN, _NOT_FOUND, _TOO_MANY_REQUESTS = 403, 404, 429
+_NOT_FOUND, _TOO_MANY_REQUESTS = 404, 429
 
 
 class UnreadableError(Exception):
@@ -115,8 +115,9 @@ class Kind:
     list_kind: str
     missing: str = ""
     """Advice if the API server does not have the kind (404)."""
-    is_optional: bool = False
-    """Whether a kind that does not exist (404) or may not be read (403) counts as one without objects."""
+    absent_on: tuple[int, ...] = ()
+    """Statuses on which the kind counts as one without objects: 404 if it may not exist, 403 if it may not be
+    readable."""
     selector: str = ""
     """The ``fieldSelector`` of the objects; empty: all."""
 
@@ -165,6 +166,11 @@ class Watch(Generic[T]):
         self.synced = asyncio.Event()
         """Set once all objects have been read."""
         self.last_error = "the API server has not answered yet"
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last attempt failed."""
+        return self._failures > 0
 
     async def run(self) -> None:
         """Follow the objects until cancelled."""
@@ -258,7 +264,7 @@ class Watch(Generic[T]):
         self.last_error = f"{error}{hint}"
         self._failures += 1
         was_synced = self.synced.is_set()
-        if kind.is_optional and error.status in (_FORBIDDEN, _NOT_FOUND):
+        if error.status in kind.absent_on:
             # Objects that were read before and cannot be read any more stay.
             self.is_connected = error.status == _NOT_FOUND
             self.synced.set()

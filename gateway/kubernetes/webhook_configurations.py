@@ -1,4 +1,4 @@
-"""The webhook configurations of a cluster: list, follow, create, update, delete.
+"""The webhook configurations of a cluster: list, follow, create, update, delete; and its policies: list.
 
 Source: kubernetes.io/docs/reference/using-api/api-concepts (lists in pages, resourceVersion of updates).
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from gateway.config.documents import POLICY_KINDS, plural_of
 from gateway.errors import ClusterError
 from gateway.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch
 
@@ -22,10 +23,14 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 VERSION: Final = "admissionregistration.k8s.io/v1"
+POLICY_VERSIONS: Final = tuple(
+    f"{VERSION.partition('/')[0]}/{version}" for version in ("v1", "v1beta1", "v1alpha1")
+)
+"""The versions of policies, the preferred one first."""
 KINDS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _PAGE: Final = "100"
 """Objects per answer. A CA bundle in each of its webhooks makes one large."""
-_FORBIDDEN, _GONE = 403, 410
+_FORBIDDEN, _NOT_FOUND, _GONE = 403, 404, 410
 
 
 async def list_webhook_configurations(api: ApiClient, version: str = VERSION) -> list[Json]:
@@ -41,6 +46,26 @@ async def list_webhook_configurations(api: ApiClient, version: str = VERSION) ->
         for kind in KINDS
         for item in await _pages(api, f"/apis/{version}/{kind.lower()}s", f"{kind.lower()}s")
     ]
+
+
+async def list_policies(api: ApiClient) -> list[Json]:
+    """Return all policies and bindings, each with apiVersion and kind; those that the API server has.
+
+    Raises:
+        ClusterError: the API server cannot be reached, or refuses; it names a missing right.
+    """
+    found: list[Json] = []
+    for kind in (kind for pair in POLICY_KINDS.items() for kind in pair):
+        for version in POLICY_VERSIONS:
+            try:
+                items = await _pages(api, f"/apis/{version}/{plural_of(kind)}", plural_of(kind))
+            except ClusterError as error:
+                if error.status != _NOT_FOUND:
+                    raise
+                continue
+            found += [{"apiVersion": version, "kind": kind, **item} for item in items]
+            break
+    return found
 
 
 async def write(api: ApiClient, document: Json, field_manager: str) -> None:

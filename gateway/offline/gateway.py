@@ -15,7 +15,7 @@ import orjson
 
 from gateway.admit import Admission, needs_namespace
 from gateway.config.digest import digest
-from gateway.config.model import ca_bundle_sources
+from gateway.config.model import ca_bundle_sources, merged_versions, param_kinds
 from gateway.core.deadline import Deadline
 from gateway.core.explain import explain
 from gateway.core.matching import Selection
@@ -26,6 +26,7 @@ from gateway.paths import Paths
 from gateway.process.local_workers import STOP_GRACE_S, LocalWorkers, targets_of
 from gateway.snapshot import ClusterView, Pools
 from gateway.telemetry.metrics import Metrics
+from gateway.worker_watch import WorkerWatch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from gateway.core.webhook import Phase
     from gateway.kubernetes.ca_bundles import ClusterCaBundles
     from gateway.kubernetes.namespaces import ClusterNamespaces
+    from gateway.kubernetes.params import ClusterParams
+    from gateway.kubernetes.schemas import ClusterSchemas
     from gateway.snapshot import Snapshot
 
 BUDGET_S: Final = 30.0
@@ -194,8 +197,10 @@ class OfflineGateway:
 async def offline_gateway(config: Config, *, uses_cluster: bool = True) -> AsyncIterator[OfflineGateway]:
     """Start the workers that *config* has a command for, connect to the others, and end them on exit.
 
-    With *uses_cluster*, namespaces, decisions of the authorizer, custom resources and CA bundles come from
-    the cluster that *config* names.
+    Parameters are checked as by ``serve``, with the schemas of the workers that are connected at the start.
+
+    With *uses_cluster*, namespaces, decisions of the authorizer, custom resources, CA bundles and parameters
+    of policies come from the cluster that *config* names.
 
     Raises:
         ConfigError: a pool's TLS files are unreadable.
@@ -210,7 +215,10 @@ async def offline_gateway(config: Config, *, uses_cluster: bool = True) -> Async
     workers = LocalWorkers(runtime)
     metrics = Metrics()
     pools = Pools(metrics, lambda pool: targets_of(pool, runtime))
+    watch = WorkerWatch(None, asyncio.get_running_loop().time, pools.parameters)
     cluster: ClusterNamespaces | None = None
+    params: ClusterParams | None = None
+    schemas: ClusterSchemas | None = None
     ca_bundles: ClusterCaBundles | None = None
     try:
         workers.update(config.pools)
@@ -219,17 +227,29 @@ async def offline_gateway(config: Config, *, uses_cluster: bool = True) -> Async
             # Imported late: it loads much, which only a configuration with a cluster needs.
             from gateway.kubernetes.ca_bundles import ClusterCaBundles
             from gateway.kubernetes.namespaces import ClusterNamespaces
+            from gateway.kubernetes.params import ClusterParams
+            from gateway.kubernetes.schemas import ClusterSchemas
 
             ca_bundles = ClusterCaBundles(settings)
             cluster = ClusterNamespaces(settings)
-            view = ClusterView({}, None, cluster.authorize)
+            params = ClusterParams(settings)
+            params.follow(param_kinds(config))
+            schemas = ClusterSchemas(settings)
+            schemas.follow(merged_versions(config))
+            view = ClusterView({}, None, cluster.authorize, params, schemas)
         bundles = None if ca_bundles is None else ca_bundles.follow(ca_bundle_sources(config))
         prepared = await pools.prepare(config, bundles)
         snapshot = pools.use(prepared, Paths(config), digest(config), view)
         await prepared.wait_until_ready(_READY_WITHIN_S)
+        watch.use(config, pools.by_name)
+        await watch.read_all()
+        for followed in (params, schemas):
+            if followed is not None:
+                await followed.wait_until_synced(_READY_WITHIN_S)
         yield OfflineGateway(snapshot, metrics, cluster)
     finally:
-        for part in (cluster, ca_bundles):
+        await watch.close()
+        for part in (cluster, ca_bundles, params, schemas):
             if part is not None:
                 await part.close()
         await pools.close(0.0)

@@ -13,6 +13,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import orjson
+
 from gateway.config.webhook_users import WebhookUsers
 from gateway.core.namespace import Namespace
 from gateway.core.webhook import WorkerRef
@@ -69,11 +71,20 @@ def _plain(value: object) -> object:
         case Namespace():
             return {"name": value.name, "labels": dict(value.labels)}
         case WorkerRef():
-            return {"worker": {"pool": value.pool, "policy": value.policy}}
+            return {"worker": _worker(value)}
         case _ if is_dataclass(value):
             return _members(value)
     conditions = cast("MatchConditions", value).expressions
     return [{"name": name, "expression": expression} for name, expression in conditions]
+
+
+def _worker(worker: WorkerRef) -> Json:
+    found: Json = {"pool": worker.pool, "policy": worker.policy}
+    if worker.parameters:
+        found["parameters"] = orjson.loads(worker.parameters)
+    if worker.parameters_annotation:
+        found["parametersFrom"] = {"namespaceAnnotation": worker.parameters_annotation}
+    return found
 
 
 def _members(value: Any) -> Json:  # noqa: ANN401 - a dataclass

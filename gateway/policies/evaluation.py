@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.cel.errors import CostExceeded, EvaluationError
 from gateway.cel.lazy import LazyVariables
 from gateway.cel.meter import BRIEF_LIMIT, EXPRESSION_LIMIT, METER, spent, start
+from gateway.cel.program.source import all_true_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -103,32 +104,34 @@ class AllTrue:
 
     def __init__(self, expressions: Sequence[Expression]) -> None:
         programs = [each.program for each in expressions]
-        self._codes = tuple(program.code for program in programs)
-        self._cost = sum(program.cost for program in programs)
+        self._source = all_true_source([program.tree for program in programs])
+        source = self._source
+        is_pure = source is not None and not source.needs_frame and not source.uses_meter
+        self.pure = source.run if source is not None and is_pure else None
+        """:meth:`cost` for values and limit, if that is all that the expressions need; otherwise None."""
         self._slots = max((program.slots for program in programs), default=0)
 
-    def holds(
-        self, variables: Mapping[str, Expression], values: Sequence[object], allowance: Allowance
-    ) -> bool:
-        """Whether all are true within a cost that is far below every budget.
+    def cost(self, variables: Mapping[str, Expression], values: Sequence[object], limit: float) -> float:
+        """Return the cost if all are true and it is below *limit*, which is far below every budget; else -1.
 
-        If not, :func:`evaluate_all` has the results. The arguments are its own.
+        For -1, :func:`evaluate_all` has the results. The other arguments are its own.
         """
-        lazy = LazyVariables(variables, values)
-        frame = lazy.frame(self._slots)
-        start(min(allowance.expression, BRIEF_LIMIT))
-        METER.left -= self._cost
-        try:
-            for code in self._codes:
-                if code(frame) is not True:
-                    return False
-        except (EvaluationError, CostExceeded, RecursionError):
-            return False
-        cost = METER.budget - METER.left + lazy.take_cost()
-        if METER.left < 0 or cost >= allowance.expression:
-            return False
-        allowance.take(cost)
-        return True
+        source = self._source
+        if source is None:
+            return -1
+        limit = min(limit, BRIEF_LIMIT)
+        if source.uses_meter:
+            start(limit)
+        if not source.needs_frame:
+            cost = source.run(values, limit)
+        else:
+            lazy = LazyVariables(variables, values)
+            cost = source.run(lazy.frame(self._slots), limit)
+            if cost >= 0:
+                cost += lazy.take_cost()
+        if cost >= 0 and source.uses_meter:
+            cost += METER.budget - METER.left
+        return cost if cost < limit else -1
 
 
 def _failed(expression: Expression, error: BaseException) -> EvaluationError:

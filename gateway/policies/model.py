@@ -1,19 +1,21 @@
-"""ValidatingAdmissionPolicy and its bindings as the gateway uses them.
+"""Admission policies and their bindings as the gateway uses them.
 
 Source: k8s.io/api admissionregistration/v1 types.go.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.cel.compile import Condition
+    from gateway.cel.compile import Condition, Expression
     from gateway.core.labels import Selector
-    from gateway.core.webhook import MatchPolicy, Rule
+    from gateway.core.webhook import MatchPolicy, Mode, Rule
+    from gateway.policies.mutations import Mutations
     from gateway.policies.validating import Rules
 
 ValidationAction = Literal["Deny", "Warn", "Audit"]
@@ -63,39 +65,86 @@ class ParamRef:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ValidatingPolicy:
-    """One ValidatingAdmissionPolicy."""
-
+class _Policy(ABC):
     name: str
     match: MatchResources
     param_kind: ParamKind | None
     conditions: Sequence[Condition]
-    rules: Rules
     document: bytes
     """JSON of its spec, with sorted keys."""
 
     @property
+    @abstractmethod
+    def expressions(self) -> Sequence[Expression]:
+        """All expressions."""
+
+    @property
     def needs_authorizer(self) -> bool:
         """Whether any expression uses ``authorizer``."""
-        rules = self.rules
-        expressions = (
-            *(each.compiled for each in self.conditions),
-            *rules.variables.values(),
-            *(each.expression for each in rules.validations),
-            *(each.expression for each in rules.audit_annotations),
-        )
-        return any(each.needs_authorizer for each in expressions)
+        return any(each.needs_authorizer for each in self.expressions)
+
+    @property
+    def needs_namespace(self) -> bool:
+        """Whether any expression uses ``namespaceObject``."""
+        return any(each.needs_namespace for each in self.expressions)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ValidatingBinding:
-    """One ValidatingAdmissionPolicyBinding."""
-
+class _Binding:
     name: str
     policy: str
     """The name of its policy."""
     match: MatchResources | None
     param_ref: ParamRef | None
-    actions: tuple[ValidationAction, ...]
     document: bytes
     """JSON of its spec, with sorted keys."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ValidatingPolicy(_Policy):
+    """One ValidatingAdmissionPolicy."""
+
+    rules: Rules
+
+    @property
+    def expressions(self) -> Sequence[Expression]:
+        """All its expressions."""
+        rules = self.rules
+        return (
+            *(each.compiled for each in self.conditions),
+            *rules.variables.values(),
+            *(each.expression for each in rules.validations),
+            *(each.message_expression for each in rules.validations if each.message_expression),
+            *(each.expression for each in rules.audit_annotations),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ValidatingBinding(_Binding):
+    """One ValidatingAdmissionPolicyBinding."""
+
+    actions: tuple[ValidationAction, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MutatingPolicy(_Policy):
+    """One MutatingAdmissionPolicy."""
+
+    rules: Mutations
+
+    @property
+    def expressions(self) -> Sequence[Expression]:
+        """All its expressions."""
+        rules = self.rules
+        return (
+            *(each.compiled for each in self.conditions),
+            *rules.variables.values(),
+            *(each.expression for each in rules.mutations),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MutatingBinding(_Binding):
+    """One MutatingAdmissionPolicyBinding."""
+
+    mode: Mode

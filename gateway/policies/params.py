@@ -8,15 +8,16 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import orjson
 
 from gateway.core.review import labels_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from gateway.core.conditions import FoundParam, ParamLookup
     from gateway.policies.model import ParamKind, ParamRef
 
     Json = dict[str, Any]
@@ -24,6 +25,14 @@ if TYPE_CHECKING:
 
 class ParamsError(Exception):
     """The parameters of a binding cannot be found; the text is the API server's."""
+
+
+class UnreadParamsError(Exception):
+    """Parameters have to be looked up in the cluster first."""
+
+    def __init__(self, lookup: ParamLookup) -> None:
+        super().__init__(str(lookup))
+        self.lookup = lookup
 
 
 class ParamObjects(Protocol):
@@ -37,7 +46,7 @@ class ParamObjects(Protocol):
         """Return the object; *namespace* is empty if the kind is not namespaced. None: there is none.
 
         Raises:
-            ParamsError: the objects are not known.
+            UnreadParamsError: it has to be looked up first.
         """
 
     def list(self, namespace: str) -> Sequence[Json]:
@@ -47,12 +56,12 @@ class ParamObjects(Protocol):
 class Params(Protocol):
     """The objects of all kinds."""
 
-    @property
-    def digest(self) -> str:
-        """Equal for equal objects that belong to the configuration; empty if none does."""
-
     def of(self, kind: ParamKind) -> ParamObjects | None:
-        """Return the objects of *kind*; None: the kind is not known."""
+        """Return the objects of *kind*; None: the kind is not known.
+
+        Raises:
+            UnreadParamsError: they have not been read yet.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +87,7 @@ class FixedParams:
     def __init__(self, objects: Iterable[Json]) -> None:
         """*objects* have apiVersion, kind and name. A kind is namespaced if one of its objects is."""
         objects = list(objects)
+        # Equal for equal objects.
         self.digest = hashlib.sha256(orjson.dumps(objects, option=orjson.OPT_SORT_KEYS)).hexdigest()
         by_kind: dict[tuple[str, str], dict[str, dict[str, Json]]] = defaultdict(lambda: defaultdict(dict))
         for each in objects:
@@ -93,21 +103,34 @@ class FixedParams:
         return self._by_kind.get((kind.api_version, kind.kind))
 
 
+NO_PARAMS: Final = FixedParams([])
+"""No file has parameters."""
+
+
 def collect(
-    kind: ParamKind | None, ref: ParamRef | None, params: Params, namespace: str
+    kind: ParamKind | None,
+    ref: ParamRef | None,
+    params: Params,
+    namespace: str,
+    found: Mapping[ParamLookup, FoundParam],
 ) -> Sequence[Json | None]:
     """Return the parameters of a binding for a request in *namespace*; one None if it uses none.
 
+    *found* has the parameters that were looked up for the review.
+
     Raises:
         ParamsError: they cannot be found, and the binding does not allow that.
+        UnreadParamsError: they have to be looked up first, and *found* lacks them.
     """
     if kind is None or ref is None:
         return (None,)
-    objects = params.of(kind)
+    try:
+        objects = params.of(kind)
+    except UnreadParamsError as unread:
+        _result(unread, found)
+        raise ParamsError(not_synced(kind)) from None
     if objects is None:
-        raise ParamsError(
-            f"failed to find resource referenced by paramKind: '{kind.api_version}, Kind={kind.kind}'"
-        )
+        raise ParamsError(unknown_kind(kind))
     if objects.is_namespaced:
         namespace = ref.namespace or namespace
         if not namespace:
@@ -119,10 +142,34 @@ def collect(
     else:
         namespace = ""
     if ref.selector is None:
-        one = objects.get(namespace, ref.name)
-        found = [] if one is None else [one]
+        try:
+            one = objects.get(namespace, ref.name)
+        except UnreadParamsError as unread:
+            one = _result(unread, found).object
+        collected = [] if one is None else [one]
     else:
-        found = [each for each in objects.list(namespace) if ref.selector.matches(labels_of(each))]
-    if not found and ref.not_found == "Deny":
+        collected = [each for each in objects.list(namespace) if ref.selector.matches(labels_of(each))]
+    if not collected and ref.not_found == "Deny":
         raise ParamsError("no params found for policy binding with `Deny` parameterNotFoundAction")
-    return found
+    return collected
+
+
+def unknown_kind(kind: ParamKind) -> str:
+    """Return the API server's message about a *kind* that does not exist."""
+    group_version = kind.api_version if "/" in kind.api_version else f"/{kind.api_version}"
+    return f"failed to find resource referenced by paramKind: '{group_version}, Kind={kind.kind}'"
+
+
+def not_synced(kind: ParamKind) -> str:
+    """Return the API server's message about a *kind* whose objects have not been read yet."""
+    of_kind = f"&ParamKind{{APIVersion:{kind.api_version},Kind:{kind.kind},}}"
+    return f"paramKind kind `{of_kind}` not yet synced to use for admission"
+
+
+def _result(unread: UnreadParamsError, found: Mapping[ParamLookup, FoundParam]) -> FoundParam:
+    result = found.get(unread.lookup)
+    if result is None:
+        raise unread
+    if result.error:
+        raise ParamsError(result.error)
+    return result

@@ -5,34 +5,32 @@ Source: k8s.io/apiserver pkg/admission/plugin/policy/validating/dispatcher.go, m
 
 from __future__ import annotations
 
-import time
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, cast
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from gateway.cel.errors import EvaluationError
-from gateway.cel.meter import HOOK_LIMIT
-from gateway.conditions.match_conditions import RequestVariables, aggregated
-from gateway.core.conditions import Decided, LongEvaluation, Unresolved
-from gateway.core.matching import selectors_match
-from gateway.core.review import is_namespace
-from gateway.core.rules import rules_match
+from gateway.cel.meter import BRIEF_LIMIT
+from gateway.core.conditions import Decided
 from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
 from gateway.core.webhook import PolicyRef, Webhook
-from gateway.policies.evaluation import Allowance, OutOfBudgetError, TooLongError, evaluate_all
-from gateway.policies.params import ParamsError, collect
+from gateway.policies.bound import Application, Bound, namespace_values, shared_values
+from gateway.policies.model import ValidatingBinding, ValidatingPolicy
+from gateway.policies.params import NO_PARAMS
 from gateway.policies.validating import Evaluated, Refusal, evaluate, failure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gateway.core.conditions import AccessCheck, AccessDecision, ConditionInput, ConditionResult
+    from gateway.core.conditions import (
+        AccessCheck,
+        AccessDecision,
+        ConditionInput,
+        ConditionResult,
+    )
     from gateway.core.namespace import Namespace
-    from gateway.core.review import AdmissionRequest
-    from gateway.policies.model import MatchResources, NamedRule, ValidatingBinding, ValidatingPolicy
-    from gateway.policies.params import Params
-    from gateway.policies.validating import Values
+    from gateway.policies.evaluation import Allowance
+    from gateway.policies.params import FixedParams
 
     Json = dict[str, Any]
 
@@ -42,157 +40,91 @@ MAX_FAILURES: Final = 50
 """Failures of validations in an audit annotation."""
 FAILURES_KEY: Final = "validation_failure"
 _CODES: Final = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413, "Invalid": 422}
-_NAMESPACE_METADATA: Final = (
-    *("name", "generateName", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp"),
-    *("deletionTimestamp", "deletionGracePeriodSeconds", "labels", "annotations", "finalizers"),
-)
 
 
-def as_webhook(policy: ValidatingPolicy, bindings: Sequence[ValidatingBinding], params: Params) -> Webhook:
-    """Return *policy* with its *bindings* as an entry of the validating phase."""
+def as_webhook(
+    policy: ValidatingPolicy,
+    bindings: Sequence[ValidatingBinding],
+    params: FixedParams = NO_PARAMS,
+    refusal: str = "",
+) -> Webhook:
+    """Return *policy* with its *bindings* as an entry of the validating phase.
+
+    *params* are the parameters in files; kinds that they lack are taken from the cluster. With a *refusal*,
+    the reason why the policy cannot be evaluated, its failurePolicy decides.
+    """
     match = policy.match
+    bound = BoundPolicy(policy, bindings, params, refusal)
     return Webhook(
         phase="validate",
         configuration=policy.name,
         name=policy.name,
-        client=PolicyRef("ValidatingAdmissionPolicy"),
+        client=PolicyRef("ValidatingAdmissionPolicy", bound.cluster_kind),
         rules=tuple(rule for named in match.named_rules for rule in named.rules),
         namespace_selector=match.namespace_selector,
         object_selector=match.object_selector,
         failure_policy=policy.rules.failure_policy,
         match_policy=match.match_policy,
-        match_conditions=BoundPolicy(policy, bindings, params),
+        match_conditions=bound,
+        policy=bound,
     )
 
 
-class BoundPolicy:
-    """A policy with its bindings, sorted by name: it decides on requests as ``MatchConditions`` do."""
+class BoundPolicy(Bound[ValidatingPolicy, ValidatingBinding]):
+    """A ValidatingAdmissionPolicy with its bindings."""
 
     def __init__(
-        self, policy: ValidatingPolicy, bindings: Sequence[ValidatingBinding], params: Params
+        self,
+        policy: ValidatingPolicy,
+        bindings: Sequence[ValidatingBinding],
+        params: FixedParams = NO_PARAMS,
+        refusal: str = "",
     ) -> None:
-        self.policy = policy
-        self.bindings = tuple(sorted(bindings, key=lambda each: each.name))
-        self._params = params
-        match = policy.match
-        self.has_narrow_rules = bool(match.excluded) or any(each.names for each in match.named_rules)
-        """Whether more decides than the rules, which the entry has."""
+        """See :func:`as_webhook`."""
+        super().__init__(policy, bindings, params, refusal)
         is_plain = (
-            not self.has_narrow_rules
+            not self._may_fail
+            and not self.has_narrow_rules
             and not policy.conditions
             and not policy.rules.audit_annotations
-            and any(each.match is None for each in bindings)
+            and not policy.needs_authorizer
             and (policy.param_kind is None or all(each.param_ref is None for each in bindings))
         )
         self._all_true = policy.rules.all_true if is_plain else None
-        """Decides the usual case alone: every request matches, and nothing but the validations counts."""
+        """Decides the usual case alone: nothing but bindings and validations counts."""
+        self._pure = None if self._all_true is None else self._all_true.pure
+        self._are_plain = self._bindings.are_plain
 
     @property
-    def needs_authorizer(self) -> bool:
-        """Whether any expression uses ``authorizer``."""
-        return self.policy.needs_authorizer
+    def is_quick(self) -> bool:
+        """See ``AdmissionPolicy``."""
+        return self._all_true is not None
 
-    @property
-    def expressions(self) -> Sequence[tuple[str, str]]:
-        """The documents that make the decision, for digests."""
-        return (
-            (self.policy.name, self.policy.document.decode()),
-            *((each.name, each.document.decode()) for each in self.bindings),
-            ("params", self._params.digest),
-        )
+    def allowed_s(self, condition_input: ConditionInput) -> float | None:
+        """See ``AdmissionPolicy``."""
+        begin = perf_counter()
+        if not (self._are_plain or self._bindings.all_match(condition_input)):
+            return None
+        if self._needs_namespace and isinstance(self.namespace_of(condition_input), Failed):
+            return None
+        values = condition_input.shared_by_policies or shared_values(condition_input)
+        if self._pure is not None:
+            cost = self._pure(values, BRIEF_LIMIT)
+        else:
+            assert self._all_true is not None
+            cost = self._all_true.cost(self.policy.rules.variables, values, BRIEF_LIMIT)
+        return None if cost < 0 else perf_counter() - begin
 
-    def evaluate(
-        self, condition_input: ConditionInput, decisions: Mapping[AccessCheck, AccessDecision]
-    ) -> ConditionResult:
-        """Return the decision, or the tasks that it needs first; see ``MatchConditions``."""
-        if self._all_true is not None:
-            begin = time.perf_counter()
-            prepared = _prepared(condition_input, decisions)
-            namespace = _namespace(condition_input, cast("AdmissionRequest", condition_input.request))
-            if not isinstance(namespace, Failed):
-                values = prepared.values(condition_input, namespace)
-                variables = self.policy.rules.variables
-                is_allowed = self._all_true.holds(variables, values, Allowance(is_brief=True))
-                if is_allowed and not prepared.known.missing:
-                    return Decided(ALLOWED, ALLOWED, time.perf_counter() - begin)
-        try:
-            return self._timed(condition_input, decisions, is_brief=True)
-        except TooLongError:
-            known = dict(decisions)
-            return Unresolved(
-                evaluation=LongEvaluation(self, lambda: self._timed(condition_input, known, is_brief=False))
-            )
-
-    def _timed(
+    def _application(
         self,
         condition_input: ConditionInput,
         decisions: Mapping[AccessCheck, AccessDecision],
-        *,
-        is_brief: bool,
-    ) -> ConditionResult:
-        begin = time.perf_counter()
-        result = _Application(self, condition_input, decisions, Allowance(is_brief=is_brief)).result()
-        if isinstance(result, Decided) and result.verdict is not None:
-            return Decided(result.verdict, result.reported, time.perf_counter() - begin)
-        return result
-
-    def params_of(self, binding: ValidatingBinding, namespace: str) -> Sequence[Json | None]:
-        """Return the parameters of *binding* for a request in *namespace*.
-
-        Raises:
-            ParamsError: there are none.
-        """
-        return collect(self.policy.param_kind, binding.param_ref, self._params, namespace)
+        allowance: Allowance,
+    ) -> _Application:
+        return _Application(self, condition_input, decisions, allowance)
 
 
-class _Prepared:
-    """The values of variables that all policies of a request share."""
-
-    __slots__ = ("_values", "authorizer", "check", "known", "of_conditions", "request")
-
-    def __init__(self, document: Json) -> None:
-        self._values: Values | None = None
-        of_request = RequestVariables(document)
-        self.known, self.authorizer, self.check = (
-            of_request.decisions,
-            of_request.authorizer,
-            of_request.check,
-        )
-        self.of_conditions = of_request.request
-        self.request: Json = {**of_request.request, "resource": document.get("resource")}
-
-    def values(self, condition_input: ConditionInput, namespace: Namespace | None) -> Values:
-        """Return the values of ``GLOBALS`` without ``variables`` for a policy without a parameter."""
-        if self._values is None:
-            exposed = None if namespace is None else _namespace_values(namespace.json)[0]
-            objects = (condition_input.object, condition_input.old_object)
-            self._values = (*objects, self.request, exposed, self.authorizer, self.check, None)
-        return self._values
-
-
-def _prepared(condition_input: ConditionInput, decisions: Mapping[AccessCheck, AccessDecision]) -> _Prepared:
-    """Return the values that all policies share on the event loop, with the *decisions* so far."""
-    prepared = condition_input.prepared_for_policies
-    if prepared is None:
-        prepared = condition_input.prepared_for_policies = _Prepared(condition_input.document)
-    assert isinstance(prepared, _Prepared)
-    prepared.known.decisions, prepared.known.missing = decisions, {}
-    return prepared
-
-
-def _namespace(condition_input: ConditionInput, request: AdmissionRequest) -> Namespace | Failed | None:
-    """Return the namespace of *request*; None for a cluster-scoped object, and for a Namespace."""
-    if request.namespace == "" or is_namespace(request):
-        return None
-    found = condition_input.namespace
-    if found is None:
-        return Failed(FailureReason.NAMESPACE, f'namespace "{request.namespace}" not found', 404)
-    return found
-
-
-class _Application:
-    """A policy on its way through one request."""
-
+class _Application(Application[ValidatingPolicy, ValidatingBinding]):
     def __init__(
         self,
         bound: BoundPolicy,
@@ -200,18 +132,7 @@ class _Application:
         decisions: Mapping[AccessCheck, AccessDecision],
         allowance: Allowance,
     ) -> None:
-        self._bound = bound
-        self._policy = bound.policy
-        self._input = condition_input
-        self._request = cast("AdmissionRequest", condition_input.request)
-        self._allowance = allowance
-        if allowance.is_brief:
-            self._prepared = _prepared(condition_input, decisions)
-        else:
-            # Another thread must not share what the event loop uses.
-            self._prepared = _Prepared(condition_input.document)
-            self._prepared.known.decisions = decisions
-        self._known = self._prepared.known
+        super().__init__(bound, condition_input, decisions, allowance)
         self._denials: list[tuple[str, str]] = []
         """Message and reason."""
         self._warnings: list[str] = []
@@ -219,67 +140,57 @@ class _Application:
         self._annotations: dict[str, list[str]] = {}
         self._ignored: list[str] = []
 
-    def result(self) -> ConditionResult:
-        """Return the decision of all bindings."""
-        if self._bound.has_narrow_rules and not _rules_match(self._policy.match, self._request):
+    def _result(self) -> ConditionResult:
+        if self._bound.excludes(self._request):
             return Decided(None)
+        if refusal := self._bound.refusal_for(self._input):
+            self._misconfigured(None, refusal)
+            return Decided(*self._verdicts(), self._elapsed_s())
+        evaluated: dict[int, tuple[Json | None, Evaluated | None]] = {}
         is_matched = False
-        for binding in self._bound.bindings:
-            matched = self._binding_matches(binding)
-            if matched is False:
+        for binding, params in self._matching():
+            if not params:
                 continue
-            is_matched = True
-            if isinstance(matched, Failed):
-                self._misconfigured(binding, matched.cause)
-                continue
-            try:
-                params = self._bound.params_of(binding, self._request.namespace)
-            except ParamsError as error:
-                self._misconfigured(binding, str(error))
-                continue
-            namespace = _namespace(self._input, self._request)
+            namespace = self._bound.namespace_of(self._input)
             if isinstance(namespace, Failed):
                 return Decided(namespace)
             for param in params:
-                self._take(binding, self._evaluated(param, namespace))
-        if self._known.missing:
-            return Unresolved(tuple(self._known.missing))
-        return Decided(*self._verdicts()) if is_matched else Decided(None)
+                # Bindings with the same parameter, or none, have the same result.
+                if id(param) not in evaluated:
+                    evaluated[id(param)] = param, self._evaluated(param, namespace)
+                _, found = evaluated[id(param)]
+                if found is not None:
+                    is_matched = True
+                    self._take(binding, found)
+        if (unresolved := self._unresolved()) is not None:
+            return unresolved
+        is_decided = is_matched or self._denials or self._ignored
+        return Decided(*self._verdicts(), self._elapsed_s()) if is_decided else Decided(None)
 
-    def _binding_matches(self, binding: ValidatingBinding) -> bool | Failed:
-        match = binding.match
-        if match is None:
-            return True
-        selected = selectors_match(match, self._request, self._input.object, self._input.namespace)
-        if selected is False or not _rules_match(match, self._request):
-            return False
-        return selected
+    def _misconfigured(self, binding: ValidatingBinding | None, cause: str) -> None:
+        """Note an error of the configuration, which validationActions do not soften.
 
-    def _misconfigured(self, binding: ValidatingBinding, cause: str) -> None:
-        """Note an error of the configuration, which validationActions do not soften."""
+        None: it is one of the policy.
+        """
         if self._policy.rules.failure_policy == "Ignore":
-            self._ignored.append(f"binding '{binding.name}': {cause}")
+            self._ignored.append(cause if binding is None else f"binding '{binding.name}': {cause}")
         else:
-            self._deny(binding, f"failed to configure binding: {cause}", "")
+            wrong = "policy" if binding is None else "binding"
+            self._deny(binding, f"failed to configure {wrong}: {cause}", "")
 
-    def _deny(self, binding: ValidatingBinding, message: str, reason: str) -> None:
-        text = (
-            f"ValidatingAdmissionPolicy '{self._policy.name}' with binding '{binding.name}' denied request: "
-            f"{message}"
-        )
+    def _deny(self, binding: ValidatingBinding | None, message: str, reason: str) -> None:
+        with_binding = "" if binding is None else f" with binding '{binding.name}'"
+        text = f"ValidatingAdmissionPolicy '{self._policy.name}'{with_binding} denied request: {message}"
         self._denials.append((text, reason or "Invalid"))
 
-    def _evaluated(self, param: Json | None, namespace: Namespace | None) -> Evaluated:
-        """Return the result for one parameter."""
+    def _evaluated(self, param: Json | None, namespace: Namespace | None) -> Evaluated | None:
+        """Return the result for one parameter; None: matchConditions exclude the request."""
         rules, prepared = self._policy.rules, self._prepared
         objects = (self._input.object, self._input.old_object)
         authorizer, check, request = prepared.authorizer, prepared.check, prepared.request
-        if self._policy.conditions:
-            of_conditions = (*objects, prepared.of_conditions, None, authorizer, check, param)
-            unmatched = self._conditions(of_conditions)
-            if unmatched is not None:
-                return unmatched
-        filtered, whole = (None, None) if namespace is None else _namespace_values(namespace.json)
+        if self._policy.conditions and (unmatched := self._unmatched(param)) is not None:
+            return failure(rules, unmatched) if unmatched else None
+        filtered, whole = (None, None) if namespace is None else namespace_values(namespace.json)
         return evaluate(
             rules,
             (*objects, request, filtered, authorizer, check, param),
@@ -287,19 +198,6 @@ class _Application:
             (*objects, request, whole, None, None, param),
             self._allowance,
         )
-
-    def _conditions(self, values: Values) -> Evaluated | None:
-        """Return None if all matchConditions are true."""
-        rules = self._policy.rules
-        expressions = [each.compiled for each in self._policy.conditions]
-        try:
-            results, _ = evaluate_all(expressions, {}, values, HOOK_LIMIT, self._allowance)
-        except OutOfBudgetError as error:
-            return failure(rules, str(error))
-        errors = [str(each) for each in results if isinstance(each, EvaluationError)]
-        if (False,) in results:
-            return Evaluated([], [], [])
-        return failure(rules, aggregated(errors)) if errors else None
 
     def _take(self, binding: ValidatingBinding, found: Evaluated) -> None:
         for refusal in found.refusals:
@@ -350,26 +248,3 @@ class _Application:
         if self._ignored:
             return Failed(FailureReason.POLICY, "; ".join(self._ignored), 500), allowed
         return allowed, allowed
-
-
-def _rules_match(match: MatchResources, request: AdmissionRequest) -> bool:
-    """Whether the rules of *match* include *request*, and its exclusions do not."""
-    if any(_rule_matches(each, request) for each in match.excluded):
-        return False
-    return not match.named_rules or any(_rule_matches(each, request) for each in match.named_rules)
-
-
-def _rule_matches(named: NamedRule, request: AdmissionRequest) -> bool:
-    return (not named.names or request.name in named.names) and rules_match(named, request)
-
-
-@lru_cache(maxsize=1024)
-def _namespace_values(json: bytes) -> tuple[Json, Json]:
-    """Return the values of ``namespaceObject``: the members that are exposed, and all.
-
-    Times are texts, as in the API server, although their declared type is that of a timestamp.
-    """
-    whole: Json = orjson.loads(json)
-    metadata = whole.get("metadata") or {}
-    exposed = {key: metadata[key] for key in _NAMESPACE_METADATA if key in metadata}
-    return {"metadata": exposed, "spec": whole.get("spec", {}), "status": whole.get("status", {})}, whole

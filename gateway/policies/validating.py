@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from gateway.core.webhook import FailurePolicy
     from gateway.policies.evaluation import Result
 
+_SPACE: Final = "".join(
+    each for each in map(chr, range(0x3001)) if each.isspace() and each not in "\x1c\x1d\x1e\x1f"
+)
+"""White space for Go, which is less than for Python."""
+
 MAX_MESSAGE_BYTES: Final = 5 * 1024
 """Of the value of a messageExpression; a longer one is not used."""
 
@@ -70,6 +75,8 @@ class Rules:
         has_loop = any(each.has_loop for each in messages)
         expressions = [each.expression for each in self.validations]
         object.__setattr__(self, "all_true", None if has_loop else AllTrue(expressions))
+        for variable in self.variables.values():
+            variable.program.use_source()
 
 
 class Refusal(NamedTuple):
@@ -122,7 +129,11 @@ def evaluate(
     Raises:
         TooLongError: the costs exceed *allowance*.
     """
-    if rules.all_true is not None and rules.all_true.holds(rules.variables, values, allowance):
+    cost = -1.0
+    if rules.all_true is not None:
+        cost = rules.all_true.cost(rules.variables, values, allowance.expression)
+    if cost >= 0:
+        allowance.take(cost)
         found = Evaluated([], [], [])
         return _with_annotations(rules, unfiltered, allowance, found) if rules.audit_annotations else found
     try:
@@ -160,10 +171,11 @@ def evaluate(
 def _message(validation: Validation, result: Result) -> str:
     text = ""
     if isinstance(result, tuple) and isinstance(result[0], str):
-        text = result[0].strip()
+        text = result[0].strip(_SPACE)
         if len(text.encode("utf-8", "surrogatepass")) > MAX_MESSAGE_BYTES or "\n" in text:
             text = ""
-    return text or validation.message.strip() or f"failed expression: {validation.expression.text.strip()}"
+    plain = validation.message.strip(_SPACE)
+    return text or plain or f"failed expression: {validation.expression.text.strip(_SPACE)}"
 
 
 def _with_annotations(rules: Rules, values: Values, allowance: Allowance, found: Evaluated) -> Evaluated:
@@ -181,7 +193,7 @@ def _with_annotations(rules: Rules, values: Values, allowance: Allowance, found:
             else:
                 found.annotations.append(Annotation(annotation.key, "", str(result)))
         elif isinstance(result[0], str):
-            if value := result[0].strip():
+            if value := result[0].strip(_SPACE):
                 found.annotations.append(Annotation(annotation.key, value, ""))
         elif result[0] is not None:
             problem = (

@@ -64,7 +64,7 @@ class Supervisor:
         """*on_config* is called with each configuration that loads, first before the processes start."""
         self._options = options
         self._on_config = on_config
-        self._config = config
+        self._config = self._in_force = config
         self._arguments = arguments
         self._count = config.gateway.processes
         self._drain_s = config.gateway.drain_s
@@ -106,7 +106,7 @@ class Supervisor:
                 webhooks.
         """
         server_context(self._config.gateway.tls)
-        self._options.require_webhooks_in_files(self._config)
+        self._options.require_webhooks_in_files(self._config, None)
         if self._page_access.why_off:
             log.info("%s", self._page_access.why_off)
         await self._admin.start()
@@ -160,7 +160,7 @@ class Supervisor:
         state = self._changes.state()
         try:
             config = await asyncio.to_thread(self._options.load)
-            self._options.require_webhooks_in_files(config)
+            self._options.require_webhooks_in_files(config, self._in_force)
             page_access = PageAccess(config.gateway.pages, self._config.gateway.admin_listen)
         except ConfigError as error:
             # Each process logs the problems.
@@ -169,6 +169,7 @@ class Supervisor:
             return
         self._page_access = page_access
         self._on_config(config)
+        self._in_force = config
         self._drain_s = max(self._drain_s, config.gateway.drain_s)
         self._changes.accepted(state)
 

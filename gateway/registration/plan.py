@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from gateway.config.policy_settings import AUTHORS
 from gateway.core.versions import by_versions
 from gateway.errors import GatewayError
 from gateway.paths import START, path_of, path_of_versions
@@ -113,6 +114,12 @@ def plan(config: Config, options: RegistrationOptions) -> Plan:
         made.notes.extend(_check_size(document, len(entries)))
         made.documents.append(document)
     made.coverage_gaps.extend(_coverage_gaps(config, namespaces))
+    for kind in config.gateway.policies.left_to_api_server:
+        names = ", ".join(sorted(name for of, name in config.policies if of == kind and name != AUTHORS))
+        made.notes.append(
+            f"{kind} is left to the API server by policies.leftToAPIServer, and not registered: "
+            f"{names or 'no file has one'}; apply these policies to the cluster, or nothing evaluates them"
+        )
     if not config.mutating and not config.validating:
         made.notes.append("no webhook is configured: the API server will not call the gateway")
     return made

@@ -32,6 +32,10 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
-def to_yaml(document: Mapping[str, object]) -> str:
-    """Return *document* as YAML, with fields in order and every text on one line."""
-    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, default_flow_style=False, width=1_000_000)
+def to_yaml(document: Mapping[str, object], *, is_compact: bool = False) -> str:
+    """Return *document* as YAML, with fields in order and every text on one line.
+
+    *is_compact*: lists and mappings of plain values are on one line, too.
+    """
+    flow = None if is_compact else False
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, default_flow_style=flow, width=1_000_000)

@@ -101,13 +101,13 @@ def recorded(line: Json, phase: str, left_out: Collection[WebhookKey]) -> Result
                     float(one.get("milliseconds", 0.0)),
                 ),
             )
-            for one in line["webhooks"]  # type: ignore[attr-defined]
+            for one in line["webhooks"]
         ]
         kept = [(one, found) for one, found in entries if found.key not in left_out]
         webhooks = tuple(found for _, found in kept)
         patches = {(found.key, found.round): list(one["patch"]) for one, found in kept if "patch" in one}
-        warnings = tuple(map(str, line["warnings"]))  # type: ignore[call-overload]
-        allowed, code, message = bool(line["allowed"]), int(line["code"]), str(line["message"])  # type: ignore[call-overload]
+        warnings = tuple(map(str, line["warnings"]))
+        allowed, code, message = bool(line["allowed"]), int(line["code"]), str(line["message"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UnusableResultError from error
     if len(kept) < len(entries) and not any(one.rejects for one in webhooks):

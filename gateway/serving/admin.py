@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from admission_gateway_worker.text import printable
 from gateway.errors import Unavailable
 from gateway.serving.bounds import Bounds
-from gateway.serving.message import Cancel, Exchange, HttpRequest, Response, error_response
+from gateway.serving.message import TEXT, Cancel, Exchange, HttpRequest, Response, error_response
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_TEXT = b"text/plain; charset=utf-8"
-_OK = Response(200, b"ok\n", content_type=_TEXT)
+_OK = Response(200, b"ok\n", content_type=TEXT)
 _PATHS = (b"/livez", b"/readyz", b"/metrics")
 
 VERBOSE: Final = "verbose"
@@ -141,7 +140,7 @@ class AdminRoutes:
         reason = self._ready()
         lines = ["ok" if reason is None else f"not ready: {reason}", *(f"{WARNING}{one}" for one in warnings)]
         body = "".join(f"{printable(line, None)}\n" for line in lines).encode()
-        return Response(200 if reason is None else 503, body, content_type=_TEXT)
+        return Response(200 if reason is None else 503, body, content_type=TEXT)
 
     def _start(self, work: Coroutine[object, object, None]) -> Cancel:
         task = asyncio.get_running_loop().create_task(work)

@@ -21,6 +21,7 @@ Cancel = Callable[[], object]
 """Called at most once, when the client has disconnected before the answer."""
 
 JSON = b"application/json"
+TEXT = b"text/plain; charset=utf-8"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 _STATUS_LINES = {

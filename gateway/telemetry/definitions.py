@@ -123,8 +123,9 @@ WEBHOOK_TIMEOUT: Final = _gauge(
 )
 WEBHOOK_POLICY_MISMATCHES: Final = _gauge(
     "webhook_policy_mismatches",
-    "workers that do not serve the policy of a webhook (`reason` is `not_served`), or serve a validating "
-    "policy for a mutating webhook or the reverse (`other_kind`); no series if there are none",
+    "workers that do not serve the policy of a webhook (`reason` is `not_served`), serve a validating "
+    "policy for a mutating webhook or the reverse (`other_kind`), or refuse its parameters (`parameters`); "
+    "no series if there are none",
     *("name", "type", "reason"),
     is_lowest=True,
 )
@@ -145,6 +146,12 @@ WEBHOOK_NOT_ENFORCED: Final = _counter(
     "results of webhooks that had no effect because of their [mode](rollout.md): `result` is `denied` or "
     "`failed` for a rejection, `changed` for a patch",
     *("name", "type", "mode", "result"),
+)
+CACHE_LOOKUPS: Final = _counter(
+    "webhook_cache_lookups",
+    "look-ups in the [cache](configuration.md#cache) of a webhook; `result` is `hit`, without a call, or "
+    "`miss`",
+    *("name", "type", "result"),
 )
 CANDIDATE_REVIEWS: Final = _counter(
     "candidate_reviews",
@@ -255,7 +262,8 @@ CERTIFICATE_EXPIRY: Final = _gauge(
 )
 WATCH_CONNECTED: Final = _gauge(
     "cluster_watch_connected",
-    "1 while changes of namespaces arrive. Only with `kubernetes`; the smallest of all processes",
+    "1 while changes of namespaces, custom resources and parameters of policies arrive. Only with "
+    "`kubernetes`; the smallest of all processes",
     is_lowest=True,
 )
 NAMESPACES: Final = _gauge(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client import Counter as LockedCounter
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gateway.core.matching import Invocation
     from gateway.core.outcome import Outcome
     from gateway.core.verdict import Verdict
-    from gateway.core.webhook import Webhook
+    from gateway.core.webhook import Phase, Webhook
     from gateway.telemetry.definitions import Definition
     from gateway.telemetry.series import NumbersKey, Timing
     from gateway.telemetry.spans import SpanFate
@@ -128,6 +128,8 @@ class Metrics:
         self.decision_log = LogCounts()
         self.recording = RecordingCounts()
         self.is_recording = False
+        self.cache_lookups: Counter[tuple[str, Phase, Literal["hit", "miss"]]] = Counter()
+        """Look-ups in the caches of webhooks, by name, phase and result; the dispatcher counts them."""
         self.cancelled: Counter[str] = Counter()
         """Reviews whose client disconnected before the answer, by phase."""
         self.spans: Mapping[SpanFate, int] = {}
@@ -241,10 +243,11 @@ class Metrics:
         """Count the outcomes of the webhooks of one review."""
         allowed = self._allowed
         for outcome in outcomes:
-            elapsed_s = outcome.elapsed_s
+            call = outcome.call
+            elapsed_s = outcome.evaluated_s if call is None else call.elapsed_s
             if outcome.mode != "Enforce":
                 self._not_enforced(outcome)
-            if elapsed_s is not None and isinstance(outcome.verdict, Allowed):
+            if elapsed_s is not None and type(outcome.verdict) is Allowed:
                 timing = allowed.get(outcome.invocation)
                 if timing is None:
                     timing = self._allowed_timing(outcome.invocation, operation)
@@ -349,6 +352,13 @@ class Metrics:
         )
         yield _family(
             definitions.REVIEWS_CANCELLED, {(kind,): self.cancelled[phase] for phase, kind in _TYPES.items()}
+        )
+        yield _family(
+            definitions.CACHE_LOOKUPS,
+            {
+                (name, _TYPES[phase], result): number
+                for (name, phase, result), number in tuple(self.cache_lookups.items())
+            },
         )
         yield _family(definitions.WORKER_RETRIES, {(name,): pool.retries for name, pool in pools})
         yield _family(definitions.WORKER_HEDGES, {(name,): pool.hedges for name, pool in pools})

@@ -43,6 +43,7 @@ _UNSET: Final = Status()
 _LOOK_UPS: Final = {
     "namespace": ("look up namespace", SpanKind.CLIENT),
     "AccessCheck": ("SubjectAccessReview", SpanKind.CLIENT),
+    "ParamLookup": ("look up parameter", SpanKind.CLIENT),
     "LongEvaluation": ("evaluate matchConditions", SpanKind.INTERNAL),
 }
 _NAME_CHARS: Final = 200

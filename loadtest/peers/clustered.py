@@ -22,7 +22,7 @@ from loadtest.peers.programs import obtain
 from loadtest.peers.setups import Peer
 from loadtest.policies import MUTATING, SETS
 from loadtest.servers import BenchError, accept, start
-from tests.e2e.cluster import free_port
+from tests.kit import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -21,8 +21,9 @@ from loadtest.reviews import POD
 from loadtest.servers import BenchError, accept, run_servers, start
 from tests.e2e.binaries import VERSIONS
 from tests.e2e.binaries import obtain as obtain_kubernetes
-from tests.e2e.cluster import Cluster, free_port
+from tests.e2e.cluster import Cluster
 from tests.e2e.golang import CannotBuild
+from tests.kit import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

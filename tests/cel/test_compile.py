@@ -200,3 +200,10 @@ def _take_or_refuse(expression: str) -> None:
         conditions = CompiledConditions([compile_condition("c", expression)])
         result = conditions.evaluate(ConditionInput(REQUEST, REQUEST["object"], REQUEST["oldObject"]), {})
         assert result is None or isinstance(result, Excluded | Failed | Unresolved)
+
+
+def test_a_message_is_bounded() -> None:
+    with pytest.raises(InvalidExpression) as raised:
+        compile_condition("c", "z" * 100_000)
+    assert len(str(raised.value)) < 1100
+    assert str(raised.value).startswith("1:1: undeclared reference to 'zzz")

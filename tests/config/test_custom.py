@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.custom import Combined, CustomResource, combine, read_resource
+from gateway.config.custom import Combined, combine
+from gateway.config.custom_resource import CustomResource, read_resource
 from gateway.config.model import Config, WorkerPool
 from gateway.core.webhook import HttpsClient, WorkerRef
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gateway.config import history as module
-from gateway.config.custom import CustomResource, combine, combine_pinned, resources_in_force
+from gateway.config.custom import combine, combine_pinned, resources_in_force
+from gateway.config.custom_resource import CustomResource
 from gateway.config.digest import digest
 from gateway.config.history import History, HistoryError
 from gateway.config.load import load, read

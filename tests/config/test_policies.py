@@ -43,6 +43,16 @@ def binding(name: str = "b", **spec: Any) -> dict[str, Any]:
     }
 
 
+def mutating(**mutation: Any) -> dict[str, Any]:
+    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}, **mutation}
+    spec = {
+        "matchConstraints": {"resourceRules": RULES},
+        "reinvocationPolicy": "Never",
+        "mutations": [mutation],
+    }
+    return {**HEAD, "kind": "MutatingAdmissionPolicy", "metadata": {"name": "p"}, "spec": spec}
+
+
 def loaded(folder: Path, *documents: dict[str, Any]) -> Config:
     (folder / "c.yaml").write_text("".join(f"{json.dumps(each)}\n---\n" for each in documents))
     return load([folder])
@@ -94,7 +104,97 @@ def test_parameters_are_documents_of_the_kind_that_a_policy_names(tmp_path: Path
     assert "metadata: is required" in problem(tmp_path, *bound, {**param, "metadata": None})
 
 
+def test_the_texts_of_a_secret_are_part_of_its_data_as_in_the_cluster(tmp_path: Path) -> None:
+    bound = (policy(paramKind={"apiVersion": "v1", "kind": "Secret"}), binding())
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
+    stored = {**secret, "data": {"a": "YQ==", "b": "Yg=="}}
+    written = {**secret, "data": {"a": "eA==", "b": "Yg=="}, "stringData": {"a": "a"}}
+    assert digest(loaded(tmp_path, *bound, written)) == digest(loaded(tmp_path, *bound, stored))
+    wrong = problem(tmp_path, *bound, {**secret, "stringData": {"a": 1}})
+    assert "stringData.a: found the number 1, expected a string" in wrong
+
+
+LIMITS = {"apiVersion": "example.com/v1", "kind": "Limits", "metadata": {"name": "l", "namespace": "a"}}
+OF_LIMITS = policy(paramKind={"apiVersion": "example.com/v1", "kind": "Limits"})
+
+
+def test_a_parameter_is_unique_in_its_namespace(tmp_path: Path) -> None:
+    other = {**LIMITS, "metadata": {"name": "l", "namespace": "b"}}
+    assert len(loaded(tmp_path, OF_LIMITS, binding(), LIMITS, other).validating) == 1
+    again = problem(tmp_path, OF_LIMITS, binding(), LIMITS, LIMITS)
+    assert 'metadata.name: found "l" a second time; the first: ' in again
+
+
+@pytest.mark.parametrize(
+    ("ref", "param", "warned"),
+    [
+        ({"name": "l"}, LIMITS, ""),
+        ({"name": "l", "namespace": "a"}, LIMITS, ""),
+        ({"selector": {}}, LIMITS, ""),
+        ({"name": "limit"}, LIMITS, "no params found"),
+        ({"name": "l", "namespace": "b"}, LIMITS, "no params found"),
+        ({"selector": {"matchLabels": {"a": "b"}}}, LIMITS, "no params found"),
+        (
+            {"name": "l", "namespace": "a"},
+            {**LIMITS, "metadata": {"name": "l"}},
+            "have no metadata.namespace",
+        ),
+    ],
+)
+def test_a_binding_that_finds_no_parameter_is_a_warning(
+    tmp_path: Path, ref: dict[str, Any], param: dict[str, Any], warned: str
+) -> None:
+    bound = binding(paramRef={"parameterNotFoundAction": "Deny", **ref})
+    texts = [str(each) for each in loaded(tmp_path, OF_LIMITS, bound, param).warnings]
+    assert len(texts) == bool(warned)
+    if warned:
+        assert "spec.paramRef: no Limits in files is found for any request" in texts[0]
+        assert warned in texts[0]
+
+
+def test_an_unknown_kind_names_the_kinds_of_parameters(tmp_path: Path) -> None:
+    version = {**LIMITS, "apiVersion": "example.com/v2"}
+    expected = 'apiVersion: found "example.com/v2", expected example.com/v1, the paramKind of a policy'
+    assert expected in problem(tmp_path, OF_LIMITS, binding(), version)
+    assert 'did you mean "Limits"' in problem(tmp_path, OF_LIMITS, binding(), {**LIMITS, "kind": "Limit"})
+    assert "parameters need a policy with their paramKind" in problem(tmp_path, policy(), LIMITS)
+
+
+def test_a_version_of_the_core_group_may_begin_with_a_slash(tmp_path: Path) -> None:
+    of_core = policy(paramKind={"apiVersion": "/v1", "kind": "ConfigMap"})
+    param = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "l"}}
+    assert not loaded(
+        tmp_path, of_core, binding(paramRef={"name": "l", "parameterNotFoundAction": "Deny"}), param
+    ).warnings
+
+
+@pytest.mark.parametrize(
+    ("document", "line"),
+    [
+        ({**policy(), "spec": "x"}, "spec: found"),
+        (policy(matchConstraints=[]), "spec.matchConstraints: found"),
+        (
+            policy(validations=[{"expression": 1}]),
+            "spec.validations[0].expression: found the number 1, expected a string",
+        ),
+        (mutating(patchType="Merge"), 'spec.mutations[0].patchType: found "Merge"'),
+        (mutating(jsonPatch={"expression": True}), "spec.mutations[0].jsonPatch.expression: found true"),
+    ],
+)
+def test_one_mistake_is_one_problem(tmp_path: Path, document: dict[str, Any], line: str) -> None:
+    (found,) = problem(tmp_path, document).splitlines()
+    assert line in found
+
+
+def test_an_annotation_with_the_key_of_failures_is_a_warning(tmp_path: Path) -> None:
+    annotated = policy(auditAnnotations=[{"key": "validation_failure", "valueExpression": "'a'"}])
+    (warning,) = loaded(tmp_path, annotated, binding()).warnings
+    assert "auditAnnotations[0].key: is the key of failures" in str(warning)
+
+
 CASES: list[tuple[dict[str, Any], str]] = [
+    ({**policy(), "metadata": {"name": "x.static.k8s.io"}}, "reserved for kube-apiserver"),
+    ({**binding(), "metadata": {"name": "x.static.k8s.io"}}, "reserved for kube-apiserver"),
     (policy(failurePolicy="Maybe"), 'spec.failurePolicy: found "Maybe", expected'),
     (policy(matchConstraints=None), "spec.matchConstraints: is required"),
     (policy(matchConstraints={}), "resourceRules: is required with at least one entry"),
@@ -154,3 +254,16 @@ CASES: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("document", "text"), CASES, ids=[text[:50] for _, text in CASES])
 def test_what_the_api_server_refuses_is_refused(tmp_path: Path, document: dict[str, Any], text: str) -> None:
     assert text in problem(tmp_path, document)
+
+
+def test_an_empty_message_is_none(tmp_path: Path) -> None:
+    empty = policy(validations=[{"expression": "true", "message": "", "messageExpression": ""}])
+    assert loaded(tmp_path, empty, binding()).validating
+
+
+def test_a_wrong_variable_is_one_problem(tmp_path: Path) -> None:
+    wrong = policy(
+        variables=[{"name": "a", "expression": "1 + 'a'"}, {"name": "b", "expression": "variables.a"}],
+        validations=[{"expression": "variables.a == 1 && variables.b"}],
+    )
+    assert problem(tmp_path, wrong, binding()).count("spec.") == 1

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.config.custom import CustomResource, combine, read_resource
+from gateway.config.custom import combine
+from gateway.config.custom_resource import CustomResource, read_resource
 from gateway.config.model import Config
 from gateway.snapshot import Pools
 from gateway.telemetry.metrics import Metrics

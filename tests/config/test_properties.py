@@ -87,7 +87,11 @@ def webhooks(pools: list[str], *, mutating: bool, beta: bool) -> st.SearchStrate
         optional["reinvocationPolicy"] = st.sampled_from(["Never", "IfNeeded"])
     side_effects = ["None", "NoneOnDryRun", "Some", "Unknown"][: 4 if beta else 2]
     worker = st.fixed_dictionaries(
-        {"pool": st.sampled_from(pools), "policy": st.text(min_size=1, max_size=5)}
+        {"pool": st.sampled_from(pools), "policy": st.text(min_size=1, max_size=5)},
+        optional={
+            "parameters": st.dictionaries(st.text(max_size=3), st.integers(0, 9) | st.text(max_size=3)),
+            "parametersFrom": st.builds(lambda key: {"namespaceAnnotation": key}, label_keys),
+        },
     )
     required = st.fixed_dictionaries(
         {
@@ -174,9 +178,10 @@ def wholes(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 def comparable(config: Config) -> object:
-    """The configuration as plain values: webhooks compare by identity, and warnings name files."""
+    """The configuration as plain values: webhooks compare by identity, warnings and clients name files."""
     warnings = sorted((warning.field, warning.message) for warning in config.warnings)
-    return dataclasses.asdict(config) | {"warnings": warnings, "source": b""}
+    values = dataclasses.asdict(config, dict_factory=lambda pairs: dict(p for p in pairs if p[0] != "place"))
+    return values | {"warnings": warnings, "source": b""}
 
 
 def dumped(config: Config) -> list[dict[str, Any]]:
@@ -233,7 +238,14 @@ def dumped_gateway(settings: GatewaySettings) -> dict[str, Any]:
 
 
 def dumped_client(client: WorkerRef | HttpsClient) -> dict[str, Any]:
-    return {"worker": dataclasses.asdict(client)} if isinstance(client, WorkerRef) else {"url": client.url}
+    if not isinstance(client, WorkerRef):
+        return {"url": client.url}
+    worker: dict[str, Any] = {"pool": client.pool, "policy": client.policy}
+    if client.parameters:
+        worker["parameters"] = orjson.loads(client.parameters)
+    if client.parameters_annotation:
+        worker["parametersFrom"] = {"namespaceAnnotation": client.parameters_annotation}
+    return {"worker": worker}
 
 
 def dumped_webhook(hook: Webhook) -> dict[str, Any]:
@@ -292,7 +304,20 @@ def test_the_order_of_documents_is_irrelevant(
 NAMES = st.sampled_from(
     [
         *("apiVersion", "kind", "metadata", "name", "labels", "annotations", "webhooks", "clientConfig"),
-        *("worker", "pool", "policy", "url", "service", "caBundle", "rules", "operations", "apiGroups"),
+        *(
+            "worker",
+            "pool",
+            "policy",
+            "parameters",
+            "parametersFrom",
+            "namespaceAnnotation",
+            "url",
+            "service",
+            "caBundle",
+            "rules",
+            "operations",
+            "apiGroups",
+        ),
         *("apiVersions", "resources", "scope", "namespaceSelector", "objectSelector", "matchLabels"),
         *("matchExpressions", "key", "operator", "values", "matchConditions", "expression", "sideEffects"),
         *("timeoutSeconds", "admissionReviewVersions", "spec", "target", "command", "transport", "tls"),

@@ -292,6 +292,31 @@ def test_a_hedge_without_a_second_endpoint_is_a_warning(
     ]
 
 
+def test_parameters_of_namespaces_where_none_is_known_are_a_warning(
+    load_documents: Callable[..., Config],
+) -> None:
+    worker = {"pool": "pods", "policy": "p", "parametersFrom": {"namespaceAnnotation": "x.example/p"}}
+    webhook = {
+        "name": "a.x.example",
+        "clientConfig": {"worker": worker},
+        "rules": [],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    configuration = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "c"},
+        "webhooks": [webhook],
+    }
+    documents = pool(target="unix:/a"), configuration
+    (warning,) = load_documents(*documents).warnings
+    assert warning.where.endswith('ValidatingWebhookConfiguration "c": webhooks[0].clientConfig.worker')
+    assert (warning.field, "no namespace is known" in warning.message) == ("parametersFrom", True)
+    assert not load_documents(*documents, namespace()).warnings
+    assert not load_documents(*documents, gateway(kubernetes={})).warnings
+
+
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with ca.pem, two pairs (a.pem with its chain, a.key, b.pem, b.key), junk.pem, locked.key."""

@@ -131,7 +131,7 @@ HOOK_VALUES_REFUSED = [
         "clientConfig",
         {},
         "clientConfig",
-        "found none of them, expected exactly one of worker, url and service",
+        "found none of them, expected exactly one of worker, url, service and imageReview",
     ),
     ("clientConfig", [], "clientConfig", "found a list, expected a mapping"),
     ("clientConfig.url", "https://a", "clientConfig", "found worker and url, expected exactly one"),

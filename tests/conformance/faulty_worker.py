@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import re
 import signal
 import socket
 import sys
@@ -104,6 +105,12 @@ FAULTS = {
     "chain-duplicate-id": ("passes-over-duplicates",),
     "chain-too-many": ("no-limit", "flat-chains"),
     "chain-half-close": ("half-close-is-cancel", "half-close-fails"),
+    "parameters-by-id": ("parameters-of-a-batch", "never-applied"),
+    "parameters-of-a-review": ("ignores-parameters", "never-applied"),
+    "parameters-unknown-id": ("unknown-parameters-are-none",),
+    "parameters-unusable": ("any-parameters-will-do",),
+    "parameters-not-taken": ("all-policies-take-parameters",),
+    "parameters-bounds": ("drops-long-parameters",),
     "stream-of-the-gateway": ("grpc-only", "never-ok"),
     "stream-half-close": ("half-close-is-cancel", "half-close-fails"),
     "stream-half-close-at-once": ("half-close-fails", "half-close-hangs"),
@@ -113,6 +120,7 @@ FAULTS = {
     "stream-cancelled": ("fails-after-stream",),
     "list-unique": ("lists-twice", "lists-none", "lists-no-list"),
     "list-served": ("lists-more",),
+    "list-parameters": ("lists-no-schema", "lists-no-json"),
     "list-mutating": ("lists-none-mutating", "lists-all-mutating"),
     "health-check": ("not-serving",),
     "health-check-unknown": ("knows-all",),
@@ -196,6 +204,10 @@ def is_json_object(text: bytes) -> bool:
         return False
 
 
+def usable(parameters: bytes) -> bytes:
+    return parameters if re.fullmatch(rb'{"max":[0-9]+}', parameters) else b"{}"
+
+
 def is_null(text: bytes) -> bool:
     return text == b"null"
 
@@ -233,6 +245,9 @@ class FaultyWorker(AioWorker):
             if fault == "garbage-is-allowed":
                 return pb.ReviewResponse(allowed=True)
             raise
+        if fault == "ignores-parameters":
+            request.parameters = b""
+            message = request.SerializeToString()
         if fault == "refuses-traceparents" and dict(rpc.invocation_metadata()).get("traceparent"):
             return error(INVALID, "a trace context")
         if (early := await self._before(request, message, now)) is not None:
@@ -312,6 +327,9 @@ class FaultyWorker(AioWorker):
             del listed.policies[:]
         elif fault == "lists-no-list":
             return b"\xff\xff"
+        elif fault in ("lists-no-schema", "lists-no-json"):
+            for policy in listed.policies:
+                policy.parameters_schema = "" if fault == "lists-no-schema" else "object"
         elif fault == "lists-more":
             listed.policies.add(name="not-there")
         elif fault in ("lists-none-mutating", "lists-all-mutating"):
@@ -365,6 +383,7 @@ ANSWER_FAULTS: dict[str, Callable[[pb.ReviewResponse], None]] = {
     "no-patch": lambda response: response.ClearField("patch"),
     "no-warnings": lambda response: response.ClearField("warnings"),
     "no-annotations": lambda response: response.ClearField("audit_annotations"),
+    "never-applied": lambda response: response.ClearField("parameters_applied"),
 }
 
 
@@ -377,6 +396,7 @@ class FaultyRpc:
         self._worker = worker
         self._payloads: list[Any] = []
         self._ids: set[int] = set()
+        self._parameters: set[int] = set()
         self._after: dict[int, int] = {}
         self._denied: set[int] = set()
         self._held = pb.VerdictBatch()
@@ -485,9 +505,25 @@ class FaultyRpc:
             self._payloads = self._payloads or list(batch.payloads)
             del batch.payloads[:]
             batch.payloads.extend(self._payloads)
+        self._change_parameters(batch)
         for call in batch.calls:
             self._change_call(call, batch)
         self._change_chains(batch)
+
+    def _change_parameters(self, batch: pb.ReviewBatch) -> None:
+        fault = self._now.fault
+        self._parameters.update(one.id for one in batch.parameters)
+        for call in batch.calls:
+            forgotten = fault == "parameters-of-a-batch" and not batch.parameters
+            unknown = fault == "unknown-parameters-are-none" and call.parameters not in self._parameters
+            needless = fault == "all-policies-take-parameters" and call.policy != "limit-replicas"
+            if forgotten or unknown or needless:
+                call.parameters = 0
+        for one in batch.parameters:
+            if fault == "any-parameters-will-do":
+                one.json = usable(one.json)
+            if fault == "drops-long-parameters" and len(one.json) > 64 * 1024:
+                one.json = b"{}"
 
     def _change_call(self, call: pb.Call, batch: pb.ReviewBatch) -> None:
         fault = self._now.fault
@@ -588,6 +624,8 @@ class FaultyRpc:
             fault == "stream-no-json-is-allowed" and verdict.error.code == 3
         ):
             verdict.response.allowed = True
+        elif fault == "never-applied" and not failed:
+            verdict.response.parameters_applied = False
         elif fault == "stream-other-error" and failed:
             verdict.error.message += "!"
         elif fault == "stream-other-message" and verdict.response.status.message:

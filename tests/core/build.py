@@ -94,7 +94,10 @@ def add(path: str, value: object) -> Json:
 def known(labels: Mapping[str, Mapping[str, str]], request: AdmissionRequest) -> Namespace | None:
     """The namespace of *request*; *labels* has the labels of all namespaces."""
     name = request.namespace
-    return Namespace(name, labels[name], b"") if name in labels else None
+    if name not in labels:
+        return None
+    document = {"metadata": {"name": name, "labels": labels[name]}}
+    return Namespace(name, labels[name], orjson.dumps(document))
 
 
 def settle(

@@ -246,7 +246,7 @@ def test_an_exempted_webhook_is_not_called_and_is_named() -> None:
     (exemption,) = evaluation.exemptions
     assert exemption.exception is one
     assert [call.invocation.webhook.name for call in evaluation.start()] == []
-    (call,) = [call for call in evaluation._calls if call is not None]
+    (call,) = [call for call in evaluation._calls.by_index if call is not None]
     evaluation.receive(call, ALLOWED)
     decision = decide(evaluation, "Metadata")
     note = {"configuration": "policies", "webhook": "a.policies.test", "exception": "default/tmp"}

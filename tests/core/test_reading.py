@@ -167,7 +167,7 @@ def test_a_deep_request_is_pruned_once() -> None:
     assert given.document["uid"]
     assert not given.can_be_rewritten()
     spec = (given.fresh_object() or {})["spec"]
-    assert spec == (given.object or {})["spec"] == given.document["object"]["spec"]  # type: ignore[index]
+    assert spec == (given.object or {})["spec"] == given.document["object"]["spec"]
 
 
 def test_a_control_character_is_not_changed() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from deploy.crds import crds
-from gateway.config.custom import PLURALS, CustomResource, read_resource
+from gateway.config.custom_resource import PLURALS, CustomResource, read_resource
 from gateway.config.exceptions import CLUSTER_WIDE, NAMESPACED
 from gateway.kubernetes import status_writer
-from tests.config.test_custom import hook
+from tests.config.test_custom import RULE, hook
 from tests.deploy.cluster import CRDS, CUSTOM_RESOURCES, GATEWAY, objects, only
 
 EXCEPTION: dict[str, Any] = {
@@ -24,6 +24,21 @@ SPECS: dict[str, dict[str, Any]] = {
     "WorkerPool": {"spec": {"target": "dns:///pods.policies.svc:50051"}},
     "MutatingWebhookConfiguration": {"webhooks": [hook()]},
     "ValidatingWebhookConfiguration": {"webhooks": [hook()]},
+    "ValidatingAdmissionPolicy": {
+        "spec": {
+            "matchConstraints": {"resourceRules": [RULE]},
+            "validations": [{"expression": "true"}],
+        }
+    },
+    "ValidatingAdmissionPolicyBinding": {"spec": {"policyName": "p", "validationActions": ["Deny"]}},
+    "MutatingAdmissionPolicy": {
+        "spec": {
+            "matchConstraints": {"resourceRules": [{**RULE, "operations": ["CREATE"]}]},
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{}]"}}],
+            "reinvocationPolicy": "Never",
+        }
+    },
+    "MutatingAdmissionPolicyBinding": {"spec": {"policyName": "p"}},
     NAMESPACED: {"spec": EXCEPTION},
     CLUSTER_WIDE: {"spec": EXCEPTION},
 }

@@ -107,10 +107,16 @@ def test_everything_that_the_gateway_imports_is_in_the_image() -> None:
 def test_the_sdk_requires_what_it_imports_and_nothing_more() -> None:
     project = tomllib.loads((OWN["admission-gateway-worker"] / "pyproject.toml").read_text())["project"]
     declared = {normalised(requirement) for requirement in project["dependencies"]}
+    of_library = {normalised(requirement) for requirement in project["optional-dependencies"]["policies"]}
     modules = {module for module in imported("workers/python") if not module.startswith("opentelemetry")}
     # google is a namespace of several distributions.
-    assert declared <= distributions_of(modules)
-    assert all(declared & found for module in modules if (found := distributions_of({module})))
+    assert declared | of_library <= distributions_of(modules)
+    for module in modules:
+        found = distributions_of({module})
+        assert not found or found & (declared | of_library), module
+    library = "workers/python/admission_gateway_worker/policies"
+    others = {module for module in modules if distributions_of({module}) & of_library}
+    assert others <= imported(library), "the SDK without the extra imports a library of the extra"
 
 
 def test_the_wheel_is_built_with_the_packages_of_pyproject() -> None:

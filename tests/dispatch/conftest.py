@@ -106,7 +106,7 @@ class Bed:
             self.pools, ConditionResolver(FairExecutor()).resolve, self.timers.now, servers=self.servers
         )
         run = EvaluationDriver(evaluation, workers, deadline, done, options.get("crashed", pytest.fail))
-        run.start()
+        run.start(evaluation.start())
         return run
 
     async def settle(self, *scripts: dict[str, Any], **options: Any) -> Evaluation:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from typing import TYPE_CHECKING
+import socket
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from gateway.config.model import WorkerPool, WorkerTls
 from gateway.core.verdict import ALLOWED, Failed, FailureReason
 from gateway.dispatch.pool import tls_fingerprint
 from gateway.dispatch.targets import parse_target
+from tests.kit import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -165,6 +167,30 @@ def test_names_are_looked_up_and_every_address_is_an_endpoint(
         assert failed.cause.startswith(
             "UNAVAILABLE: worker pool lost: no-such-host.invalid:50051 cannot be resolved"
         )
+
+    on_bed(test)
+
+
+def test_a_pool_without_endpoints_does_not_wait_for_the_next_periodic_look_up(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = start_worker("127.0.0.1:0").target.rpartition(":")[2]
+    answers = iter([socket.gaierror(socket.EAI_NONAME, "no address")])
+    look_up = socket.getaddrinfo
+
+    def no_address_at_first(host: str, *arguments: Any, **options: Any) -> list[Any]:
+        if error := next(answers, None):
+            raise error
+        return look_up("localhost", *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", no_address_at_first)
+    monkeypatch.setattr("gateway.dispatch.pool.RESOLVE_EVERY_S", 10 * PATIENCE_S)
+
+    async def test(bed: Bed) -> None:
+        pool = await bed.add_pool(f"starting:{port}")
+        assert pool.endpoints == ()
+        assert await pool.wait_until_ready(PATIENCE_S)
+        assert await bed.ask({}) is ALLOWED
 
     on_bed(test)
 

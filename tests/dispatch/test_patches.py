@@ -36,7 +36,7 @@ def large(prefix: str, *first: dict[str, Any]) -> dict[str, Any]:
 
 
 def labels_of(evaluation: Evaluation) -> dict[str, str]:
-    labels: dict[str, str] = (evaluation.final_object or {})["metadata"]["labels"]  # type: ignore[index]
+    labels: dict[str, str] = (evaluation.final_object or {})["metadata"]["labels"]
     return labels
 
 

@@ -9,14 +9,34 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from gateway.config.load import load
-from gateway.worker_watch import LOST_AFTER_S, QUIET_S, WorkerWatch, policy_mismatches
-from tests.kit import pool_document, webhook_document
+from gateway.core.review import decode
+from gateway.core.verdict import Failed
+from gateway.dispatch.parameters import ParameterTable
+from gateway.dispatch.policy_listing import PolicyListing
+from gateway.worker_watch import (
+    LOST_AFTER_S,
+    QUIET_S,
+    WorkerWatch,
+    parameter_mismatches,
+    policy_mismatches,
+)
+from tests.kit import REVIEWS, pool_document, webhook_document
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from gateway.config.model import Config
     from gateway.dispatch.pool import Pool
+
+
+REQUEST = decode((REVIEWS / "pod-create-mutate.json").read_bytes())
+
+
+@dataclass(frozen=True)
+class FakeEndpoint:
+    address: str = "a:1"
+    connected_count: int = 0
+    lost_reason: str = ""
 
 
 @dataclass
@@ -94,3 +114,56 @@ def test_mismatches_name_the_workers_and_the_effect(config: Config) -> None:
 def test_many_unknown_policies_are_compared_with_few_others(config: Config) -> None:
     served = {"a": {f"policy-{number}": False for number in range(10_000)}}
     assert {one.hint for one in policy_mismatches(config.validating * 1_000, served)} == {""}
+
+
+def test_what_workers_declare_holds_for_their_pool_alone(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    script = {
+        "webhook": {"clientConfig": {"worker": {"pool": "p", "policy": "x", "parameters": {"max": "3"}}}}
+    }
+    file.write_text(pool_document("p", "a:1") + webhook_document("validate", "v", "p", script))
+    config, table = load([file]), ParameterTable()
+    (hook,) = config.validating
+    schema = '{"properties": {"max": {"type": "integer"}}}'
+    listing = PolicyListing({"x": False}, schemas={"x": schema})
+    watch = WorkerWatch(None, Clock(), table)
+    endpoint = cast("Any", FakeEndpoint())
+    pool = cast("Pool", FakePool(endpoints=(endpoint,)))
+    watch._listings[endpoint] = 1, listing
+    watch.use(config, {"p": pool})
+    (found,) = watch.mismatches()
+    assert found.reason == "parameters"
+    assert isinstance(table.of(hook.worker, REQUEST, None), Failed)
+    watch.use(config, {"p": cast("Pool", FakePool())})
+    assert table.of(hook.worker, REQUEST, None) == b'{"max":"3"}'
+    assert not table.has_schemas
+
+
+@pytest.mark.parametrize(
+    ("schemas", "message"),
+    [
+        (
+            {"a": "", "b": ""},
+            "found parameters, expected none: the policy takes none (declared by a, b), so that",
+        ),
+        ({"a": "{", "b": "{}"}, " (declared by a), so that parameters are not checked"),
+        (
+            {"a": '{"maxProperties": 0}', "b": "{}"},
+            "(declared by a), so that its calls may fail: other workers accept them",
+        ),
+    ],
+)
+def test_parameters_that_only_some_workers_refuse_are_told(
+    tmp_path: Path, schemas: dict[str, str], message: str
+) -> None:
+    file = tmp_path / "c.yaml"
+    script = {"webhook": {"clientConfig": {"worker": {"pool": "p", "policy": "x", "parameters": {"max": 3}}}}}
+    file.write_text(pool_document("p", "a:1") + webhook_document("validate", "v", "p", script))
+    (hook,) = load([file]).validating
+    listings = {
+        address: PolicyListing({"x": False}, schemas={"x": schema} if schema else {})
+        for address, schema in schemas.items()
+    }
+    (found,) = parameter_mismatches([(hook, hook.worker)], listings)
+    assert message in str(found)
+    assert found.is_fatal == (schemas["b"] == "")

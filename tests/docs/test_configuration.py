@@ -11,6 +11,7 @@ import yaml
 
 from deploy.crds import crds
 from gateway.config.load import load
+from gateway.core.conditions import ConditionInput
 from gateway.errors import ConfigError
 from tests.docs.pages import DOCS, rows, section
 
@@ -46,8 +47,9 @@ SECTIONS = {
     "Namespace": "Namespace",
 }
 OPTIONAL = (
-    r"kubernetes\.|tls\.selfManaged\.|authentication\.webhookTokens\.|reports\.|logging\.decisionLog\.file\.|tracing\.|"
-    r"record\.|spec\.hedge\.|webhooks\[\]\.clientConfig\.(service|caBundleFrom)\.|webhooks\[\]\.rollout\."
+    r"kubernetes\.|imageReview\.|tls\.selfManaged\.|authentication\.webhookTokens\.|reports\.|logging\.decisionLog\.file\.|tracing\.|"
+    r"record\.|webhooks\[\]\.cache\.|spec\.hedge\.|"
+    r"webhooks\[\]\.clientConfig\.(service|caBundleFrom|imageReview|worker\.parametersFrom)\.|webhooks\[\]\.rollout\."
 )
 """Mappings whose absence is not the same as their defaults."""
 OPAQUE = {"spec", "status"}
@@ -62,7 +64,10 @@ def documented(kind: str) -> dict[str, tuple[str, str, str]]:
 
 
 def document(kind: str, content: dict[str, Any]) -> dict[str, Any]:
-    versions = {"Namespace": "v1", "MutatingWebhookConfiguration": "admissionregistration.k8s.io/v1"}
+    of_webhooks = dict.fromkeys(
+        ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"), "admissionregistration.k8s.io/v1"
+    )
+    versions = {"Namespace": "v1", **of_webhooks}
     return {
         "apiVersion": versions.get(kind, "admission-gateway.io/v1alpha1"),
         "kind": kind,
@@ -132,6 +137,10 @@ def test_every_field_has_a_type_and_a_default(kind: str) -> None:
             assert below in parents(set(documented(kind))) or path in OPAQUE, path
 
 
+def without_places(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value for name, value in fields if name != "place"}
+
+
 @pytest.mark.parametrize("kind", [kind for kind in SECTIONS if kind != "Namespace"])
 def test_a_default_that_is_written_out_changes_nothing(tmp_path: Path, kind: str) -> None:
     implicit, explicit = (tmp_path / name for name in ("implicit.yaml", "explicit.yaml"))
@@ -147,9 +156,29 @@ def test_a_default_that_is_written_out_changes_nothing(tmp_path: Path, kind: str
     explicit.write_text(yaml.safe_dump_all([written, *others]))
     assert defaults >= (1 if kind == "ClusterPolicyException" else 2)
     found, expected = (
-        asdict(load([file])) | {"warnings": (), "source": b""} for file in (explicit, implicit)
+        asdict(load([file]), dict_factory=without_places) | {"warnings": (), "source": b""}
+        for file in (explicit, implicit)
     )
     assert found == expected
+
+
+def test_the_examples_of_keys_are_accepted(tmp_path: Path) -> None:
+    """The first one is a whole webhook, the second one a key that has the old object too."""
+    text = PAGE.partition("\n### cache\n")[2].partition("\n### ")[0]
+    (hook,), other = (yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL))
+    pool = document("WorkerPool", MINIMAL["WorkerPool"])
+    pool["metadata"]["name"] = hook["clientConfig"]["worker"]["pool"]
+    new, old = (dict[str, object]({"spec": {"containers": [{"image": image}]}}) for image in "ab")
+    digests = []
+    for fields in (hook, {**hook, **other}):
+        webhooks = document("ValidatingWebhookConfiguration", {"webhooks": [fields]})
+        (tmp_path / "a.yaml").write_text(yaml.safe_dump_all([webhooks, pool]))
+        (read,) = load([tmp_path / "a.yaml"]).validating
+        assert read.cache is not None
+        requests = (ConditionInput({"namespace": "shop"}, new, each) for each in (None, old, new))
+        digests.append({read.cache.key.digest(each) for each in requests})
+    assert all(map(all, digests))
+    assert [len(each) for each in digests] == [1, 3]
 
 
 def test_the_defaults_of_mappings_that_may_be_absent_are_those_of_the_schema() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 import textwrap
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,7 @@ from admission_gateway_worker import Denied, PolicyServer, Review
 from gateway.cli import main
 from loadtest.publish import PAGES, published
 from tests.docs.pages import DOCS, ROOT
+from tests.kit import run_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,6 +64,30 @@ def test_a_policy_is_written_as_in_the_sdk_s_readme(tab: str, readme: str) -> No
     block = re.search(rf'^=== "{tab}"\n\n    ```\w+\n(.*?)^    ```$', page, re.MULTILINE | re.DOTALL)
     assert block
     assert textwrap.dedent(block[1]).strip() in textwrap.dedent(dedented(readme))
+
+
+def test_a_policy_in_cel_decides_as_in_the_other_languages(tmp_path: Path) -> None:
+    page = (DOCS / "write-a-policy.md").read_text()
+    block = re.search(r'^=== "CEL"\n\n    ```yaml\n(.*?)^    ```$', page, re.MULTILINE | re.DOTALL)
+    assert block
+    (tmp_path / "policies.yaml").write_text(textwrap.dedent(block[1]))
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web"},
+        "spec": {"containers": [{"name": "main", "image": "a"}]},
+    }
+    found = {}
+    for team in (None, "shop"):
+        labels = {} if team is None else {"labels": {"team": team}}
+        (tmp_path / "pod.json").write_text(json.dumps({**pod, "metadata": {"name": "web", **labels}}))
+        arguments = ("--config", tmp_path / "policies.yaml", "--json")
+        done = run_command("review", tmp_path / "pod.json", *arguments)
+        found[team] = json.loads(done.stdout)["response"]
+    assert found[None]["allowed"] is False
+    assert found[None]["status"]["message"].endswith("every workload names its team")
+    (change,) = json.loads(base64.b64decode(found["shop"]["patch"]))
+    assert change == {"op": "add", "path": "/spec/containers/0/imagePullPolicy", "value": "Always"}
 
 
 def dedented(readme: str) -> str:

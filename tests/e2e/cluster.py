@@ -15,7 +15,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -24,7 +23,7 @@ import trustme
 import yaml
 
 from tests.e2e.client import Api
-from tests.kit import PATIENCE_S, ROOT, Process
+from tests.kit import PATIENCE_S, ROOT, Process, free_port
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -262,6 +261,7 @@ class Cluster:
             f"--etcd-servers={etcd}",
             f"--etcd-cafile={self.ca_file}",
             "--bind-address=127.0.0.1",
+            "--allow-privileged=true",
             "--advertise-address=127.0.0.1",
             "--endpoint-reconciler-type=none",
             f"--secure-port={self.port}",
@@ -317,14 +317,6 @@ class Cluster:
         assert bound.status == 201, bound
         # The API server makes it itself, a moment after it is ready.
         eventually(lambda: self.api.get("/api/v1/namespaces/default").status == 200)
-
-
-def free_port() -> int:
-    """Return an unused port of 127.0.0.1."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _write(issued: trustme.LeafCert, folder: Path, name: str) -> tuple[Path, Path]:

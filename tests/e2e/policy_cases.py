@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,12 +10,10 @@ from gateway.cel.compile import compile_condition
 from gateway.cel.errors import InvalidExpression
 from tests.cel import expressions as listed
 from tests.cel.differences import KNOWN, PANICS
-from tests.e2e.objects import config_map
+from tests.e2e.compare import Operation
+from tests.e2e.objects import config_map, within
+from tests.e2e.policy_comparison import LABEL, Scenario, binding, bound, policy
 from tests.e2e.setups import rule
-
-HEAD: Final = {"apiVersion": "admissionregistration.k8s.io/v1"}
-LABEL: Final = "policy"
-"""The label of objects that a case's policy selects; its value is the name of the case."""
 
 
 @dataclass(frozen=True)
@@ -28,39 +25,32 @@ class PolicyCase:
     bindings: tuple[dict[str, Any], ...] = ({"validationActions": ["Deny"]},)
     objects: tuple[dict[str, Any], ...] = ({"a": "1"},)
     """The data of ConfigMaps."""
+    needs_new_functions: bool = False
 
-    def documents(self) -> list[dict[str, Any]]:
-        """Return the policy and its bindings."""
+    def scenario(self) -> Scenario:
+        """Return the policy with its bindings, and the creation of the objects."""
         match = {
             "resourceRules": [rule("configmaps", "CREATE")],
             "objectSelector": {"matchLabels": {LABEL: self.name}},
             **self.spec.get("matchConstraints", {}),
         }
-        found: list[dict[str, Any]] = [
-            {
-                **HEAD,
-                "kind": "ValidatingAdmissionPolicy",
-                "metadata": {"name": self.name},
-                "spec": {**self.spec, "matchConstraints": match},
-            }
-        ]
-        for number, binding in enumerate(self.bindings):
-            found.append(
-                {
-                    **HEAD,
-                    "kind": "ValidatingAdmissionPolicyBinding",
-                    "metadata": {"name": f"{self.name}-{number}"},
-                    "spec": {"policyName": self.name, **binding},
-                }
+        bindings = (
+            binding(f"{self.name}-{number}", self.name, spec) for number, spec in enumerate(self.bindings)
+        )
+        operations = (
+            Operation(
+                "POST",
+                within("configmaps?dryRun=All"),
+                config_map(f"{self.name}-{number}", {LABEL: self.name}, **data),
             )
-        return found
-
-    def requests(self) -> list[dict[str, Any]]:
-        """Return the objects to create."""
-        return [
-            config_map(f"{self.name}-{number}", {LABEL: self.name}, **data)
             for number, data in enumerate(self.objects)
-        ]
+        )
+        return Scenario(
+            self.name,
+            (policy(self.name, {**self.spec, "matchConstraints": match}), *bindings),
+            tuple(operations),
+            self.needs_new_functions,
+        )
 
 
 def checks(*expressions: str | dict[str, Any]) -> dict[str, Any]:
@@ -70,15 +60,10 @@ def checks(*expressions: str | dict[str, Any]) -> dict[str, Any]:
 
 CONFIG_MAP: Final = {"apiVersion": "v1", "kind": "ConfigMap"}
 PARAMS: Final = (
-    config_map("limits", {"tier": "gold"}, max="3")
-    | {"metadata": {"name": "limits", "labels": {"tier": "gold"}}},
+    config_map("limits", {"tier": "gold"}, max="3"),
     config_map("others", {"tier": "gold"}, max="1"),
 )
 """Created in the namespace of the test, and written into the configuration."""
-
-
-def bound(*actions: str, **fields: Any) -> dict[str, Any]:
-    return {"validationActions": list(actions or ("Deny",)), **fields}
 
 
 def ref(**fields: Any) -> dict[str, Any]:
@@ -189,6 +174,40 @@ LISTED: Final = (
             ),
         },
         objects=SIZES,
+    ),
+    PolicyCase(
+        "variables-of-all-types",
+        {
+            "variables": [
+                {"name": "flag", "expression": "true || string(object.data.none) == 'x'"},
+                {"name": "list", "expression": "[1, 2, int(object.data.a)]"},
+                {"name": "map", "expression": "{'foo': 'bar', 'a': string(object.data.a)}"},
+                {"name": "count", "expression": "variables.list[114514]"},
+                {"name": "optional", "expression": "object.data[?'none']"},
+            ],
+            **checks(
+                "variables.flag && variables.list.sum() > 4",
+                "variables.map['foo'] == 'bar' && variables.map.a == '9'",
+                "variables.optional.orValue('x') == 'x'",
+                "variables.count > 0",
+                "variables.count > 1 || true",
+                {"expression": "false", "messageExpression": "string(variables.count)", "message": "instead"},
+            ),
+        },
+        objects=SIZES,
+    ),
+    PolicyCase(
+        "variables-cost-once",
+        {
+            "variables": [
+                {
+                    "name": "dear",
+                    "expression": "".join(f"{SIXTEEN}.all({name}, " for name in "abcd")
+                    + "a + b + c + d > 0))))",
+                }
+            ],
+            **checks(*["variables.dear"] * 40, "!variables.dear"),
+        },
     ),
     PolicyCase(
         "namespace",
@@ -352,18 +371,8 @@ def drawn(seed: int) -> PolicyCase:
     )
     spec["failurePolicy"] = draw.choice(["Fail", "Ignore"])
     actions = draw.choice([["Deny"], ["Warn"], ["Audit"], ["Deny", "Audit"], ["Warn", "Audit"]])
-    return PolicyCase(f"drawn-{seed}", spec, (bound(*actions),))
+    return PolicyCase(f"drawn-{seed}", spec, (bound(*actions),), needs_new_functions=True)
 
 
 DRAWN: Final = tuple(map(drawn, range(60)))
-CASES: Final = (*LISTED, *DRAWN)
-CANARY: Final = PolicyCase("zz-canary", checks({"expression": "false", "message": "in force"}))
-"""Its name is the last one."""
-
-
-def canonical(text: str) -> object:
-    """Return the value of *text*, if that is JSON."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+CASES: Final = tuple(case.scenario() for case in (*LISTED, *DRAWN))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.e2e.cluster import free_port
 from tests.e2e.service import ServiceProxy
 from tests.e2e.setups import BehindGateway
+from tests.kit import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import yaml
 
-from tests.e2e.cluster import NAMESPACE, free_port
-from tests.kit import ROOT, GatewayProcess, Process, WorkerProcess, pool_document, run_command
+from admission_gateway_worker.policies import definitions
+from tests.e2e.cluster import NAMESPACE
+from tests.kit import ROOT, GatewayProcess, Process, WorkerProcess, free_port, pool_document, run_command
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -123,12 +124,16 @@ def configurations(
 
 @contextmanager
 def deployed_account(cluster: Cluster, folder: Path, file: str) -> Iterator[Path]:
-    """Yield a kubeconfig, in *folder*, of the service account of deploy/ with the roles in *file* there."""
+    """Yield a kubeconfig, in *folder*, of the service account of deploy/ with the roles in *file* there.
+
+    The rights are in force while it is used, and are not afterwards.
+    """
     manifest = yaml.safe_load_all((ROOT / "deploy" / "manifest.yaml").read_text())
     wanted = [
         one for one in manifest if one["kind"] in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding")
     ]
-    roles = f"--filename={ROOT / 'deploy' / file}"
+    granted = ROOT / "deploy" / file
+    roles = f"--filename={granted}"
     for arguments in (("--filename=-",), (roles,)):
         applied = cluster.kubectl("apply", "--server-side", *arguments, stdin=yaml.safe_dump_all(wanted))
         assert applied.returncode == 0, applied.stderr
@@ -137,10 +142,32 @@ def deployed_account(cluster: Cluster, folder: Path, file: str) -> Iterator[Path
     document = yaml.safe_load(kubeconfig.read_text())
     document["contexts"][0]["context"]["namespace"] = NAMESPACE
     kubeconfig.write_text(yaml.safe_dump(document))
+
+    def rights() -> set[str]:
+        return {_may(cluster, kubeconfig, role) for role in yaml.safe_load_all(granted.read_text())} - {""}
+
+    # The API server reads roles from a cache of its own.
+    eventually(lambda: rights() == {"yes"}, "the rights of the account")
     try:
         yield kubeconfig
     finally:
         cluster.kubectl("delete", roles)
+        eventually(lambda: rights() == {"no"}, "the account without the rights")
+
+
+def _may(cluster: Cluster, kubeconfig: Path, role: dict[str, Any]) -> str:
+    """Return ``yes`` or ``no``: the first right of *role*, asked with *kubeconfig*; empty without a right."""
+    if "rules" not in role:
+        return ""
+    first = role["rules"][0]
+    what = f"{first['resources'][0]}.{first['apiGroups'][0]}".rstrip(".")
+    names = first.get("resourceNames", ())
+    done = cluster.kubectl(
+        *(f"--kubeconfig={kubeconfig}", "auth", "can-i", first["verbs"][0]),
+        f"{what}/{names[0]}" if names else what,
+        f"--namespace={role['metadata'].get('namespace', NAMESPACE)}",
+    )
+    return done.stdout.strip()
 
 
 def run_manifests(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -322,6 +349,57 @@ class BehindGateway(_Setup):
         )
         assert done.returncode == 0, done.stderr
         return list(yaml.safe_load_all(done.stdout))
+
+
+class WithLibrary(BehindGateway):
+    """Policies of the library behind the gateway, as webhooks ``NAME.policies.test``."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        folder: Path,
+        policies: dict[str, dict[str, Any] | None],
+        name: str = "library",
+        fields: dict[str, dict[str, Any]] | None = None,
+    ) -> None:
+        """*policies*: parameters by name, None for none. *fields*: further fields of webhooks, by policy."""
+        found = {each.name: each for each in definitions()}
+        hooks = [
+            Hook(
+                "mutate" if found[policy].mutating else "validate",
+                f"{policy}.policies.test",
+                {},
+                tuple(map(dict, found[policy].rules)),
+                fields=(fields or {}).get(policy, {}),
+                pool="library",
+                policy=policy,
+            )
+            for policy in policies
+        ]
+        super().__init__(
+            cluster, folder, hooks, name, gateway={"kubernetes": {"kubeconfig": str(cluster.kubeconfig())}}
+        )
+        self.policies = policies
+        self.library = folder / "library.sock"
+
+    def write_configuration(self) -> None:
+        """Write the configuration, and start the worker of the library, which reads from the cluster."""
+        super().write_configuration()
+        (self.config / "library.yaml").write_text(pool_document("library", f"unix:{self.library}"))
+        process = Process(
+            *("env", f"KUBECONFIG={self.cluster.kubeconfig()}"),
+            *(sys.executable, "-m", "admission_gateway_worker.policies", "--listen", f"unix:{self.library}"),
+        )
+        self.stack.callback(process.stop)
+        process.expect("serving")
+
+    def client_configs(self) -> list[dict[str, Any]]:
+        """Return the ``clientConfig`` of each of ``hooks``, with parameters."""
+        found = super().client_configs()
+        for config, hook in zip(found, self.hooks, strict=True):
+            if parameters := self.policies.get(hook.policy or ""):
+                config["worker"]["parameters"] = parameters
+        return found
 
 
 class OverHttps(BehindGateway):

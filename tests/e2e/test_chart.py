@@ -17,7 +17,7 @@ from deploy.chart_values import CHART, README
 from deploy.monitoring import ROOT, RULES
 from deploy.render import MANIFEST, manifest
 from gateway.cli import build_parser
-from gateway.config.custom import PLURALS
+from gateway.config.custom_resource import PLURALS
 from gateway.credentials.self_managed import next_state
 from tests.e2e.binaries import chart_tool
 from tests.e2e.charts import (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.config.custom import PLURALS, CustomResource, read_resource
+from gateway.config.custom_resource import PLURALS, CustomResource, read_resource
 from tests.e2e.objects import pod
 from tests.e2e.setups import PODS, BehindGateway, deployed_account
 from tests.kit import ROOT
@@ -112,11 +112,15 @@ def test_applied_resources_are_enforced_and_get_a_status_with_the_deployed_role(
     shown = defined.kubectl("get", f"{plural}.admission-gateway.io").stdout.split()
     assert shown[:4] == ["NAME", "READY", "REASON", "AGE"]
     assert shown[4:7] == ["custom", "False", "NoWorkerPool"]
+
+    def reasons() -> list[str]:
+        events = defined.api.get("/apis/events.k8s.io/v1/namespaces/default/events").document["items"]
+        return [one["reason"] for one in events if one["regarding"]["name"] == "custom"]
+
+    # The Event is created after the status. Writing the status changes neither the generation nor Events.
+    eventually(lambda: reasons() == ["NoWorkerPool"])
     described = defined.kubectl("describe", f"{plural}.admission-gateway.io", "custom").stdout
     assert "refused because of webhooks[0].clientConfig.worker.pool; its status says why" in described
-    # Writing the status changes neither the generation nor Events.
-    events = defined.api.get("/apis/events.k8s.io/v1/namespaces/default/events").document["items"]
-    assert [one["reason"] for one in events if one["regarding"]["name"] == "custom"] == ["NoWorkerPool"]
 
     apply(defined, worker_pool("nowhere", targets=["127.0.0.1:9"]))
     eventually(lambda: ready(defined, plural).get("status") == "True")
@@ -285,6 +289,91 @@ POOL_CHOICES: dict[str, list[Any]] = {
 }
 
 
+POLICY_RULE = {"resourceRules": [PODS]}
+NAME_LISTS: list[list[str]] = [[], ["a"], ["a", "a"], ["."], [".."], ["..."], ["a/b"], ["a%b"], [""]]
+POLICY_CHOICES: dict[str, list[Any]] = {
+    "matchConstraints": [
+        {},
+        {"resourceRules": []},
+        *({"resourceRules": [{**PODS, "resourceNames": names}]} for names in NAME_LISTS),
+        {**POLICY_RULE, "excludeResourceRules": [{**PODS, "operations": []}]},
+        {**POLICY_RULE, "excludeResourceRules": [PODS], "matchPolicy": "Any"},
+        {**POLICY_RULE, "namespaceSelector": {"matchLabels": {"a b": "c"}}},
+    ],
+    "validations": [
+        [],
+        *([{"expression": text}] for text in ("", " ", "true")),
+        *([{"expression": "true", "message": text}] for text in ("a", " ", "a\nb", " a ", "a\rb")),
+        *(
+            [{"expression": "true", "reason": text}]
+            for text in ("Forbidden", "Unauthorized", "Other", "Invalid")
+        ),
+        [{"message": "a"}],
+    ],
+    "auditAnnotations": [
+        [],
+        *([{"key": key, "valueExpression": "'x'"}] for key in ("a", "", "a/b", "-a", "a" * 63, "a" * 64)),
+        [{"key": "a", "valueExpression": "'x'"}, {"key": "a", "valueExpression": "'y'"}],
+        [{"key": f"k{number}", "valueExpression": "'x'"} for number in range(21)],
+        [{"key": "a", "valueExpression": " "}],
+    ],
+    "variables": [
+        [],
+        *([{"name": name, "expression": "1"}] for name in ("a", "_a1", "1a", "a-b", "")),
+        [{"name": "a", "expression": ""}],
+    ],
+    "paramKind": [
+        *(
+            {"apiVersion": version, "kind": "ConfigMap"}
+            for version in ("v1", "a.b/v1", "a/b/v1", "", "V1", "/v1")
+        ),
+        *({"apiVersion": "v1", "kind": kind} for kind in ("Limit", "limit", "a b", "", "1a")),
+        {"kind": "ConfigMap"},
+    ],
+    "failurePolicy": ["Fail", "Ignore", "Never"],
+    "matchConditions": HOOK_CHOICES["matchConditions"],
+}
+BINDING_CHOICES: dict[str, list[Any]] = {
+    "policyName": ["p", "a.b", "", "A", "a b"],
+    "validationActions": [
+        *(["Deny"], ["Warn", "Audit"], ["Deny", "Warn"], ["Deny", "Deny"], [], ["Other"]),
+    ],
+    "paramRef": [
+        {"name": "a", "parameterNotFoundAction": "Deny"},
+        {"name": "a", "selector": {}, "parameterNotFoundAction": "Deny"},
+        {"selector": {"matchLabels": {"a": "b"}}, "parameterNotFoundAction": "Allow"},
+        {"parameterNotFoundAction": "Allow"},
+        {"name": "a", "parameterNotFoundAction": "Other"},
+        {"name": "a"},
+        *({"name": name, "parameterNotFoundAction": "Allow"} for name in (".", "..", "a/b", "")),
+    ],
+    "matchResources": [
+        {},
+        POLICY_RULE,
+        {"resourceRules": [{**PODS, "resources": []}]},
+        {"matchPolicy": "Exact"},
+    ],
+}
+
+
+def with_spec(kind: str, **spec: Any) -> dict[str, Any]:
+    head = {"apiVersion": "admission-gateway.io/v1alpha1", "kind": kind, "metadata": {"name": "custom"}}
+    return {**head, "spec": spec}
+
+
+def policies() -> Iterator[dict[str, Any]]:
+    """Each value of each field of a policy and of a binding by itself."""
+    policy = {"matchConstraints": POLICY_RULE, "validations": [{"expression": "true"}]}
+    binding = {"policyName": "p", "validationActions": ["Deny"]}
+    for kind, good, choices in (
+        ("ValidatingAdmissionPolicy", policy, POLICY_CHOICES),
+        ("ValidatingAdmissionPolicyBinding", binding, BINDING_CHOICES),
+    ):
+        for field, values in choices.items():
+            yield from (with_spec(kind, **{**good, field: value}) for value in values)
+            yield with_spec(kind, **{key: value for key, value in good.items() if key != field})
+
+
 def dry_run(cluster: Cluster, document: dict[str, Any]) -> Answer:
     plural = PLURALS[document["kind"]]
     return cluster.api.create(f"{ROOT_PATH}/{plural}?dryRun=All&fieldValidation=Strict", document)
@@ -311,6 +400,7 @@ def variations() -> Iterator[dict[str, Any]]:
             yield worker_pool(
                 **({field: value} if field.startswith("target") else {"target": "a:1", field: value})
             )
+    yield from policies()
     dice = random.Random(7)
     for _ in range(150):
         hooks = []

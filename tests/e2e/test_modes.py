@@ -1,4 +1,7 @@
-"""Each mode as a client of the API server, its audit log and its stored object show it."""
+"""Each mode as a client of the API server, its audit log and its stored object show it.
+
+Of webhooks, and of bindings of a MutatingAdmissionPolicy.
+"""
 
 from __future__ import annotations
 
@@ -36,16 +39,43 @@ HOOKS: Final = [
     hook("validate", "dev.deny.test", NO, "Warn", enforce=DEV),
 ]
 
+FAILURE: Final = (
+    'JSON Patch: remove operation does not apply: doc is missing path: "/none/none": missing value'
+)
+
+
+def policy(mode: str) -> Iterator[dict[str, Any]]:
+    """Yield a policy that labels ConfigMaps, or fails if they say so, and its binding with *mode*."""
+    name = f"{mode.lower()}-policy"
+    patch = (
+        "'fails' in object.metadata.labels ? [JSONPatch{op: 'remove', path: '/none/none'}]"
+        " : [JSONPatch{op: 'add', path: '/metadata/labels/by', value: 'policy'}]"
+    )
+    head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": name}}
+    selector = {"matchLabels": {"mode": name}}
+    spec = {
+        "reinvocationPolicy": "Never",
+        "matchConstraints": {"resourceRules": list(CONFIG_MAPS), "objectSelector": selector},
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
+    }
+    yield {**head, "kind": "MutatingAdmissionPolicy", "spec": spec}
+    metadata = {"name": name, "annotations": {"admission-gateway.io/mode": mode}}
+    bound = {"policyName": name}
+    yield {**head, "kind": "MutatingAdmissionPolicyBinding", "metadata": metadata, "spec": bound}
+
 
 @pytest.fixture(scope="module")
 def setup(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BehindGateway]:
     gateway = {"kubernetes": {"kubeconfig": str(cluster.kubeconfig())}}
-    with BehindGateway(cluster, tmp_path_factory.mktemp("modes"), HOOKS, "modes", gateway=gateway) as setup:
+    behind = BehindGateway(cluster, tmp_path_factory.mktemp("modes"), HOOKS, "modes", gateway=gateway)
+    policies = [document for mode in MODES for document in policy(mode)]
+    (behind.config / "policies.yaml").write_text("\n---\n".join(map(json.dumps, policies)))
+    with behind as setup:
         yield setup
 
 
-def create(cluster: Cluster, namespace: str, mode: str) -> Answer:
-    document = config_map("settings-", {"mode": mode.lower()}, key="value")
+def create(cluster: Cluster, namespace: str, mode: str, **labels: str) -> Answer:
+    document = config_map("settings-", {"mode": mode.lower(), **labels}, key="value")
     return cluster.api.create(f"/api/v1/namespaces/{namespace}/configmaps", document)
 
 
@@ -101,3 +131,41 @@ def test_a_webhook_is_enforced_where_the_namespace_matches(
     labelled = {"metadata": {"labels": {"tier": "dev"}}}
     assert cluster.api.patch(f"/api/v1/namespaces/{namespace}", labelled).status == 200
     eventually(lambda: create(cluster, namespace, "dev").status == 403)
+
+
+def test_an_enforced_policy_changes_the_object_and_its_error_refuses_the_request(
+    cluster: Cluster, setup: BehindGateway, namespace: str
+) -> None:
+    changed = create(cluster, namespace, "enforce-policy")
+    assert changed.document["metadata"]["labels"] == {"mode": "enforce-policy", "by": "policy"}
+    refused = create(cluster, namespace, "enforce-policy", fails="yes")
+    assert refused.status == 403, refused
+    assert FAILURE in refused.message
+
+
+@pytest.mark.parametrize("mode", ["Warn", "Audit", "Shadow"])
+def test_a_policy_that_is_not_enforced_changes_and_refuses_nothing(
+    cluster: Cluster, setup: BehindGateway, namespace: str, mode: str
+) -> None:
+    name = f"{mode.lower()}-policy"
+    unchanged = create(cluster, namespace, name)
+    assert (unchanged.status, unchanged.warnings) == (201, ())
+    assert unchanged.document["metadata"]["labels"] == {"mode": name}
+    admitted = create(cluster, namespace, name, fails="yes")
+    assert admitted.status == 201, admitted
+    message = f"policy '{name}' with binding '{name}' denied request: {FAILURE}"
+    assert admitted.warnings == ((f"would be refused: {message}",) if mode == "Warn" else ())
+    about = {"configuration": name, "webhook": name, "mode": mode, "code": 403, "message": message}
+    assert not_enforced(cluster, admitted) == ([] if mode == "Shadow" else [about])
+    for result in ("changed", "denied"):
+        eventually(
+            lambda: (
+                setup.gateway.metric(
+                    "admission_gateway_webhook_not_enforced_total",
+                    name=name,
+                    mode=mode,
+                    result=result,  # noqa: B023
+                )
+                >= 1
+            )
+        )

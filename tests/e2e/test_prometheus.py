@@ -42,6 +42,7 @@ WITHOUT_DATA = {
     "admission_gateway_decision_log_dropped": "it drops no records",
     "admission_gateway_trace": "it exports no traces",
     "admission_gateway_findings": "it writes no reports",
+    "admission_gateway_webhook_cache": "its webhooks have no cache",
     "admission_gateway_record": "it records no reviews",
     "admission_gateway_ca_bundles": "it follows no CA bundles",
 }

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trustme
 
-from tests.e2e.cluster import NAMESPACE, free_port
+from tests.e2e.cluster import NAMESPACE
 from tests.e2e.load import Load
 from tests.e2e.replicas import Replicas
 from tests.e2e.setups import REGISTRATIONS, BehindGateway, Hook
-from tests.kit import Process, pool_document
+from tests.kit import Process, free_port, pool_document
 from tests.waiting import eventually
 
 if TYPE_CHECKING:

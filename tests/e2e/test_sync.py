@@ -15,11 +15,11 @@ import pytest
 
 from gateway.registration.unregistered import is_unregistered
 from tests.dispatch.https.conftest import Proxy
-from tests.e2e.cluster import NAMESPACE, Cluster, free_port
+from tests.e2e.cluster import NAMESPACE, Cluster
 from tests.e2e.golang import ROOT, go, kept
 from tests.e2e.objects import config_map
 from tests.e2e.setups import REGISTRATIONS
-from tests.kit import GatewayProcess, Process, run_command
+from tests.kit import GatewayProcess, Process, free_port, run_command
 from tests.waiting import eventually
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from tests.faults.rotating import (
     settings_document,
     write_whole,
 )
-from tests.kit import REVIEWS, ROOT, Process, pool_document, webhook_document
+from tests.kit import REVIEWS, ROOT, Process, free_port, pool_document, webhook_document
 from tests.load import Load
 from tests.waiting import eventually
 
@@ -437,20 +437,11 @@ def test_a_reload_replaces_the_worker_of_a_pool(
     assert "no worker reached yet" not in gateway.log
 
 
-def free_ports(count: int) -> list[int]:
-    with_all = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [one.getsockname()[1] for one in with_all]
-    finally:
-        for one in with_all:
-            one.close()
-
-
 class MutualWorkers:
     """Workers of the SDK with mTLS, each with its own address."""
 
     def __init__(self, folder: Path, processes: ExitStack, count: int) -> None:
-        self.targets = [f"127.0.0.1:{port}" for port in free_ports(count)]
+        self.targets = [f"127.0.0.1:{free_port()}" for _ in range(count)]
         self._folder = folder
         self._processes = processes
         self._running: dict[str, Process] = {}

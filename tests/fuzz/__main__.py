@@ -6,6 +6,7 @@ The exit status is 1 if a law does not hold; the last line is the command that r
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -96,7 +97,8 @@ def _fuzz(order: Order, engine: str, measured: coverage.Coverage) -> int:
 
 
 def _excerpt(report: Report) -> str:
-    return "\n".join(line for line in report.log.splitlines()[-60:] if "stat::" not in line)
+    lines = [line for line in report.log.splitlines() if not re.search("stat::|INFO: Instrumenting", line)]
+    return "\n".join(lines[-90:])
 
 
 def _print_coverage(measured: coverage.Coverage, target: str) -> None:

@@ -141,7 +141,7 @@ def _run(source: Source) -> None:
     try:
         config = load([file])
     except ConfigError as error:
-        _check_problems(error, file)
+        check_problems(error, file)
     else:
         assert all(problem.where.startswith(str(file)) for problem in config.warnings)
         _check_paths(config)
@@ -167,7 +167,8 @@ def _reread(documents: list[Any]) -> list[Any]:
     return [each for each in documents if len(dumped(each)) < 5000 and dumped(each).count(b"[[[[[[") == 0]
 
 
-def _check_problems(error: ConfigError, file: Path) -> None:
+def check_problems(error: ConfigError, file: Path) -> None:
+    """Check that each problem of *file* is one printable line."""
     assert error.problems
     for problem in error.problems:
         assert problem.where.startswith(str(file))

@@ -40,6 +40,9 @@ TARGETS: Final = {
     "stream": "worker_stream",
     "server": "worker_server",
     "expression": "expressions",
+    "policy": "policies",
+    "budget": "budgets",
+    "merge": "merges",
     "planted": "planted",
 }
 """Modules of this folder by their names on the command line; the last one fails on purpose."""

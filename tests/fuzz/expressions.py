@@ -92,7 +92,7 @@ def _run(source: Source) -> None:
     if source.chance(2):
         changed = source.one_of(["object", "oldObject", "userInfo", "options", "name"])
         request = {**REQUEST, changed: edited(source, REQUEST[changed], _KEYS)}
-    texts = [_text(source) for _ in range(1 + source.below(3))]
+    texts = [text_of(source) for _ in range(1 + source.below(3))]
     conditions = []
     for text in texts:
         try:
@@ -134,7 +134,8 @@ def _evaluate(conditions: list[Any], request: dict[str, Any]) -> ConditionResult
     return result
 
 
-def _text(source: Source) -> str:
+def text_of(source: Source) -> str:
+    """Return an expression made of pieces of others, or text as it is."""
     if source.chance(4):
         return source.take(source.byte()).decode(errors="surrogateescape")
     text = source.one_of(EXPRESSIONS)

@@ -72,6 +72,90 @@ def test_files_are_imported_in_the_order_in_which_they_are_called(tmp_path: Path
     assert run("-", stdin=done.stdout).stdout == done.stdout
 
 
+POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
+
+
+def policies(version: str = "v1") -> list[Json]:
+    """Return a policy with its binding, as an API server returns them."""
+    head = {"apiVersion": f"admissionregistration.k8s.io/{version}"}
+    rules = [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]
+    spec = {
+        "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "matchConstraints": {"resourceRules": rules},
+        "validations": [{"expression": "params.data.a == 'b'"}],
+    }
+    metadata = {
+        "labels": {"app": "x"},
+        "uid": "u",
+        "generation": 1,
+        "managedFields": [{"manager": "kubectl"}],
+    }
+    bound = {
+        "policyName": "p",
+        "validationActions": ["Deny"],
+        "paramRef": {"name": "n", "parameterNotFoundAction": "Deny"},
+    }
+    return [
+        {**head, "kind": POLICY, "metadata": {"name": "p", **metadata}, "spec": spec, "status": {}},
+        {**head, "kind": BINDING, "metadata": {"name": "b", **metadata}, "spec": bound},
+    ]
+
+
+def test_policies_are_imported_with_their_bindings(tmp_path: Path) -> None:
+    file = write(tmp_path / "all.json", *policies())
+    folder = tmp_path / "config"
+    done = run(file, "--output", folder)
+    assert done.returncode == 0, done.stderr
+    assert files(folder) == ["validatingadmissionpolicy-p.yaml", "validatingadmissionpolicybinding-b.yaml"]
+    for kept, document in zip(files(folder), policies(), strict=True):
+        read = yaml.safe_load((folder / kept).read_text())
+        metadata = {"name": document["metadata"]["name"], "labels": {"app": "x"}}
+        assert read == {
+            **{key: document[key] for key in ("apiVersion", "kind", "spec")},
+            "metadata": metadata,
+        }
+    assert "summary: 1 policy with 1 binding" in done.stderr.splitlines()
+    assert "parameters of policies stay in the cluster" in done.stderr
+    assert done.stderr.splitlines()[-2:] == [
+        "kubectl delete validatingadmissionpolicybindings.admissionregistration.k8s.io b",
+        "kubectl delete validatingadmissionpolicies.admissionregistration.k8s.io p",
+    ]
+    resources = run(file, "--as", "CustomResources")
+    for one in yaml.safe_load_all(resources.stdout):
+        assert one["apiVersion"] == "admission-gateway.io/v1alpha1"
+        assert set(one["metadata"]) == {"name"}
+
+
+def test_a_mode_that_only_the_gateway_knows_is_a_warning(tmp_path: Path) -> None:
+    policy, binding = policies()
+    policy["kind"], binding["kind"] = "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"
+    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{op: 'test', path: '/a'}]"}}
+    del policy["spec"]["validations"], binding["spec"]["validationActions"]
+    policy["spec"] |= {"mutations": [mutation], "reinvocationPolicy": "Never"}
+    for mode, expected in (("Audit", 1), ("Enforce", 0)):
+        binding["metadata"]["annotations"] = {"admission-gateway.io/mode": mode}
+        done = run(write(tmp_path / "all.json", policy, binding), "--output", tmp_path / mode)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("ignores the annotation admission-gateway.io/mode") == expected
+        assert done.stderr.count("Audit: MutatingAdmissionPolicyBinding/b") == expected
+
+
+def test_policies_of_a_cluster_come_in_the_best_version_that_it_has(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    hold(server, configuration(VALIDATING, "c"))
+    for path, document in zip(
+        ("validatingadmissionpolicies", "validatingadmissionpolicybindings"), policies("v1beta1"), strict=True
+    ):
+        items = [{key: value for key, value in document.items() if key not in ("apiVersion", "kind")}]
+        server.objects[f"{GROUP}beta1/{path}"] = {"kind": "List", "items": items}
+    done = run("--kubeconfig", server.kubeconfig(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert names(done.stdout) == [(VALIDATING, "c"), (POLICY, "p"), (BINDING, "b")]
+    versions = {one["apiVersion"] for one in yaml.safe_load_all(done.stdout)}
+    assert versions == {"admissionregistration.k8s.io/v1", "admissionregistration.k8s.io/v1beta1"}
+
+
 def test_an_imported_configuration_passes_check(tmp_path: Path) -> None:
     file = write(tmp_path / "all.json", configuration(MUTATING, "a"), configuration(VALIDATING, "b"))
     folder = tmp_path / "config"
@@ -373,7 +457,7 @@ def test_lists_come_in_pages(server: ApiServer, tmp_path: Path) -> None:
         server.faults["get"].append(answer(page))
     done = run("--kubeconfig", server.kubeconfig(tmp_path))
     assert names(done.stdout) == [(MUTATING, "a"), (MUTATING, "b"), (VALIDATING, "c")]
-    assert [parameters for _, parameters in server.requests] == [
+    assert [parameters for _, parameters in server.requests[:3]] == [
         {"limit": "100"},
         {"limit": "100", "continue": "more"},
         {"limit": "100"},

@@ -17,6 +17,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import yaml
 
+from gateway.config.documents import plural_of
+
 if TYPE_CHECKING:
     import socket
     import ssl
@@ -32,6 +34,10 @@ CUSTOM = (
     "workerpools",
     "mutatingwebhookconfigurations",
     "validatingwebhookconfigurations",
+    "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
+    "mutatingadmissionpolicies",
+    "mutatingadmissionpolicybindings",
     "policyexceptions",
     "clusterpolicyexceptions",
 )
@@ -58,13 +64,15 @@ class ApiServer(ThreadingHTTPServer):
         """Paths of objects that nobody may get."""
         self.lacks_custom_resources = False
         """Whether the CustomResourceDefinitions are missing."""
+        self.resources: dict[str, list[Json]] = {}
+        """By the path of a group and version, its resources, which can be followed in all namespaces."""
         self.told: list[Json] = []
         """The Events that were created."""
         self.faults: dict[str, deque[Callable[[_Handler], None]]] = {
             kind: deque()
             for kind in (
                 *("list", "watch", "get", "patch", "review", "post", "put"),
-                *("list one", "watch one"),
+                *("list one", "watch one", "discovery", "list params", "watch params"),
                 *(f"{verb} {plural}" for verb in ("list", "watch") for plural in CUSTOM),
             )
         }
@@ -124,7 +132,7 @@ class ApiServer(ThreadingHTTPServer):
 
     def apply(self, document: Json) -> None:
         """Create or update the custom resource *document*; its status stays."""
-        plural = f"{document['kind'].lower()}s"
+        plural = plural_of(document["kind"])
         path = f"{GATEWAY}/{plural}/{document['metadata']['name']}"
         with self.changed:
             before = self.objects.get(path)
@@ -146,7 +154,7 @@ class ApiServer(ThreadingHTTPServer):
 
     def remove(self, kind: str, name: str) -> None:
         """Delete a custom resource."""
-        plural = f"{kind.lower()}s"
+        plural = plural_of(kind)
         with self.changed:
             gone = self.objects.pop(f"{GATEWAY}/{plural}/{name}")
             self.version += 1
@@ -162,18 +170,38 @@ class ApiServer(ThreadingHTTPServer):
             self.objects[path] = {"metadata": metadata, **content}
             self._tell(kind, self.objects[path], path.rpartition("/")[0])
 
+    def keep(self, path: str, *, is_shown: bool = True, **content: object) -> None:
+        """Create or replace the object at *path*, of a kind in ``resources``.
+
+        Watches get it only if *is_shown*.
+        """
+        with self.changed:
+            self.version += 1
+            *before, _, name = path.split("/")
+            metadata: Json = {"name": name, "resourceVersion": str(self.version)}
+            if before[-2] == "namespaces":
+                metadata["namespace"] = before[-1]
+            given = content.pop("metadata", {})
+            assert isinstance(given, dict)
+            kind = "MODIFIED" if path in self.objects else "ADDED"
+            self.objects[path] = {"metadata": {**metadata, **given}, **content}
+            if is_shown:
+                self._tell(kind, self.objects[path], _collection(path))
+
     def drop(self, path: str) -> None:
-        """Delete an object of :meth:`hold`."""
+        """Delete an object of :meth:`hold` or :meth:`keep`."""
         with self.changed:
             self.version += 1
             gone = self.objects.pop(path)
             gone["metadata"]["resourceVersion"] = str(self.version)
             self._tell("DELETED", gone, path.rpartition("/")[0])
+            if _collection(path) != path.rpartition("/")[0]:
+                self._tell("DELETED", gone, _collection(path))
 
     def ready(self, kind: str, name: str) -> Json:
         """Return the condition Ready of a custom resource; empty if it has none."""
         with self.changed:
-            found = self.objects.get(f"{GATEWAY}/{kind.lower()}s/{name}", {})
+            found = self.objects.get(f"{GATEWAY}/{plural_of(kind)}/{name}", {})
             conditions: list[Json] = found.get("status", {}).get("conditions", [])
             return conditions[0] if conditions else {}
 
@@ -204,8 +232,12 @@ class ApiServer(ThreadingHTTPServer):
             return {name: found["metadata"]["labels"] for name, found in self._listed(NAMESPACES)}
 
     def _listed(self, path: str) -> list[tuple[str, Json]]:
-        head = f"{path}/"
-        return [(path[len(head) :], found) for path, found in self.objects.items() if path.startswith(head)]
+        head, everywhere = f"{path}/", path.rpartition("/")[0] in self.resources
+        return [
+            (name.rpartition("/")[2] if everywhere else name[len(head) :], found)
+            for name, found in self.objects.items()
+            if (_collection(name) == path if everywhere else name.startswith(head))
+        ]
 
     def _tell(self, kind: str, what: Json, listed: str = NAMESPACES) -> None:
         # As Go's encoder writes it, which leaves U+0085 as it is and escapes U+2028.
@@ -267,6 +299,12 @@ class ApiServer(ThreadingHTTPServer):
         """Ignore clients that close the connection."""
 
 
+def _collection(path: str) -> str:
+    """Return the path of the list of all namespaces in which the object at *path* is."""
+    *before, plural, _ = path.split("/")
+    return "/".join([*(before[:-2] if before[-2] == "namespaces" else before), plural])
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: ApiServer
@@ -275,6 +313,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing."""
 
     def do_GET(self) -> None:
+        # Before all else: the end of all watches is also that of one that is being opened.
+        self._epoch = self.server._epoch
         split = urlsplit(self.path)
         parameters = dict(parse_qsl(split.query))
         verb, plural = "watch" if "watch" in parameters else "list", split.path.rpartition("/")[2]
@@ -284,6 +324,14 @@ class _Handler(BaseHTTPRequestHandler):
             kind = f"{verb} one"
         elif split.path == f"{GATEWAY}/{plural}" and plural in CUSTOM:
             kind = f"{verb} {plural}"
+        elif split.path in self.server.resources:
+            verb, kind = "discover", "discovery"
+        elif any(
+            split.path == f"{path}/{one['name']}"
+            for path, found in self.server.resources.items()
+            for one in found
+        ):
+            kind = f"{verb} params"
         else:
             verb = kind = "get"
         if self._admit(kind, parameters):
@@ -410,6 +458,9 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self.answer(200, found)
 
+    def _discover(self, path: str, _: dict[str, str]) -> None:
+        self.answer(200, {"kind": "APIResourceList", "resources": self.server.resources[path]})
+
     def _list(self, path: str, parameters: dict[str, str]) -> None:
         server = self.server
         first = int(parameters.get("continue", 0))
@@ -431,7 +482,6 @@ class _Handler(BaseHTTPRequestHandler):
         )
         self.begin_stream()
         with server.changed:
-            epoch = server._epoch
             if version < server.oldest:
                 status = {"kind": "Status", "code": 410, "message": "too old resource version"}
                 self.chunk(json.dumps({"type": "ERROR", "object": status}).encode() + b"\n")
@@ -444,7 +494,7 @@ class _Handler(BaseHTTPRequestHandler):
                 with server.changed:
                     lines = [line for at, of, line in server.events if at > version and of == path]
                     version = max(version, *(at for at, _, _ in server.events)) if server.events else version
-                    is_over = epoch != server._epoch
+                    is_over = self._epoch != server._epoch
                     if not lines and not is_over:
                         if time.monotonic() >= ends:
                             break

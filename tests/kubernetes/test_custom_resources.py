@@ -267,6 +267,29 @@ def test_it_does_not_serve_before_the_resources_are_read(
     gateway.expect("serving on")
 
 
+def test_policies_are_served_and_not_bypassed_while_they_may_not_be_read(
+    server: ApiServer, folder: Path, start_gateway: StartGateway
+) -> None:
+    rules = [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]
+    spec = {"matchConstraints": {"resourceRules": rules}, "validations": [{"expression": "false"}]}
+    server.apply({"kind": "ValidatingAdmissionPolicy", "metadata": {"name": "p"}, "spec": spec})
+    bound = {"policyName": "p", "validationActions": ["Deny"]}
+    server.apply({"kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "b"}, "spec": bound})
+    server.put("default")
+    server.faults["list validatingadmissionpolicies"].extend([refuse(403, "forbidden")] * 2)
+    server.faults["list mutatingadmissionpolicies"].extend([refuse(404, "not found")] * 3)
+    gateway = start_gateway(folder)
+    gateway.expect("validatingadmissionpolicies.admission-gateway.io cannot be read yet: .* 403: forbidden")
+    allowed, message = answers(gateway)
+    assert (allowed, message.rpartition("denied request: ")[2]) == (False, "failed expression: false")
+    policy = "ValidatingAdmissionPolicy"
+    server.wait_for(lambda: conditions(server, policy, "p") == ("True", "Accepted", 1))
+    server.remove(policy, "p")
+    server.apply(custom("validate", "v", "pods", DENIED))
+    eventually(lambda: "failed expression" not in answers(gateway)[1])
+    server.wait_for(lambda: conditions(server, f"{policy}Binding", "b") == ("False", "NoPolicy", 1))
+
+
 def test_resources_stay_in_force_while_the_api_server_is_down(
     server: ApiServer, folder: Path, target: str, start_gateway: StartGateway
 ) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from base64 import b64decode
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -264,3 +265,81 @@ def test_a_gateway_loads_neither_clients_nor_cel_before_it_needs_them() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )
     assert loaded.stdout == "none\n"
+
+
+def widgets() -> str:
+    """Return a MutatingAdmissionPolicy that gives Widgets an owner, with its binding."""
+    rule = {"apiGroups": ["example.io"], "apiVersions": ["v1"], "resources": ["widgets"], "operations": ["*"]}
+    expression = 'Object{spec: Object.spec{owner: "nobody"}}'
+    policy = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "reinvocationPolicy": "Never",
+        "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}],
+    }
+    kinds = {"MutatingAdmissionPolicy": policy, "MutatingAdmissionPolicyBinding": {"policyName": "owner"}}
+    return "".join(
+        json.dumps(
+            {
+                "apiVersion": "admissionregistration.k8s.io/v1",
+                "kind": kind,
+                "metadata": {"name": "owner"},
+                "spec": spec,
+            }
+        )
+        + "\n---\n"
+        for kind, spec in kinds.items()
+    )
+
+
+def widget_review() -> bytes:
+    review = json.loads((REVIEWS / f"{POD}.json").read_bytes())
+    kind = {"group": "example.io", "version": "v1", "kind": "Widget"}
+    resource = {"group": "example.io", "version": "v1", "resource": "widgets"}
+    review["request"] |= {
+        "kind": kind,
+        "requestKind": kind,
+        "resource": resource,
+        "requestResource": resource,
+    }
+    review["request"]["object"] = {
+        "apiVersion": "example.io/v1",
+        "kind": "Widget",
+        "metadata": {"name": "w"},
+        "spec": {"size": 1},
+    }
+    return json.dumps(review).encode()
+
+
+def test_custom_resources_are_mutated_by_the_schemas_of_the_cluster(
+    server: ApiServer, tmp_path: Path, start_gateway: StartGateway
+) -> None:
+    server.kubeconfig(tmp_path)
+    folder = tmp_path / "config"
+    folder.mkdir()
+    (folder / "c.yaml").write_text(settings(kubeconfig="../kubeconfig") + widgets())
+    server.put("default")
+    server.objects["/openapi/v3"] = {"paths": {}}
+    gateway = start_gateway(folder)
+    refused = gateway.review("/mutate", widget_review())
+    assert "there is no schema of example.io/v1, Kind=Widget" in refused["status"]["message"]
+
+    text = {"type": "string"}
+    spec = {"type": "object", "properties": {"owner": text, "size": {"type": "integer"}}}
+    metadata = {"type": "object", "additionalProperties": text}
+    kind = {"group": "example.io", "version": "v1", "kind": "Widget"}
+    server.objects["/openapi/v3/apis/example.io/v1"] = {
+        "components": {
+            "schemas": {
+                "Widget": {
+                    "type": "object",
+                    "properties": {"apiVersion": text, "kind": text, "metadata": metadata, "spec": spec},
+                    "x-kubernetes-group-version-kind": [kind],
+                }
+            }
+        }
+    }
+    entry = {"serverRelativeURL": "/openapi/v3/apis/example.io/v1?hash=1"}
+    server.objects["/openapi/v3"] = {"paths": {"apis/example.io/v1": entry}}
+    found = eventually(lambda: gateway.review("/mutate", widget_review()).get("patch"))
+    assert found is not None
+    assert json.loads(b64decode(found)) == [{"op": "add", "path": "/spec/owner", "value": "nobody"}]

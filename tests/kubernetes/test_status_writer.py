@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.config.custom import CustomResource, ResourceStatus
+from gateway.config.custom import ResourceStatus
+from gateway.config.custom_resource import CustomResource
 from gateway.config.model import KubernetesSettings
 from gateway.config.names import dns_1123_subdomain
 from gateway.errors import ClusterError, Problem
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from gateway.config.custom import Key
+    from gateway.config.custom_resource import Key
 
 
 def judged(server: ApiServer, name: str = "p", *messages: str) -> ResourceStatus:

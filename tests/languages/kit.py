@@ -29,6 +29,8 @@ VALIDATING: Final = (
     "warn-no-memory-limit",
     "protect-busy",
 )
+LIMITED: Final = "limit-replicas"
+"""The policy with parameters, in one configuration for each value of them."""
 LARGE_BYTES: Final = 100_000
 """Size of a review: calls above 64 KiB do not use the stream, see protos/README.md."""
 
@@ -41,7 +43,7 @@ class Sample(Process):
     def __init__(self, language: Language, listen: str = SOME_PORT, *options: str) -> None:
         super().__init__(*language.run, "--listen", listen, *options)
         self.language = language
-        self.target = self.expect(r"worker: serving 11 policies on (\S+)\n")[1]
+        self.target = self.expect(r"worker: serving 12 policies on (\S+)\n")[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +70,9 @@ def configuration(*targets: str, **pool: Any) -> str:
     for phase, policies in (("mutate", MUTATING), ("validate", VALIDATING)):
         documents.append(_webhooks(phase, f"all-{phase}", *policies))
         documents += [_webhooks(phase, policy, policy) for policy in policies]
+    limits = {_name(one): one.get("parameters") for one in _sent() if one["policy"] == LIMITED}
+    for name, parameters in limits.items():
+        documents.append(_webhooks("validate", name, LIMITED, parameters=parameters))
     documents += [_webhooks("validate", name, policy, **fields) for name, (policy, fields) in FAILING.items()]
     return "\n---\n".join(document.removesuffix("\n---\n") for document in documents)
 
@@ -83,13 +88,30 @@ FAILING: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 """Configurations of one webhook that fails: its policy, and its fields."""
 
 
-def _webhooks(phase: str, name: str, *policies: str, **fields: Any) -> str:
+def _webhooks(
+    phase: str, name: str, *policies: str, parameters: dict[str, Any] | None = None, **fields: Any
+) -> str:
     document = json.loads(
         webhook_document(phase, name, "pool", *({} for _ in policies), **fields).removesuffix("\n---\n")
     )
     for webhook, policy in zip(document["webhooks"], policies, strict=True):
         webhook["clientConfig"]["worker"]["policy"] = policy
+        if parameters is not None:
+            webhook["clientConfig"]["worker"]["parameters"] = parameters
     return json.dumps(document)
+
+
+def _name(vector: dict[str, Any]) -> str:
+    """Return the name of the configuration for a vector: one for each policy and its parameters."""
+    policy: str = vector["policy"]
+    return f"{policy}-{vector['parameters'].get('max', 'default')}" if "parameters" in vector else policy
+
+
+def _sent() -> Iterator[dict[str, Any]]:
+    """Yield the vectors that the gateway sends: not those with parameters that the schema refuses."""
+    for vector in vectors():
+        if "parameters" not in vector or "response" in vector["outcome"]:
+            yield vector
 
 
 def vectors() -> list[dict[str, Any]]:
@@ -123,13 +145,13 @@ def _key(vector: dict[str, Any]) -> str:
 def questions() -> Iterator[Question]:
     """Yield every vector for its own policy; every recorded review, and a large one, for all of a phase."""
     known = {key: document["metadata"]["name"] for key, document in namespaces().items()}
-    for vector in vectors():
+    for vector in _sent():
         key = _key(vector)
         if key and key not in known:
             continue
         request = {**vector["request"], "namespace": known.get(key, "unknown")}
         phase = "mutate" if vector["policy"] in MUTATING else "validate"
-        yield Question(vector["name"], f"/{phase}/{vector['policy']}", review(request), vector)
+        yield Question(vector["name"], f"/{phase}/{_name(vector)}", review(request), vector)
     for file in sorted(REVIEWS.glob("*.json")):
         for phase in ("mutate", "validate"):
             yield Question(file.stem, f"/{phase}/all-{phase}", file.read_bytes())

@@ -52,6 +52,6 @@ def test_the_gateway_starts_restarts_and_stops_a_worker(
     gateway.signal(signal.SIGTERM)
     assert gateway.wait() == 0, gateway.log
     assert not runs(second)
-    assert "serving 11 policies on unix:" in gateway.log
+    assert "serving 12 policies on unix:" in gateway.log
     assert not list((tmp_path / "s").glob("*.sock"))
     assert "Traceback" not in gateway.log

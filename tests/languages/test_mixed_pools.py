@@ -104,13 +104,13 @@ def test_the_reference_answers_match_the_vectors(reference: dict[Question, bytes
         wanted = outcome["response"]
         if "warnings" in wanted:
             wanted = {**wanted, "warnings": [text for text in wanted["warnings"] if "\x7f" not in text]}
-        assert outcome_of(response, question.vector["policy"]) == wanted, question.name
+        assert outcome_of(response, question.path.rpartition("/")[2]) == wanted, question.name
     assert {"error", "patch", "status", "warnings", "auditAnnotations"} <= seen.keys()
 
 
-def outcome_of(response: dict[str, Any], policy: str) -> dict[str, Any]:
-    """Return the worker's outcome that led to *response*, in the form of a vector."""
-    webhook = f"h0.{policy}.test"
+def outcome_of(response: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return the worker's outcome in *response* of the configuration *name*, in the form of a vector."""
+    webhook = f"h0.{name}.test"
     annotations = response.get("auditAnnotations", {})
     outcome: dict[str, Any] = {"allowed": response["allowed"]}
     if "status" in response:
@@ -128,7 +128,7 @@ def outcome_of(response: dict[str, Any], policy: str) -> dict[str, Any]:
                 for cause in details.get("causes", ())
             ],
         }
-    if policy in MUTATING:
+    if name in MUTATING:
         mutated = json.loads(annotations["mutation.round_0_index_0"])["mutated"]
         assert mutated is ("patch" in response)
         quoted = annotations.get("patch.round_0_index_0")

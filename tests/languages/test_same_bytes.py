@@ -32,6 +32,7 @@ def requests() -> list[pb.ReviewRequest]:
             namespace_object=json.dumps(vector["namespaceObject"]).encode()
             if "namespaceObject" in vector
             else b"",
+            parameters=json.dumps(vector["parameters"]).encode() if "parameters" in vector else b"",
         )
         for vector in vectors()
     ]

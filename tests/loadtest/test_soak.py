@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -68,6 +70,9 @@ def test_the_memory_of_an_idle_gateway_has_its_own_limit(idle_mib: float, is_met
 
 def test_the_memory_of_a_process_is_read() -> None:
     assert 0 < memory_mib(os.getpid()) <= memory_mib(os.getpid(), is_peak=True)
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    assert memory_mib(ended.pid) == 0
 
 
 # -- the plan -------------------------------------------------------------------------------------

@@ -151,8 +151,9 @@ def test_output_of_review_is_lines(tmp_path: Path, start_worker: StartWorker) ->
         *("--phase", "validate"),
     )
     assert run.returncode == 1, run.stderr
-    (line,) = run.stderr.removesuffix("\n").split("\n")
-    assert line.isprintable()
+    denied, warned = run.stderr.removesuffix("\n").split("\n")
+    assert denied.isprintable()
+    assert warned.isprintable()
     (printed,) = run.stdout.removesuffix("\n").split("\n")
     assert printed.isprintable()
     assert HOSTILE in json.loads(printed)["response"]["status"]["message"]

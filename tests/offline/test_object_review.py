@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -46,6 +47,21 @@ def test_a_deletion_has_the_object_as_the_old_one() -> None:
     made = request_for(POD, RequestOptions("DELETE"))
     assert made["object"] is None
     assert made["oldObject"]["metadata"] == {"name": "a", "namespace": "default"}
+
+
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE", "DELETE"])
+def test_the_options_are_those_of_the_operation(operation: str) -> None:
+    options = RequestOptions(operation, old=POD if operation == "UPDATE" else None)
+    kind = f"{operation.capitalize()}Options"
+    of_dry_run = {"apiVersion": "meta.k8s.io/v1", "kind": kind, "dryRun": ["All"]}
+    assert request_for(POD, options)["options"] == of_dry_run
+    assert "dryRun" not in request_for(POD, replace(options, is_dry_run=False))["options"]
+
+
+def test_a_connection_has_no_options_and_no_metadata_of_its_own() -> None:
+    connected = {"apiVersion": "v1", "kind": "PodExecOptions", "command": ["sh"]}
+    made = request_for(connected, RequestOptions("CONNECT", namespace="shop", resource="pods/exec"))
+    assert (made["object"], made["namespace"], made["options"]) == (connected, "shop", None)
 
 
 def test_an_update_has_both_objects_in_one_namespace() -> None:

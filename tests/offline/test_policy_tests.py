@@ -11,6 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from admission_gateway_worker.policies import definitions
+from gateway.cli.policies import configuration
 from gateway.config.load import load
 from gateway.errors import ConfigError
 from gateway.offline.changes import as_yaml, changes
@@ -143,6 +145,34 @@ def test_a_failed_webhook_fails_the_case_and_is_never_written(tmp_path: Path) ->
     assert done.returncode == 1
     assert "        h0.v.test failed: " in done.stdout
     assert file.read_text() == before
+
+
+@pytest.mark.process
+def test_an_annotation_that_the_worker_does_not_accept_fails_the_case(tmp_path: Path) -> None:
+    (definition,) = (each for each in definitions() if each.name == "allowed-registries")
+    worker, policy = configuration([definition])
+    client = policy["webhooks"][0]["clientConfig"]["worker"]
+    client["parametersFrom"] = {"namespaceAnnotation": "example.com/registries"}
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump_all([worker, policy]))
+    pod = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "ghcr.io/x:1"}]}}
+    cases = [
+        {
+            "name": name,
+            "object": {"apiVersion": "v1", "kind": "Pod", **pod},
+            "namespace": {"name": "shop", "annotations": {"example.com/registries": json.dumps(value)}},
+            "expect": {"allowed": True},
+        }
+        for name, value in (("a list", {"registries": ["ghcr.io"]}), ("a text", {"registries": "ghcr.io"}))
+    ]
+    done = run_command("test", suite(tmp_path, f"cases: {json.dumps(cases)}\n"), "--config", config)
+    passed, failed, problem, count = done.stdout.splitlines()[1:]
+    assert (passed, failed) == ("  ok    a list", "  FAIL  a text")
+    assert problem.endswith(
+        "failed: annotation example.com/registries of the namespace: "
+        'parameters.registries: found the string "ghcr.io", expected a value of type array'
+    )
+    assert count == "2 cases: 1 passed, 1 failed"
 
 
 @pytest.mark.process

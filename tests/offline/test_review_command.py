@@ -6,7 +6,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
+from admission_gateway_worker.policies import definitions
+from gateway.cli.policies import configuration
 from tests.kit import REVIEWS, pool_document, run_command, webhook_document
 
 if TYPE_CHECKING:
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     StartWorker = Callable[..., WorkerProcess]
 
 pytestmark = pytest.mark.process
+
+DEFINITIONS = {each.name: each for each in definitions()}
 
 POD: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"x": "y"}}}
 
@@ -62,6 +67,24 @@ def test_a_failed_webhook_leaves_the_request_undecided_under_fail(
     assert done.returncode == status, done.stdout
     expected = "could not be decided (500 InternalError): " if status else "allowed\nfailed: h0.v.test: "
     assert done.stdout.startswith(expected)
+
+
+@pytest.mark.parametrize(("failure_policy", "status"), [("Fail", 3), ("Ignore", 0)])
+def test_parameters_that_the_worker_does_not_accept_are_a_failure(
+    tmp_path: Path, failure_policy: str, status: int
+) -> None:
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}}
+    (tmp_path / "deployment.json").write_text(json.dumps({**deployment, "spec": {"replicas": 9}}))
+    (worker, policy) = configuration([DEFINITIONS["minimum-replicas"]])
+    policy["webhooks"][0]["failurePolicy"] = failure_policy
+    policy["webhooks"][0]["clientConfig"]["worker"]["parameters"] = {"minimun": 2}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump_all([worker, policy]))
+    done = run_command(
+        "review", str(tmp_path / "deployment.json"), "--config", str(tmp_path / "config.yaml"), "--explain"
+    )
+    assert done.returncode == status, done.stdout
+    assert 'parameters.minimun: unknown parameter; did you mean "minimum"?' in done.stdout
+    assert f"failurePolicy {failure_policy} " in done.stderr
 
 
 def test_a_denial_has_the_status_1_whether_of_an_object_or_a_review(

@@ -138,6 +138,7 @@ def decision(text: Callable[[str], str] = str) -> dict[str, Any]:
             "repeated": number == 0,
             "mode": "Warn" if number == 1 else "Enforce",
             "exception": "",
+            "parameters": {text("parameter"): text("value")} if number == 0 else None,
         }
         for number, outcome in enumerate(outcomes)
     ]

@@ -14,14 +14,24 @@ from hypothesis import strategies as st
 from gateway.cel.lazy import LazyVariables
 from gateway.config.fields import Fields, Report
 from gateway.config.policies import read_validating_binding, read_validating_policy
-from gateway.core.conditions import AccessDecision, ConditionInput, Decided, Unresolved
+from gateway.core.conditions import (
+    AccessDecision,
+    ConditionInput,
+    Decided,
+    FoundParam,
+    ParamLookup,
+    Unresolved,
+)
+from gateway.core.evaluation import Evaluation
+from gateway.core.matching import Selection
 from gateway.core.namespace import Namespace
 from gateway.core.review import decode
 from gateway.core.verdict import Allowed, Denied, Failed
 from gateway.object_review import RequestOptions, request_for, review_of
-from gateway.policies.evaluation import OUT_OF_BUDGET
-from gateway.policies.params import FixedParams
-from gateway.policies.policy import BoundPolicy
+from gateway.policies.evaluation import OUT_OF_BUDGET, Allowance
+from gateway.policies.model import ParamKind
+from gateway.policies.params import FixedParams, UnreadParamsError
+from gateway.policies.policy import BoundPolicy, as_webhook
 
 if TYPE_CHECKING:
     from gateway.core.conditions import ConditionResult
@@ -84,6 +94,74 @@ def test_a_policy_waits_for_the_decisions_of_the_authorizer() -> None:
         assert isinstance(found, Allowed if allowed else Denied)
 
 
+class Unread:
+    """Parameters of a cluster that have not been shown by a watch: a ``Params`` and its ``ParamObjects``."""
+
+    is_namespaced = True
+
+    def of(self, kind: ParamKind) -> Unread:
+        assert kind == ParamKind("v1", "ConfigMap")
+        return self
+
+    def get(self, namespace: str, name: str) -> Any:
+        raise UnreadParamsError(ParamLookup("v1", "ConfigMap", namespace, name))
+
+
+def reading_params(files: FixedParams) -> BoundPolicy:
+    policy = read(
+        read_validating_policy,
+        {
+            "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+            "matchConstraints": {"resourceRules": RULES},
+            "validations": [{"expression": "params.data.a == 'b'"}],
+        },
+    )
+    ref = {"name": "x", "parameterNotFoundAction": "Deny"}
+    spec = {"policyName": "p", "validationActions": ["Deny"], "paramRef": ref}
+    return BoundPolicy(policy, [read(read_validating_binding, spec, "b")], files)
+
+
+def test_a_policy_waits_for_parameters_of_the_cluster() -> None:
+    policy = reading_params(FixedParams([]))
+    assert policy.cluster_kind == ("v1", "ConfigMap")
+    given = condition_input()
+    given.params = Unread()
+    (lookup,) = unresolved(policy.evaluate(given, {})).lookups
+    assert lookup == ParamLookup("v1", "ConfigMap", "default", "x")
+    for found, expected in (
+        (FoundParam({"data": {"a": "b"}}), Allowed),
+        (FoundParam({"data": {"a": "c"}}), Denied),
+        (FoundParam(), Denied),
+        (FoundParam(error="the watch is gone"), Denied),
+    ):
+        given.found_params = {lookup: found}
+        assert isinstance(verdict(policy.evaluate(given, {})), expected)
+
+
+def unresolved(result: ConditionResult) -> Unresolved:
+    assert isinstance(result, Unresolved), result
+    return result
+
+
+def test_parameters_in_files_are_not_taken_from_the_cluster() -> None:
+    metadata = {"name": "x", "namespace": "default"}
+    files = FixedParams([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "b"}}])
+    policy = reading_params(files)
+    assert policy.cluster_kind is None
+    given = condition_input()
+    given.params = Unread()
+    assert isinstance(verdict(policy.evaluate(given, {})), Allowed)
+
+
+def test_a_refused_policy_fails_by_its_failure_policy() -> None:
+    for failure_policy, expected in (("Fail", Denied), ("Ignore", Failed)):
+        plain = bound("true", failurePolicy=failure_policy)
+        policy = BoundPolicy(plain.policy, plain.bindings, refusal="it is broken")
+        found = verdict(policy.evaluate(condition_input(), {}))
+        assert isinstance(found, expected)
+        assert "it is broken" in (found.message if isinstance(found, Denied) else found.cause)
+
+
 @pytest.mark.slow
 def test_all_expressions_of_a_policy_share_one_budget() -> None:
     numbers = json.dumps(list(range(16)))
@@ -117,11 +195,21 @@ def test_a_policy_matches_by_its_exclusions_and_the_selectors_of_its_bindings() 
     excluded = [{**RULES[0], "resourceNames": ["c"]}]
     match = {"resourceRules": RULES, "excludeResourceRules": excluded}
     assert verdict(bound("false", matchConstraints=match).evaluate(condition_input(), {})) is None
+
+
+def test_the_namespace_has_to_be_known_if_an_expression_uses_it() -> None:
     unknown = condition_input()
     unknown.namespace = None
-    failed = verdict(bound("true").evaluate(unknown, {}))
-    assert isinstance(failed, Failed)
-    assert 'namespace "default" not found' in failed.cause
+    for uses in (
+        bound("namespaceObject != null"),
+        bound({"expression": "false", "messageExpression": "string(namespaceObject.metadata.name)"}),
+        bound("variables.a", variables=[{"name": "a", "expression": "namespaceObject == null"}]),
+    ):
+        failed = verdict(uses.evaluate(unknown, {}))
+        assert isinstance(failed, Failed)
+        assert 'namespace "default" not found' in failed.cause
+    assert isinstance(verdict(bound("true").evaluate(unknown, {})), Allowed)
+    assert isinstance(verdict(bound("false").evaluate(unknown, {})), Denied)
 
 
 EXPRESSIONS = st.sampled_from(
@@ -156,7 +244,7 @@ def test_the_event_loop_and_the_thread_decide_alike(
     listed = [{"expression": expression, **message} for expression, message in validations]
     policy = bound(*listed, actions=actions, failurePolicy=failure_policy, variables=VARIABLES)
     brief = policy.evaluate(condition_input(a=value), {})
-    long = policy._timed(condition_input(a=value), {}, is_brief=False)
+    long = policy._application(condition_input(a=value), {}, Allowance(is_brief=False)).result()
     assert isinstance(brief, Decided)
     assert isinstance(long, Decided)
     assert (brief.verdict, brief.reported) == (long.verdict, long.reported)
@@ -189,3 +277,40 @@ def test_an_evaluation_leaves_nothing_to_the_garbage_collector() -> None:
         assert not [one for one in gc.get_objects() if isinstance(one, LazyVariables)]
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("value", ["1", "3"])
+@pytest.mark.parametrize("is_matched", [True, False])
+def test_a_policy_that_allows_is_settled_without_its_conditions(value: str, *, is_matched: bool) -> None:
+    """The quick way finds out that a policy allows the request, or leaves the decision to the other way."""
+    policy = bound("variables.n < 2", variables=[{"name": "n", "expression": "int(object.data.a)"}])
+    selector = {"namespaceSelector": {"matchLabels": {"team": "a"}}}
+    spec = {"policyName": "p", "validationActions": ["Deny"], "matchResources": selector}
+    bindings = [read(read_validating_binding, spec, "b")]
+    webhook = as_webhook(policy.policy, bindings)
+    space = Namespace("default", {"team": "a" if is_matched else "b"}, SPACE.json)
+    given = condition_input(a=value)
+    evaluation = Evaluation(Selection("validate", [webhook]), given.request, space)
+    evaluation.start()
+    assert evaluation.done
+    verdicts = [(type(one.verdict), one.evaluated_s is not None) for one in evaluation.outcomes]
+    assert verdicts == ([(Allowed if value == "1" else Denied, True)] if is_matched else [])
+    given.namespace = space
+    quick = BoundPolicy(policy.policy, bindings).allowed_s(given)
+    assert (quick is not None) is (value == "1")
+
+
+def test_the_quick_way_needs_a_namespace_only_for_its_variable() -> None:
+    unknown = condition_input()
+    unknown.namespace = None
+    assert bound("true").allowed_s(unknown) is not None
+    assert bound("namespaceObject == null || true").allowed_s(unknown) is None
+
+
+def test_bindings_of_one_parameter_share_an_evaluation() -> None:
+    policy = bound("object.data.a == '1'", {"expression": "false", "message": "no"})
+    specs = [{"policyName": "p", "validationActions": ["Deny"]}] * 3
+    bindings = [read(read_validating_binding, spec, name) for spec, name in zip(specs, "cab", strict=True)]
+    found = verdict(BoundPolicy(policy.policy, bindings).evaluate(condition_input(a="1"), {}))
+    assert isinstance(found, Denied)
+    assert [line.split("'")[3] for line in found.message.split("\n")] == ["a", "b", "c"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -73,6 +75,66 @@ def test_with_allow_empty_a_folder_can_be_emptied(
     gateway = start_gateway(tmp_path, "--allow-empty")
     file.unlink()
     eventually(lambda: gateway.review("/validate", "pod-create-validate")["allowed"])
+
+
+def left_to_the_api_server(*documents: str) -> str:
+    """Return *documents*, and a policy with its binding, of which the API server evaluates the kind."""
+    head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "p"}}
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    constraints = {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "true"}]}
+    bound = {"policyName": "p", "validationActions": ["Deny"]}
+    gateway = {"apiVersion": "admission-gateway.io/v1alpha1", "kind": "GatewayConfiguration"}
+    policies = (
+        {**head, "kind": "ValidatingAdmissionPolicy", "spec": constraints},
+        {**head, "kind": "ValidatingAdmissionPolicyBinding", "spec": bound},
+        {**gateway, "policies": {"leftToAPIServer": ["ValidatingAdmissionPolicy"]}},
+    )
+    return "".join((*documents, *(f"---\n{json.dumps(each)}\n" for each in policies)))
+
+
+@pytest.mark.parametrize("flags", [(), ("--processes", "2")])
+def test_policies_that_are_all_left_to_the_api_server_are_no_empty_configuration(
+    tmp_path: Path,
+    start_worker: Callable[..., WorkerProcess],
+    start_gateway: Callable[..., GatewayProcess],
+    flags: tuple[str, ...],
+) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(left_to_the_api_server())
+    done = run_command("check", "--config", tmp_path)
+    text = "policies.leftToAPIServer: all policies (1) are left to the API server, and there are no webhooks"
+    assert (done.returncode, text in done.stderr) == (0, True), done.stderr
+    gateway = start_gateway(tmp_path, *flags)
+    gateway.expect(re.escape(text))
+    # Without the policies it is empty.
+    whole = file.read_text()
+    file.write_text(whole[whole.rindex("---") :])
+    refused = "configuration refused, the one in force stays: found no webhooks in .*--allow-empty"
+    gateway.expect(refused)
+    assert run_command("check", "--config", tmp_path).returncode == 1
+    webhooks = pool_document("pool", start_worker().target) + webhook_document(
+        "validate", "v", "pool", DENIES
+    )
+    file.write_text(left_to_the_api_server(webhooks))
+    eventually(lambda: gateway.metric(RELOADED) == 1)
+    assert gateway.review("/validate", "pod-create-validate")["allowed"] is False
+    # The policies that are left do not replace webhooks that vanish.
+    file.write_text(left_to_the_api_server())
+    eventually(lambda: gateway.metric(RELOADED) == 0)
+    gateway.expect(refused)
+    assert gateway.review("/validate", "pod-create-validate")["allowed"] is False
+
+
+def test_policies_may_be_left_to_the_api_server_by_a_reload(
+    tmp_path: Path, start_gateway: Callable[..., GatewayProcess]
+) -> None:
+    file = tmp_path / "c.yaml"
+    whole = left_to_the_api_server()
+    file.write_text(whole[: whole.rindex("---")])
+    gateway = start_gateway(tmp_path)
+    file.write_text(whole)
+    gateway.expect(r"policies\.leftToAPIServer: all policies \(1\) are left")
+    assert gateway.metric(RELOADED) == 1
 
 
 def test_files_that_the_configuration_names_are_no_warning(

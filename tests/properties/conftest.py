@@ -14,5 +14,5 @@ if TYPE_CHECKING:
 def always_indexed() -> Iterator[None]:
     """Use the index of objectSelectors for any number of webhooks; other tests have few, and do without."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(matching, "_INDEXED", 0)
+        patch.setattr(matching, "INDEXED", 0)
         yield

@@ -17,7 +17,7 @@ from admission_gateway_worker.json_patch.patch import (
     apply_patch,
     parse_patch,
 )
-from gateway.core.conditions import AccessCheck
+from gateway.core.conditions import AccessCheck, LongEvaluation
 from gateway.core.decision import decide
 from gateway.core.evaluation import Evaluation
 from gateway.core.exceptions import by_webhook
@@ -170,7 +170,10 @@ def drive(
 
 
 def result_of(task: ConditionTask) -> AccessDecision | ConditionResult:
-    return DECISIONS[task] if isinstance(task, AccessCheck) else task()
+    if isinstance(task, AccessCheck):
+        return DECISIONS[task]
+    assert isinstance(task, LongEvaluation)
+    return task()
 
 
 def end_one(case: Case, trace: Trace, choice: int, *, has_chains: bool = True) -> None:

@@ -26,9 +26,10 @@ from gateway.core.identity import PatchRefused, check_identity
 from gateway.core.matching import selectors_match
 from gateway.core.rules import is_never_sent, rules_match
 from gateway.core.verdict import Allowed, Denied, Failed
+from gateway.core.webhook import PolicyRef
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from gateway.core.conditions import AccessCheck, AccessDecision
     from gateway.core.namespace import Namespace
@@ -55,6 +56,12 @@ class Serial:
     """All decisions of the authorizer."""
     modes: Mapping[str, Mode] = field(default_factory=dict)
     """By name of the webhook; others are enforced."""
+    any_change: bool = False
+    called: set[str] = field(default_factory=set)
+    """Webhooks with IfNeeded that were called since the last change."""
+    again: set[str] = field(default_factory=set)
+    invoked: dict[str, Collection[object]] = field(default_factory=dict)
+    """What policies have invoked in the first round and may invoke again, by name."""
     late_warnings: list[str] = field(default_factory=list)
     late_annotations: dict[str, str] = field(default_factory=dict)
     """Those of webhooks that are not enforced, which come after the others."""
@@ -67,41 +74,101 @@ class Serial:
     ) -> None:
         self.held = copy.deepcopy(self.request.object)
         webhooks = [hook for hook in webhooks if self.modes.get(hook.name) != "Shadow"]
-        called: set[str] = set()
-        again: set[str] = set()
-        any_change = False
-        for number in (0, 1) if self.is_mutating else (0,):
-            matching = -1
-            for index, hook in enumerate(webhooks):
-                if number == 1 and not any_change:
-                    return
-                if is_never_sent(self.request) or not rules_match(hook, self.request):
-                    continue
-                is_due = number == 0 or hook.name in again
+        if is_never_sent(self.request):
+            return
+        self.round(0, webhooks, namespace, answer)
+        if self.is_mutating and self.any_change and not self.rejections:
+            self.round(1, webhooks, namespace, answer)
+
+    def round(
+        self,
+        number: int,
+        webhooks: Sequence[Webhook],
+        namespace: Namespace | None,
+        answer: Callable[[str, Json | None], Verdict],
+    ) -> None:
+        beginning = self.held
+        matching = -1
+        for index, hook in enumerate(webhooks):
+            is_policy = isinstance(hook.client, PolicyRef)
+            if self.rejections and self.is_mutating and not is_policy:
+                return
+            if not rules_match(hook, self.request):
+                continue
+            matched = selectors_match(hook, self.request, beginning, namespace)
+            if not is_policy:
                 matched = self.matches(hook, namespace)
-                if matched is False:
-                    continue
-                if not is_due and not (isinstance(matched, Failed) and hook.failure_policy == "Fail"):
-                    continue
-                matching += 1
-                place = f"round_{number}_index_{index if self.is_mutating else matching}"
-                if isinstance(matched, Failed):
-                    self.failed(hook, place, matched.cause)
-                elif self.request.dry_run and hook.side_effects in ("Some", "Unknown"):
-                    self.mutated(hook, place, changed=False)
-                    text = f'admission webhook "{hook.name}" does not support dry run'
-                    rejection = {"code": 400, "reason": "BadRequest", "message": text}
-                    self.reject(hook, place, rejection, "does not support dry run")
-                else:
-                    changed = self.call(hook, place, answer)
-                    if changed:
-                        any_change = True
-                        again |= called
-                        called = set()
-                    if hook.reinvocation_policy == "IfNeeded":
-                        called.add(hook.name)
-                if self.rejections and self.is_mutating:
-                    return
+            is_due = number == 0 or hook.name in (self.invoked if is_policy else self.again)
+            if matched is False or self.is_left_out(hook, matched, is_due=is_due, is_policy=is_policy):
+                continue
+            matching += 1
+            place = f"round_{number}_index_{index if self.is_mutating else matching}"
+            if isinstance(matched, Failed):
+                self.failed(hook, place, matched.cause)
+            elif is_policy:
+                self.changed(self.invoke(hook, place, number))
+            elif self.request.dry_run and hook.side_effects in ("Some", "Unknown"):
+                self.mutated(hook, place, changed=False)
+                text = f'admission webhook "{hook.name}" does not support dry run'
+                rejection = {"code": 400, "reason": "BadRequest", "message": text}
+                self.reject(hook, place, rejection, "does not support dry run")
+            else:
+                self.changed(self.call(hook, place, answer))
+                if hook.reinvocation_policy == "IfNeeded":
+                    self.called.add(hook.name)
+
+    def is_left_out(self, hook: Webhook, matched: bool | Failed, *, is_due: bool, is_policy: bool) -> bool:
+        """Whether the second round leaves out a webhook that is not due, although it matches."""
+        if is_due:
+            return False
+        return hook.failure_policy == "Ignore" or not (is_policy or isinstance(matched, Failed))
+
+    def changed(self, is_changed: bool) -> None:
+        if is_changed:
+            self.any_change = True
+            self.again |= self.called
+            self.called = set()
+
+    def invoke(self, hook: Webhook, place: str, number: int) -> bool:
+        """Invoke a mutating policy; return whether that changed the object."""
+        policy: Any = hook.match_conditions
+        again = self.invoked.get(hook.name, ()) if number else None
+        decided = policy.decide(self.held, again, self.decisions)
+        if decided.verdict is None:
+            return False
+        if number == 0 and decided.invoked:
+            self.invoked[hook.name] = decided.invoked
+        problem = self.refused(decided.changed)
+        is_applied = decided.changed is not None and not problem and hook.name not in self.modes
+        if is_applied:
+            self.held = decided.changed
+        self.mutated(hook, place, changed=is_applied)
+        if is_applied and self.level == "Request" and isinstance(decided.reported, Allowed):
+            ordered = orjson.dumps(orjson.loads(decided.reported.patch), option=orjson.OPT_SORT_KEYS).decode()
+            head = f'{{"configuration":"{hook.configuration}","webhook":"{hook.name}","patch":'
+            self.annotations.setdefault(f"patch.{place}", head + ordered + ',"patchType":"JSONPatch"}')
+        verdict = decided.verdict
+        if problem or isinstance(verdict, Failed):
+            self.failed(hook, place, problem or verdict.cause)
+        elif isinstance(verdict, Denied):
+            rejection = {
+                "code": verdict.code,
+                "reason": verdict.reason,
+                "message": verdict.message,
+                "causes": [(cause.reason, cause.message, cause.field) for cause in verdict.causes],
+            }
+            self.reject(hook, place, rejection, verdict.message)
+        return is_applied
+
+    def refused(self, after: Json | None) -> str:
+        """Return why the API server would refuse the object that a policy leaves; empty: it would not."""
+        if after is None or self.held is None:
+            return ""
+        try:
+            check_identity(self.request, self.held, after)
+        except PatchRefused as error:
+            return f"it makes an object that the API server refuses: {error}"
+        return ""
 
     def matches(self, hook: Webhook, namespace: Namespace | None) -> bool | Failed:
         """Whether a webhook with a matching rule applies to the current object."""
@@ -194,6 +261,8 @@ class Serial:
     def failed(self, hook: Webhook, place: str, cause: str) -> None:
         if hook.failure_policy == "Fail":
             text = f'failed calling webhook "{hook.name}": {cause}'
+            if isinstance(hook.client, PolicyRef):
+                text = f"{hook.client.kind} '{hook.name}' failed: {cause}"
             rejection = {"code": 500, "reason": "InternalError", "message": text}
             self.reject(hook, place, rejection, cause)
             return

@@ -6,17 +6,27 @@ serial run and a speculating one can be given to agree.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
 from hypothesis import strategies as st
 
+from admission_gateway_worker.json_patch.diff import diff, same
+from admission_gateway_worker.json_patch.patch import (
+    PatchConflict,
+    PatchSyntaxError,
+    apply_patch,
+    parse_patch,
+)
 from gateway.core.conditions import (
     AccessCheck,
     AccessDecision,
     ConditionInput,
     ConditionResult,
+    Decided,
     Excluded,
     LongEvaluation,
     Unresolved,
@@ -24,16 +34,16 @@ from gateway.core.conditions import (
 from gateway.core.labels import EVERYTHING, Requirement, Selector
 from gateway.core.speculation import ChangeMemory
 from gateway.core.verdict import ALLOWED, NO_DETAILS, Allowed, Cause, Denied, Details, Failed, FailureReason
-from gateway.core.webhook import Rule, WorkerRef
+from gateway.core.webhook import PolicyRef, Rule, WorkerRef
 from tests.core.build import ANYTHING, document, resource, webhook
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from gateway.core.exceptions import PolicyException
     from gateway.core.review import AdmissionRequest, Json
     from gateway.core.verdict import Verdict
-    from gateway.core.webhook import Mode, Phase, Webhook
+    from gateway.core.webhook import FailurePolicy, Mode, Phase, ReinvocationPolicy, Webhook
 
 NAMESPACES = {"red": {"team": "a"}, "blue": {"team": "b", "tier": "x"}}
 
@@ -389,6 +399,116 @@ def cases(draw: st.DrawFn, phases: tuple[Phase, ...] = MOSTLY_MUTATING) -> Case:
         [draw(behaviours) for _ in webhooks],
         draw(habits),
         draw(modes),
+    )
+
+
+# Mutating policies before the webhooks.
+
+
+@dataclass(frozen=True)
+class FakePolicy:
+    """A mutating policy without CEL: each invocation reacts like a worker, if its condition holds."""
+
+    name: str
+    failure_policy: FailurePolicy
+    reinvocation_policy: ReinvocationPolicy
+    invocations: tuple[tuple[Condition, Reaction], ...]
+    """Of bindings and parameters, which are named by their numbers."""
+    check: AccessCheck | None = None
+    takes_long: bool = False
+
+    @property
+    def expressions(self) -> Sequence[tuple[str, str]]:
+        return ()
+
+    @property
+    def needs_authorizer(self) -> bool:
+        return self.check is not None
+
+    def evaluate(
+        self, condition_input: ConditionInput, decisions: Mapping[AccessCheck, AccessDecision]
+    ) -> ConditionResult:
+        again = condition_input.invoked
+        if self.takes_long:
+            run = partial(self.decide, condition_input.object, again, decisions)
+            return Unresolved(evaluation=LongEvaluation(self, run))
+        return self.decide(condition_input.object, again, decisions)
+
+    def decide(
+        self,
+        before: Json | None,
+        again: Collection[object] | None,
+        decisions: Mapping[AccessCheck, AccessDecision],
+    ) -> Unresolved | Decided:
+        if self.check is not None and self.check not in decisions:
+            return Unresolved((self.check,))
+        current, errors, invoked = before, [], []
+        for number, (condition, reaction) in enumerate(self.invocations):
+            if not holds(condition, current) or (again is not None and number not in again):
+                continue
+            invoked.append(number)
+            verdict = reaction(current) if isinstance(reaction, Count) else reaction
+            if not isinstance(verdict, Allowed):
+                errors.append(f"policy {self.name}: {type(verdict).__name__}")
+            elif current is not None:
+                try:
+                    patched: Any = apply_patch(copy.deepcopy(current), parse_patch(verdict.patch))
+                    current = patched if isinstance(patched, dict) else current
+                except (PatchConflict, PatchSyntaxError):
+                    errors.append(f"policy {self.name}: conflict")
+        if not invoked:
+            return Decided(None)
+        operations = [] if same(before, current) else diff(before, current)
+        allowed = Allowed(orjson.dumps(operations)) if operations else ALLOWED
+        verdict = allowed
+        if errors and self.failure_policy == "Fail":
+            verdict = Denied(403, "Invalid", errors[0], tuple(Cause(message=each) for each in errors))
+        elif errors:
+            verdict = Failed(FailureReason.POLICY, "; ".join(errors), 500)
+        reported = verdict if isinstance(verdict, Denied) else allowed
+        repeated = invoked if again is None and self.reinvocation_policy == "IfNeeded" else ()
+        return Decided(verdict, reported, 0.0, current if operations else None, repeated)
+
+
+@st.composite
+def policy_lists(draw: st.DrawFn) -> list[Webhook]:
+    """Mutating policies in configured order, with different names."""
+    found = []
+    for number in range(draw(st.integers(1, 3))):
+        policy = FakePolicy(
+            f"p{number}",
+            draw(st.sampled_from(["Fail", "Ignore"])),
+            draw(st.sampled_from(["Never", "IfNeeded", "IfNeeded"])),
+            tuple(draw(st.lists(st.tuples(conditions, reactions), min_size=1, max_size=2))),
+            draw(st.sampled_from([None, None, *DECISIONS])),
+            draw(st.sampled_from([False, False, True])),
+        )
+        found.append(
+            webhook(
+                policy.name,
+                configuration=policy.name,
+                client=PolicyRef("MutatingAdmissionPolicy"),
+                rules=(draw(rules),),
+                namespace_selector=draw(selectors),
+                object_selector=draw(selectors),
+                failure_policy=policy.failure_policy,
+                reinvocation_policy=policy.reinvocation_policy,
+                match_conditions=policy,
+            )
+        )
+    return found
+
+
+@st.composite
+def cases_with_policies(draw: st.DrawFn) -> Case:
+    """Mutating policies, then mutating webhooks."""
+    policies, case = draw(policy_lists()), draw(cases(("mutate",)))
+    count = len(policies)
+    return replace(
+        case,
+        webhooks=[*policies, *case.webhooks],
+        habits=[(place + count, changes) for place, changes in case.habits],
+        modes=draw(st.just(no_modes) | st.dictionaries(st.integers(0, 7), st.sampled_from(other_modes))),
     )
 
 

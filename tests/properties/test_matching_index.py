@@ -62,7 +62,7 @@ def test_a_cached_selection_equals_the_rules_and_selectors(
     indexed_from: int,
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(matching, "_INDEXED", indexed_from)
+        patch.setattr(matching, "INDEXED", indexed_from)
         selection = Selection("mutate", webhooks)
         for operation, path, labels, namespace in given:
             name = namespace.name if isinstance(namespace, Namespace) else "gone"

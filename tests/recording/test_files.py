@@ -44,7 +44,7 @@ def incompressible(number: int) -> bytes:
 
 
 def uids(path: Path, reading: Reading | None = None) -> list[int]:
-    return [int(one["request"]["uid"]) for one in read_recording(path, reading or Reading())]  # type: ignore[index]
+    return [int(one["request"]["uid"]) for one in read_recording(path, reading or Reading())]
 
 
 def recorded(folder: Path) -> list[Path]:
@@ -166,7 +166,6 @@ def test_damaged_unknown_and_long_lines_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "empty"),
         (b"\0" * 100, "no header"),
         (b'{"kind":"List"}\n', "no header"),
         (HEADER.replace(b'"version":1', b'"version":2'), 'found version "2"'),
@@ -175,6 +174,11 @@ def test_damaged_unknown_and_long_lines_are_counted(tmp_path: Path) -> None:
 def test_other_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
     with pytest.raises(UnreadableRecordingError, match=message):
         uids(written(tmp_path, content))
+
+
+def test_a_file_that_the_gateway_has_just_made_has_no_reviews(tmp_path: Path) -> None:
+    reading = Reading()
+    assert (uids(written(tmp_path, b""), reading), reading.end) == ([], "truncated")
 
 
 def test_joined_files_are_read(tmp_path: Path) -> None:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import base64
 import datetime
 import json
-import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,10 +15,12 @@ from hypothesis import strategies as st
 
 from gateway.cli import main
 from gateway.config.model import KubernetesSettings
+from gateway.config.policy_settings import ListedParamKind
 from gateway.errors import ClusterError
 from gateway.registration.backend import ca_bundle, parse_service, parse_url
+from gateway.registration.param_roles import param_roles
 from gateway.registration.yaml_output import to_yaml
-from tests.kit import PATIENCE_S, ROOT, webhook_document
+from tests.kit import webhook_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -232,6 +231,49 @@ def test_roles_name_only_the_objects_that_are_followed(run: Run, config: Path) -
     assert subject == {"kind": "ServiceAccount", "namespace": "policies", "name": "gateway"}
 
 
+def test_roles_name_the_listed_parameters_of_policies() -> None:
+    kinds = [
+        ListedParamKind("v1", "ConfigMap", "configmaps"),
+        ListedParamKind("example.com/v1", "Limit", "limits"),
+    ]
+    role, binding = param_roles(kinds, ("policies", "gateway"))
+    assert role["rules"] == [
+        {"apiGroups": [group], "resources": [resource], "verbs": ["get", "list", "watch"]}
+        for group, resource in (("", "configmaps"), ("example.com", "limits"))
+    ]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "namespace": "policies", "name": "gateway"}]
+    assert param_roles([], ("policies", "gateway")) == []
+
+
+def test_policies_are_registered_unless_they_are_left_to_the_api_server(run: Run, config: Path) -> None:
+    head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "p"}}
+    rules = [{"operations": ["CREATE"], "apiGroups": ["a.b"], "apiVersions": ["v1"], "resources": ["things"]}]
+    rules[0]["resourceNames"] = ["one"]
+    spec = {"matchConstraints": {"resourceRules": rules}, "validations": [{"expression": "true"}]}
+    policies = [
+        {**head, "kind": "ValidatingAdmissionPolicy", "spec": spec},
+        {
+            **head,
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "spec": {"policyName": "p", "validationActions": ["Deny"]},
+        },
+    ]
+    (config / "policies.yaml").write_text("\n---\n".join(map(json.dumps, policies)))
+    status, out, err = run(*SERVICE)
+    assert (status, "things" in out) == (0, True), err
+    left = {"leftToAPIServer": ["ValidatingAdmissionPolicy"]}
+    gateway = {
+        "apiVersion": "admission-gateway.io/v1alpha1",
+        "kind": "GatewayConfiguration",
+        "policies": left,
+    }
+    (config / "gateway.yaml").write_text(json.dumps(gateway))
+    status, out, err = run(*SERVICE)
+    assert (status, "things" in out) == (0, False), err
+    assert "ValidatingAdmissionPolicy is left to the API server" in err
+    assert "not registered: p; apply these policies to the cluster, or nothing evaluates them" in err
+
+
 def test_a_configuration_with_problems_registers_nothing(run: Run, config: Path) -> None:
     (config / "all.yaml").write_text("kind: Nothing\napiVersion: v1\n")
     status, out, err = run(*SERVICE)
@@ -361,32 +403,6 @@ def test_the_backends_address_is_read_strictly() -> None:
     assert parse_url("https://[::1]:1").client_config("/x") == {"url": "https://[::1]:1/x"}
     assert parse_service("a/b").namespace == "a"
     assert parse_url("https://a").namespace is None
-
-
-@pytest.mark.parametrize("is_buffered", [True, False])
-@pytest.mark.parametrize("output", ["full", "closed"])
-def test_output_that_cannot_be_written_is_a_failure_of_one_line_at_most(
-    config: Path, output: str, *, is_buffered: bool
-) -> None:
-    if output == "full":
-        descriptor = os.open("/dev/full", os.O_WRONLY)
-    else:
-        reading, descriptor = os.pipe()
-        os.close(reading)
-    with os.fdopen(descriptor, "wb") as file:
-        done = subprocess.run(
-            [sys.executable, "-m", "gateway", "check", "--config", config],
-            stdout=file,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONUNBUFFERED": "" if is_buffered else "1"},
-            timeout=PATIENCE_S,
-            check=False,
-        )
-    said = [line for line in done.stderr.splitlines() if not line.startswith("warning: ")]
-    expected = ["admission-gateway: [Errno 28] No space left on device"] if output == "full" else []
-    assert (done.returncode, said) == (1, expected)
 
 
 def test_a_scheduled_run_creates_no_object(run: Run, cluster: Recorded, tmp_path: Path) -> None:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class Recorded(Evaluation):
     """An evaluation that records its calls and verdicts."""
 
-    def __init__(self, simulation: Simulation, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, simulation: Simulation, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
         self.made: list[Call] = []
         """Calls in the order in which the evaluation returned them."""
         self.unwanted: list[Call] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 from hypothesis import given
@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import SpanKind
 
+from gateway.core.conditions import ConditionTask
 from gateway.core.trace import read_traceparent
 from gateway.core.verdict import Denied, Failed, FailureReason
 from gateway.tracing.collector import WARN_EVERY_S, DropLog
 from gateway.tracing.recording import MAX_CALLS, MAX_LOOK_UPS, RecordedTrace
-from gateway.tracing.spans import SpanMaker
+from gateway.tracing.spans import _LOOK_UPS, SpanMaker
 from gateway.tracing.tracer import SpanBudget
 from tests.core.build import request
 from tests.decisions.kit import answer
@@ -148,3 +149,7 @@ def test_drops_are_logged_once_a_minute_for_each_reason(caplog: pytest.LogCaptur
     assert [re.findall(r"traces: (\d+) ", text) for text in texts] == [["10"], ["1"], ["30"], []]
     assert all(text.isprintable() for text in texts)
     assert "again" in texts[-1]
+
+
+def test_every_task_of_conditions_has_a_name() -> None:
+    assert {task.__name__ for task in get_args(ConditionTask)} < _LOOK_UPS.keys()

@@ -47,10 +47,17 @@ class Worker:
         )
 
     async def unary(
-        self, policy: str, request: bytes = POD, namespace: bytes = b"", timeout_s: float = 60
+        self,
+        policy: str,
+        request: bytes = POD,
+        namespace: bytes = b"",
+        timeout_s: float = 60,
+        parameters: bytes = b"",
     ) -> Any:
         """Return the ReviewResponse, or an Error with the status."""
-        message = pb.ReviewRequest(policy=policy, admission_request=request, namespace_object=namespace)
+        message = pb.ReviewRequest(
+            policy=policy, admission_request=request, namespace_object=namespace, parameters=parameters
+        )
         try:
             return await self.review(message.SerializeToString(), timeout=timeout_s)
         except aio.AioRpcError as error:

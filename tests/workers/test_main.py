@@ -97,7 +97,7 @@ async def ask(channel: aio.Channel, policy: str, request: bytes = b"{}") -> pb.R
 def test_the_samples_run_as_a_module_and_stop_on_sigterm(folder: Path) -> None:
     path = folder / "worker.sock"
     with worker("-m", "admission_gateway_worker.samples", "--listen", f"unix:{path}") as (process, stderr):
-        assert stderr.readline() == f"worker: serving 11 policies on unix:{path}\n"
+        assert stderr.readline() == f"worker: serving 12 policies on unix:{path}\n"
         assert path.is_socket()
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0

@@ -64,8 +64,10 @@ def of(envelope: dict[str, Any], spec: dict[str, Any], **more: Any) -> Review:
 @pytest.mark.parametrize("policy", WELL_BEHAVED)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_sample_answers_every_recorded_review(recorded: Recorded, policy: str, name: str) -> None:
-    review = Review(orjson.dumps(recorded(name).request), mutating=server.policies[policy].mutating)
-    answer = run(server.policies[policy], review)
+    served = server.policies[policy]
+    review = Review(orjson.dumps(recorded(name).request), mutating=served.mutating)
+    review.parameters = served.prepare({})
+    answer = run(served, review)
     assert isinstance(answer, pb.ReviewResponse), answer
     if review.operation in ("DELETE", "CONNECT"):
         assert answer.allowed

@@ -43,6 +43,7 @@ def test_every_sample_that_answers_has_vectors_of_each_kind_that_it_can_give() -
         "default-resources": {"allowed", "patch"},
         "warn-no-memory-limit": {"allowed", "warnings"},
         "protect-busy": {"allowed", "denied"},
+        "limit-replicas": {"allowed", "denied", "error"},
         "team-from-namespace": {"allowed", "patch"},
         "fails": {"error"},
     }

@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from admission_gateway_worker import Review
+from admission_gateway_worker.answer import Outcome, error
+from admission_gateway_worker.http2.status import StatusCode
 from admission_gateway_worker.invoke import outcome_of, run
 from admission_gateway_worker.json_patch.diff import diff
+from admission_gateway_worker.parameters import ParametersRefused
 from admission_gateway_worker.pb import worker_pb2 as pb
 from admission_gateway_worker.samples import server
 from admission_gateway_worker.samples.validating import BUSY_ANNOTATION as BUSY
+
+if TYPE_CHECKING:
+    from admission_gateway_worker.policy import Policy
 
 FOLDER: Final = Path(__file__).parents[2] / "gateway" / "conformance"
 _REVIEWS: Final = Path(__file__).parents[1] / "reviews"
@@ -48,6 +54,17 @@ _FOR_ONE_POLICY: Final = (
 _ODD: Final = 'é中😀 <a>&"\\/\u2028\u2029\x7f'
 _Question = tuple[str, str, dict[str, Any], dict[str, Any] | None]
 """The name of the vector, the policy, the AdmissionRequest, the Namespace."""
+_WITH_PARAMETERS: Final[tuple[tuple[str, int, bytes], ...]] = (
+    ("as many as the default", 10, b""),
+    ("more than the default", 11, b""),
+    ("the default, with no parameter", 11, b"{}"),
+    ("as many as allowed", 3, b'{"max":3}'),
+    ("more than allowed", 4, b'{"max":3}'),
+    ("none", 0, b'{"max":0}'),
+    ("a value of another type", 1, b'{"max":"3"}'),
+    ("a negative value", 1, b'{"max":-1}'),
+)
+"""Vectors of limit-replicas: name, replicas, and parameters."""
 
 _NAMESPACE: Final = {
     "apiVersion": "v1",
@@ -251,17 +268,14 @@ _DIFFS: Final[tuple[tuple[str, Any, Any], ...]] = (
 )
 
 
-def outcome(policy: str, request: dict[str, Any], namespace: dict[str, Any] | None) -> dict[str, Any]:
+def outcome(
+    policy: str, request: dict[str, Any], namespace: dict[str, Any] | None, parameters: bytes = b""
+) -> dict[str, Any]:
     """Return the answer of a sample in the form of a vector."""
     served = server.policies[policy]
     namespace_json = b"" if namespace is None else orjson.dumps(namespace)
     review = Review(orjson.dumps(request), namespace_json, mutating=served.mutating)
-    result = run(served, review)
-    answer = (
-        result
-        if isinstance(result, pb.ReviewResponse | pb.Error)
-        else asyncio.run(outcome_of(served, review, result))
-    )
+    answer = _answer(served, review, parameters)
     if isinstance(answer, pb.Error):
         return {"error": {"code": answer.code, "message": answer.message}}
     response: dict[str, Any] = {"allowed": answer.allowed}
@@ -291,6 +305,18 @@ def outcome(policy: str, request: dict[str, Any], namespace: dict[str, Any] | No
     return {"response": response}
 
 
+def _answer(served: Policy, review: Review, parameters: bytes) -> Outcome:
+    try:
+        if served.parameters is not None:
+            review.parameters = served.prepared.get(served, review, parameters)
+    except ParametersRefused as refused:
+        return error(StatusCode.INVALID_ARGUMENT, str(refused))
+    result = run(served, review)
+    if isinstance(result, pb.ReviewResponse | pb.Error):
+        return result
+    return asyncio.run(outcome_of(served, review, result))
+
+
 def samples() -> list[dict[str, Any]]:
     """Return the content of samples.json."""
     recorded = {path.stem: orjson.loads(path.read_bytes())["request"] for path in _REVIEWS.glob("*.json")}
@@ -305,6 +331,13 @@ def samples() -> list[dict[str, Any]]:
         if namespace is not None:
             vector["namespaceObject"] = namespace
         found.append({**vector, "outcome": outcome(policy, request, namespace)})
+    policy = "limit-replicas"
+    for name, replicas, parameters in _WITH_PARAMETERS:
+        request = _pod({"replicas": replicas})
+        vector = {"name": f"{policy}: {name}", "policy": policy, "request": request}
+        if parameters:
+            vector["parameters"] = orjson.loads(parameters)
+        found.append({**vector, "outcome": outcome(policy, request, None, parameters)})
     return found
 
 

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log"
 	"runtime/debug"
@@ -10,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 	"unicode"
+
+	"google.golang.org/grpc/codes"
 )
 
 // PolicyFunc decides on one review: nil allows, the error of [Deny] denies, any other error is a failure of
@@ -33,9 +36,13 @@ type policy struct {
 	description string
 	version     string
 	mutating    bool
-	function    PolicyFunc
-	place       string
-	log         *log.Logger
+	// schema is the JSON Schema of the parameters, and prepare makes them; nil: the policy takes none.
+	schema   string
+	prepare  func(json.RawMessage) (any, error)
+	prepared prepared
+	function PolicyFunc
+	place    string
+	log      *log.Logger
 	// meter is nil without metrics.
 	meter *meter
 
@@ -82,7 +89,19 @@ func (p *policy) answer(ctx context.Context, review *Review, settle func(outcome
 }
 
 // run calls the policy and returns the outcome.
-func (p *policy) run(ctx context.Context, review *Review) (result outcome) {
+func (p *policy) run(ctx context.Context, review *Review) outcome {
+	if reason := p.takeParameters(review); reason != "" {
+		return errorOutcome(codes.InvalidArgument, reason)
+	}
+	result := p.decide(ctx, review)
+	if len(review.parametersJSON) > 0 {
+		return result.withParameters()
+	}
+	return result
+}
+
+// decide calls the policy with its parameters.
+func (p *policy) decide(ctx context.Context, review *Review) (result outcome) {
 	hasReturned := false
 	defer func() {
 		if problem := recover(); problem != nil {

@@ -35,6 +35,9 @@ type Review struct {
 	namespaceObject map[string]any
 	err             error
 	traceparent     string
+	// parametersJSON has the parameters of the call; empty: none.
+	parametersJSON []byte
+	parameters     any
 
 	patch       []Operation
 	patchSet    bool

@@ -21,6 +21,8 @@ type call struct {
 	timeout time.Duration
 	// traceparent is not yet validated.
 	traceparent string
+	// parameters have the JSON of the parameters; empty: none.
+	parameters []byte
 	// started is zero until the policy has begun, and without metrics.
 	started time.Time
 	// payload is nil while the call waits for the call that it is after.
@@ -116,7 +118,10 @@ func (r *run) next() *call {
 func (r *run) call(begun *call) {
 	result := exited
 	defer func() { r.finish(begun, result) }()
-	begun.review = Review{payload: begun.payload, mutating: begun.policy.mutating, traceparent: begun.traceparent}
+	begun.review = Review{
+		payload: begun.payload, mutating: begun.policy.mutating, traceparent: begun.traceparent,
+		parametersJSON: begun.parameters,
+	}
 	if !begun.policy.isSlow.Load() {
 		result = begun.policy.run(&begun.ctx, &begun.review)
 		return

@@ -60,6 +60,9 @@ func (s *Server) register(added *policy, options []PolicyOption) {
 	if added.function == nil {
 		s.mistakes = append(s.mistakes, fmt.Errorf("%s: policy %q has no function", added.place, added.name))
 	}
+	if err := added.checkParameters(); err != nil {
+		s.mistakes = append(s.mistakes, fmt.Errorf("%s: %w", added.place, err))
+	}
 	for _, other := range s.policies {
 		if other.name == added.name {
 			s.mistakes = append(s.mistakes, fmt.Errorf(

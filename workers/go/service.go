@@ -46,6 +46,7 @@ func (s *service) ListPolicies(context.Context, *pb.ListPoliciesRequest) (*pb.Li
 	for _, served := range s.ordered {
 		response.Policies = append(response.Policies, &pb.Policy{
 			Name: served.name, Description: served.description, Mutating: served.mutating, Version: served.version,
+			ParametersSchema: served.schema,
 		})
 	}
 	return response, nil
@@ -73,8 +74,11 @@ func (s *service) outcome(ctx context.Context, request *pb.ReviewRequest, full b
 	if stopped, ok := stoppedOutcome(ctx); ok {
 		return stopped
 	}
+	if len(request.Parameters) > maxParametersBytes {
+		return tooManyParameters(len(request.Parameters))
+	}
 	shared := &payload{requestJSON: request.AdmissionRequest, namespaceJSON: request.NamespaceObject}
-	review := &Review{payload: shared, mutating: policy.mutating, traceparent: traceparentIn(ctx)}
+	review := &Review{payload: shared, mutating: policy.mutating, traceparent: traceparentIn(ctx), parametersJSON: request.Parameters}
 	answered := make(chan outcome, 1)
 	started := policy.meter.begin()
 	go policy.answer(ctx, review, func(result outcome) { answered <- result })

@@ -51,6 +51,8 @@ type stream struct {
 	over      bool
 	draining  bool
 	lastBatch time.Time
+	// parameters are by id.
+	parameters map[uint32][]byte
 
 	// ended is closed at the end of the stream; err is then its status.
 	ended  chan struct{}
@@ -203,6 +205,10 @@ func (r *run) accept(batch *pb.ReviewBatch) {
 		return
 	}
 	r.lastBatch = arrived
+	if problem := r.takeParameters(batch); problem != "" {
+		r.end(status.Error(codes.InvalidArgument, problem))
+		return
+	}
 	for _, asked := range batch.Calls {
 		after, isKnown := calls[asked.After]
 		isKnown = isKnown && asked.After != 0 && after.payload == asked.Payload
@@ -264,6 +270,8 @@ func (s *stream) problem(asked *pb.Call, payloads int, isKnown bool) (problem ou
 	case asked.After != 0 && !isKnown:
 		text := fmt.Sprintf("no earlier call of the batch has the id %d and the same payload", asked.After)
 		return errorOutcome(codes.InvalidArgument, text), true
+	case asked.Parameters != 0 && !s.hasParameters(asked.Parameters):
+		return errorOutcome(codes.InvalidArgument, "the call has an id of parameters that this stream has not had"), true
 	case len(s.inFlight) >= maxInFlight || s.running >= maxRunning:
 		return errorOutcome(codes.ResourceExhausted, fmt.Sprintf("%d calls of this stream are in flight", maxInFlight)), true
 	case asked.TimeoutMillis == 0:
@@ -277,6 +285,7 @@ func (s *stream) begin(asked *pb.Call, isChained bool) *call {
 	begun := &call{
 		id: asked.Id, policy: s.policies[asked.Policy], isChained: isChained,
 		timeout: time.Duration(asked.TimeoutMillis) * time.Millisecond, traceparent: asked.Traceparent,
+		parameters: s.parameters[asked.Parameters],
 	}
 	s.inFlight[begun.id] = begun
 	return begun

@@ -152,6 +152,10 @@ spec:
     - workerpools
     - mutatingwebhookconfigurations
     - validatingwebhookconfigurations
+    - validatingadmissionpolicies
+    - validatingadmissionpolicybindings
+    - mutatingadmissionpolicies
+    - mutatingadmissionpolicybindings
     - policyexceptions
     - clusterpolicyexceptions
   verbs: [get, list]

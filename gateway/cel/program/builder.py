@@ -9,6 +9,7 @@ Source: cel-go interpreter/planner.go, interpreter/interpretable.go, interpreter
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from gateway.cel.environment import GLOBALS, TYPE_NAMES, VARIABLES
@@ -18,10 +19,12 @@ from gateway.cel.lexer import CompileError
 from gateway.cel.meter import METER, charge
 from gateway.cel.operators import no_overload
 from gateway.cel.program.calls import call_code
-from gateway.cel.program.code import constant_code
-from gateway.cel.program.comprehensions import ENTRY, comprehension
+from gateway.cel.program.code import Built, constant_code
+from gateway.cel.program.comprehensions import comprehension
 from gateway.cel.program.constants import folded
-from gateway.cel.program.selections import Step, select, select_path
+from gateway.cel.program.selections import Step, has_source, select, select_path, select_source
+from gateway.cel.program.source import Source, value_code
+from gateway.cel.structs import struct
 from gateway.cel.syntax import (
     Call,
     Comprehension,
@@ -33,17 +36,20 @@ from gateway.cel.syntax import (
     Node,
     OptionalMap,
     Select,
+    StructLiteral,
     nodes,
 )
 from gateway.cel.values import NONE, Optional, TypeName, type_name
 
 if TYPE_CHECKING:
     from gateway.cel.lazy import LazyVariables
-    from gateway.cel.program.code import Built, Frame
+    from gateway.cel.program.code import Frame
+    from gateway.cel.program.source import Writer
 
 _VARIABLES_SLOT: Final = GLOBALS.index(VARIABLES)
 _LIST: Final = 10
 _MAP: Final = 30
+_STRUCT: Final = 40
 _INDEX: Final = frozenset({"_[_]", "_[?_]"})
 
 
@@ -53,13 +59,18 @@ class Program:
     A frame has the values of ``GLOBALS`` and ``slots`` more items.
     """
 
-    __slots__ = ("code", "cost", "slots")
+    __slots__ = ("code", "cost", "slots", "tree")
 
     def __init__(self, tree: Node) -> None:
         builder = _Builder()
-        code, self.cost = builder.build(tree)
-        self.code = code
+        self.tree = builder.build(tree)
+        """The program as closures, with its source."""
+        self.code, self.cost = self.tree.code, self.tree.cost
         self.slots = builder.slots - len(GLOBALS)
+
+    def use_source(self) -> None:
+        """Evaluate by Python source code from now on, which takes as long to make as all of the rest."""
+        self.code = value_code(self.tree)
 
 
 def _is_attribute(node: Node) -> bool:
@@ -80,6 +91,19 @@ def _own_cost(node: Node) -> int:
     return 0
 
 
+def _has(operand: Built, field: str) -> Built:
+    """Return the code of ``has(operand.field)``."""
+    code = operand.code
+    source = None if operand.source is None else has_source(operand.source, field)
+    return Built(lambda frame: has_field(code(frame), field), operand.cost, source)
+
+
+def _write_variable(writer: Writer, name: str) -> str:
+    """Write ``variables.name``, whose evaluation may charge the meter."""
+    writer.uses_variables = writer.uses_meter = True
+    return f"{writer.slot(_VARIABLES_SLOT)}.get({writer.constant(name)})"
+
+
 class _Builder:
     def __init__(self) -> None:
         self._globals = {name: number for number, name in enumerate(GLOBALS)}
@@ -91,11 +115,11 @@ class _Builder:
         node = self._folded(node)
         match node:
             case Literal(value=value):
-                return constant_code(value), 0
+                return Built(constant_code(value), 0, Source(lambda writer: writer.constant(value)))
             case Ident(name=name):
                 slot = self._slot(name)
                 assert slot is not None, name
-                return (lambda frame: frame[slot]), 1
+                return Built(lambda frame: frame[slot], 1, Source(lambda writer: writer.slot(slot)))
             case Select():
                 return self._select(node)
             case Call(function=function):
@@ -104,6 +128,8 @@ class _Builder:
                 return self._list(node)
             case MapLiteral():
                 return self._map(node)
+            case StructLiteral():
+                return self._struct(node)
             case Comprehension():
                 return self._comprehension(node)
             case Let():
@@ -155,7 +181,8 @@ class _Builder:
         at = self._folded(at)
         if isinstance(at, Ident) and self._slot(at.name) == _VARIABLES_SLOT:
             return self._variable(steps, test)
-        root, cost = self.build(at)
+        root = self.build(at)
+        cost = root.cost
         if not _is_attribute(at):
             cost += 1
         is_counted = not isinstance(at, Ident) or not self._is_hidden(at.name)
@@ -163,16 +190,17 @@ class _Builder:
             # cel-go does not count these lookups.
             steps = [replace(step, cost=0) for step in steps]
         cost += sum(step.cost for step in steps)
-        code = select(root, steps, after=int(test is not None))
+        after = int(test is not None)
+        code = select(root.code, steps, after)
+        source = select_source(root, steps, after)
         slot = self._slot(at.name) if isinstance(at, Ident) else None
         path = [step.field for step in steps if step.key is None and not step.is_optional]
         if slot is not None and len(path) == len(steps):
             code = select_path(slot, tuple(path), code)
         if test is None:
-            return code, cost
-        field = test.field
+            return Built(code, cost, source)
         # The test costs one unit, and its operand one unit less than in use.
-        return (lambda frame: has_field(code(frame), field)), cost + int(is_counted) - 1
+        return _has(Built(code, cost + int(is_counted) - 1, source), test.field)
 
     def _variable(self, steps: list[Step], test: Select | None) -> Built:
         """Return the code of ``variables.name`` and the *steps* from there."""
@@ -184,14 +212,15 @@ class _Builder:
 
         if not steps:
             # has() needs the value, though its result is known.
-            return (lambda frame: (root(frame), True)[1]), 1
+            return Built(lambda frame: (root(frame), True)[1], 1)
         cost = 1 + sum(step.cost for step in steps)
         first = (lambda frame: Optional(root(frame))) if steps[0].is_optional else root
-        code = select(first, rest, after=int(test is not None))
-        if test is None:
-            return code, cost
-        field = test.field
-        return (lambda frame: has_field(code(frame), field)), cost
+        after = int(test is not None)
+        code = select(first, rest, after)
+        source = None
+        if not steps[0].is_optional:
+            source = select_source(Built(root, 1, Source(partial(_write_variable, name=name))), rest, after)
+        return Built(code, cost, source) if test is None else _has(Built(code, cost, source), test.field)
 
     def _step(self, node: Call) -> Step:
         key = self._folded(node.arguments[1])
@@ -201,8 +230,8 @@ class _Builder:
                 raise CompileError(str(invalid_key(key.value)), key.at)
             if isinstance(key.value, str):
                 return Step(key.value, None, is_optional, 1)
-        code, cost = self.build(key)
-        return Step("", code, is_optional, 1 + cost - _own_cost(key))
+        built = self.build(key)
+        return Step("", built, is_optional, 1 + built.cost - _own_cost(key))
 
     def _call(self, node: Call) -> Built:
         node.arguments[:] = map(self._folded, node.arguments)
@@ -210,16 +239,20 @@ class _Builder:
         built = [self.build(each) for each in given]
         if node.function == "_?_:_":
             for number, branch in enumerate(given[1:], 1):
-                code, cost = built[number]
-                built[number] = code, cost - _own_cost(branch)
+                code, cost, source = built[number]
+                built[number] = Built(code, cost - _own_cost(branch), source)
         return call_code(node, built)
 
     def _list(self, node: ListLiteral) -> Built:
         built = [self.build(each) for each in node.elements]
-        codes = [code for code, _ in built]
-        cost = sum(each for _, each in built) + _LIST
+        codes = [each.code for each in built]
+        cost = sum(each.cost for each in built) + _LIST
         if not node.optional:
-            return (lambda frame: [code(frame) for code in codes]), cost
+
+            def write(writer: Writer) -> str:
+                return f"[{', '.join([writer.named(writer.part(each)) for each in built])}]"
+
+            return Built(lambda frame: [code(frame) for code in codes], cost, Source(write))
         optional = node.optional
 
         def build_list(frame: Frame) -> object:
@@ -234,19 +267,19 @@ class _Builder:
                     items.append(value.value)
             return items
 
-        return build_list, cost
+        return Built(build_list, cost)
 
     def _map(self, node: MapLiteral) -> Built:
         built = [
             (self.build(key), self.build(value), is_optional) for key, value, is_optional in node.entries
         ]
-        codes = [(key[0], value[0], is_optional) for key, value, is_optional in built]
-        cost = sum(key[1] + value[1] for key, value, _ in built) + _MAP
+        codes = [(key.code, value.code, is_optional) for key, value, is_optional in built]
+        cost = sum(key.cost + value.cost for key, value, _ in built) + _MAP
 
         def build_map(frame: Frame) -> object:
             found: dict[object, object] = {}
-            for key_code, value_code, is_optional in codes:
-                key, value = key_code(frame), value_code(frame)
+            for key_of, value_of, is_optional in codes:
+                key, value = key_of(frame), value_of(frame)
                 if is_optional:
                     if not isinstance(value, Optional):
                         raise no_overload()
@@ -258,41 +291,63 @@ class _Builder:
                 found[key] = value
             return found
 
-        return build_map, cost
+        return Built(build_map, cost)
+
+    def _struct(self, node: StructLiteral) -> Built:
+        built = [(field, self.build(value), is_optional) for field, value, is_optional in node.fields]
+        codes = [(field, each.code, is_optional) for field, each, is_optional in built]
+        name = node.name
+
+        def build_struct(frame: Frame) -> object:
+            found: dict[str, object] = {}
+            for field, code, is_optional in codes:
+                value = code(frame)
+                if is_optional:
+                    if not isinstance(value, Optional):
+                        raise no_overload()
+                    if not value.present:
+                        found.pop(field, None)
+                        continue
+                    value = value.value
+                found[field] = value
+            return struct(name, found)
+
+        return Built(build_struct, sum(each.cost for _, each, _ in built) + _STRUCT)
 
     def _comprehension(self, node: Comprehension) -> Built:
-        over, cost = self.build(node.range)
+        over = self.build(node.range)
         slots = self._enter(*([node.variable] if node.variable2 is None else [node.variable, node.variable2]))
         condition = None if node.condition is None else self.build(node.condition)
         node.body = self._folded(node.body)
         body = self.build(node.body)
         if node.macro == "map" and isinstance(node.body, Literal):
             # The list of one element that cel-go adds for each element is a constant, too.
-            body = body[0], -_LIST
+            body = Built(body.code, -_LIST, body.source)
         self._names.pop()
         second = slots[1] if len(slots) == 2 else None
-        return comprehension(node.macro, over, slots[0], second, condition, body), cost + ENTRY[node.macro]
+        return comprehension(node.macro, over, slots[0], second, condition, body)
 
     def _let(self, node: Let) -> Built:
-        target, cost = self.build(node.target)
+        target = self.build(node.target)
         (slot,) = self._enter(node.variable)
-        body, body_cost = self.build(node.body)
+        body = self.build(node.body)
         self._names.pop()
+        value, result = target.code, body.code
 
         def let(frame: Frame) -> object:
-            frame[slot] = target(frame)
-            return body(frame)
+            frame[slot] = value(frame)
+            return result(frame)
 
-        return let, cost + body_cost
+        return Built(let, target.cost + body.cost)
 
     def _optional_map(self, node: OptionalMap) -> Built:
         """Return the code of optMap: ``target.hasValue() ? optional.of(body) : optional.none()``.
 
         cel-go evaluates the target once more for its value if the body uses the variable.
         """
-        target, cost = self.build(node.target)
+        target, cost, _ = self.build(node.target)
         (slot,) = self._enter(node.variable)
-        body, body_cost = self.build(node.body)
+        body, body_cost, _ = self.build(node.body)
         self._names.pop()
         is_flat = node.is_flat
         is_used = any(isinstance(each, Ident) and each.name == node.variable for each in nodes(node.body))
@@ -311,4 +366,4 @@ class _Builder:
             found = body(frame)
             return found if is_flat else Optional(found)
 
-        return bind, cost + 1
+        return Built(bind, cost + 1)

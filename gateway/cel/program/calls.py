@@ -13,7 +13,17 @@ from gateway.cel import operators
 from gateway.cel.errors import EvaluationError
 from gateway.cel.meter import METER, charge
 from gateway.cel.operators import no_overload
-from gateway.cel.program.code import constant_code, first_decisive
+from gateway.cel.program.call_sources import (
+    call_source,
+    conditional_source,
+    equality_source,
+    logic_source,
+    membership_source,
+    negation_source,
+    or_source,
+    text_equality_source,
+)
+from gateway.cel.program.code import Built, constant_code, first_decisive
 from gateway.cel.standard import equality, inequality
 from gateway.cel.syntax import Call, Literal
 from gateway.cel.values import Duration, Optional, Timestamp, Uint, type_name
@@ -22,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway.cel.functions import Function
-    from gateway.cel.program.code import Built, Code, Frame
+    from gateway.cel.program.code import Code, Frame
 
 
 def call_code(node: Call, built: list[Built]) -> Built:
@@ -30,44 +40,52 @@ def call_code(node: Call, built: list[Built]) -> Built:
     if (special := _SPECIAL.get(node.function)) is not None and len(built) > 1:
         return special(built)
     overloads = node.overloads
-    codes = [code for code, _ in built]
     if node.function == "@in" and len(overloads) == 1 and isinstance(held := node.arguments[1], Literal):
         if not held.value:
             # As in cel-go's planner, whatever the first operand is.
-            return constant_code(value=False), 0
+            return Built(constant_code(value=False), 0)
         if isinstance(held.value, list) and all(type(each) in _IN_SETS for each in held.value):
-            return _membership(codes[0], held.value), built[0][1]
-    cost = sum(each for _, each in built)
+            return _membership(built[0], held.value)
+    cost = sum(each.cost for each in built)
     if node.function in ("_==_", "_!=_"):
-        code, price = _equality(node, codes, is_equal=node.function == "_==_")
-        return code, cost + price
+        return _equality(node, built, is_equal=node.function == "_==_")
     if node.function == "!_":
-        return _negation(codes[0]), cost + 1
+        return _negation(built[0])
     cost += overloads[0].cost
     # cel-go charges by the overload; if there are several and the values decide, the price is flat.
     extra = overloads[0].extra if len(overloads) == 1 else None
-    if (holds := _ORDER.get(node.function)) is not None:
-        return _comparison(node.function, holds, codes, extra), cost
-    if (combine := _OPERATORS.get(node.function)) is not None:
-        left, right = codes
-        if extra is not None:
-            return _priced(extra, combine, left, right), cost
-        return (lambda frame: combine(left(frame), right(frame))), cost
-    return dispatch(overloads, codes, extra), cost
+    call: Callable[..., object]
+    if node.function in _ORDER:
+        call = _comparison(node.function, extra)
+    elif (combine := _OPERATORS.get(node.function)) is not None:
+        call = combine if extra is None else _priced(extra, combine)
+    else:
+        call = _dispatched(overloads, extra)
+    return Built(_call_code(call, [each.code for each in built]), cost, call_source(node, call, built))
+
+
+def _call_code(call: Callable[..., object], codes: list[Code]) -> Code:
+    """Return the code that calls *call* with the values of *codes*."""
+    if len(codes) == 1:
+        (only,) = codes
+        return lambda frame: call(only(frame))
+    if len(codes) == 2:
+        first, second = codes
+        return lambda frame: call(first(frame), second(frame))
+    return lambda frame: call(*[code(frame) for code in codes])
 
 
 def _priced(
-    extra: Callable[..., int], combine: Callable[[object, object], object], left: Code, right: Code
-) -> Code:
-    def call(frame: Frame) -> object:
-        first, second = left(frame), right(frame)
-        charge(extra(first, second))
-        return combine(first, second)
+    extra: Callable[..., int], combine: Callable[[object, object], object]
+) -> Callable[[object, object], object]:
+    def call(left: object, right: object) -> object:
+        charge(extra(left, right))
+        return combine(left, right)
 
     return call
 
 
-def _membership(wanted: Code, held: list[object]) -> Code:
+def _membership(wanted: Built, held: list[object]) -> Built:
     """Return the code of ``wanted in [constants]``: a lookup, which is free in cel-go."""
     # Numbers of each type, as cel-go converts those of the list; a double holds them rounded.
     sets: dict[type, set[object]] = {kind: set() for kind in _IN_SETS}
@@ -85,8 +103,7 @@ def _membership(wanted: Code, held: list[object]) -> Code:
             sets[Uint].add(int(each))
     texts = sets[str]
 
-    def is_member(frame: Frame) -> object:
-        value = wanted(frame)
+    def is_member(value: object) -> bool:
         kind = type(value)
         if kind is str:
             return value in texts
@@ -94,20 +111,23 @@ def _membership(wanted: Code, held: list[object]) -> Code:
             raise EvaluationError("internal error: runtime error: hash of unhashable type types.Bytes")
         return kind in sets and value in sets[kind]
 
-    return is_member
+    return Built(
+        _call_code(is_member, [wanted.code]), wanted.cost, membership_source(wanted, texts, is_member)
+    )
 
 
-def _equality(node: Call, codes: list[Code], *, is_equal: bool) -> Built:
-    left, right = codes
+def _equality(node: Call, built: list[Built], *, is_equal: bool) -> Built:
+    left, right = built
     compare = equality if is_equal else inequality
     constant = node.arguments[1]
+    cost = left.cost + right.cost
     if not isinstance(constant, Literal) or not isinstance(constant.value, str):
-        return (lambda frame: compare(left(frame), right(frame))), 1
+        source = equality_source(left, right, compare, is_equal=is_equal)
+        return Built(_call_code(compare, [left.code, right.code]), cost + 1, source)
     text = constant.value
     size, price = len(text), math.ceil(len(text) * 0.1)
 
-    def compare_text(frame: Frame) -> object:
-        value = left(frame)
+    def compare_text(value: object) -> bool:
         if type(value) is not str:
             METER.left += price - 1
             return compare(value, text)
@@ -117,30 +137,36 @@ def _equality(node: Call, codes: list[Code], *, is_equal: bool) -> Built:
             METER.left += price - math.ceil(len(value) * 0.1)
         return not is_equal
 
-    return compare_text, price
+    source = text_equality_source(left, text, is_equal=is_equal)
+    return Built(_call_code(compare_text, [left.code]), cost + price, source)
 
 
-def _negation(operand: Code) -> Code:
+def _negation(operand: Built) -> Built:
+    code = operand.code
+
     def negate(frame: Frame) -> object:
-        value = operand(frame)
+        value = code(frame)
         if value is True:
             return False
         if value is False:
             return True
         raise no_overload()
 
-    return negate
+    return Built(negate, operand.cost + 1, negation_source(operand))
 
 
 def _logic(built: list[Built], *, decisive: bool) -> Built:
     """Return the code of ``&&``, for which false is *decisive*, or of ``||``."""
-    first_cost = built[0][1]
-    terms = [(code, cost if number else 0) for number, (code, cost) in enumerate(built)]
-    return (lambda frame: first_decisive(terms, frame, decisive=decisive)), first_cost
+    terms = [(each.code, each.cost if number else 0) for number, each in enumerate(built)]
+    return Built(
+        lambda frame: first_decisive(terms, frame, decisive=decisive),
+        built[0].cost,
+        logic_source(built, decisive=decisive),
+    )
 
 
 def _conditional(built: list[Built]) -> Built:
-    (condition, cost), (first, first_cost), (second, second_cost) = built
+    (condition, cost, _), (first, first_cost, _), (second, second_cost, _) = built
 
     def choose(frame: Frame) -> object:
         value = condition(frame)
@@ -152,12 +178,12 @@ def _conditional(built: list[Built]) -> Built:
             return second(frame)
         raise no_overload()
 
-    return choose, cost
+    return Built(choose, cost, conditional_source(built))
 
 
 def _or(built: list[Built], *, is_value: bool) -> Built:
     """Return the code of ``optional.orValue(other)`` or, without *is_value*, ``optional.or(other)``."""
-    (optional, cost), (other, other_cost) = built
+    (optional, cost, _), (other, other_cost, _) = built
 
     def choose(frame: Frame) -> object:
         found = optional(frame)
@@ -168,7 +194,7 @@ def _or(built: list[Built], *, is_value: bool) -> Built:
         METER.left -= other_cost
         return other(frame)
 
-    return choose, cost
+    return Built(choose, cost, or_source(built, is_value=is_value))
 
 
 _SPECIAL: Final[dict[str, Callable[[list[Built]], Built]]] = {
@@ -199,13 +225,10 @@ _IN_SETS: Final = (str, int, Uint, float, bool)
 _KINDS: Final = {Timestamp: "timestamp", Duration: "duration"}
 
 
-def _comparison(
-    name: str, holds: Callable[[Any, Any], bool], codes: list[Code], extra: Callable[..., int] | None
-) -> Code:
-    first, second = codes
+def _comparison(name: str, extra: Callable[..., int] | None) -> Callable[[object, object], bool]:
+    holds = _ORDER[name]
 
-    def compare(frame: Frame) -> object:
-        left, right = first(frame), second(frame)
+    def compare(left: object, right: object) -> bool:
         if type(left) is int and type(right) is int:
             return holds(left, right)
         if extra is not None:
@@ -215,8 +238,8 @@ def _comparison(
     return compare
 
 
-def dispatch(overloads: list[Function], codes: list[Code], extra: Callable[..., int] | None = None) -> Code:
-    """Return the code that calls the first of *overloads* that fits the types of the values.
+def _dispatched(overloads: list[Function], extra: Callable[..., int] | None = None) -> Callable[..., object]:
+    """Return a function that calls the first of *overloads* that fits the types of the values.
 
     *extra* returns the units that the call costs in addition.
     """
@@ -248,25 +271,19 @@ def dispatch(overloads: list[Function], codes: list[Code], extra: Callable[..., 
         given = "" if name == "size" else f"({', '.join(map(type_name, values))})"
         raise EvaluationError(f"no such overload: {name}{given}")
 
-    if len(codes) == 1:
-        (only,) = codes
-
-        def call_one(frame: Frame) -> object:
-            value = only(frame)
-            return (known.get((type(value),)) or find((value,)))(value)
-
-        return call_one
-    if len(codes) == 2:
-        first, second = codes
-
-        def call_two(frame: Frame) -> object:
-            left, right = first(frame), second(frame)
-            return (known.get((type(left), type(right))) or find((left, right)))(left, right)
-
-        return call_two
-
-    def call_many(frame: Frame) -> object:
-        values = tuple(code(frame) for code in codes)
+    def call(*values: object) -> object:
         return (known.get(tuple(map(type, values))) or find(values))(*values)
 
-    return call_many
+    def call_one(value: object) -> object:
+        return (known.get((type(value),)) or find((value,)))(value)
+
+    def call_two(left: object, right: object) -> object:
+        return (known.get((type(left), type(right))) or find((left, right)))(left, right)
+
+    number = len(overloads[0].parameters)
+    return call_one if number == 1 else call_two if number == 2 else call
+
+
+def dispatch(overloads: list[Function], values: list[object]) -> object:
+    """Return the value of the first of *overloads* that fits the types of *values*."""
+    return _dispatched(overloads)(*values)

@@ -1,9 +1,9 @@
-"""The closure that a part of an expression becomes, and what all kinds of parts use."""
+"""What a part of an expression becomes: a closure, and its source. What all kinds of parts use."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.cel.errors import EvaluationError
 from gateway.cel.meter import METER
@@ -12,12 +12,22 @@ from gateway.cel.operators import no_overload
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from gateway.cel.program.source import Source
+
 Frame = list[object]
 """The values of the environment's variables, then those of macros."""
 Code = Callable[[Frame], object]
 """Returns the value. Raises EvaluationError: there is none."""
-Built = tuple[Code, int]
-"""Code, and its cost in addition to the cost that it charges itself."""
+
+
+class Built(NamedTuple):
+    """A part of an expression."""
+
+    code: Code
+    cost: int
+    """In addition to the cost that the code charges itself."""
+    source: Source | None = None
+    """The same as Python source code; None: there is none."""
 
 
 def constant_code(value: object) -> Code:
@@ -32,7 +42,7 @@ def expect_bool(value: object) -> bool:
     return value
 
 
-def first_decisive(terms: Iterable[Built], frame: Frame, *, decisive: bool) -> bool:
+def first_decisive(terms: Iterable[tuple[Code, int]], frame: Frame, *, decisive: bool) -> bool:
     """Return *decisive* if a term has this value, otherwise its opposite; terms after that one do not run.
 
     Each term is charged before it runs.

@@ -7,6 +7,8 @@ Source: cel-go interpreter/interpretable.go (evalFold), parser/macro.go, ext/com
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from functools import partial
 from itertools import repeat
 from operator import length_hint
 from typing import TYPE_CHECKING, Final
@@ -14,13 +16,15 @@ from typing import TYPE_CHECKING, Final
 from gateway.cel.errors import CostExceeded, EvaluationError
 from gateway.cel.indexing import insert
 from gateway.cel.meter import EXCEEDED, METER, charge, count_values
-from gateway.cel.program.code import expect_bool, first_decisive
+from gateway.cel.program.code import Built, expect_bool, first_decisive
+from gateway.cel.program.source import Source
 from gateway.cel.values import go_type, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from gateway.cel.program.code import Built, Code, Frame
+    from gateway.cel.program.code import Code, Frame
+    from gateway.cel.program.source import Writer
 
     Rounds = tuple[Iterator[object], Iterator[int]]
     """The elements that are left, and an iterator of rounds: it charges, sets the variables and yields 0."""
@@ -82,9 +86,23 @@ def _double(over: Code, slot: int, slot2: int) -> Enter:
 
 
 def comprehension(
-    macro: str, over: Code, slot: int, slot2: int | None, condition: Built | None, body: Built
-) -> Code:
-    """Return the code of *macro* over the value of *over*; its variables have the slots."""
+    macro: str, over: Built, slot: int, slot2: int | None, condition: Built | None, body: Built
+) -> Built:
+    """Return *macro* over the value of *over*; its variables have the slots."""
+    code = _code(macro, over.code, slot, slot2, condition, body)
+    source = None
+    if slot2 is None and macro in _WRITERS:
+        write_rounds = _WRITERS[macro]
+
+        def write(writer: Writer) -> str:
+            return write_rounds(writer, over, slot, condition, body)
+
+        assure = partial(_assure_all, over=over, slot=slot, body=body) if macro == "all" else None
+        source = Source(write, macro in ("all", "exists", "existsOne"), assure)
+    return Built(code, over.cost + ENTRY[macro], source)
+
+
+def _code(macro: str, over: Code, slot: int, slot2: int | None, condition: Built | None, body: Built) -> Code:
     enter = _single(over, slot) if slot2 is None else _double(over, slot, slot2)
     if macro in ("all", "exists"):
         return _quantifier(enter, body, macro)
@@ -98,8 +116,7 @@ def comprehension(
 
 
 def _quantifier(enter: Enter, body: Built, macro: str) -> Code:
-    code, cost = body
-    price = cost + _ROUND[macro]
+    code, price = body.code, body.cost + _ROUND[macro]
     last = _LAST[macro]
     decisive = macro == "exists"
 
@@ -114,7 +131,7 @@ def _quantifier(enter: Enter, body: Built, macro: str) -> Code:
 
 
 def _exactly_one(enter: Enter, body: Built) -> Code:
-    code, price = body
+    code, price = body.code, body.cost
 
     def count(frame: Frame) -> object:
         found = 0
@@ -128,7 +145,7 @@ def _exactly_one(enter: Enter, body: Built) -> Code:
 
 
 def _filter(enter: Enter, slot: int, body: Built) -> Code:
-    code, price = body
+    code, price = body.code, body.cost
     price_kept = _KEPT["filter"]
 
     def keep(frame: Frame) -> object:
@@ -143,11 +160,10 @@ def _filter(enter: Enter, slot: int, body: Built) -> Code:
 
 
 def _map(enter: Enter, condition: Built | None, body: Built) -> Code:
-    code, cost = body
-    price = _KEPT["map"] + cost
+    code, price = body.code, _KEPT["map"] + body.cost
     if condition is None:
         return lambda frame: [code(frame) for _ in enter(frame, price)[1]]
-    test, test_cost = condition
+    test, test_cost = condition.code, condition.cost
 
     def build(frame: Frame) -> object:
         found = []
@@ -162,9 +178,9 @@ def _map(enter: Enter, condition: Built | None, body: Built) -> Code:
 
 def _map_of(enter: Enter, key: int | None, condition: Built | None, body: Built) -> Code:
     """Return the code of ``transformMap``, with the slot of the key, or without it ``transformMapEntry``."""
-    code, cost = body
-    test, test_cost = condition or (lambda _: True, 0)
-    price = cost + _KEPT["transformMapEntry" if key is None else "transformMap"]
+    code = body.code
+    test, test_cost, _ = condition or Built(lambda _: True, 0)
+    price = body.cost + _KEPT["transformMapEntry" if key is None else "transformMap"]
 
     def build(frame: Frame) -> object:
         found: dict[object, object] = {}
@@ -184,3 +200,97 @@ def _map_of(enter: Enter, key: int | None, condition: Built | None, body: Built)
         return found
 
     return build
+
+
+@contextmanager
+def _rounds(writer: Writer, over: Built, slot: int, price: int) -> Iterator[str]:
+    """Begin a loop of the source; the name is the iterator's. The price of all rounds is charged before."""
+    items = writer.named(writer.part(over))
+    writer.require(items, list, dict)
+    if price:
+        writer.charge(f"{price} * len({items})")
+        writer.give_up_if("cost > limit")
+    iterator = writer.new()
+    writer.line(f"{iterator} = iter({items})")
+    with _loop(writer, iterator, slot):
+        yield iterator
+
+
+@contextmanager
+def _loop(writer: Writer, over: str, slot: int) -> Iterator[None]:
+    """Begin a loop of the source over the value *over*."""
+    with writer.loop(writer.slot(slot), over):
+        shared = writer.line(f"f[{slot}] = {writer.slot(slot)}")
+        closures = writer.closures
+        yield
+        if writer.closures == closures:
+            writer.replace(shared, "")
+
+
+def _assure_all(writer: Writer, over: Built, slot: int, body: Built) -> int:
+    """Give up unless *body* is true for all elements."""
+    items = writer.named(writer.part(over))
+    writer.require(items, list, dict)
+    charged = writer.line("cost")
+    writer.give_up_if("cost > limit")
+    with _loop(writer, items, slot):
+        price = body.cost + _ROUND["all"] + writer.assure(body)
+    writer.replace(charged, f"cost += {price} * len({items})")
+    return 0
+
+
+def _write_quantifier(
+    writer: Writer, over: Built, slot: int, _: Built | None, body: Built, macro: str
+) -> str:
+    found, rest = writer.new(), writer.new()
+    price = body.cost + _ROUND[macro]
+    writer.line(f"{found} = {macro == 'all'}")
+    with _rounds(writer, over, slot, price) as iterator:
+        value = writer.truth(body)
+        with writer.block(f"if {value}:" if macro == "exists" else f"if not {value}:"):
+            writer.line(f"{found} = {macro == 'exists'}")
+            writer.line(f"{rest} = length_hint({iterator})")
+            writer.charge(f"({_LAST[macro]} if {rest} else 0) - {price} * {rest}")
+            writer.line("break")
+    return found
+
+
+def _write_exactly_one(writer: Writer, over: Built, slot: int, _: Built | None, body: Built) -> str:
+    found = writer.new()
+    writer.line(f"{found} = 0")
+    with _rounds(writer, over, slot, body.cost), writer.block(f"if {writer.truth(body)}:"):
+        writer.line(f"{found} += 1")
+        writer.charge(_KEPT["existsOne"])
+    return f"({found} == 1)"
+
+
+def _write_filter(writer: Writer, over: Built, slot: int, _: Built | None, body: Built) -> str:
+    found = writer.new()
+    writer.line(f"{found} = []")
+    with _rounds(writer, over, slot, body.cost), writer.block(f"if {writer.truth(body)}:"):
+        writer.line(f"{found}.append({writer.slot(slot)})")
+        writer.charge(_KEPT["filter"])
+    return found
+
+
+def _write_map(writer: Writer, over: Built, slot: int, condition: Built | None, body: Built) -> str:
+    found, price = writer.new(), _KEPT["map"] + body.cost
+    writer.line(f"{found} = []")
+    with _rounds(writer, over, slot, price if condition is None else condition.cost):
+        if condition is None:
+            writer.line(f"{found}.append({writer.part(body)})")
+        else:
+            with writer.block(f"if {writer.truth(condition)}:"):
+                writer.charge(price)
+                writer.line(f"{found}.append({writer.part(body)})")
+    return found
+
+
+_WRITERS: Final[dict[str, Callable[..., str]]] = {
+    "all": partial(_write_quantifier, macro="all"),
+    "exists": partial(_write_quantifier, macro="exists"),
+    "existsOne": _write_exactly_one,
+    "filter": _write_filter,
+    "map": _write_map,
+}
+"""Of macros with one variable."""

@@ -11,7 +11,6 @@ from gateway.cel.errors import EvaluationError
 from gateway.cel.indexing import check_key
 from gateway.cel.lexer import CompileError
 from gateway.cel.program.calls import dispatch
-from gateway.cel.program.code import constant_code
 from gateway.cel.syntax import Call, Ident, ListLiteral, Literal, MapLiteral, Node
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def folded(node: Node, type_of: Callable[[str, int], TypeName | None]) -> Node:
             constant = node.arguments[0] = folded(argument, type_of)
             if isinstance(constant, Literal):
                 try:
-                    value = dispatch(node.overloads, [constant_code(constant.value)])([])
+                    value = dispatch(node.overloads, [constant.value])
                 except EvaluationError as error:
                     raise CompileError(str(error), constant.at) from None
                 return Literal(node.at, value)

@@ -6,17 +6,23 @@ Source: cel-go interpreter/attributes.go (applyQualifiers).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gateway.cel.errors import EvaluationError
-from gateway.cel.indexing import Missing, find
+from gateway.cel.indexing import Missing, Unset, find
 from gateway.cel.meter import METER
-from gateway.cel.values import NONE, Optional
+from gateway.cel.program.source import Source
+from gateway.cel.values import NONE, Optional, Struct, unset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.cel.program.code import Code, Frame
+    from gateway.cel.program.code import Built, Code, Frame
+    from gateway.cel.program.source import Writer
+
+
+_OTHERS: Final = frozenset({list, Optional, Struct})
+"""Types beside maps that can have an optional part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +31,7 @@ class Step:
 
     field: str
     """The name of the field, if there is no *key*."""
-    key: Code | None
+    key: Built | None
     is_optional: bool
     cost: int
     """1 for the step, and the cost of the key in addition to the cost that it charges itself."""
@@ -40,7 +46,8 @@ def select(root: Code, steps: Sequence[Step], after: int = 0) -> Code:
     rest = after
     parts: list[tuple[str, Code | None, bool, int]] = []
     for step in reversed(steps):
-        parts.insert(0, (step.field, step.key, step.is_optional, rest))
+        key = None if step.key is None else step.key.code
+        parts.insert(0, (step.field, key, step.is_optional, rest))
         rest += step.cost
     whole = rest
 
@@ -59,12 +66,15 @@ def select(root: Code, steps: Sequence[Step], after: int = 0) -> Code:
         for field, key_code, is_question, rest in parts:
             is_optional = is_optional or is_question
             try:
-                key = field if key_code is None else key_code(frame)
-                if type(value) is dict and type(key) is str and key in value:
-                    value = value[key]
+                at = field if key_code is None else key_code(frame)
+                if type(value) is dict and type(at) is str and at in value:
+                    value = value[at]
                 else:
-                    value = find(value, key)
+                    value = find(value, at)
             except Missing as missing:
+                if type(missing) is Unset and not is_optional:
+                    value = unset(value, field)
+                    continue
                 METER.left += rest
                 if not is_optional:
                     raise EvaluationError(str(missing)) from None
@@ -91,3 +101,60 @@ def select_path(slot: int, path: tuple[str, ...], slow: Code) -> Code:
         return value
 
     return run
+
+
+def select_source(root: Built, steps: Sequence[Step], after: int = 0) -> Source | None:
+    """Return the source of :func:`select`; None: it has none, since a key follows an optional step."""
+    rests = [after]
+    for step in reversed(steps):
+        rests.insert(0, rests[0] + step.cost)
+    first = next((number for number, step in enumerate(steps) if step.is_optional), len(steps))
+    if any(step.key is not None for step in steps[first:]):
+        return None
+
+    def write(writer: Writer) -> str:
+        value = writer.part(root)
+        for step in steps[:first]:
+            value = _step(writer, value, step)
+        if first == len(steps):
+            return value
+        found, value = writer.new(), writer.named(value)
+        writer.line(f"{found} = {writer.constant(NONE)}")
+        _optional_steps(writer, found, value, list(zip(steps, rests[1:], strict=True))[first:])
+        return found
+
+    return Source(write)
+
+
+def _step(writer: Writer, value: str, step: Step) -> str:
+    """Return the part of *value*. Python finds none in an optional value, unlike CEL, and so it gives up."""
+    if step.key is None:
+        return writer.member(value, step.field)
+    value, key = writer.named(value), writer.named(writer.part(step.key))
+    found = f"{writer.constant(find)}({value}, {key})"
+    return writer.named(f"{value}[{key}] if type({value}) is dict and type({key}) is str else {found}")
+
+
+def _optional_steps(writer: Writer, found: str, value: str, steps: Sequence[tuple[Step, int]]) -> None:
+    """Set *found* to the optional part of *value*, if there is one."""
+    if not steps:
+        writer.line(f"{found} = Optional({value})")
+        return
+    (step, rest), *others = steps
+    key = writer.constant(step.field)
+    with writer.block(f"if type({value}) is dict and {key} in {value}:"):
+        _optional_steps(writer, found, writer.named(f"{value}[{key}]"), others)
+    writer.line(f"elif type({value}) in {writer.constant(_OTHERS)}: raise given_up")
+    with writer.block("else:"):
+        writer.charge(-rest - 1)
+
+
+def has_source(operand: Source, field: str) -> Source:
+    """Return the source of ``has(operand.field)``."""
+
+    def write(writer: Writer) -> str:
+        value = writer.named(operand.write(writer))
+        writer.require(value, dict)
+        return f"({writer.constant(field)} in {value})"
+
+    return Source(write, is_bool=True)

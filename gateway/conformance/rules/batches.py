@@ -44,8 +44,16 @@ async def batch_vectors(worker: Worker) -> str:
     vectors = needed(worker)
     async with worker.stream() as stream:
         payloads = list(dict.fromkeys((vector.request, vector.namespace) for vector in vectors))
-        calls = [(i, v.policy, payloads.index((v.request, v.namespace))) for i, v in enumerate(vectors)]
-        await stream.send(calls, payloads, action="all vectors in one batch")
+        parameters = list(dict.fromkeys(vector.parameters for vector in vectors if vector.parameters))
+        calls = [
+            CallSpec(
+                *(i, v.policy, payloads.index((v.request, v.namespace))),
+                parameters=parameters.index(v.parameters) + 1 if v.parameters else 0,
+            )
+            for i, v in enumerate(vectors)
+        ]
+        sent = enumerate(parameters, 1)
+        await stream.send(calls, payloads, parameters=sent, action="all vectors in one batch")
         answers = await stream.verdicts(range(len(vectors)), 10)
         expect_vectors(vectors, [answers[i] for i in range(len(vectors))])
     return f"{len(payloads)} payloads, {len(vectors)} calls"
@@ -57,7 +65,9 @@ async def batch_vectors(worker: Worker) -> str:
 async def batch_like_review(worker: Worker) -> None:
     """Including errors: code and message are those of the status."""
     reviews: list[tuple[str, bytes, bytes]] = [
-        (vector.policy, vector.request, vector.namespace) for vector in needed(worker)
+        (vector.policy, vector.request, vector.namespace)
+        for vector in needed(worker)
+        if not vector.parameters
     ]
     reviews += [(policy, INVALID_JSON, INVALID_JSON) for policy in sorted(worker.facts.samples - {"sleeps"})]
     reviews.append((UNKNOWN, pod(), b""))
@@ -221,6 +231,8 @@ def _shared(worker: Worker) -> tuple[Vector, list[Vector]]:
     """Return the payload that most mutating vectors share, as a vector, and all vectors with that payload."""
     by_payload: dict[tuple[bytes, bytes], list[Vector]] = {}
     for vector in needed(worker):
+        if vector.parameters:
+            continue
         by_payload.setdefault((vector.request, vector.namespace), []).append(vector)
     own = max(by_payload.values(), key=lambda vectors: sum(bool(_patch(vector)) for vector in vectors))
     worker.need(

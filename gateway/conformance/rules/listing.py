@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import orjson
 from google.protobuf.message import DecodeError
 
 from admission_gateway_worker.pb import worker_pb2 as pb
@@ -59,6 +60,26 @@ async def list_mutating(worker: Worker) -> None:
             expect(
                 policy.mutating == expected, f"{_METHOD}: {policy.name}", _name(not expected), _name(expected)
             )
+
+
+@LISTING.rule(
+    "lists the JSON Schema of the parameters of each policy that takes any",
+    section="Parameters",
+    samples=("limit-replicas",),
+    needs_policy=False,
+)
+async def list_parameters(worker: Worker) -> None:
+    """The gateway checks parameters by it."""
+    for policy in await listed(worker):
+        action, schema = f"ListPolicies: {policy.name}", policy.parameters_schema
+        if schema:
+            try:
+                found = orjson.loads(schema)
+            except ValueError:
+                found = None
+            expect(isinstance(found, dict), action, schema[:80], "a JSON Schema, an object")
+        if policy.name == "limit-replicas":
+            expect(bool(schema), action, "no parameters_schema", "its JSON Schema")
 
 
 async def listed(worker: Worker) -> list[pb.Policy]:

@@ -252,4 +252,4 @@ def expect_own(action: str, number: int, answer: Answer) -> None:
 
 
 async def _ask(worker: Worker, vector: Vector) -> Answer:
-    return await worker.review(vector.policy, vector.request, vector.namespace)
+    return await worker.review(vector.policy, vector.request, vector.namespace, vector.parameters)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin, urlsplit
 
 from gateway.dispatch.https.connection import MAX_BODY_BYTES, AnswerTooLargeError, ExchangeError
+from gateway.dispatch.https.response import retry_after_s
 from gateway.text import url_without_secrets
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ MAX_GZIP_MEMBERS: Final = 16
 _UNPACKED_ON_LOOP_BYTES: Final = 1024
 """Compressed bytes that are unpacked on the event loop: a megabyte at most, in some milliseconds."""
 _GZIP: Final = 16 + zlib.MAX_WBITS
-_SECONDS: Final = re.compile(r"[+-]?[0-9]{1,9}")
 _NOT_IN_TARGET: Final = re.compile(r"[^\x21-\x7e]")
 
 
@@ -83,7 +83,8 @@ async def send(
 
     Args:
         request: What to send.
-        timeout_text: The value of ``?timeout=``, by which the server learns how long the gateway waits.
+        timeout_text: The value of ``?timeout=``, by which the server learns how long the gateway waits;
+            empty: there is no such parameter.
         connections: Where to send it.
         context: The TLS context for new connections.
         slot: For a large answer.
@@ -92,15 +93,15 @@ async def send(
     Raises:
         ExchangeError: there is no answer.
     """
-    target = f"{request.path}?timeout={timeout_text}"
+    target = f"{request.path}?timeout={timeout_text}" if timeout_text else request.path
     retries = redirects = 0
     while True:
         response = await _exchange(request, target, connections, context, slot, may_repeat=may_repeat)
-        delay_s = _retry_after_s(response)
+        delay_s = retry_after_s(response) if response.status == 429 or response.status >= 500 else None
         if delay_s is not None and retries < MAX_RETRIES:
             retries += 1
             slot.release()
-            await asyncio.sleep(delay_s)
+            await asyncio.sleep(max(0, delay_s))
         elif 300 <= response.status < 400 and "location" in response.headers:
             redirects += 1
             slot.release()
@@ -131,14 +132,6 @@ async def _exchange(
             is_fresh = True
         finally:
             connections.release(connection)
-
-
-def _retry_after_s(response: HttpResponse) -> int | None:
-    """Return the seconds after which the server allows a retry; None if it does not."""
-    text = response.headers.get("retry-after", "")
-    if (response.status != 429 and response.status < 500) or not _SECONDS.fullmatch(text):
-        return None
-    return max(0, int(text))
 
 
 def _redirected(host: str, target: str, response: HttpResponse, count: int) -> str:

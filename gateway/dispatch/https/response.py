@@ -1,7 +1,8 @@
 """The verdict in an HTTP response. Failures have client-go's wording.
 
 Source: k8s.io/client-go rest/request.go (transformResponse, isTextResponse); k8s.io/apimachinery
-pkg/api/errors/errors.go (NewGenericServerResponse).
+pkg/api/errors/errors.go (NewGenericServerResponse); k8s.io/apiserver pkg/util/webhook/webhook.go
+(DefaultShouldRetry).
 """
 
 from __future__ import annotations
@@ -11,13 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gateway.dispatch.https.review import failed_call, read_answer
+from gateway.dispatch.https.review import failed_call
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from gateway.core.verdict import Failed, Verdict
-    from gateway.core.webhook import Webhook
     from gateway.dispatch.https.connection import HttpResponse
 
 _MAX_TEXT_BYTES: Final = 2048
@@ -40,6 +40,19 @@ _MESSAGES: Final = {
     "but may still be processing the request",
 }
 
+_RETRIED_REASONS: Final = ("InternalError", "Timeout", "TooManyRequests")
+_OTHER_REASONS: Final = (
+    *("Unauthorized", "Forbidden", "NotFound", "AlreadyExists", "Conflict", "Gone", "Invalid"),
+    *("ServerTimeout", "StoreReadError", "BadRequest", "MethodNotAllowed", "NotAcceptable"),
+    *("RequestEntityTooLarge", "UnsupportedMediaType", "Expired", "ServiceUnavailable"),
+)
+"""All other known reasons: with an unknown one the code decides. Source: k8s.io/apimachinery api/errors."""
+_SECONDS: Final = re.compile(r"[+-]?[0-9]{1,9}")
+
+
+class _Details(msgspec.Struct):
+    retry_after_seconds: int | None = msgspec.field(name="retryAfterSeconds", default=None)
+
 
 class _Status(msgspec.Struct):
     kind: str = ""
@@ -47,10 +60,14 @@ class _Status(msgspec.Struct):
     status: str = ""
     message: str = ""
     code: int = 0
+    reason: str | None = None
+    details: _Details | None = None
 
 
-def judge(response: HttpResponse, webhook: Webhook, uid: str) -> Generator[None, None, tuple[str, Verdict]]:
-    """Return the status code for the metrics, and the verdict, after the steps of :func:`read_answer`."""
+def judge(
+    response: HttpResponse, read: Callable[[bytes], Generator[None, None, Verdict]]
+) -> Generator[None, None, tuple[str, Verdict]]:
+    """Return the status code for the metrics, and the verdict: that which *read* finds in a body."""
     code = str(min(response.status, 600))
     if failure := media_type_failure(response):
         return code, failure
@@ -60,12 +77,12 @@ def judge(response: HttpResponse, webhook: Webhook, uid: str) -> Generator[None,
         content_type = response.headers.get("content-type", "")
         reason = f"0-length response with status code: {response.status} and content type: {content_type}"
         return "OK", failed_call(reason)
-    verdict = yield from read_answer(response.body, webhook.phase, webhook.review_version, uid)
+    verdict = yield from read(response.body)
     return "OK", verdict
 
 
 def is_success(response: HttpResponse) -> bool:
-    """Whether the body is an AdmissionReview."""
+    """Whether the body is a review."""
     return 200 <= response.status <= 206
 
 
@@ -79,16 +96,47 @@ def media_type_failure(response: HttpResponse) -> Failed | None:
 
 def failed_http(response: HttpResponse) -> Failed:
     """Return the failure of a response with an error status."""
-    status, body = response.status, response.body
-    if body.startswith(b"{"):
-        try:
-            error = msgspec.json.decode(body, type=_Status)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            pass
-        else:
-            if (error.kind, error.api_version, error.status) == ("Status", "v1", "Failure"):
-                return failed_call(error.message or "unknown", error.code if error.code >= 400 else status)
+    error, status = _error_in(response), response.status
+    if error is not None:
+        return failed_call(error.message or "unknown", error.code if error.code >= 400 else status)
     return failed_call(_message(status, _text(response)), status)
+
+
+def is_transient(response: HttpResponse) -> bool:
+    """Whether the API server sends the request of its own webhook plug-ins again after this *response*."""
+    if media_type_failure(response):
+        return True
+    if is_success(response):
+        return False
+    status, error = response.status, _error_in(response)
+    if error is None:
+        is_internal = status >= 500 and status != 503
+        return is_internal or status == 429 or (retry_after_s(response) or 0) > 0
+    if (
+        error.reason in _RETRIED_REASONS
+        or error.code == 429
+        or (error.reason not in _OTHER_REASONS and error.code in (500, 504))
+    ):
+        return True
+    details = error.details
+    return details is not None and (error.reason == "ServerTimeout" or (details.retry_after_seconds or 0) > 0)
+
+
+def retry_after_s(response: HttpResponse) -> int | None:
+    """Return the seconds in the header field Retry-After; None without a whole number."""
+    text = response.headers.get("retry-after", "")
+    return int(text) if _SECONDS.fullmatch(text) else None
+
+
+def _error_in(response: HttpResponse) -> _Status | None:
+    """Return the Status in the body of a response with an error status; None if there is none."""
+    if not response.body.startswith(b"{"):
+        return None
+    try:
+        error = msgspec.json.decode(response.body, type=_Status)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return error if (error.kind, error.api_version, error.status) == ("Status", "v1", "Failure") else None
 
 
 def _text(response: HttpResponse) -> str:

@@ -17,7 +17,8 @@ import base64
 import binascii
 import codecs
 import re
-from typing import TYPE_CHECKING, Annotated, Final
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import msgspec
 import orjson
@@ -28,7 +29,7 @@ from gateway.dispatch.bounded_messages import MAX_PARTS
 from gateway.dispatch.verdicts import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     from gateway.core.verdict import Verdict
     from gateway.core.webhook import Phase, ReviewVersion
@@ -59,10 +60,15 @@ _MAX_CODE: Final = 999
 """The highest HTTP status that Go's server writes; higher ones make it panic."""
 
 
-class _Envelope(msgspec.Struct):
-    response: msgspec.Raw = msgspec.Raw(b"null")
+class Envelope(msgspec.Struct):
+    """The members that every review has."""
+
     kind: str | None = None
     api_version: str | None = msgspec.field(name="apiVersion", default=None)
+
+
+class _Envelope(Envelope):
+    response: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _Outcome(msgspec.Struct):
@@ -142,6 +148,9 @@ class _Response(_BareResponse):
     warnings: list[str | None] | None = None
 
 
+EnvelopeType = TypeVar("EnvelopeType", bound=Envelope)
+StructType = TypeVar("StructType", bound=msgspec.Struct)
+
 _ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
 _OUTCOME: Final = msgspec.json.Decoder(_Outcome)
 _RESPONSE: Final = msgspec.json.Decoder(_Response)
@@ -151,7 +160,7 @@ _DENIALS: Final[tuple[msgspec.json.Decoder[_Denial], ...]] = tuple(
 """To decode a denial: first as much as possible, then less."""
 
 
-class _Unreadable(Exception):
+class Unreadable(Exception):
     """The answer cannot be decoded."""
 
 
@@ -197,14 +206,24 @@ def read_answer(
 
     It yields between steps; each reads *body* at most once.
     """
+    return read_repaired(body, partial(_read, phase=phase, version=version, uid=uid))
+
+
+def read_repaired(
+    body: bytes, read: Callable[[bytes], Generator[None, None, Verdict]]
+) -> Generator[None, None, Verdict]:
+    """Return the verdict that *read* finds in *body*, or in a short *body* with its lone surrogates replaced.
+
+    *read* raises Unreadable or an error of decoding if there is none.
+    """
     try:
         try:
-            return (yield from _read(body, phase, version, uid))
+            return (yield from read(body))
         except msgspec.DecodeError:
             if len(body) > _MAX_REPAIRED_BYTES:
                 raise
-            return (yield from _read(_repaired(body), phase, version, uid))
-    except (_Unreadable, msgspec.DecodeError, UnicodeDecodeError) as error:
+            return (yield from read(_repaired(body)))
+    except (Unreadable, msgspec.DecodeError, UnicodeDecodeError) as error:
         return failed_call(f"the answer cannot be decoded: {error}")
     except RecursionError:
         return failed_call("the answer cannot be decoded: it nests too deeply")
@@ -215,16 +234,30 @@ def _repaired(body: bytes) -> bytes:
     return _ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], body)
 
 
-def _read(body: bytes, phase: Phase, version: ReviewVersion, uid: str) -> Generator[None, None, Verdict]:
+def read_envelope(
+    body: bytes, decoder: msgspec.json.Decoder[EnvelopeType], api_version: str, kind: str
+) -> EnvelopeType:
+    """Return the envelope in *body*, with *api_version* and *kind* where they are absent.
+
+    Raises:
+        Unreadable: *body* is no JSON object, or of another version or kind.
+        msgspec.DecodeError, UnicodeDecodeError, RecursionError: it cannot be decoded.
+    """
     if not body.lstrip(b" \t\r\n").startswith(b"{"):
         # The API server reads YAML and protobuf too, but no known webhook answers with them.
-        raise _Unreadable("expected the JSON of an AdmissionReview")
-    envelope = _ENVELOPE.decode(body)
+        raise Unreadable(f"expected the JSON of an {kind}")
+    envelope = decoder.decode(body)
+    found = envelope.api_version or api_version, envelope.kind or kind
+    if found != (api_version, kind):
+        raise Unreadable(f"expected {kind} of {api_version}, got {_quoted(found[1])} of {_quoted(found[0])}")
+    return envelope
+
+
+def _read(body: bytes, phase: Phase, version: ReviewVersion, uid: str) -> Generator[None, None, Verdict]:
+    expected = API_VERSIONS[version]
+    envelope = read_envelope(body, _ENVELOPE, expected, KIND)
     yield
-    kind, api_version, expected = envelope.kind or "", envelope.api_version or "", API_VERSIONS[version]
-    found = api_version or expected, kind or KIND
-    if found != (expected, KIND):
-        raise _Unreadable(f"expected {KIND} of {expected}, got {_quoted(found[1])} of {_quoted(found[0])}")
+    kind, api_version = envelope.kind or "", envelope.api_version or ""
     raw = bytes(envelope.response)
     if raw == b"null":
         return failed_invalid("webhook response was absent")
@@ -239,8 +272,7 @@ def _read(body: bytes, phase: Phase, version: ReviewVersion, uid: str) -> Genera
             return failed_invalid(f"{expected}, got {group}/{name}, Kind={kind}")
     if not outcome.allowed:
         return (yield from _denied(raw))
-    if raw.count(b",") > _MAX_COMMAS:
-        raise _Unreadable(f"it has more than {MAX_PARTS} warnings, annotations and causes")
+    require_few_parts(raw)
     response = _RESPONSE.decode(raw)
     yield
     return _allowed(response, phase, version)
@@ -248,7 +280,7 @@ def _read(body: bytes, phase: Phase, version: ReviewVersion, uid: str) -> Genera
 
 def _denied(raw: bytes) -> Generator[None, None, Denied]:
     """Return the denial in *raw* with as many other members as can be decoded."""
-    response = yield from _denial(raw)
+    response = (yield from decode_denial(raw, _DENIALS)) or _Denial()
     status = response.status or _AnyStatus()
     code = status.code if isinstance(status.code, int) and 400 <= status.code <= _MAX_CODE else 400
     reason = status.reason if isinstance(status.reason, str) else ""
@@ -273,16 +305,27 @@ def _denied(raw: bytes) -> Generator[None, None, Denied]:
     )
 
 
-def _denial(raw: bytes) -> Generator[None, None, _Denial]:
-    """Return the members of the denial in *raw* that can be decoded."""
+def require_few_parts(raw: bytes) -> None:
+    """Raise Unreadable if *raw*, of an answer that allows the request, has too many parts to be decoded."""
+    if raw.count(b",") > _MAX_COMMAS:
+        raise Unreadable(f"it has more than {MAX_PARTS} warnings, annotations and causes")
+
+
+def decode_denial(
+    raw: bytes, decoders: Sequence[msgspec.json.Decoder[StructType]]
+) -> Generator[None, None, StructType | None]:
+    """Return the members of the denial in *raw* that the first possible one of *decoders* decodes, or None.
+
+    The first decoder is for denials with few parts.
+    """
     raw = yield from _unicode(raw)
-    for decoder in _DENIALS[raw.count(b",") > _MAX_COMMAS :]:
+    for decoder in decoders[raw.count(b",") > _MAX_COMMAS :]:
         yield
         try:
             return decoder.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
-    return _Denial()
+    return None
 
 
 def _unicode(raw: bytes) -> Generator[None, None, bytes]:
@@ -315,9 +358,12 @@ def _warnings_and_annotations(response: _Denial) -> tuple[tuple[str, ...], tuple
     if not isinstance(response, _Response):
         return (), ()
     warnings = tuple(text or "" for text in response.warnings or ())
-    return warnings, tuple(
-        sorted((key, text or "") for key, text in (response.audit_annotations or {}).items())
-    )
+    return warnings, annotations_of(response.audit_annotations)
+
+
+def annotations_of(found: Mapping[str, str | None] | None) -> tuple[tuple[str, str], ...]:
+    """Return the audit annotations *found* in an answer, sorted; null is an empty one."""
+    return tuple(sorted((key, text or "") for key, text in (found or {}).items()))
 
 
 def _allowed(response: _Response, phase: Phase, version: ReviewVersion) -> Verdict:
@@ -325,7 +371,7 @@ def _allowed(response: _Response, phase: Phase, version: ReviewVersion) -> Verdi
     try:
         patch = base64.b64decode(text.replace("\r", "").replace("\n", ""), validate=True)
     except (binascii.Error, ValueError):
-        raise _Unreadable("response.patch: illegal base64 data") from None
+        raise Unreadable("response.patch: illegal base64 data") from None
     if version == "v1":
         if failure := _patch_failure(response, phase, has_patch=bool(patch)):
             return failure

@@ -12,7 +12,8 @@ import logging
 import math
 import os
 import uuid
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
 from admission_gateway_worker.json_patch.steps import finish
@@ -22,18 +23,18 @@ from gateway.credentials.exec_plugin import CredentialsError
 from gateway.credentials.user_credentials import UserCredentials
 from gateway.dispatch.calls import InFlightCalls
 from gateway.dispatch.https.client import WebhookRequest, send
-from gateway.dispatch.https.connection import AnswerTooLargeError, ExchangeError
+from gateway.dispatch.https.connection import AnswerTooLargeError, ExchangeError, HttpResponse
 from gateway.dispatch.https.connection_pool import ConnectionPool
 from gateway.dispatch.https.large_answers import LargeAnswerSlot, LargeAnswerSlots
 from gateway.dispatch.https.proxy import proxy_for
 from gateway.dispatch.https.response import judge
-from gateway.dispatch.https.review import failed_before, failed_call, write_review
+from gateway.dispatch.https.review import failed_before, failed_call, read_answer, write_review
 from gateway.dispatch.verdicts import failed_status
 from gateway.errors import ConfigError, Problem
 from gateway.work_queue import WorkQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping, Sequence
 
     from gateway.core.call import Call
     from gateway.core.verdict import Failed, Verdict
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from gateway.dispatch.calls import CallGroup, Endpoint, EndpointState, Sheds
     from gateway.dispatch.timer_wheel import TimerWheel
     from gateway.telemetry.metrics import PoolMetrics
+
+Result = TypeVar("Result")
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +55,7 @@ MAX_IN_FLIGHT: Final = 1024
 MAX_UNQUEUED_BYTES: Final = 64 * 1024
 """Of an answer. Longer ones are decoded one step at a time: a step blocks the event loop for up to 8 MiB."""
 
+_TOO_DEEP: Final = "not called: the request nests too deeply to be written again"
 _SHOWN_CHARS: Final = 500
 """Of a URL in the cause of a failure, so that the reason is not cut off."""
 
@@ -79,7 +83,7 @@ class HttpsServer:
             ConfigError: certificates cannot be used.
         """
         self.calls = InFlightCalls(MAX_IN_FLIGHT, timers)
-        self._now = timers.now
+        self.now = timers.now
         self.client = client
         self.address = client.url
         self.user = user
@@ -163,7 +167,7 @@ class HttpsServer:
 
     async def _call(self, key: tuple[CallGroup, int], call: Call) -> None:
         with LargeAnswerSlot(self._slots) as slot:
-            code, verdict = await self._review(key[0], call, slot)
+            code, verdict = await self.review(key[0], call, slot)
         self._finish(key, verdict, code)
 
     def _finish(self, key: tuple[CallGroup, int], verdict: Verdict, code: str) -> None:
@@ -175,27 +179,49 @@ class HttpsServer:
             self.calls.release(group, (index,))
             group.observer.on_verdicts(group, [(call, verdict)])
 
-    async def _review(self, group: CallGroup, call: Call, slot: LargeAnswerSlot) -> tuple[str, Verdict]:
+    async def review(self, group: CallGroup, call: Call, slot: LargeAnswerSlot) -> tuple[str, Verdict]:
         """Return the status code for the metrics, and the verdict."""
         webhook, uid = call.invocation.webhook, str(uuid.uuid4())
         try:
             body = write_review(webhook.review_version, call.payload.json, uid)
         except TypeError:
-            return "INTERNAL", failed_before("could not create admission objects: it nests too deeply")
+            return "INTERNAL", failed_before(_TOO_DEEP)
+        timeout_text = f"{max(1, math.ceil(group.deadline.remaining_s(self.now())))}s"
+        response = await self.post(call, slot, body, timeout_text)
+        if not isinstance(response, HttpResponse):
+            return response
+        read = partial(read_answer, phase=webhook.phase, version=webhook.review_version, uid=uid)
+        return await self.read(response, slot, judge(response, read))
+
+    async def read(
+        self, response: HttpResponse, slot: LargeAnswerSlot, steps: Generator[None, None, Result]
+    ) -> Result:
+        """Return the result of *steps*, which read *response*."""
+        if len(response.body) <= MAX_UNQUEUED_BYTES:
+            return finish(steps)
+        await slot.acquire()
+        return await self._decoding.run(steps)
+
+    async def post(
+        self, call: Call, slot: LargeAnswerSlot, body: Sequence[bytes | memoryview], timeout_text: str
+    ) -> HttpResponse | tuple[str, Failed]:
+        """Send *body* for *call*, and return the response; without one the status code and the failure.
+
+        *slot* and *timeout_text* are those of :func:`send`.
+        """
         bundle = self.bundle
         if bundle is not None and not bundle.pem:
             # Not the roots of the system, which would trust other servers.
             return "UNAUTHENTICATED", failed_before(f"not called: {bundle.warning}")
-        timeout_text = f"{max(1, math.ceil(group.deadline.remaining_s(self._now())))}s"
         try:
             if bundle is not None and bundle.pem is not self._roots:
                 self._credentials.use_roots(bundle.pem)
                 self._roots = bundle.pem
             headers, context = await self._credentials.get()
             trace = (("traceparent", call.traceparent),) if call.traceparent else ()
-            call.sent_at = self._now()
+            call.sent_at = self.now()
             request = WebhookRequest(self.client.url, (*headers, *trace), body)
-            idempotent = webhook.side_effects == "None"
+            idempotent = call.invocation.webhook.side_effects == "None"
             response = await send(
                 request, timeout_text, self.connections, context, slot, may_repeat=idempotent
             )
@@ -203,12 +229,8 @@ class HttpsServer:
             return "UNAUTHENTICATED", failed_before(f"could not get REST client: {error}")
         except ExchangeError as error:
             code = "RESOURCE_EXHAUSTED" if isinstance(error, AnswerTooLargeError) else "UNAVAILABLE"
-            url = f"{self.client.url[:_SHOWN_CHARS]}?timeout={timeout_text}"
-            return code, failed_call(f'Post "{url}": {error}')
+            query = f"?timeout={timeout_text}" if timeout_text else ""
+            return code, failed_call(f'Post "{self.client.url[:_SHOWN_CHARS]}{query}": {error}')
         if response.status == 401:
             self._credentials.reject(headers)
-        steps = judge(response, webhook, uid)
-        if len(response.body) <= MAX_UNQUEUED_BYTES:
-            return finish(steps)
-        await slot.acquire()
-        return await self._decoding.run(steps)
+        return response

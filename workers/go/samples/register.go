@@ -29,6 +29,10 @@ func Register(server *worker.Server) {
 	server.MutatingPolicy(
 		"team-from-namespace", "Objects without a team label get that of their Namespace.", TeamFromNamespace,
 	)
+	server.Policy(
+		"limit-replicas", "Objects have at most max replicas.", LimitReplicas,
+		worker.WithParameters(replicasSchema, maxReplicas),
+	)
 	server.Policy("sleeps", "Answers too late for anyone: after a minute, or when it is cancelled.", Sleeps)
 	server.Policy("fails", "Has a bug that shows on every review.", Fails)
 }

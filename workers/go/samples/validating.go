@@ -2,6 +2,8 @@ package samples
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -150,4 +152,32 @@ func deny(causes []metav1.StatusCause) error {
 		messages[index] = cause.Message
 	}
 	return worker.Deny(strings.Join(messages, "; "), worker.WithCauses(causes...))
+}
+
+const (
+	replicasSchema = `{"type":"object","properties":{"max":{"type":"integer","minimum":0}},"additionalProperties":false}`
+	defaultMax     = 10
+)
+
+// maxReplicas prepares the parameters of LimitReplicas: the number of replicas.
+func maxReplicas(text json.RawMessage) (any, error) {
+	parameters := struct{ Max *int64 }{}
+	if err := json.Unmarshal(text, &parameters); err != nil || parameters.Max != nil && *parameters.Max < 0 {
+		return nil, errors.New("max is to be a whole number of at least 0")
+	}
+	if parameters.Max == nil {
+		return int64(defaultMax), nil
+	}
+	return *parameters.Max, nil
+}
+
+// LimitReplicas denies objects with more replicas than its parameter max.
+func LimitReplicas(_ context.Context, review *worker.Review) error {
+	number, _ := member(review.Object(), "spec")["replicas"].(json.Number)
+	most := review.Parameters().(int64)
+	if replicas, err := number.Int64(); err == nil && replicas > most {
+		message := fmt.Sprintf("%d replicas, at most %d are allowed", replicas, most)
+		return worker.Deny(message, worker.WithField("spec.replicas"))
+	}
+	return nil
 }

@@ -23,6 +23,7 @@ type vector struct {
 	Policy          string
 	Request         json.RawMessage
 	NamespaceObject json.RawMessage
+	Parameters      json.RawMessage
 	Outcome         outcome
 }
 
@@ -98,6 +99,7 @@ func TestVectorsByReview(t *testing.T) {
 			defer cancel()
 			answer, err := client.Review(ctx, &pb.ReviewRequest{
 				Policy: vector.Policy, AdmissionRequest: vector.Request, NamespaceObject: vector.NamespaceObject,
+				Parameters: vector.Parameters,
 			})
 			if err != nil {
 				got := status.Convert(err)
@@ -120,11 +122,17 @@ func TestVectorsByReviewStream(t *testing.T) {
 	all := vectors(t)
 	batch := &pb.ReviewBatch{}
 	for index, vector := range all {
+		parameters := uint32(0)
 		batch.Payloads = append(batch.Payloads, &pb.Payload{
 			AdmissionRequest: vector.Request, NamespaceObject: vector.NamespaceObject,
 		})
+		if vector.Parameters != nil {
+			parameters = uint32(len(batch.Parameters) + 1)
+			batch.Parameters = append(batch.Parameters, &pb.Parameters{Id: parameters, Json: vector.Parameters})
+		}
 		batch.Calls = append(batch.Calls, &pb.Call{
 			Id: uint64(index), Payload: uint32(index), Policy: vector.Policy, TimeoutMillis: 10_000,
+			Parameters: parameters,
 		})
 	}
 	if err := stream.Send(batch); err != nil {

@@ -30,6 +30,9 @@ Outcome = pb.ReviewResponse | pb.Error
 ALLOWED: Final = pb.ReviewResponse(allowed=True)
 """The most frequent answer. All reviews share it, so it must not be changed."""
 
+ALLOWED_WITH_PARAMETERS: Final = pb.ReviewResponse(allowed=True, parameters_applied=True)
+"""``ALLOWED`` for a call with parameters; shared too."""
+
 MAX_RESPONSE_BYTES: Final = MAX_MESSAGE_BYTES - 128
 """Leaves room for the fields of the verdict and the batch."""
 
@@ -55,6 +58,15 @@ def error(code: StatusCode, text: str) -> pb.Error:
 def deadline_exceeded() -> pb.Error:
     """Return the Error of a call whose deadline has passed."""
     return error(StatusCode.DEADLINE_EXCEEDED, "the deadline passed before the policy answered")
+
+
+def with_parameters(outcome: Outcome) -> Outcome:
+    """Return *outcome* as that of a call with parameters."""
+    if outcome is ALLOWED:
+        return ALLOWED_WITH_PARAMETERS
+    if isinstance(outcome, pb.ReviewResponse):
+        outcome.parameters_applied = True
+    return outcome
 
 
 def outcome_of_result(policy: Policy, review: Review, result: object) -> Outcome:
@@ -92,10 +104,15 @@ def outcome_of_exception(policy: Policy, review: Review, problem: BaseException)
     if isinstance(problem, MalformedPayload):
         return error(StatusCode.INVALID_ARGUMENT, str(problem))
     log_failure(policy, review, problem)
+    return error(StatusCode.INTERNAL, failure_text(problem))
+
+
+def failure_text(problem: BaseException) -> str:
+    """Return the text of *problem*, with its type if that adds information."""
     text, name = str(problem), type(problem).__name__
     if text and type(problem) not in _GENERIC_TYPES:
-        text = f"{name}: {text}"
-    return error(StatusCode.INTERNAL, text or name)
+        return f"{name}: {text}"
+    return text or name
 
 
 def _denial_in(problem: BaseException) -> Denied | None:

@@ -13,9 +13,10 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from admission_gateway_worker.answer import Outcome, error
+from admission_gateway_worker.answer import Outcome, error, with_parameters
 from admission_gateway_worker.evaluation import Evaluator, Running
 from admission_gateway_worker.http2.status import StatusCode
+from admission_gateway_worker.parameters import MAX_BYTES, MAX_ID
 from admission_gateway_worker.payload import MAX_CHAINED_BYTES, TOO_LARGE, Payload
 from admission_gateway_worker.review import Review
 
@@ -63,9 +64,9 @@ class _Link:
 class _Call:
     """A call before its begin; in flight if it waits for the end of the call before it."""
 
-    __slots__ = ("is_chained", "link", "number", "policy", "timeout_s", "traceparent")
+    __slots__ = ("is_chained", "link", "number", "parameters", "policy", "timeout_s", "traceparent")
 
-    def __init__(self, call: pb.Call, link: _Link | None) -> None:
+    def __init__(self, call: pb.Call, link: _Link | None, parameters: bytes | None = b"") -> None:
         # A message keeps the whole batch in memory.
         self.number = call.id
         self.policy = call.policy
@@ -74,6 +75,8 @@ class _Call:
         self.is_chained = bool(call.after)
         self.link = link
         """None unless other calls follow."""
+        self.parameters = parameters
+        """JSON; empty: none; None: their id is unknown."""
 
     def cancel(self) -> None:
         """Do nothing, since it has not begun."""
@@ -97,6 +100,8 @@ class Calls:
         self._in_flight: dict[int, Running | _Call] = {}
         self._links: dict[int, _Link] = {}
         """Of the calls in flight that others follow."""
+        self._parameters: dict[int, bytes] = {0: b""}
+        """JSON by id; 0: none."""
 
     def __len__(self) -> int:
         """Return the number of calls in flight."""
@@ -106,10 +111,13 @@ class Calls:
         """Begin the calls of *batch*, which *arrived* at that monotonic time, and cancel others.
 
         Raises:
-            ProtocolViolation: the id of a call in flight is used again, or the batch is too long.
+            ProtocolViolation: the id of a call in flight is used again, the batch is too long, or parameters
+                have an invalid id or too many bytes.
         """
         if len(batch.calls) + len(batch.cancelled) > MAX_BATCH_ITEMS:
             raise ProtocolViolation(f"a batch has more than {MAX_BATCH_ITEMS} calls and cancellations")
+        if batch.parameters:
+            self._take_parameters(batch)
         payloads = [
             Payload(payload.admission_request, payload.namespace_object) for payload in batch.payloads
         ]
@@ -130,7 +138,8 @@ class Calls:
             elif position >= MAX_IN_FLIGHT:
                 self._refuse_above_limit(_Call(message, None))
             else:
-                self._accept(message, _Call(message, link), before, payloads, arrived)
+                parameters = self._parameters.get(message.parameters)
+                self._accept(message, _Call(message, link, parameters), before, payloads, arrived)
         for number in cancelled:
             self._cancel(number)
 
@@ -140,6 +149,15 @@ class Calls:
             call.cancel()
         self._in_flight.clear()
         self._links.clear()
+
+    def _take_parameters(self, batch: pb.ReviewBatch) -> None:
+        for parameters in batch.parameters:
+            if not 0 < parameters.id <= MAX_ID:
+                raise ProtocolViolation(f"parameters have the id {parameters.id}, expected 1 to {MAX_ID}")
+            if len(parameters.json) > MAX_BYTES:
+                found = len(parameters.json)
+                raise ProtocolViolation(f"parameters have {found} bytes, expected at most {MAX_BYTES}")
+            self._parameters[parameters.id] = parameters.json
 
     def _accept(
         self, message: pb.Call, call: _Call, before: _Link | None, payloads: list[Payload], arrived: float
@@ -178,6 +196,9 @@ class Calls:
             self._report(call.number, error(StatusCode.RESOURCE_EXHAUSTED, text), call.is_chained)
         elif self._is_full:
             self._refuse_above_limit(call)
+        elif (parameters := call.parameters) is None:
+            text = "the call has an id of parameters that this stream has not had"
+            self._report(call.number, error(StatusCode.INVALID_ARGUMENT, text), call.is_chained)
         else:
             review = Review(
                 payload,
@@ -186,7 +207,8 @@ class Calls:
                 shares=(payload.calls > 0 or call.link is not None) and not policy.mutating,
                 traceparent=call.traceparent,
             )
-            outcome = self._evaluator.begin(policy, review, partial(self._finished, call, payload, review))
+            finish = partial(self._finished, call, payload, review)
+            outcome = self._evaluator.begin(policy, review, finish, parameters)
             if isinstance(outcome, Running):
                 self._in_flight[call.number] = outcome
                 if call.link is not None:
@@ -199,6 +221,8 @@ class Calls:
         return True
 
     def _end(self, call: _Call, payload: Payload, review: Review, outcome: Outcome) -> None:
+        if call.parameters:
+            outcome = with_parameters(outcome)
         self._report(call.number, outcome, call.is_chained)
         if call.link is not None:
             call.link.leaves = payload.left_by(outcome, is_derived=review.patch is None)

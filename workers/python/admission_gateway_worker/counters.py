@@ -19,7 +19,7 @@ from admission_gateway_worker.http2.status import StatusCode
 from admission_gateway_worker.pb import worker_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from admission_gateway_worker.answer import Outcome
     from admission_gateway_worker.evaluation import Finish
@@ -55,6 +55,43 @@ _CELLS: Final = _BUCKETS + len(BOUNDS_S) + 1
 """The numbers of a policy, each a double."""
 
 
+_families: Final[list[CounterFamily]] = []
+
+
+class CounterFamily:
+    """A counter of a policy's own, with labels whose values are known beforehand.
+
+    It is made when the module of the policy is imported, and served with the metrics of the worker. It counts
+    only in a process whose metrics are served.
+    """
+
+    def __init__(
+        self, name: str, text: str, labels: Sequence[str], values: Iterable[tuple[str, ...]]
+    ) -> None:
+        """*name* ends in ``_total``; *text* is its help; *values* has all combinations of *labels*."""
+        self.name = name
+        self.text = text
+        self.labels = tuple(labels)
+        self.values = tuple(values)
+        self._at = {each: index for index, each in enumerate(self.values)}
+        self._cells: memoryview[float] | None = None
+        _families.append(self)
+
+    def count(self, *values: str) -> None:
+        """Count one for the values of the labels; nothing for a combination that is not known."""
+        if self._cells is not None and (at := self._at.get(values)) is not None:
+            self._cells[at] += 1
+
+    def use(self, cells: memoryview[float]) -> None:
+        """Count in *cells* from now on."""
+        self._cells = cells
+
+
+def families() -> tuple[CounterFamily, ...]:
+    """Return the counters that the imported policies have beside those of every policy."""
+    return tuple(_families)
+
+
 class Counters:
     """The counters of all policies of one process."""
 
@@ -64,6 +101,21 @@ class Counters:
         self._memory = mmap.mmap(descriptor, size(len(names)))
         self._cells = memoryview(self._memory).cast("d")
         self._at = {name: index * _CELLS for index, name in enumerate(names)}
+        self._families: dict[CounterFamily, memoryview[float]] = {}
+        begin = max(1, len(names)) * _CELLS
+        for family in _families:
+            end = begin + len(family.values)
+            self._families[family] = self._cells[begin:end]
+            begin = end
+
+    def attach_families(self) -> None:
+        """Have the counters of ``families`` count here."""
+        for family, cells in self._families.items():
+            family.use(cells)
+
+    def values(self, family: CounterFamily) -> list[float]:
+        """Return the counts of *family*, in the order of its values."""
+        return list(self._families[family])
 
     def enter(self, policy: str) -> None:
         """Count a call in flight."""
@@ -114,8 +166,11 @@ class CountingEvaluator(Evaluator):
     def __init__(self, counters: Counters) -> None:
         super().__init__()
         self._counters = counters
+        counters.attach_families()
 
-    def begin(self, policy: Policy, review: Review, finish: Finish) -> Outcome | Running:
+    def begin(
+        self, policy: Policy, review: Review, finish: Finish, parameters: bytes = b""
+    ) -> Outcome | Running:
         """See ``Evaluator``."""
         counters, name = self._counters, policy.name
         started = monotonic()
@@ -125,7 +180,7 @@ class CountingEvaluator(Evaluator):
             counters.end(name, outcome, monotonic() - started)
             finish(outcome)
 
-        outcome = super().begin(policy, review, finished)
+        outcome = super().begin(policy, review, finished, parameters)
         # A call that ends at once is never seen in flight.
         if isinstance(outcome, Running):
             counters.enter(name)
@@ -140,7 +195,7 @@ class CountingEvaluator(Evaluator):
 
 def size(policies: int) -> int:
     """Return the bytes of the counters of so many policies."""
-    return max(1, policies) * _CELLS * 8
+    return (max(1, policies) * _CELLS + sum(len(family.values) for family in _families)) * 8
 
 
 def shared(policies: int) -> int:

@@ -19,8 +19,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import CoroutineType
 from typing import TYPE_CHECKING, Final
 
-from admission_gateway_worker.answer import Outcome, deadline_exceeded, outcome_of_exception
+from admission_gateway_worker.answer import Outcome, deadline_exceeded, error, outcome_of_exception
+from admission_gateway_worker.http2.status import StatusCode
 from admission_gateway_worker.invoke import outcome_of, run
+from admission_gateway_worker.parameters import ParametersRefused
 from admission_gateway_worker.pb import worker_pb2 as pb
 from admission_gateway_worker.review import Review
 from admission_gateway_worker.slowness import INLINE_LIMIT_S, LoopWatch
@@ -62,14 +64,23 @@ class Evaluator:
         """Call before a batch of ``begin``, so that a slow run is attributed to the right policy."""
         self._watch.mark()
 
-    def begin(self, policy: Policy, review: Review, finish: Finish) -> Outcome | Running:
+    def begin(
+        self, policy: Policy, review: Review, finish: Finish, parameters: bytes = b""
+    ) -> Outcome | Running:
         """Return the outcome, or a Running, after which ``finish`` is called with the outcome.
+
+        *parameters* are those of the call, as JSON; empty: none.
 
         ``finish`` is called on the event loop, and never before this method returns.
         """
         started = time.monotonic()
         if review.deadline <= started:
             return deadline_exceeded()
+        if parameters or policy.parameters is not None:
+            try:
+                review.parameters = policy.prepared.get(policy, review, parameters)
+            except ParametersRefused as refused:
+                return error(StatusCode.INVALID_ARGUMENT, str(refused))
         if policy.blocking or policy.slowness.until > started:
             review.isolate()
             return Running(self, policy, review, finish).in_thread()

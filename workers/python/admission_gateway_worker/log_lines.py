@@ -7,6 +7,7 @@ lines of a traceback follow the record; each begins with ``CONTINUED``, with whi
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 import threading
@@ -49,6 +50,21 @@ def _continued(text: str) -> list[str]:
         half = TRACEBACK_LINES // 2
         lines[half:-half] = [f"({left_out} lines left out)"]
     return [CONTINUED + printable(line, LINE_CHARS) for line in lines]
+
+
+def buffer_output() -> None:
+    """Give standard output and error the buffer that ``PYTHONUNBUFFERED`` takes from them.
+
+    Without a buffer Python drops the rest of a text if the system takes only a part of it, as it does when a
+    signal arrives. Lines are still written at once. For a process of the program's own.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if isinstance(getattr(stream, "buffer", None), io.RawIOBase):
+            buffered = open(  # noqa: SIM115 - the process closes it
+                stream.fileno(), "w", 1, stream.encoding, stream.errors, closefd=False
+            )
+            setattr(sys, name, buffered)
 
 
 def log_uncaught() -> None:

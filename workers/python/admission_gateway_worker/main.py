@@ -22,7 +22,7 @@ import uvloop
 from admission_gateway_worker import log
 from admission_gateway_worker.counters import Counters
 from admission_gateway_worker.listen import StartError, Tls, parse_address
-from admission_gateway_worker.log_lines import log_uncaught
+from admission_gateway_worker.log_lines import buffer_output, log_uncaught
 from admission_gateway_worker.processes import CHILD_VARIABLE, ChildSettings, supervise
 from admission_gateway_worker.server import DEFAULT_GRACE_S, DEFAULT_LISTEN, PolicyServer
 from admission_gateway_worker.text import printable
@@ -115,9 +115,10 @@ def parse_options(argv: Sequence[str] | None) -> Options:
 def main(server: PolicyServer, argv: Sequence[str] | None) -> int:
     """Run the worker and return its exit status: 0 after a shutdown, 1 if it cannot start."""
     options = parse_options(argv)
-    log.set_up()
     if argv is None:
+        buffer_output()
         log_uncaught()
+    log.set_up()
     settings = os.environ.pop(CHILD_VARIABLE, None)
     child = ChildSettings(**json.loads(settings)) if settings is not None else None
     try:

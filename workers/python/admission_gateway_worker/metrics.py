@@ -18,7 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from admission_gateway_worker import __version__
-from admission_gateway_worker.counters import BOUNDS_S, OUTCOMES
+from admission_gateway_worker.counters import BOUNDS_S, OUTCOMES, families
 from admission_gateway_worker.listen import Address, StartError, listening, parse_address
 
 if TYPE_CHECKING:
@@ -80,7 +80,17 @@ class WorkerCollector(Collector):
             buckets = [sum(values) for values in zip(*(buckets for buckets, _ in found), strict=True)]
             seconds = sum(seconds for _, seconds in found)
             duration.add_metric((policy,), list(zip(bounds, accumulate(buckets), strict=True)), seconds)
-        return [build, reviews, in_flight, duration, *self._process()]
+        return [build, reviews, in_flight, duration, *self._families(), *self._process()]
+
+    def _families(self) -> Iterable[Metric]:
+        """Return the counters that policies have of their own; values that are 0 are left out."""
+        for family in families():
+            metric = CounterMetricFamily(family.name, family.text, labels=family.labels)
+            counts = zip(*(one.values(family) for one in self._counters), strict=True)
+            for values, counted in zip(family.values, counts, strict=True):
+                if total := sum(counted):
+                    metric.add_metric(values, total)
+            yield metric
 
     def _process(self) -> Iterable[Metric]:
         """Return the metrics of the processes: a sum, or those of this one (start, limits)."""

@@ -6,9 +6,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+import orjson
+
+from admission_gateway_worker.parameters import PreparedParameters
 from admission_gateway_worker.review import Review
 from admission_gateway_worker.slowness import Slowness
 
@@ -30,6 +34,13 @@ class Policy:
     """Whether it always runs in a thread."""
     is_async: bool = False
     """Whether the function is ``async``; such a policy never runs in a thread."""
+    parameters: Mapping[str, Any] | None = None
+    """JSON Schema of its parameters; None: it takes none."""
+    prepare: Callable[[dict[str, Any]], object] = dict
+    """Makes ``Review.parameters`` from the parameters."""
+    parameters_schema: str = ""
+    """JSON of ``parameters``; empty: it takes none."""
+    prepared: PreparedParameters = field(default_factory=PreparedParameters, repr=False)
     slowness: Slowness = field(default_factory=Slowness, repr=False)
     was_slow: bool = False
     """Whether it has been logged that it blocks the event loop."""
@@ -40,12 +51,21 @@ class Policy:
 
 
 def make_policy(
-    function: PolicyFunction, *, name: str, mutating: bool, description: str, version: str, blocking: bool
+    function: PolicyFunction,
+    *,
+    name: str,
+    mutating: bool,
+    description: str,
+    version: str,
+    blocking: bool,
+    parameters: Mapping[str, Any] | None = None,
+    prepare: Callable[[dict[str, Any]], object] = dict,
 ) -> Policy:
     """Return the policy; the default *description* is the first line of the function's docstring.
 
     Raises:
-        TypeError: *function* is not callable with one Review, or is both async and blocking.
+        TypeError: *function* is not callable with one Review, or is both async and blocking; *parameters* is
+            no JSON object, or missing beside *prepare*.
         ValueError: *name* is empty or not printable.
     """
     if not isinstance(name, str):
@@ -61,7 +81,28 @@ def make_policy(
     if is_async and blocking:
         raise TypeError(f'policy "{name}" is async; only a plain function can be blocking=True')
     summary = description or (inspect.getdoc(function) or "").partition("\n")[0]
-    return Policy(name, function, bool(mutating), summary, version, bool(blocking), is_async)
+    schema = _schema(name, parameters)
+    if not callable(prepare):
+        raise TypeError(f'prepare of policy "{name}" has to be a function; found {prepare!r}')
+    if parameters is None and prepare is not dict:
+        raise TypeError(f'policy "{name}" has prepare, but no parameters: give it their JSON Schema')
+    return Policy(
+        *(name, function, bool(mutating), summary, version, bool(blocking), is_async),
+        *(parameters, prepare, schema),
+    )
+
+
+def _schema(name: str, parameters: Mapping[str, Any] | None) -> str:
+    if parameters is None:
+        return ""
+    if not isinstance(parameters, Mapping):
+        raise TypeError(
+            f'parameters of policy "{name}" have to be a JSON Schema, a dict; found {parameters!r}'
+        )
+    try:
+        return orjson.dumps(dict(parameters)).decode()
+    except TypeError as error:
+        raise TypeError(f'parameters of policy "{name}" cannot be written as JSON: {error}') from None
 
 
 def _check_signature(name: str, function: PolicyFunction) -> None:

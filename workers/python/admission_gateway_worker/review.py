@@ -103,8 +103,9 @@ class Review:
     ``deadline`` is a time of ``time.monotonic()`` in seconds, infinite if unknown. ``patch`` is None until a
     mutating policy sets it to a list of RFC 6902 operations, which are then sent instead of the changes of
     ``object``. ``traceparent`` is the W3C Trace Context of the gateway's span for this call, with which a
-    policy that traces continues the trace; empty if there is none. ``warnings`` and ``annotations`` have the
-    values so far.
+    policy that traces continues the trace; empty if there is none. ``parameters`` are those of the webhook,
+    as the policy's ``prepare`` made them; calls share them. ``warnings`` and ``annotations`` have the values
+    so far.
     """
 
     __slots__ = (
@@ -115,6 +116,7 @@ class Review:
         "_shares",
         "annotations",
         "deadline",
+        "parameters",
         "patch",
         "traceparent",
         "warnings",
@@ -144,6 +146,7 @@ class Review:
         self._shares = shares
         self.deadline = deadline
         self.traceparent = traceparent and valid_traceparent(traceparent)
+        self.parameters: Any = None
         self.patch: Operations | None = None
         self.warnings: list[str] = []
         self.annotations: dict[str, str] = {}
@@ -156,10 +159,12 @@ class Review:
         namespace_object: Mapping[str, Any] | None = None,
         timeout_s: float = math.inf,
         traceparent: str = "",
+        parameters: Any = None,  # noqa: ANN401
     ) -> Review:
         """Return a Review for a unit test, from an AdmissionReview or an AdmissionRequest.
 
-        It records changes, so that ``changes()`` works for mutating policies.
+        It records changes, so that ``changes()`` works for mutating policies. *parameters* are as the
+        policy's ``prepare`` makes them.
 
         Raises:
             ValueError: *review* is not a JSON object.
@@ -168,9 +173,11 @@ class Review:
         request = document["request"] if isinstance(document.get("request"), dict) else document
         namespace_json = b"" if namespace_object is None else orjson.dumps(namespace_object)
         deadline = time.monotonic() + timeout_s
-        return cls(
+        made = cls(
             orjson.dumps(request), namespace_json, deadline=deadline, mutating=True, traceparent=traceparent
         )
+        made.parameters = parameters
+        return made
 
     @property
     def request(self) -> JsonObject:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from admission_gateway_worker.counters import Counters
 from admission_gateway_worker.listen import Tls, parse_address
@@ -55,6 +55,8 @@ class PolicyServer:
         description: str = "",
         version: str = "",
         blocking: bool = False,
+        parameters: Mapping[str, Any] | None = None,
+        prepare: Callable[[dict[str, Any]], object] = dict,
     ) -> Callable[[Function], Function]:
         """Return a decorator that registers a function of one Review as policy *name*.
 
@@ -68,6 +70,8 @@ class PolicyServer:
             version: opaque version of its code and settings.
             blocking: run it in a thread, because it blocks. Any other plain function runs in a thread
                 while it repeatedly blocks the event loop for more than 5 ms.
+            parameters: JSON Schema of ``clientConfig.worker.parameters``; None: it takes none.
+            prepare: makes ``review.parameters`` from the parameters, once for each value.
 
         Raises:
             TypeError: not a function of one Review; raised at the registration.
@@ -84,6 +88,8 @@ class PolicyServer:
                 description=description,
                 version=version,
                 blocking=blocking,
+                parameters=parameters,
+                prepare=prepare,
             )
             if name in self._policies:
                 taken = self._policies[name].function

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 
-from admission_gateway_worker.answer import ALLOWED, Outcome
+from admission_gateway_worker.answer import ALLOWED, Outcome, with_parameters
 from admission_gateway_worker.calls import unknown_policy
 from admission_gateway_worker.evaluation import Evaluator, Running
 from admission_gateway_worker.http2.status import StatusCode
+from admission_gateway_worker.parameters import MAX_BYTES
 from admission_gateway_worker.pb import worker_pb2 as pb
 from admission_gateway_worker.review import Review
 from admission_gateway_worker.single import Refused, SingleRequest, answering
@@ -73,6 +74,7 @@ class PolicyWorker:
                 description=policy.description,
                 mutating=policy.mutating,
                 version=policy.version,
+                parameters_schema=policy.parameters_schema,
             )
             for policy in self._policies.values()
         ]
@@ -97,17 +99,23 @@ class PolicyWorker:
             mutating=policy.mutating,
             traceparent=rpc.traceparent,
         )
+        parameters = request.parameters
+        if len(parameters) > MAX_BYTES:
+            found = len(parameters)
+            text = f"the parameters have {found} bytes, expected at most {MAX_BYTES}"
+            raise Refused(StatusCode.INVALID_ARGUMENT, text)
         self._evaluator.mark()
-        outcome = self._evaluator.begin(policy, review, partial(self._finish_review, rpc))
+        finish = partial(self._finish_review, rpc, bool(parameters))
+        outcome = self._evaluator.begin(policy, review, finish, parameters)
         if isinstance(outcome, Running):
             self._unary[rpc] = outcome
             self.idle.clear()
         else:
-            self._answer(rpc, outcome)
+            self._answer(rpc, with_parameters(outcome) if parameters else outcome)
 
-    def _finish_review(self, rpc: Rpc, outcome: Outcome) -> None:
+    def _finish_review(self, rpc: Rpc, has_parameters: bool, outcome: Outcome) -> None:
         if self._unary.pop(rpc, None) is not None:
-            self._answer(rpc, outcome)
+            self._answer(rpc, with_parameters(outcome) if has_parameters else outcome)
             self._update_idle()
 
     def _cancel_review(self, rpc: Rpc) -> None:

@@ -5,7 +5,7 @@ mod mutating;
 mod pods;
 mod validating;
 
-use admission_gateway_worker::Server;
+use admission_gateway_worker::{Policy, Server};
 
 fn main() {
     Server::new()
@@ -49,6 +49,10 @@ fn main() {
             "team-from-namespace",
             "Objects without a team label get that of their Namespace.",
             mutating::team_from_namespace,
+        )
+        .register(
+            Policy::new("limit-replicas", "Objects have at most max replicas.", validating::limit_replicas)
+                .parameters(validating::replicas_schema(), validating::max_replicas),
         )
         .policy(
             "sleeps",

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use admission_gateway_worker::{Cause, Denied, Result, Review, Value};
+use admission_gateway_worker::{Cause, Denied, Result, Review, Value, json};
 use serde::Deserialize;
 
 use crate::pods::{containers, is_set, pod_in};
@@ -11,6 +11,8 @@ const REQUIRED_LABELS: [&str; 1] = ["team"];
 
 const BUSY_ANNOTATION: &str = "samples.example/busy";
 const RETRY_AFTER_SECONDS: i32 = 10;
+
+const DEFAULT_MAX: u64 = 10;
 
 const HOST_NAMESPACES: [&str; 3] = ["hostNetwork", "hostPID", "hostIPC"];
 
@@ -151,4 +153,31 @@ fn denied_for(causes: impl Iterator<Item = Cause>) -> Result {
     }
     let messages: Vec<_> = causes.iter().map(Cause::message).collect();
     Err(Denied::new(messages.join("; ")).causes(causes).into())
+}
+
+/// The parameters of [`limit_replicas`].
+pub fn replicas_schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {"max": {"type": "integer", "minimum": 0}},
+        "additionalProperties": false,
+    })
+}
+
+pub fn max_replicas(parameters: Value) -> std::result::Result<u64, &'static str> {
+    match parameters.get("max") {
+        None => Ok(DEFAULT_MAX),
+        Some(max) => max.as_u64().ok_or("max is to be a whole number of at least 0"),
+    }
+}
+
+pub fn limit_replicas(review: &mut Review) -> Result {
+    let most = *review.parameters::<u64>();
+    match review.object()?["spec"]["replicas"].as_u64() {
+        Some(replicas) if replicas > most => {
+            let text = format!("{replicas} replicas, at most {most} are allowed");
+            Err(Denied::new(text).field("spec.replicas").into())
+        }
+        _ => Ok(()),
+    }
 }

@@ -78,7 +78,8 @@ pub(crate) fn ended(policy: &Policy, mut review: Review, result: Result) -> Ende
     match result.and_then(|()| review.patch_text()) {
         Ok(patch) => {
             let said = review.said();
-            if patch.is_empty() && said.is_empty() {
+            let parameters_applied = review.has_parameters();
+            if patch.is_empty() && said.is_empty() && !parameters_applied {
                 return Outcome::Allowed.into();
             }
             let is_changed = !patch.is_empty();
@@ -88,11 +89,15 @@ pub(crate) fn ended(policy: &Policy, mut review: Review, result: Result) -> Ende
                 patch: patch.into(),
                 audit_annotations: said.annotations,
                 warnings: said.warnings,
+                parameters_applied,
             });
             let is_sent = matches!(outcome, Outcome::Response(_));
             Ended { outcome, change: if is_changed && is_sent { review.into_change() } else { None } }
         }
-        Err(PolicyError(Kind::Denied(denied))) => limited(denial(*denied, review.said())).into(),
+        Err(PolicyError(Kind::Denied(denied))) => {
+            let has_parameters = review.has_parameters();
+            limited(denial(*denied, review.said(), has_parameters)).into()
+        }
         Err(PolicyError(Kind::Malformed(text))) => error(Code::InvalidArgument, text).into(),
         Err(PolicyError(Kind::Failed(problem))) => {
             let text = problem.to_string();
@@ -116,7 +121,7 @@ pub(crate) fn panicked(policy: &Policy, subject: Option<&Subject>, panic: &(dyn 
     error(Code::Internal, text)
 }
 
-fn denial(denied: Denied, said: Said) -> pb::ReviewResponse {
+fn denial(denied: Denied, said: Said, parameters_applied: bool) -> pb::ReviewResponse {
     let code = if (400..=599).contains(&denied.code) { denied.code } else { 400 };
     let cause = |Cause { message, field, reason }| pb::StatusCause { reason, message, field };
     let causes = denied.causes.into_iter().map(cause).collect();
@@ -136,6 +141,7 @@ fn denial(denied: Denied, said: Said) -> pb::ReviewResponse {
         patch: prost::bytes::Bytes::new(),
         audit_annotations: said.annotations,
         warnings: said.warnings,
+        parameters_applied,
     }
 }
 
@@ -156,6 +162,7 @@ fn limited(mut response: pb::ReviewResponse) -> Outcome {
         };
         return Outcome::Response(Box::new(pb::ReviewResponse {
             status: Some(status),
+            parameters_applied: response.parameters_applied,
             ..Default::default()
         }));
     }

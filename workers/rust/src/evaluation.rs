@@ -17,6 +17,7 @@ use tonic::Code;
 use crate::answer::{Ended, Outcome, ended, error, panicked, too_late};
 use crate::log::{InPolicy, log, quoted};
 use crate::meter::Metered;
+use crate::parameters;
 use crate::policy::{Call, Function, Policy};
 use crate::review::{Review, Subject};
 
@@ -57,11 +58,14 @@ impl Policies {
     }
 
     /// Runs a policy as far as it goes without waiting.
-    pub(crate) fn begin(&self, policy: &Arc<Policy>, review: Review, context: &mut Context<'_>) -> Begun {
+    pub(crate) fn begin(&self, policy: &Arc<Policy>, mut review: Review, context: &mut Context<'_>) -> Begun {
         let deadline = review.deadline();
         let started = Instant::now();
-        if deadline.is_some_and(|deadline| deadline <= started) {
-            let outcome = too_late();
+        let late = deadline.is_some_and(|deadline| deadline <= started).then(too_late);
+        let refused = late.or_else(|| {
+            parameters::take(policy, &mut review).err().map(|reason| error(Code::InvalidArgument, reason))
+        });
+        if let Some(outcome) = refused {
             if let Some(meter) = &policy.meter {
                 meter.count(&outcome);
             }

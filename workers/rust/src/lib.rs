@@ -44,6 +44,7 @@ mod log;
 mod meter;
 mod metrics;
 mod options;
+mod parameters;
 mod patch;
 mod payload;
 mod policy;

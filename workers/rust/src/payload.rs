@@ -230,7 +230,7 @@ impl<'de> Deserialize<'de> for Found<'de> {
     }
 }
 
-fn decode(what: &str, text: &[u8]) -> Parsed {
+pub(crate) fn decode(what: &str, text: &[u8]) -> Parsed {
     match json::parse(text) {
         Ok(value) if value.is_object() => Ok(value),
         Ok(value) => Err(Malformed(format!("{what} is to be a JSON object, found {}", json::kind(&value)))),

@@ -62,6 +62,8 @@ pub struct Policy {
     pub(crate) failures: crate::log::Failures,
     /// `None` without metrics.
     pub(crate) meter: Option<crate::meter::Meter>,
+    /// `None`: it takes no parameters.
+    pub(crate) parameters: Option<crate::parameters::Parameters>,
     is_blocking: bool,
     slowness: AtomicU32,
 }
@@ -119,6 +121,7 @@ impl Policy {
             function,
             failures: crate::log::Failures::default(),
             meter: None,
+            parameters: None,
             is_blocking: false,
             slowness: AtomicU32::new(0),
         }
@@ -135,6 +138,39 @@ impl Policy {
     #[must_use]
     pub fn version(mut self, version: impl Into<String>) -> Self {
         self.version = version.into();
+        self
+    }
+
+    /// The policy takes parameters: `schema` is their JSON Schema, and `prepare` makes
+    /// [`Review::parameters`](crate::Review::parameters) from them, once for each value.
+    ///
+    /// A webhook without parameters means `{}`. An error fails the calls with that value.
+    ///
+    /// ```
+    /// # use admission_gateway_worker::{Denied, Policy, Result, Review, Value, json};
+    /// fn limit_replicas(review: &mut Review) -> Result {
+    ///     let most = *review.parameters::<u64>();
+    ///     match review.object()?["spec"]["replicas"].as_u64() {
+    ///         Some(replicas) if replicas > most => Err(Denied::new(format!("at most {most} replicas")).into()),
+    ///         _ => Ok(()),
+    ///     }
+    /// }
+    ///
+    /// let schema = json!({"type": "object", "properties": {"max": {"type": "integer"}}});
+    /// let policy = Policy::new("limit-replicas", "There are few replicas.", limit_replicas)
+    ///     .parameters(schema, |given: Value| given["max"].as_u64().ok_or("max is missing"));
+    /// ```
+    #[must_use]
+    pub fn parameters<T, E>(
+        mut self,
+        schema: serde_json::Value,
+        prepare: impl Fn(serde_json::Value) -> std::result::Result<T, E> + Send + Sync + 'static,
+    ) -> Self
+    where
+        T: Send + Sync + 'static,
+        E: fmt::Display,
+    {
+        self.parameters = Some(crate::parameters::Parameters::new(schema, prepare));
         self
     }
 

@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 use crate::denied::{Malformed, PolicyError, Result};
 use crate::diff::{diff, text_of};
 use crate::json;
+use crate::parameters::Shared;
 use crate::payload::{Payload, Which};
 use crate::traceparent::Traceparent;
 use crate::typed::carry_over;
@@ -39,6 +40,9 @@ pub struct Review {
     mutating: bool,
     deadline: Option<Instant>,
     traceparent: Option<Traceparent>,
+    /// Those of the call; empty: none.
+    parameters_json: Bytes,
+    parameters: Option<Shared>,
     // Locked rather than borrowed, so that a policy can warn while it holds on to a part of the object.
     said: Mutex<Said>,
 }
@@ -71,8 +75,54 @@ impl Said {
 
 impl Review {
     pub(crate) fn new(payload: Arc<Payload>, deadline: Option<Instant>, mutating: bool) -> Self {
-        let (object, patch, traceparent) = (None, None, None);
-        Self { payload, object, patch, mutating, deadline, traceparent, said: Mutex::default() }
+        Self {
+            payload,
+            object: None,
+            patch: None,
+            mutating,
+            deadline,
+            traceparent: None,
+            parameters_json: Bytes::new(),
+            parameters: None,
+            said: Mutex::default(),
+        }
+    }
+
+    /// The same review with the JSON of the parameters of its call; for the server.
+    pub(crate) fn with_parameters_json(mut self, json: Bytes) -> Self {
+        self.parameters_json = json;
+        self
+    }
+
+    pub(crate) fn parameters_json(&self) -> Bytes {
+        self.parameters_json.clone()
+    }
+
+    pub(crate) fn has_parameters(&self) -> bool {
+        !self.parameters_json.is_empty()
+    }
+
+    pub(crate) fn set_parameters(&mut self, prepared: Shared) {
+        self.parameters = Some(prepared);
+    }
+
+    /// The same review with parameters as the policy prepares them; for unit tests.
+    #[must_use]
+    pub fn with_parameters<T: Send + Sync + 'static>(mut self, prepared: T) -> Self {
+        self.parameters = Some(Arc::new(prepared));
+        self
+    }
+
+    /// The parameters of the webhook, as the policy prepared them; calls share them.
+    ///
+    /// # Panics
+    ///
+    /// If the policy takes none, or prepares another type.
+    pub fn parameters<T: 'static>(&self) -> &T {
+        let found = self.parameters.as_ref().and_then(|prepared| prepared.downcast_ref());
+        found.unwrap_or_else(|| {
+            panic!("the policy has no parameters of the type {}", std::any::type_name::<T>())
+        })
     }
 
     /// The same review with the trace context that was sent, if it is one; for the server, and for unit tests.

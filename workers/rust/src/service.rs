@@ -19,6 +19,7 @@ use tonic_health::pb::health_server::HealthServer;
 use crate::answer::{MAX_MESSAGE_BYTES, Outcome, error};
 use crate::evaluation::{Begun, Policies};
 use crate::health::Health;
+use crate::parameters::problem_of;
 use crate::payload::Payload;
 use crate::pb;
 use crate::pb::policy_worker_server::{PolicyWorker, PolicyWorkerServer};
@@ -100,10 +101,14 @@ impl Worker {
         if self.activity.unary.load(Ordering::SeqCst) > MAX_UNARY_IN_FLIGHT {
             return error(Code::ResourceExhausted, format!("{MAX_UNARY_IN_FLIGHT} calls are in flight"));
         }
+        if let Some(problem) = problem_of(&request.parameters) {
+            return error(Code::InvalidArgument, format!("the parameters have {problem}"));
+        }
         // A time too long to be reckoned with is none.
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let payload = Payload::new(request.admission_request, request.namespace_object);
         let review = Review::new(payload, deadline, policy.mutating);
+        let review = review.with_parameters_json(request.parameters);
         let mut review = Some(review.with_traceparent(traceparent.unwrap_or_default()));
         let begun = poll_fn(|context| {
             let review = review.take().expect("polled once, as it is ready at once");
@@ -129,6 +134,11 @@ impl PolicyWorker for Worker {
             description: policy.description.clone(),
             mutating: policy.mutating,
             version: policy.version.clone(),
+            parameters_schema: policy
+                .parameters
+                .as_ref()
+                .map(|one| one.schema.to_string())
+                .unwrap_or_default(),
         });
         Ok(Response::new(pb::ListPoliciesResponse { policies: policies.collect() }))
     }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use prost::bytes::Bytes;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Sleep, sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -19,6 +20,7 @@ use tonic::{Code, Status, Streaming};
 
 use crate::answer::{Ended, MAX_MESSAGE_BYTES, Outcome, error};
 use crate::evaluation::{Begun, Policies};
+use crate::parameters::ById;
 use crate::payload::Payload;
 use crate::pb::{self, verdict};
 use crate::review::Review;
@@ -40,6 +42,7 @@ const QUIET_CHECK: Duration = Duration::from_millis(50);
 pub(crate) struct ReviewStream {
     inbound: Streaming<pb::ReviewBatch>,
     policies: Arc<Policies>,
+    parameters: ById,
     in_flight: HashMap<u64, InFlight>,
     tasks: JoinSet<(u64, Ended)>,
     batch: pb::VerdictBatch,
@@ -63,7 +66,14 @@ struct InFlight {
     /// The id of the call before it in its chain; 0: none.
     after: u64,
     /// The calls that begin when this one has ended.
-    followers: Vec<pb::Call>,
+    followers: Vec<Asked>,
+}
+
+/// A call with its parameters, which a later batch does not change.
+struct Asked {
+    call: pb::Call,
+    /// `None`: their id is unknown.
+    parameters: Option<Bytes>,
 }
 
 /// A payload of a batch, until the last call for it.
@@ -97,6 +107,7 @@ impl ReviewStream {
         Self {
             inbound,
             policies,
+            parameters: ById::default(),
             in_flight: HashMap::new(),
             tasks: JoinSet::new(),
             batch: pb::VerdictBatch::default(),
@@ -171,6 +182,9 @@ impl ReviewStream {
     fn accept(&mut self, batch: pb::ReviewBatch, context: &mut Context<'_>) {
         let arrived = Instant::now();
         self.last_batch = arrived;
+        if let Err(problem) = self.parameters.take(batch.parameters) {
+            return self.fail(Status::invalid_argument(problem));
+        }
         let mut payloads: Vec<_> = batch
             .payloads
             .into_iter()
@@ -203,7 +217,8 @@ impl ReviewStream {
             let left = if is_cancelled || matches!(before, Some(Left::Cancelled)) {
                 Left::Cancelled
             } else {
-                self.take(call, &sent.payload, before, arrived, context)
+                let asked = Asked { parameters: self.parameters.get(call.parameters), call };
+                self.take(asked, &sent.payload, before, arrived, context)
             };
             if has_chains {
                 sent.left.insert(id, left);
@@ -222,12 +237,13 @@ impl ReviewStream {
     /// Begins a call of a batch, or has it wait for the call before it in its chain.
     fn take(
         &mut self,
-        call: pb::Call,
+        asked: Asked,
         sent: &Arc<Payload>,
         before: Option<&Left>,
         arrived: Instant,
         context: &mut Context<'_>,
     ) -> Left {
+        let call = &asked.call;
         let is_chained = call.after != 0;
         if is_chained && before.is_none() {
             let text = format!("no earlier call of the batch has the id {} and the same payload", call.after);
@@ -240,15 +256,15 @@ impl ReviewStream {
             return Left::Ended(Arc::clone(sent));
         }
         match before {
-            None => self.begin(&call, sent, arrived, context),
-            Some(Left::Ended(payload)) => self.begin(&call, payload, Instant::now(), context),
+            None => self.begin(&asked, sent, arrived, context),
+            Some(Left::Ended(payload)) => self.begin(&asked, payload, Instant::now(), context),
             Some(_) => {
                 let payload = Arc::clone(sent);
                 let waits = InFlight { task: None, payload, after: call.after, followers: Vec::new() };
                 self.in_flight.insert(call.id, waits);
                 let before =
                     self.in_flight.get_mut(&call.after).expect("a call of this batch that has not ended");
-                before.followers.push(call);
+                before.followers.push(asked);
                 Left::InFlight
             }
         }
@@ -257,18 +273,23 @@ impl ReviewStream {
     /// Runs a call as far as it goes without waiting; `start` is the beginning of its timeout.
     fn begin(
         &mut self,
-        call: &pb::Call,
+        Asked { call, parameters }: &Asked,
         payload: &Arc<Payload>,
         start: Instant,
         context: &mut Context<'_>,
     ) -> Left {
         let (id, after) = (call.id, call.after);
-        let begun = match self.policies.find(&call.policy) {
-            None => Begun::Ended(self.policies.unknown(&call.policy).into()),
-            Some(policy) => {
+        let begun = match (self.policies.find(&call.policy), parameters) {
+            (None, _) => Begun::Ended(self.policies.unknown(&call.policy).into()),
+            (Some(_), None) => {
+                let text = "the call has an id of parameters that this stream has not had";
+                Begun::Ended(error(Code::InvalidArgument, text).into())
+            }
+            (Some(policy), Some(parameters)) => {
                 let deadline = start + Duration::from_millis(call.timeout_millis.into());
                 let review = Review::new(Arc::clone(payload), Some(deadline), policy.mutating);
                 let review = review.with_traceparent(&call.traceparent);
+                let review = review.with_parameters_json(parameters.clone());
                 self.policies.begin(policy, review, context)
             }
         };
@@ -298,9 +319,9 @@ impl ReviewStream {
         let payload = ended.change.map_or(Arc::clone(&flight.payload), |change| flight.payload.after(change));
         let mut ready = vec![(payload, flight.followers)];
         while let Some((payload, calls)) = ready.pop() {
-            for call in calls {
-                if let Left::Ended(left) = self.begin(&call, &payload, Instant::now(), context) {
-                    let flight = self.in_flight.remove(&call.id);
+            for asked in calls {
+                if let Left::Ended(left) = self.begin(&asked, &payload, Instant::now(), context) {
+                    let flight = self.in_flight.remove(&asked.call.id);
                     ready.extend(flight.map(|flight| (left, flight.followers)));
                 }
             }
@@ -312,12 +333,12 @@ impl ReviewStream {
         let mut unwanted = vec![id];
         while let Some(id) = unwanted.pop() {
             let Some(flight) = self.in_flight.remove(&id) else { continue };
-            unwanted.extend(flight.followers.iter().map(|call| call.id));
+            unwanted.extend(flight.followers.iter().map(|asked| asked.call.id));
             match flight.task {
                 Some(task) => task.abort(),
                 None => {
                     if let Some(before) = self.in_flight.get_mut(&flight.after) {
-                        before.followers.retain(|call| call.id != id);
+                        before.followers.retain(|asked| asked.call.id != id);
                     }
                 }
             }

@@ -44,6 +44,21 @@ const AROUND_A_TEXT = 16;
 /** The most frequent answer, shared by all reviews. */
 export const ALLOWED: Outcome = { response: { allowed: true }, bytesAtMost: AROUND_A_TEXT };
 
+/** `ALLOWED` for a call with parameters; shared too. */
+const ALLOWED_WITH_PARAMETERS: Outcome = {
+  response: { allowed: true, parametersApplied: true },
+  bytesAtMost: AROUND_A_TEXT,
+};
+
+/** Returns an outcome as that of a call with parameters. */
+export function withParameters(outcome: Outcome): Outcome {
+  if (outcome === ALLOWED) return ALLOWED_WITH_PARAMETERS;
+  const { response, bytesAtMost } = outcome;
+  return response === undefined
+    ? outcome
+    : { response: { ...response, parametersApplied: true }, bytesAtMost };
+}
+
 /** Returns the error of that code, its text cut to MAX_ERROR_BYTES. */
 export function failure(code: status, text: string): Outcome {
   let message = cleanText(text);
@@ -98,7 +113,8 @@ export function threw(policy: Policy, review: Review, problem: unknown): Outcome
   return failure(status.INTERNAL, textOf(problem));
 }
 
-function textOf(problem: unknown): string {
+/** Returns the text of anything thrown, with its type if that adds information. */
+export function textOf(problem: unknown): string {
   try {
     if (!(problem instanceof Error)) return String(problem);
     const name = problem.name === "Error" ? problem.constructor.name : problem.name;

@@ -35,11 +35,12 @@ export class PendingCall {
   readonly traceparent: string;
   readonly isChained: boolean;
 
-  /** `link` is undefined unless other calls follow. */
+  /** `link` is undefined unless other calls follow, `parameters` if their id is unknown. */
   constructor(
     call: Call,
     readonly key: number | bigint,
     readonly link: Link | undefined,
+    readonly parameters: Buffer | undefined,
   ) {
     this.id = call.id;
     this.policy = call.policy;

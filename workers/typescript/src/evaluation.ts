@@ -5,8 +5,11 @@
  * outcome lets such promises settle first (`afterPromises`), so that their verdicts still go out with the others.
  */
 
-import { ended, threw, tooLate, type Outcome } from "./answer.js";
+import { status } from "@grpc/grpc-js";
+
+import { ended, failure, threw, tooLate, withParameters, type Outcome } from "./answer.js";
 import type { Meter } from "./meter.js";
+import { NONE, ParametersRefused } from "./parameters.js";
 import type { Policy } from "./policy.js";
 import type { Review } from "./review.js";
 
@@ -15,26 +18,52 @@ export const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /**
  * Runs a policy and returns its outcome, or the call that goes on; then `finish` is called with the outcome later,
- * never before this returns.
+ * never before this returns. `parameters` is the JSON of those of the call; empty: none.
  */
 export function begin(
   policy: Policy,
   review: Review,
   finish: (outcome: Outcome) => void,
+  parameters = NONE,
+): Outcome | RunningCall {
+  if (parameters.length === 0) return counted(policy, review, finish, parameters);
+  const outcome = counted(policy, review, (later) => finish(withParameters(later)), parameters);
+  return outcome instanceof RunningCall ? outcome : withParameters(outcome);
+}
+
+function counted(
+  policy: Policy,
+  review: Review,
+  finish: (outcome: Outcome) => void,
+  parameters: Buffer,
 ): Outcome | RunningCall {
   const { meter } = policy;
-  if (meter === undefined) return start(policy, review, finish);
+  if (meter === undefined) return start(policy, review, finish, parameters);
   const started = review.remainingMs > 0 ? performance.now() : undefined;
-  const outcome = start(policy, review, (later) => {
+  const count = (later: Outcome): void => {
     meter.count(later, started);
     finish(later);
-  });
+  };
+  const outcome = start(policy, review, count, parameters);
   if (!(outcome instanceof RunningCall)) meter.count(outcome, started);
   return outcome;
 }
 
-function start(policy: Policy, review: Review, finish: (outcome: Outcome) => void): Outcome | RunningCall {
+function start(
+  policy: Policy,
+  review: Review,
+  finish: (outcome: Outcome) => void,
+  parameters: Buffer,
+): Outcome | RunningCall {
   if (review.remainingMs <= 0) return tooLate();
+  if (parameters.length > 0 || policy.parameters !== undefined) {
+    try {
+      review.parameters = policy.prepared.get(policy, review, parameters);
+    } catch (problem) {
+      if (problem instanceof ParametersRefused) return failure(status.INVALID_ARGUMENT, problem.message);
+      throw problem;
+    }
+  }
   const { run } = policy;
   try {
     const result: unknown = run(review);

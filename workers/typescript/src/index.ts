@@ -11,6 +11,6 @@ export type {
   UserInfo,
 } from "./kubernetes.js";
 export { StartError, type Tls } from "./listen.js";
-export type { PolicyFunction, PolicyOptions } from "./policy.js";
+export type { PolicyFunction, PolicyOptions, PrepareFunction } from "./policy.js";
 export { Review } from "./review.js";
 export { PolicyServer } from "./server.js";

@@ -27,16 +27,26 @@ export interface Call {
   readonly after: Id;
   /** Not validated. */
   readonly traceparent: string;
+  /** Id; 0: none. */
+  readonly parameters: number;
+}
+
+/** Parameters with the id by which calls name them. */
+export interface Parameters {
+  readonly id: number;
+  readonly json: Buffer;
 }
 
 export interface ReviewRequestMessage extends Payload {
   readonly policy: string;
+  readonly parameters: Buffer;
 }
 
 export interface ReviewBatch {
   readonly payloads: readonly Payload[];
   readonly calls: readonly Call[];
   readonly cancelled: readonly Id[];
+  readonly parameters: readonly Parameters[];
 }
 
 export interface StatusCause {
@@ -63,6 +73,7 @@ export interface ReviewResponseMessage {
   patch?: Buffer;
   auditAnnotations?: Record<string, string>;
   warnings?: string[];
+  parametersApplied?: boolean;
 }
 
 export interface ErrorMessage {
@@ -87,6 +98,8 @@ export interface PolicyMessage {
   description: string;
   mutating: boolean;
   version: string;
+  /** Absent if it takes no parameters. */
+  parametersSchema?: string;
 }
 
 interface Decoder<Message> {

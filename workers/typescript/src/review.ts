@@ -43,6 +43,11 @@ export class Review {
    * if there is none.
    */
   readonly traceparent: string;
+  /**
+   * The parameters of the webhook as the policy's `prepare` made them; undefined if it takes none. Calls share them: they
+   * must not be changed.
+   */
+  parameters: any;
   /** The warnings so far. */
   readonly warnings: string[] = [];
   /** The audit annotations so far. */
@@ -68,11 +73,17 @@ export class Review {
 
   /**
    * Returns a Review for a unit test, from an AdmissionReview or the AdmissionRequest in it, as an object or as
-   * JSON. It keeps track of changes, so `changes()` answers for mutating policies.
+   * JSON. It keeps track of changes, so `changes()` answers for mutating policies. `parameters` are as the policy's
+   * `prepare` makes them.
    */
   static fromJson(
     review: string | object,
-    options: { namespaceObject?: object; timeoutMs?: number; traceparent?: string } = {},
+    options: {
+      namespaceObject?: object;
+      timeoutMs?: number;
+      traceparent?: string;
+      parameters?: unknown;
+    } = {},
   ): Review {
     const document = (typeof review === "string" ? parseJson(review) : plain(review)) as {
       request?: object;
@@ -81,11 +92,13 @@ export class Review {
     const namespace = options.namespaceObject === undefined ? "" : text(options.namespaceObject);
     const deadline = performance.now() + (options.timeoutMs ?? Infinity);
     const { traceparent } = options;
-    return new Review(Buffer.from(text(request)), Buffer.from(namespace), {
+    const made = new Review(Buffer.from(text(request)), Buffer.from(namespace), {
       deadline,
       mutating: true,
       traceparent,
     });
+    made.parameters = options.parameters;
+    return made;
   }
 
   /** The unchanged AdmissionRequest; whole numbers beyond 2^53 in it are bigints. */
@@ -235,7 +248,12 @@ function text(value: unknown): string {
   return writeJson(plain(value));
 }
 
-function decode(what: string, bytes: Buffer): object {
+/**
+ * Returns a JSON object; errors name it `what`.
+ *
+ * @throws MalformedPayload - it is none.
+ */
+export function decode(what: string, bytes: Buffer): object {
   const json = bytes.toString();
   // Node reads anything as UTF-8 and puts U+FFFD for what is none.
   if (json.includes("\ufffd") && !isUtf8(bytes))

@@ -11,6 +11,7 @@ import {
 import { ALLOWED, failure, unknownPolicy, type Outcome } from "./answer.js";
 import { afterPromises, begin, RunningCall } from "./evaluation.js";
 import { listPoliciesResponse, reviewRequest, reviewResponse, SERVICE } from "./messages.js";
+import { MAX_PARAMETERS_BYTES } from "./parameters.js";
 import type { Policy } from "./policy.js";
 import { Review } from "./review.js";
 import { ReviewStream } from "./stream.js";
@@ -80,12 +81,15 @@ export class PolicyWorker {
   }
 
   readonly #listPolicies: handleUnaryCall<Buffer, Buffer> = (_, callback) => {
-    const policies = [...this.#policies.values()].map(({ name, description, mutating, version }) => ({
-      name,
-      description,
-      mutating,
-      version,
-    }));
+    const policies = [...this.#policies.values()].map(
+      ({ name, description, mutating, version, parameters }) => ({
+        name,
+        description,
+        mutating,
+        version,
+        ...(parameters !== undefined && { parametersSchema: parameters }),
+      }),
+    );
     callback(null, listPoliciesResponse.encode({ policies }));
   };
 
@@ -130,12 +134,17 @@ export class PolicyWorker {
     if (this.#unary > MAX_UNARY_IN_FLIGHT) {
       return failure(status.RESOURCE_EXHAUSTED, `${MAX_UNARY_IN_FLIGHT} calls are in flight`);
     }
+    const { parameters } = request;
+    if (parameters.length > MAX_PARAMETERS_BYTES) {
+      const text = `the parameters have ${parameters.length} bytes, expected at most ${MAX_PARAMETERS_BYTES}`;
+      return failure(status.INVALID_ARGUMENT, text);
+    }
     const review = new Review(request.admissionRequest, request.namespaceObject, {
       deadline: performance.now() + (Number(deadline) - Date.now()),
       mutating: policy.mutating,
       traceparent,
     });
-    return begin(policy, review, finish);
+    return begin(policy, review, finish, parameters);
   }
 
   readonly #reviewStream: handleBidiStreamingCall<Buffer, Buffer> = (call) => {

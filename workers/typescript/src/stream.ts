@@ -20,6 +20,7 @@ import {
   type Payload,
   type Verdict,
 } from "./messages.js";
+import { StreamParameters } from "./parameters.js";
 import type { Policy } from "./policy.js";
 import { Review } from "./review.js";
 
@@ -37,6 +38,7 @@ export class ReviewStream {
   readonly #call: ServerDuplexStream<Buffer, Buffer>;
   readonly #policies: ReadonlyMap<string, Policy>;
   readonly #closed: () => void;
+  readonly #parameters = new StreamParameters();
   readonly #running = new Map<number | bigint, RunningCall | PendingCall>();
   /** Of the calls in flight that others follow. */
   readonly #links = new Map<number | bigint, Link>();
@@ -101,6 +103,8 @@ export class ReviewStream {
     } catch (problem) {
       return this.#violated(`not a ReviewBatch: ${(problem as Error).message}`);
     }
+    const problem = this.#parameters.take(batch.parameters);
+    if (problem !== undefined) return this.#violated(problem);
     const cancelled = new Set(batch.cancelled.map(keyOf));
     const followed = new Set(batch.calls.map((call) => keyOf(call.after)));
     const links = new Map<number | bigint, Link>();
@@ -116,7 +120,13 @@ export class ReviewStream {
       if (this.#running.has(key)) {
         return this.#violated(`call id ${key} is used again while its call is in flight`);
       }
-      this.#take(call, new PendingCall(call, key, link), before, batch.payloads, arrived);
+      this.#take(
+        call,
+        new PendingCall(call, key, link, this.#parameters.get(call.parameters)),
+        before,
+        batch.payloads,
+        arrived,
+      );
     }
     for (const key of cancelled) this.#cancel(key);
     if (this.#fresh.length > 0) this.#flushSoon();
@@ -157,13 +167,17 @@ export class ReviewStream {
       this.#add(call.id, unknownPolicy(call.policy, this.#policies), call.isChained);
     } else if (this.#running.size >= MAX_IN_FLIGHT) {
       this.#refuse(call);
+    } else if (call.parameters === undefined) {
+      const text = "the call has an id of parameters that this stream has not had";
+      this.#add(call.id, failure(status.INVALID_ARGUMENT, text), call.isChained);
     } else {
       const { mutating } = policy;
       const { admissionRequest, namespaceObject, object } = payload;
       const { traceparent } = call;
       const options = { deadline: now + call.timeoutMillis, mutating, object, traceparent };
       const review = new Review(admissionRequest, namespaceObject, options);
-      const outcome = begin(policy, review, (outcome) => this.#finished(call, payload, outcome));
+      const finish = (outcome: Outcome): void => this.#finished(call, payload, outcome);
+      const outcome = begin(policy, review, finish, call.parameters);
       if (outcome instanceof RunningCall) {
         this.#running.set(call.key, outcome);
         this.#fresh.push(outcome);

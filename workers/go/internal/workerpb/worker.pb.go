@@ -121,9 +121,11 @@ type Policy struct {
 	// Whether the policy may answer with a patch.
 	Mutating bool `protobuf:"varint,3,opt,name=mutating,proto3" json:"mutating,omitempty"`
 	// Opaque version of the policy's code and settings, for logs and caches.
-	Version       string `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Version string `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	// JSON Schema of the parameters; empty: the policy takes none.
+	ParametersSchema string `protobuf:"bytes,5,opt,name=parameters_schema,json=parametersSchema,proto3" json:"parameters_schema,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Policy) Reset() {
@@ -184,6 +186,13 @@ func (x *Policy) GetVersion() string {
 	return ""
 }
 
+func (x *Policy) GetParametersSchema() string {
+	if x != nil {
+		return x.ParametersSchema
+	}
+	return ""
+}
+
 type ReviewRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the policy to evaluate.
@@ -193,8 +202,10 @@ type ReviewRequest struct {
 	// JSON of the Namespace of the request; empty if the request is
 	// cluster-scoped or the gateway does not know the Namespace.
 	NamespaceObject []byte `protobuf:"bytes,3,opt,name=namespace_object,json=namespaceObject,proto3" json:"namespace_object,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The parameters of the policy, a JSON object; empty: none.
+	Parameters    []byte `protobuf:"bytes,4,opt,name=parameters,proto3" json:"parameters,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReviewRequest) Reset() {
@@ -248,6 +259,13 @@ func (x *ReviewRequest) GetNamespaceObject() []byte {
 	return nil
 }
 
+func (x *ReviewRequest) GetParameters() []byte {
+	if x != nil {
+		return x.Parameters
+	}
+	return nil
+}
+
 type ReviewResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Allowed bool                   `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
@@ -258,9 +276,13 @@ type ReviewResponse struct {
 	Patch            []byte            `protobuf:"bytes,3,opt,name=patch,proto3" json:"patch,omitempty"`
 	AuditAnnotations map[string]string `protobuf:"bytes,4,rep,name=audit_annotations,json=auditAnnotations,proto3" json:"audit_annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Shown to the user who made the API request; at most 256 characters each.
-	Warnings      []string `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Warnings []string `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// Whether the policy was evaluated with the parameters of the call. A worker
+	// that does not know parameters leaves this false; then the call has failed
+	// unless it is denied.
+	ParametersApplied bool `protobuf:"varint,6,opt,name=parameters_applied,json=parametersApplied,proto3" json:"parameters_applied,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ReviewResponse) Reset() {
@@ -326,6 +348,13 @@ func (x *ReviewResponse) GetWarnings() []string {
 		return x.Warnings
 	}
 	return nil
+}
+
+func (x *ReviewResponse) GetParametersApplied() bool {
+	if x != nil {
+		return x.ParametersApplied
+	}
+	return false
 }
 
 type Status struct {
@@ -510,7 +539,10 @@ type ReviewBatch struct {
 	Payloads []*Payload `protobuf:"bytes,1,rep,name=payloads,proto3" json:"payloads,omitempty"`
 	Calls    []*Call    `protobuf:"bytes,2,rep,name=calls,proto3" json:"calls,omitempty"`
 	// Ids of calls whose verdicts are no longer needed.
-	Cancelled     []uint64 `protobuf:"varint,3,rep,packed,name=cancelled,proto3" json:"cancelled,omitempty"`
+	Cancelled []uint64 `protobuf:"varint,3,rep,packed,name=cancelled,proto3" json:"cancelled,omitempty"`
+	// Parameters for the calls of this batch and of all later batches of the
+	// stream; a value replaces the earlier one with the same id.
+	Parameters    []*Parameters `protobuf:"bytes,4,rep,name=parameters,proto3" json:"parameters,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -566,6 +598,67 @@ func (x *ReviewBatch) GetCancelled() []uint64 {
 	return nil
 }
 
+func (x *ReviewBatch) GetParameters() []*Parameters {
+	if x != nil {
+		return x.Parameters
+	}
+	return nil
+}
+
+type Parameters struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 256.
+	Id uint32 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// A JSON object of at most 64 KiB.
+	Json          []byte `protobuf:"bytes,2,opt,name=json,proto3" json:"json,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Parameters) Reset() {
+	*x = Parameters{}
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Parameters) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Parameters) ProtoMessage() {}
+
+func (x *Parameters) ProtoReflect() protoreflect.Message {
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Parameters.ProtoReflect.Descriptor instead.
+func (*Parameters) Descriptor() ([]byte, []int) {
+	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Parameters) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Parameters) GetJson() []byte {
+	if x != nil {
+		return x.Json
+	}
+	return nil
+}
+
 type Payload struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	AdmissionRequest []byte                 `protobuf:"bytes,1,opt,name=admission_request,json=admissionRequest,proto3" json:"admission_request,omitempty"`
@@ -576,7 +669,7 @@ type Payload struct {
 
 func (x *Payload) Reset() {
 	*x = Payload{}
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -588,7 +681,7 @@ func (x *Payload) String() string {
 func (*Payload) ProtoMessage() {}
 
 func (x *Payload) ProtoReflect() protoreflect.Message {
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -601,7 +694,7 @@ func (x *Payload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Payload.ProtoReflect.Descriptor instead.
 func (*Payload) Descriptor() ([]byte, []int) {
-	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{8}
+	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Payload) GetAdmissionRequest() []byte {
@@ -635,14 +728,16 @@ type Call struct {
 	// The gateway's span for this call, as a W3C Trace Context `traceparent`, if
 	// the API server sent one for the review; empty: none. A Review has it in the
 	// metadata `traceparent`.
-	Traceparent   string `protobuf:"bytes,6,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	Traceparent string `protobuf:"bytes,6,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	// Id of the parameters of the policy; 0: none.
+	Parameters    uint32 `protobuf:"varint,7,opt,name=parameters,proto3" json:"parameters,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Call) Reset() {
 	*x = Call{}
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -654,7 +749,7 @@ func (x *Call) String() string {
 func (*Call) ProtoMessage() {}
 
 func (x *Call) ProtoReflect() protoreflect.Message {
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -667,7 +762,7 @@ func (x *Call) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Call.ProtoReflect.Descriptor instead.
 func (*Call) Descriptor() ([]byte, []int) {
-	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{9}
+	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Call) GetId() uint64 {
@@ -712,6 +807,13 @@ func (x *Call) GetTraceparent() string {
 	return ""
 }
 
+func (x *Call) GetParameters() uint32 {
+	if x != nil {
+		return x.Parameters
+	}
+	return 0
+}
+
 type VerdictBatch struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Verdicts []*Verdict             `protobuf:"bytes,1,rep,name=verdicts,proto3" json:"verdicts,omitempty"`
@@ -723,7 +825,7 @@ type VerdictBatch struct {
 
 func (x *VerdictBatch) Reset() {
 	*x = VerdictBatch{}
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -735,7 +837,7 @@ func (x *VerdictBatch) String() string {
 func (*VerdictBatch) ProtoMessage() {}
 
 func (x *VerdictBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -748,7 +850,7 @@ func (x *VerdictBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerdictBatch.ProtoReflect.Descriptor instead.
 func (*VerdictBatch) Descriptor() ([]byte, []int) {
-	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{10}
+	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *VerdictBatch) GetVerdicts() []*Verdict {
@@ -782,7 +884,7 @@ type Verdict struct {
 
 func (x *Verdict) Reset() {
 	*x = Verdict{}
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -794,7 +896,7 @@ func (x *Verdict) String() string {
 func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -807,7 +909,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{11}
+	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Verdict) GetId() uint64 {
@@ -876,7 +978,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -888,7 +990,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -901,7 +1003,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{12}
+	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Error) GetCode() int32 {
@@ -925,22 +1027,27 @@ const file_admissiongateway_worker_v1_worker_proto_rawDesc = "" +
 	"'admissiongateway/worker/v1/worker.proto\x12\x1aadmissiongateway.worker.v1\"\x15\n" +
 	"\x13ListPoliciesRequest\"V\n" +
 	"\x14ListPoliciesResponse\x12>\n" +
-	"\bpolicies\x18\x01 \x03(\v2\".admissiongateway.worker.v1.PolicyR\bpolicies\"t\n" +
+	"\bpolicies\x18\x01 \x03(\v2\".admissiongateway.worker.v1.PolicyR\bpolicies\"\xa1\x01\n" +
 	"\x06Policy\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x1a\n" +
 	"\bmutating\x18\x03 \x01(\bR\bmutating\x12\x18\n" +
-	"\aversion\x18\x04 \x01(\tR\aversion\"\x7f\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\x12+\n" +
+	"\x11parameters_schema\x18\x05 \x01(\tR\x10parametersSchema\"\x9f\x01\n" +
 	"\rReviewRequest\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x12+\n" +
 	"\x11admission_request\x18\x02 \x01(\fR\x10admissionRequest\x12)\n" +
-	"\x10namespace_object\x18\x03 \x01(\fR\x0fnamespaceObject\"\xcc\x02\n" +
+	"\x10namespace_object\x18\x03 \x01(\fR\x0fnamespaceObject\x12\x1e\n" +
+	"\n" +
+	"parameters\x18\x04 \x01(\fR\n" +
+	"parameters\"\xfb\x02\n" +
 	"\x0eReviewResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12:\n" +
 	"\x06status\x18\x02 \x01(\v2\".admissiongateway.worker.v1.StatusR\x06status\x12\x14\n" +
 	"\x05patch\x18\x03 \x01(\fR\x05patch\x12m\n" +
 	"\x11audit_annotations\x18\x04 \x03(\v2@.admissiongateway.worker.v1.ReviewResponse.AuditAnnotationsEntryR\x10auditAnnotations\x12\x1a\n" +
-	"\bwarnings\x18\x05 \x03(\tR\bwarnings\x1aC\n" +
+	"\bwarnings\x18\x05 \x03(\tR\bwarnings\x12-\n" +
+	"\x12parameters_applied\x18\x06 \x01(\bR\x11parametersApplied\x1aC\n" +
 	"\x15AuditAnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8f\x02\n" +
@@ -957,21 +1064,31 @@ const file_admissiongateway_worker_v1_worker_proto_rawDesc = "" +
 	"\vStatusCause\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
-	"\x05field\x18\x03 \x01(\tR\x05field\"\xa4\x01\n" +
+	"\x05field\x18\x03 \x01(\tR\x05field\"\xec\x01\n" +
 	"\vReviewBatch\x12?\n" +
 	"\bpayloads\x18\x01 \x03(\v2#.admissiongateway.worker.v1.PayloadR\bpayloads\x126\n" +
 	"\x05calls\x18\x02 \x03(\v2 .admissiongateway.worker.v1.CallR\x05calls\x12\x1c\n" +
-	"\tcancelled\x18\x03 \x03(\x04R\tcancelled\"a\n" +
+	"\tcancelled\x18\x03 \x03(\x04R\tcancelled\x12F\n" +
+	"\n" +
+	"parameters\x18\x04 \x03(\v2&.admissiongateway.worker.v1.ParametersR\n" +
+	"parameters\"0\n" +
+	"\n" +
+	"Parameters\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
+	"\x04json\x18\x02 \x01(\fR\x04json\"a\n" +
 	"\aPayload\x12+\n" +
 	"\x11admission_request\x18\x01 \x01(\fR\x10admissionRequest\x12)\n" +
-	"\x10namespace_object\x18\x02 \x01(\fR\x0fnamespaceObject\"\xa7\x01\n" +
+	"\x10namespace_object\x18\x02 \x01(\fR\x0fnamespaceObject\"\xc7\x01\n" +
 	"\x04Call\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x18\n" +
 	"\apayload\x18\x02 \x01(\rR\apayload\x12\x16\n" +
 	"\x06policy\x18\x03 \x01(\tR\x06policy\x12%\n" +
 	"\x0etimeout_millis\x18\x04 \x01(\rR\rtimeoutMillis\x12\x14\n" +
 	"\x05after\x18\x05 \x01(\x04R\x05after\x12 \n" +
-	"\vtraceparent\x18\x06 \x01(\tR\vtraceparent\"k\n" +
+	"\vtraceparent\x18\x06 \x01(\tR\vtraceparent\x12\x1e\n" +
+	"\n" +
+	"parameters\x18\a \x01(\rR\n" +
+	"parameters\"k\n" +
 	"\fVerdictBatch\x12?\n" +
 	"\bverdicts\x18\x01 \x03(\v2#.admissiongateway.worker.v1.VerdictR\bverdicts\x12\x1a\n" +
 	"\bdraining\x18\x02 \x01(\bR\bdraining\"\xc3\x01\n" +
@@ -1001,7 +1118,7 @@ func file_admissiongateway_worker_v1_worker_proto_rawDescGZIP() []byte {
 	return file_admissiongateway_worker_v1_worker_proto_rawDescData
 }
 
-var file_admissiongateway_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_admissiongateway_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_admissiongateway_worker_v1_worker_proto_goTypes = []any{
 	(*ListPoliciesRequest)(nil),  // 0: admissiongateway.worker.v1.ListPoliciesRequest
 	(*ListPoliciesResponse)(nil), // 1: admissiongateway.worker.v1.ListPoliciesResponse
@@ -1011,34 +1128,36 @@ var file_admissiongateway_worker_v1_worker_proto_goTypes = []any{
 	(*Status)(nil),               // 5: admissiongateway.worker.v1.Status
 	(*StatusCause)(nil),          // 6: admissiongateway.worker.v1.StatusCause
 	(*ReviewBatch)(nil),          // 7: admissiongateway.worker.v1.ReviewBatch
-	(*Payload)(nil),              // 8: admissiongateway.worker.v1.Payload
-	(*Call)(nil),                 // 9: admissiongateway.worker.v1.Call
-	(*VerdictBatch)(nil),         // 10: admissiongateway.worker.v1.VerdictBatch
-	(*Verdict)(nil),              // 11: admissiongateway.worker.v1.Verdict
-	(*Error)(nil),                // 12: admissiongateway.worker.v1.Error
-	nil,                          // 13: admissiongateway.worker.v1.ReviewResponse.AuditAnnotationsEntry
+	(*Parameters)(nil),           // 8: admissiongateway.worker.v1.Parameters
+	(*Payload)(nil),              // 9: admissiongateway.worker.v1.Payload
+	(*Call)(nil),                 // 10: admissiongateway.worker.v1.Call
+	(*VerdictBatch)(nil),         // 11: admissiongateway.worker.v1.VerdictBatch
+	(*Verdict)(nil),              // 12: admissiongateway.worker.v1.Verdict
+	(*Error)(nil),                // 13: admissiongateway.worker.v1.Error
+	nil,                          // 14: admissiongateway.worker.v1.ReviewResponse.AuditAnnotationsEntry
 }
 var file_admissiongateway_worker_v1_worker_proto_depIdxs = []int32{
 	2,  // 0: admissiongateway.worker.v1.ListPoliciesResponse.policies:type_name -> admissiongateway.worker.v1.Policy
 	5,  // 1: admissiongateway.worker.v1.ReviewResponse.status:type_name -> admissiongateway.worker.v1.Status
-	13, // 2: admissiongateway.worker.v1.ReviewResponse.audit_annotations:type_name -> admissiongateway.worker.v1.ReviewResponse.AuditAnnotationsEntry
+	14, // 2: admissiongateway.worker.v1.ReviewResponse.audit_annotations:type_name -> admissiongateway.worker.v1.ReviewResponse.AuditAnnotationsEntry
 	6,  // 3: admissiongateway.worker.v1.Status.causes:type_name -> admissiongateway.worker.v1.StatusCause
-	8,  // 4: admissiongateway.worker.v1.ReviewBatch.payloads:type_name -> admissiongateway.worker.v1.Payload
-	9,  // 5: admissiongateway.worker.v1.ReviewBatch.calls:type_name -> admissiongateway.worker.v1.Call
-	11, // 6: admissiongateway.worker.v1.VerdictBatch.verdicts:type_name -> admissiongateway.worker.v1.Verdict
-	4,  // 7: admissiongateway.worker.v1.Verdict.response:type_name -> admissiongateway.worker.v1.ReviewResponse
-	12, // 8: admissiongateway.worker.v1.Verdict.error:type_name -> admissiongateway.worker.v1.Error
-	0,  // 9: admissiongateway.worker.v1.PolicyWorker.ListPolicies:input_type -> admissiongateway.worker.v1.ListPoliciesRequest
-	3,  // 10: admissiongateway.worker.v1.PolicyWorker.Review:input_type -> admissiongateway.worker.v1.ReviewRequest
-	7,  // 11: admissiongateway.worker.v1.PolicyWorker.ReviewStream:input_type -> admissiongateway.worker.v1.ReviewBatch
-	1,  // 12: admissiongateway.worker.v1.PolicyWorker.ListPolicies:output_type -> admissiongateway.worker.v1.ListPoliciesResponse
-	4,  // 13: admissiongateway.worker.v1.PolicyWorker.Review:output_type -> admissiongateway.worker.v1.ReviewResponse
-	10, // 14: admissiongateway.worker.v1.PolicyWorker.ReviewStream:output_type -> admissiongateway.worker.v1.VerdictBatch
-	12, // [12:15] is the sub-list for method output_type
-	9,  // [9:12] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	9,  // 4: admissiongateway.worker.v1.ReviewBatch.payloads:type_name -> admissiongateway.worker.v1.Payload
+	10, // 5: admissiongateway.worker.v1.ReviewBatch.calls:type_name -> admissiongateway.worker.v1.Call
+	8,  // 6: admissiongateway.worker.v1.ReviewBatch.parameters:type_name -> admissiongateway.worker.v1.Parameters
+	12, // 7: admissiongateway.worker.v1.VerdictBatch.verdicts:type_name -> admissiongateway.worker.v1.Verdict
+	4,  // 8: admissiongateway.worker.v1.Verdict.response:type_name -> admissiongateway.worker.v1.ReviewResponse
+	13, // 9: admissiongateway.worker.v1.Verdict.error:type_name -> admissiongateway.worker.v1.Error
+	0,  // 10: admissiongateway.worker.v1.PolicyWorker.ListPolicies:input_type -> admissiongateway.worker.v1.ListPoliciesRequest
+	3,  // 11: admissiongateway.worker.v1.PolicyWorker.Review:input_type -> admissiongateway.worker.v1.ReviewRequest
+	7,  // 12: admissiongateway.worker.v1.PolicyWorker.ReviewStream:input_type -> admissiongateway.worker.v1.ReviewBatch
+	1,  // 13: admissiongateway.worker.v1.PolicyWorker.ListPolicies:output_type -> admissiongateway.worker.v1.ListPoliciesResponse
+	4,  // 14: admissiongateway.worker.v1.PolicyWorker.Review:output_type -> admissiongateway.worker.v1.ReviewResponse
+	11, // 15: admissiongateway.worker.v1.PolicyWorker.ReviewStream:output_type -> admissiongateway.worker.v1.VerdictBatch
+	13, // [13:16] is the sub-list for method output_type
+	10, // [10:13] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_admissiongateway_worker_v1_worker_proto_init() }
@@ -1046,7 +1165,7 @@ func file_admissiongateway_worker_v1_worker_proto_init() {
 	if File_admissiongateway_worker_v1_worker_proto != nil {
 		return
 	}
-	file_admissiongateway_worker_v1_worker_proto_msgTypes[11].OneofWrappers = []any{
+	file_admissiongateway_worker_v1_worker_proto_msgTypes[12].OneofWrappers = []any{
 		(*Verdict_Response)(nil),
 		(*Verdict_Error)(nil),
 	}
@@ -1056,7 +1175,7 @@ func file_admissiongateway_worker_v1_worker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_admissiongateway_worker_v1_worker_proto_rawDesc), len(file_admissiongateway_worker_v1_worker_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

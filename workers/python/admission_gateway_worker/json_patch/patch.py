@@ -140,7 +140,7 @@ def _count_signs(patch: bytes) -> int:
     return patch.count(b",") + patch.count(b"[") + patch.count(b"{")
 
 
-class _Work:
+class Work:
     """The bounded work of a patch, so far."""
 
     __slots__ = ("_copied_bytes", "_parts", "_shifted", "is_shared")
@@ -151,17 +151,23 @@ class _Work:
         """Whether containers are copied before they are changed."""
 
     def copy(self, number_bytes: int) -> None:
+        """Add bytes that are copied; raise PatchConflict if it is too much."""
         self._copied_bytes += number_bytes
         if self._copied_bytes > MAX_COPY_BYTES:
             raise PatchConflict(f"copies add up to more than {MAX_COPY_BYTES} bytes")
 
     def shift(self, items: int) -> None:
+        """Add items of a list that are moved; raise PatchConflict if it is too much."""
         self._shifted += items
         if self._shifted > MAX_SHIFTED:
             raise PatchConflict(f"items of lists are shifted more than {MAX_SHIFTED} times")
 
     def tokens(self, path: str) -> list[str]:
-        """Return a pointer's parts; the text before the first slash is ignored."""
+        """Return a pointer's parts; the text before the first slash is ignored.
+
+        Raises:
+            PatchConflict: it is no pointer into an object, or there are too many parts.
+        """
         number = path.count("/")
         if not number:
             raise PatchConflict(f"path {_shown(path)} does not point into the object")
@@ -177,19 +183,22 @@ class _Work:
         return parts
 
 
-def apply_patch(document: object, operations: list[Operation], *, is_shared: bool = False) -> object:
+def apply_patch(
+    document: object, operations: list[Operation], *, is_shared: bool = False, work: Work | None = None
+) -> object:
     """Do as :func:`apply_in_steps`, in one step."""
-    return finish(apply_in_steps(document, operations, is_shared=is_shared))
+    return finish(apply_in_steps(document, operations, is_shared=is_shared, work=work))
 
 
 def apply_in_steps(
-    document: object, operations: list[Operation], *, is_shared: bool = False
+    document: object, operations: list[Operation], *, is_shared: bool = False, work: Work | None = None
 ) -> Generator[None, None, object]:
     """Return *document* with *operations* applied in order; yields after each ``_STEP_OPERATIONS`` of them.
 
     The document is changed in place, and must not be used after an error. Values of the operations become
     part of it. If *is_shared*, neither is changed: each operation copies the containers on its path, which
     usually costs less than to parse the document again if there are at most ``MAX_SHARED`` operations.
+    *work* is that of the operations that came before in the same patch.
 
     Raises:
         PatchConflict: an operation is unknown or malformed, its path does not exist, or the patch exceeds a
@@ -198,7 +207,7 @@ def apply_in_steps(
     """
     if len(operations) > MAX_OPERATIONS:
         raise PatchConflict(f"has {len(operations)} operations, and at most {MAX_OPERATIONS} are applied")
-    work = _Work(is_shared=is_shared)
+    work = work or Work(is_shared=is_shared)
     for index, operation in enumerate(operations):
         if index and not index % _STEP_OPERATIONS:
             yield
@@ -211,7 +220,7 @@ def apply_in_steps(
     return document
 
 
-def _apply_operation(document: object, operation: Operation, work: _Work) -> object:
+def _apply_operation(document: object, operation: Operation, work: Work) -> object:
     """Return the document after *operation*."""
     match operation.get("op"):
         case "add":
@@ -246,7 +255,7 @@ def _shown(text: str) -> str:
     return repr(text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 3]}...")
 
 
-def _add(document: object, path: str, value: object, work: _Work) -> None:
+def _add(document: object, path: str, value: object, work: Work) -> None:
     container, token = _locate_own(document, path, work)
     if isinstance(container, dict):
         container[token] = value
@@ -259,7 +268,7 @@ def _add(document: object, path: str, value: object, work: _Work) -> None:
         container.insert(index, value)
 
 
-def _replace(document: object, path: str, value: object, work: _Work) -> object:
+def _replace(document: object, path: str, value: object, work: Work) -> object:
     if path == "":
         if not isinstance(value, dict | list):
             raise PatchConflict("the whole document can be replaced by an object or an array only")
@@ -272,7 +281,7 @@ def _replace(document: object, path: str, value: object, work: _Work) -> object:
     return document
 
 
-def _remove(document: object, path: str, work: _Work) -> object:
+def _remove(document: object, path: str, work: Work) -> object:
     container, token = _locate_own(document, path, work)
     if isinstance(container, dict):
         value = container.pop(token, _ABSENT)
@@ -284,7 +293,7 @@ def _remove(document: object, path: str, work: _Work) -> object:
     return container.pop(index)
 
 
-def _copy(document: object, source: str, work: _Work) -> object:
+def _copy(document: object, source: str, work: Work) -> object:
     container, token = _locate(document, source, work)
     value = _member(container, token, source)
     content = orjson.dumps(None if value is _ABSENT else value)
@@ -292,7 +301,7 @@ def _copy(document: object, source: str, work: _Work) -> object:
     return orjson.loads(content)
 
 
-def _test(document: object, path: str, expected: object, work: _Work) -> None:
+def _test(document: object, path: str, expected: object, work: Work) -> None:
     if path == "":
         value = document
     else:
@@ -302,7 +311,7 @@ def _test(document: object, path: str, expected: object, work: _Work) -> None:
         raise PatchConflict(f"testing value of {_shown(path)} failed")
 
 
-def _locate(document: object, path: str, work: _Work) -> tuple[_Container, str]:
+def _locate(document: object, path: str, work: Work) -> tuple[_Container, str]:
     """Return the object or array that contains the target of *path*, and the last part of *path*."""
     *parents, last = work.tokens(path)
     node = document
@@ -311,7 +320,7 @@ def _locate(document: object, path: str, work: _Work) -> tuple[_Container, str]:
     return _container(node, path), last
 
 
-def _locate_own(document: object, path: str, work: _Work) -> tuple[_Container, str]:
+def _locate_own(document: object, path: str, work: Work) -> tuple[_Container, str]:
     """Do as :func:`_locate`, and return a container that may be changed, as *document* itself."""
     *parents, last = work.tokens(path)
     node = _container(document, path)

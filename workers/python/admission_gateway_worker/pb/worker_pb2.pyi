@@ -17,29 +17,33 @@ class ListPoliciesResponse(_message.Message):
     def __init__(self, policies: _Optional[_Iterable[_Union[Policy, _Mapping]]] = ...) -> None: ...
 
 class Policy(_message.Message):
-    __slots__ = ("name", "description", "mutating", "version")
+    __slots__ = ("name", "description", "mutating", "version", "parameters_schema")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     MUTATING_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_SCHEMA_FIELD_NUMBER: _ClassVar[int]
     name: str
     description: str
     mutating: bool
     version: str
-    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., mutating: _Optional[bool] = ..., version: _Optional[str] = ...) -> None: ...
+    parameters_schema: str
+    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., mutating: _Optional[bool] = ..., version: _Optional[str] = ..., parameters_schema: _Optional[str] = ...) -> None: ...
 
 class ReviewRequest(_message.Message):
-    __slots__ = ("policy", "admission_request", "namespace_object")
+    __slots__ = ("policy", "admission_request", "namespace_object", "parameters")
     POLICY_FIELD_NUMBER: _ClassVar[int]
     ADMISSION_REQUEST_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_OBJECT_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     policy: str
     admission_request: bytes
     namespace_object: bytes
-    def __init__(self, policy: _Optional[str] = ..., admission_request: _Optional[bytes] = ..., namespace_object: _Optional[bytes] = ...) -> None: ...
+    parameters: bytes
+    def __init__(self, policy: _Optional[str] = ..., admission_request: _Optional[bytes] = ..., namespace_object: _Optional[bytes] = ..., parameters: _Optional[bytes] = ...) -> None: ...
 
 class ReviewResponse(_message.Message):
-    __slots__ = ("allowed", "status", "patch", "audit_annotations", "warnings")
+    __slots__ = ("allowed", "status", "patch", "audit_annotations", "warnings", "parameters_applied")
     class AuditAnnotationsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -52,12 +56,14 @@ class ReviewResponse(_message.Message):
     PATCH_FIELD_NUMBER: _ClassVar[int]
     AUDIT_ANNOTATIONS_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_APPLIED_FIELD_NUMBER: _ClassVar[int]
     allowed: bool
     status: Status
     patch: bytes
     audit_annotations: _containers.ScalarMap[str, str]
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, allowed: _Optional[bool] = ..., status: _Optional[_Union[Status, _Mapping]] = ..., patch: _Optional[bytes] = ..., audit_annotations: _Optional[_Mapping[str, str]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    parameters_applied: bool
+    def __init__(self, allowed: _Optional[bool] = ..., status: _Optional[_Union[Status, _Mapping]] = ..., patch: _Optional[bytes] = ..., audit_annotations: _Optional[_Mapping[str, str]] = ..., warnings: _Optional[_Iterable[str]] = ..., parameters_applied: _Optional[bool] = ...) -> None: ...
 
 class Status(_message.Message):
     __slots__ = ("code", "reason", "message", "causes", "retry_after_seconds", "name", "group", "kind", "uid")
@@ -92,14 +98,24 @@ class StatusCause(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., message: _Optional[str] = ..., field: _Optional[str] = ...) -> None: ...
 
 class ReviewBatch(_message.Message):
-    __slots__ = ("payloads", "calls", "cancelled")
+    __slots__ = ("payloads", "calls", "cancelled", "parameters")
     PAYLOADS_FIELD_NUMBER: _ClassVar[int]
     CALLS_FIELD_NUMBER: _ClassVar[int]
     CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     payloads: _containers.RepeatedCompositeFieldContainer[Payload]
     calls: _containers.RepeatedCompositeFieldContainer[Call]
     cancelled: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, payloads: _Optional[_Iterable[_Union[Payload, _Mapping]]] = ..., calls: _Optional[_Iterable[_Union[Call, _Mapping]]] = ..., cancelled: _Optional[_Iterable[int]] = ...) -> None: ...
+    parameters: _containers.RepeatedCompositeFieldContainer[Parameters]
+    def __init__(self, payloads: _Optional[_Iterable[_Union[Payload, _Mapping]]] = ..., calls: _Optional[_Iterable[_Union[Call, _Mapping]]] = ..., cancelled: _Optional[_Iterable[int]] = ..., parameters: _Optional[_Iterable[_Union[Parameters, _Mapping]]] = ...) -> None: ...
+
+class Parameters(_message.Message):
+    __slots__ = ("id", "json")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    json: bytes
+    def __init__(self, id: _Optional[int] = ..., json: _Optional[bytes] = ...) -> None: ...
 
 class Payload(_message.Message):
     __slots__ = ("admission_request", "namespace_object")
@@ -110,20 +126,22 @@ class Payload(_message.Message):
     def __init__(self, admission_request: _Optional[bytes] = ..., namespace_object: _Optional[bytes] = ...) -> None: ...
 
 class Call(_message.Message):
-    __slots__ = ("id", "payload", "policy", "timeout_millis", "after", "traceparent")
+    __slots__ = ("id", "payload", "policy", "timeout_millis", "after", "traceparent", "parameters")
     ID_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MILLIS_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     id: int
     payload: int
     policy: str
     timeout_millis: int
     after: int
     traceparent: str
-    def __init__(self, id: _Optional[int] = ..., payload: _Optional[int] = ..., policy: _Optional[str] = ..., timeout_millis: _Optional[int] = ..., after: _Optional[int] = ..., traceparent: _Optional[str] = ...) -> None: ...
+    parameters: int
+    def __init__(self, id: _Optional[int] = ..., payload: _Optional[int] = ..., policy: _Optional[str] = ..., timeout_millis: _Optional[int] = ..., after: _Optional[int] = ..., traceparent: _Optional[str] = ..., parameters: _Optional[int] = ...) -> None: ...
 
 class VerdictBatch(_message.Message):
     __slots__ = ("verdicts", "draining")

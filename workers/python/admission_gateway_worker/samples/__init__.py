@@ -13,8 +13,11 @@ from admission_gateway_worker.samples.mutating import (
     team_from_namespace,
 )
 from admission_gateway_worker.samples.validating import (
+    REPLICAS_SCHEMA,
     deny_latest_tag,
     deny_privileged,
+    limit_replicas,
+    max_replicas,
     protect_busy,
     require_labels,
     warn_no_memory_limit,
@@ -32,5 +35,6 @@ server.policy("default-resources", mutating=True)(default_resources)
 server.policy("warn-no-memory-limit")(warn_no_memory_limit)
 server.policy("protect-busy")(protect_busy)
 server.policy("team-from-namespace", mutating=True)(team_from_namespace)
+server.policy("limit-replicas", parameters=REPLICAS_SCHEMA, prepare=max_replicas)(limit_replicas)
 server.policy("sleeps")(sleeps)
 server.policy("fails")(fails)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from admission_gateway_worker.samples.pods import Container, PodSpec, containers, pod_spec
+from admission_gateway_worker.pods import Container, PodSpec, containers, pod_spec
 
 if TYPE_CHECKING:
     from admission_gateway_worker import Review

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from admission_gateway_worker import Cause, Denied, Review
-from admission_gateway_worker.samples.pods import containers, pod_spec
+from admission_gateway_worker.pods import containers, pod_spec
 
 REQUIRED_LABELS: Final = ("team",)
 
 BUSY_ANNOTATION: Final = "samples.example/busy"
 RETRY_AFTER_S: Final = 10
+
+REPLICAS_SCHEMA: Final = {
+    "type": "object",
+    "properties": {"max": {"type": "integer", "minimum": 0}},
+    "additionalProperties": False,
+}
+DEFAULT_MAX: Final = 10
 
 _HOST_NAMESPACES: Final = ("hostNetwork", "hostPID", "hostIPC")
 
@@ -114,3 +121,18 @@ def warn_no_memory_limit(review: Review) -> None:
         review.warn(f'container "{name}" has no memory limit')
     if unlimited:
         review.annotate("no-memory-limit", ",".join(unlimited))
+
+
+def max_replicas(parameters: dict[str, Any]) -> int:
+    """Prepare the parameters of ``limit_replicas``."""
+    found = parameters.get("max", DEFAULT_MAX)
+    if type(found) is not int or found < 0:
+        raise RuntimeError("max is to be a whole number of at least 0")
+    return found
+
+
+def limit_replicas(review: Review) -> None:
+    """Objects have at most max replicas."""
+    replicas = ((review.object or {}).get("spec") or {}).get("replicas")
+    if type(replicas) is int and replicas > review.parameters:
+        raise Denied(f"{replicas} replicas, at most {review.parameters} are allowed", field="spec.replicas")

@@ -48,7 +48,7 @@ pub fn request(policy: &str, request: &Value) -> ReviewRequest {
     ReviewRequest {
         policy: policy.to_owned(),
         admission_request: request.to_string().into_bytes(),
-        namespace_object: Vec::new(),
+        ..Default::default()
     }
 }
 
@@ -58,7 +58,7 @@ pub async fn ask(client: &mut Client, policy: &str, about: &Value) -> Result<Rev
 }
 
 pub fn call(id: u64, policy: &str, timeout_millis: u32) -> Call {
-    Call { id, payload: 0, policy: policy.to_owned(), timeout_millis, after: 0, traceparent: String::new() }
+    Call { id, policy: policy.to_owned(), timeout_millis, ..Default::default() }
 }
 
 pub fn call_after(after: u64, id: u64, policy: &str) -> Call {
@@ -67,7 +67,7 @@ pub fn call_after(after: u64, id: u64, policy: &str) -> Call {
 
 pub fn batch(about: &Value, calls: Vec<Call>) -> ReviewBatch {
     let payload = Payload { admission_request: about.to_string().into_bytes(), ..Default::default() };
-    ReviewBatch { payloads: vec![payload], calls, cancelled: Vec::new() }
+    ReviewBatch { payloads: vec![payload], calls, ..Default::default() }
 }
 
 pub fn cancel(ids: &[u64]) -> ReviewBatch {

@@ -7,6 +7,7 @@ mod process;
 mod chains;
 mod ending;
 mod metrics;
+mod parameters;
 mod program;
 mod readme;
 mod stream;

@@ -18,7 +18,7 @@ impl Worker {
         let mut stderr = BufReader::new(child.stderr.take().expect("a pipe"));
         let mut line = String::new();
         stderr.read_line(&mut line).expect("UTF-8");
-        let said = line.trim_end().strip_prefix("worker: serving 11 policies on ");
+        let said = line.trim_end().strip_prefix("worker: serving 12 policies on ");
         let Some(addresses) = said else {
             child.kill().expect("still ours");
             child.wait().expect("still ours");

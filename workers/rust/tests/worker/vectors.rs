@@ -1,13 +1,14 @@
 //! The sample policies, as a process of their own, against the vectors that all languages share.
 
-use crate::gateway::pb::{Payload, ReviewBatch, ReviewResponse};
+use crate::gateway::pb::{Parameters, Payload, ReviewBatch, ReviewResponse};
 use crate::gateway::{Conversation, call, connect, error_of, response_of};
 use crate::process::{Socket, Worker};
 use admission_gateway_worker::{Value, json};
 
 fn vectors() -> Vec<Value> {
-    let found: Vec<Value> = serde_json::from_str(include_str!("../../../../gateway/conformance/samples.json"))
-        .expect("the vectors are JSON");
+    let found: Vec<Value> =
+        serde_json::from_str(include_str!("../../../../gateway/conformance/samples.json"))
+            .expect("the vectors are JSON");
     assert!(!found.is_empty());
     found
 }
@@ -18,6 +19,11 @@ fn payload(vector: &Value) -> Payload {
         admission_request: text(&vector["request"]),
         namespace_object: text(&vector["namespaceObject"]),
     }
+}
+
+fn parameters_of(vector: &Value) -> Vec<u8> {
+    let parameters = &vector["parameters"];
+    if parameters.is_null() { Vec::new() } else { parameters.to_string().into_bytes() }
 }
 
 /// The response in the form of the vectors; its patch to the byte.
@@ -66,7 +72,9 @@ async fn the_vectors_hold_call_by_call() {
     for vector in vectors() {
         let Payload { admission_request, namespace_object } = payload(&vector);
         let policy = vector["policy"].as_str().expect("a name").to_owned();
-        let request = crate::gateway::pb::ReviewRequest { policy, admission_request, namespace_object };
+        let parameters = parameters_of(&vector);
+        let request =
+            crate::gateway::pb::ReviewRequest { policy, admission_request, namespace_object, parameters };
         let name = &vector["name"];
         match client.review(request).await {
             Ok(response) => {
@@ -91,12 +99,19 @@ async fn the_vectors_hold_all_at_once() {
     let calls = vectors.iter().enumerate().map(|(position, vector)| {
         let mut one = call(position as u64, vector["policy"].as_str().expect("a name"), 60_000);
         one.payload = position as u32;
+        // By position too; there are few vectors with parameters.
+        let given: Vec<_> = vectors.iter().filter(|vector| !vector["parameters"].is_null()).collect();
+        let found = given.iter().position(|other| std::ptr::eq(*other, vector));
+        one.parameters = found.map_or(0, |position| position as u32 + 1);
         one
     });
+    let given = vectors.iter().map(parameters_of).filter(|json| !json.is_empty());
+    let parameters = given.enumerate().map(|(position, json)| Parameters { id: position as u32 + 1, json });
     stream.send(ReviewBatch {
         payloads: vectors.iter().map(payload).collect(),
         calls: calls.collect(),
-        cancelled: Vec::new(),
+        parameters: parameters.collect(),
+        ..Default::default()
     });
     for (vector, verdict) in vectors.iter().zip(stream.verdicts(vectors.len()).await) {
         let name = &vector["name"];

@@ -6,7 +6,10 @@ import { alwaysPullImages, defaultResources, injectSidecar, teamFromNamespace } 
 import {
   denyLatestTag,
   denyPrivileged,
+  limitReplicas,
+  maxReplicas,
   protectBusy,
+  REPLICAS_SCHEMA,
   requireLabels,
   warnNoMemoryLimit,
 } from "./validating.js";
@@ -61,6 +64,15 @@ server.policy(
   "team-from-namespace",
   { mutating: true, description: "Objects without a team label get that of their Namespace." },
   teamFromNamespace,
+);
+server.policy(
+  "limit-replicas",
+  {
+    description: "Objects have at most max replicas.",
+    parameters: REPLICAS_SCHEMA,
+    prepare: maxReplicas,
+  },
+  limitReplicas,
 );
 server.policy(
   "sleeps",

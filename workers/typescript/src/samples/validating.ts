@@ -91,3 +91,27 @@ export function warnNoMemoryLimit(review: Review): void {
 function deny(causes: Cause[]): void {
   if (causes.length > 0) throw new Denied(causes.map(({ message }) => message).join("; "), { causes });
 }
+
+export const REPLICAS_SCHEMA = {
+  type: "object",
+  properties: { max: { type: "integer", minimum: 0 } },
+  additionalProperties: false,
+};
+
+/** Prepares the parameters of `limitReplicas`. */
+export function maxReplicas({ max = 10 }: { max?: unknown }): number {
+  if (!Number.isInteger(max) || (max as number) < 0) {
+    throw new Error("max is to be a whole number of at least 0");
+  }
+  return max as number;
+}
+
+export function limitReplicas(review: Review): void {
+  const replicas: unknown = review.object?.spec?.replicas;
+  const most = review.parameters as number;
+  if (Number.isInteger(replicas) && (replicas as number) > most) {
+    throw new Denied(`${replicas as number} replicas, at most ${most} are allowed`, {
+      field: "spec.replicas",
+    });
+  }
+}

@@ -85,8 +85,18 @@ export class Gateway {
     });
   }
 
-  async review(policy: string, admissionRequest: string | object, namespaceObject?: object): Promise<Answer> {
-    const request = { policy, ...payload(admissionRequest, namespaceObject) };
+  async review(
+    policy: string,
+    admissionRequest: string | object,
+    namespaceObject?: object,
+    parameters?: object | string,
+  ): Promise<Answer> {
+    const json = typeof parameters === "string" ? parameters : (JSON.stringify(parameters) ?? "");
+    const request = {
+      policy,
+      ...payload(admissionRequest, namespaceObject),
+      parameters: Buffer.from(json),
+    };
     try {
       const bytes = await this.unary("Review", encode("ReviewRequest", request));
       return { response: decode("ReviewResponse", bytes) };

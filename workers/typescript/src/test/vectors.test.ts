@@ -21,6 +21,7 @@ interface SampleVector {
   policy: string;
   request: object;
   namespaceObject?: object;
+  parameters?: object;
   outcome: { response?: ExpectedResponse; error?: { code: number; message: string } };
 }
 
@@ -71,15 +72,29 @@ function check({ outcome }: SampleVector, { response, error }: Answer): void {
 
 for (const vector of samples) {
   test(`Review: ${vector.name}`, async () => {
-    check(vector, await gateway.review(vector.policy, vector.request, vector.namespaceObject));
+    check(
+      vector,
+      await gateway.review(vector.policy, vector.request, vector.namespaceObject, vector.parameters),
+    );
   });
 }
 
 test("ReviewStream: all samples in one batch are answered in one message", async () => {
   const stream = gateway.stream();
   const payloads = samples.map(({ request, namespaceObject }) => payload(request, namespaceObject));
-  const calls = samples.map(({ policy }, id) => ({ id, payload: id, policy, timeoutMillis: 10_000 }));
-  stream.send({ payloads, calls });
+  const given = samples.filter(({ parameters }) => parameters !== undefined);
+  const parameters = given.map((vector, index) => ({
+    id: index + 1,
+    json: Buffer.from(JSON.stringify(vector.parameters)),
+  }));
+  const calls = samples.map((vector, id) => ({
+    id,
+    payload: id,
+    policy: vector.policy,
+    timeoutMillis: 10_000,
+    parameters: given.indexOf(vector) + 1,
+  }));
+  stream.send({ payloads, calls, parameters });
   const { verdicts } = await stream.message();
   assert.equal(verdicts.length, samples.length);
   for (const { id, ...answer } of verdicts) check(samples[Number(id)]!, answer);

@@ -1,5 +1,6 @@
 package io.admissiongateway.samples;
 
+import io.admissiongateway.worker.Parameters;
 import io.admissiongateway.worker.PolicyServer;
 
 /** Sample policies, to read and to run: {@code java -jar target/admission-gateway-samples.jar}. */
@@ -47,6 +48,11 @@ public final class Samples {
                         "team-from-namespace",
                         "Objects without a team label get that of their Namespace.",
                         Mutating::teamFromNamespace)
+                .policy(
+                        "limit-replicas",
+                        "Objects have at most max replicas.",
+                        Parameters.of(Validating.REPLICAS_SCHEMA, Validating::maxReplicas),
+                        Validating::limitReplicas)
                 .policy(
                         "sleeps",
                         "Answers too late for anyone: after a minute, or when it is cancelled.",

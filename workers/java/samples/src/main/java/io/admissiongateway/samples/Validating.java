@@ -12,6 +12,17 @@ import tools.jackson.databind.JsonNode;
 
 /** Sample policies that allow or deny. */
 final class Validating {
+    static final String REPLICAS_SCHEMA =
+            """
+            {
+              "type": "object",
+              "properties": {"max": {"type": "integer", "minimum": 0}},
+              "additionalProperties": false
+            }
+            """;
+
+    private static final Long DEFAULT_MAX = 10L;
+
     private static final List<String> REQUIRED_LABELS = List.of("team");
 
     private static final List<String> HOST_NAMESPACES = List.of("hostNetwork", "hostPID", "hostIPC");
@@ -107,6 +118,26 @@ final class Validating {
         }
         if (!unlimited.isEmpty()) {
             review.annotate("no-memory-limit", String.join(",", unlimited));
+        }
+    }
+
+    /** Prepares the parameters of {@link #limitReplicas}. */
+    static Long maxReplicas(JsonNode parameters) {
+        JsonNode max = parameters.path("max");
+        if (max.isMissingNode()) {
+            return DEFAULT_MAX;
+        }
+        if (!max.isIntegralNumber() || !max.canConvertToLong() || max.longValue() < 0) {
+            throw new RuntimeException("max is to be a whole number of at least 0");
+        }
+        return max.longValue();
+    }
+
+    static void limitReplicas(Review review) {
+        JsonNode replicas = review.object().path("spec").path("replicas");
+        long most = review.parameters(Long.class);
+        if (replicas.isIntegralNumber() && replicas.longValue() > most) {
+            throw new Denied(replicas.longValue() + " replicas, at most " + most + " are allowed").field("spec.replicas");
         }
     }
 

@@ -24,7 +24,7 @@ import org.junit.jupiter.api.io.TempDir;
 /** The samples as a process of their own: what it says, its signals and its exit status. */
 @Timeout(120)
 final class ProgramTest {
-    private static final Pattern READY = Pattern.compile("worker: serving 11 policies on 127\\.0\\.0\\.1:(\\d+)(.*)");
+    private static final Pattern READY = Pattern.compile("worker: serving 12 policies on 127\\.0\\.0\\.1:(\\d+)(.*)");
 
     private final List<Process> started = new ArrayList<>();
 

@@ -92,6 +92,7 @@ final class VectorsTest {
                                 .setPolicy(vector.get("policy").stringValue())
                                 .setAdmissionRequest(bytes(vector.get("request")))
                                 .setNamespaceObject(bytes(vector.get("namespaceObject")))
+                                .setParameters(bytes(vector.get("parameters")))
                                 .build();
                 CallOptions options = CallOptions.DEFAULT.withDeadlineAfter(TIMEOUT_MS, TimeUnit.MILLISECONDS);
                 outcome = answered(ClientCalls.blockingUnaryCall(channel, REVIEW, options, request));
@@ -108,6 +109,12 @@ final class VectorsTest {
         ReviewBatch.Builder batch = ReviewBatch.newBuilder();
         for (JsonNode vector : vectors) {
             int position = batch.getPayloadsCount();
+            int parameters = 0;
+            if (vector.has("parameters")) {
+                parameters = batch.getParametersCount() + 1;
+                batch.addParameters(
+                        Worker.Parameters.newBuilder().setId(parameters).setJson(bytes(vector.get("parameters"))));
+            }
             batch.addPayloads(
                             Worker.Payload.newBuilder()
                                     .setAdmissionRequest(bytes(vector.get("request")))
@@ -117,7 +124,8 @@ final class VectorsTest {
                                     .setId(position)
                                     .setPayload(position)
                                     .setPolicy(vector.get("policy").stringValue())
-                                    .setTimeoutMillis(TIMEOUT_MS));
+                                    .setTimeoutMillis(TIMEOUT_MS)
+                                    .setParameters(parameters));
         }
         Map<Long, Verdict> verdicts = ask(batch.build());
         assertEquals(vectors.size(), verdicts.size());

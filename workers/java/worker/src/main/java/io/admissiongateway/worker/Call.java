@@ -19,6 +19,9 @@ abstract class Call {
     /** Of a call that begins after another one. */
     private final String traceparent;
 
+    /** JSON of the parameters of a call that begins after another one. */
+    private final ByteString parameters;
+
     /** The call of a chain that leaves the object for this one; null for none. */
     private final Call before;
 
@@ -55,11 +58,13 @@ abstract class Call {
         this.review = review;
         timeoutNanos = 0;
         traceparent = "";
+        parameters = ByteString.EMPTY;
         before = null;
     }
 
     /** A call that begins when {@code before} has ended, on the object that it leaves; the timeout counts from then. */
-    Call(Policy policy, Call before, long timeoutNanos, String traceparent) {
+    Call(Policy policy, Call before, long timeoutNanos, String traceparent, ByteString parameters) {
+        this.parameters = parameters;
         this.policy = policy;
         this.traceparent = traceparent;
         this.before = before;
@@ -87,7 +92,9 @@ abstract class Call {
                 return false;
             }
         }
-        review = new Review(before.left(), policy.mutating, System.nanoTime() + timeoutNanos, traceparent);
+        review =
+                new Review(before.left(), policy.mutating, System.nanoTime() + timeoutNanos, traceparent)
+                        .withParametersJson(parameters);
         return true;
     }
 

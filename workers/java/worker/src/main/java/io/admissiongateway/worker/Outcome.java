@@ -29,6 +29,9 @@ record Outcome(ReviewResponse response, Worker.Error error) {
 
     private static final Outcome ALLOWED = answer(ReviewResponse.newBuilder().setAllowed(true).build());
 
+    private static final Outcome ALLOWED_WITH_PARAMETERS =
+            answer(ReviewResponse.newBuilder().setAllowed(true).setParametersApplied(true).build());
+
     static final Outcome TOO_LATE =
             error(Status.Code.DEADLINE_EXCEEDED, "the deadline passed before the policy answered");
 
@@ -82,6 +85,14 @@ record Outcome(ReviewResponse response, Worker.Error error) {
         return error != null && error.getCode() == Status.Code.INTERNAL.value();
     }
 
+    /** Returns the outcome of a call with parameters. */
+    Outcome withParameters() {
+        if (this == ALLOWED) {
+            return ALLOWED_WITH_PARAMETERS;
+        }
+        return response == null ? this : answer(response.toBuilder().setParametersApplied(true).build());
+    }
+
     int size() {
         return (response != null ? response : (MessageLite) error).getSerializedSize();
     }
@@ -105,7 +116,8 @@ record Outcome(ReviewResponse response, Worker.Error error) {
         return text == null || text.isEmpty() ? name(problem.getClass()) : name(problem.getClass()) + ": " + text;
     }
 
-    private static String describe(Throwable problem) {
+    /** Returns the text, with the type if that adds information. */
+    static String describe(Throwable problem) {
         Class<?> type = problem.getClass();
         String text = textOf(problem);
         if (text == null || text.isEmpty()) {

@@ -1,6 +1,9 @@
 package io.admissiongateway.worker;
 
 import com.google.protobuf.ByteString;
+import io.grpc.Status;
+import java.util.LinkedHashMap;
+import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import tools.jackson.databind.node.ObjectNode;
 
@@ -15,11 +18,26 @@ final class Policy {
     /** Quick runs in a row after which a policy counts as quick again; a JVM is slow at first. */
     private static final int QUICK_AGAIN = 32;
 
+    /** Prepared values of a policy that are kept. */
+    static final int MAX_PREPARED = 1024;
+
+    /** Of their JSON together: the prepared values take several times as much, and a namespace can change its own. */
+    static final int MAX_PREPARED_BYTES = 4 * 1024 * 1024;
+
     final String name;
     final String description;
     final String version;
     final boolean mutating;
     private final PolicyFunction function;
+
+    /** Null: it takes none. */
+    final Parameters parameters;
+
+    /** By the JSON of the parameters, those that were used last. */
+    private final Map<ByteString, Prepared> prepared = new LinkedHashMap<>(16, 0.75f, true);
+
+    /** The length of the JSON of all. */
+    private int preparedBytes;
 
     /** Whether a run has lately held up others, so that the next one gets a thread of its own. */
     private volatile boolean slow;
@@ -32,6 +50,17 @@ final class Policy {
     private int unlogged;
 
     Policy(String name, String description, String version, boolean mutating, PolicyFunction function) {
+        this(name, description, version, mutating, null, function);
+    }
+
+    Policy(
+            String name,
+            String description,
+            String version,
+            boolean mutating,
+            Parameters parameters,
+            PolicyFunction function) {
+        this.parameters = parameters;
         this.name = name;
         this.description = description;
         this.version = version;
@@ -50,8 +79,74 @@ final class Policy {
         new Policy("", "", "", true, function).evaluate(new Review(payload.use(), true, Review.NEVER));
     }
 
-    /** Runs the policy and returns how it ended; never throws. */
+    /** Runs the policy with its parameters and returns how it ended; never throws. */
     Outcome evaluate(Review review) {
+        ByteString json = review.parametersJson();
+        if (json.isEmpty() && parameters == null) {
+            return decide(review);
+        }
+        Prepared given;
+        synchronized (prepared) {
+            given = prepared.get(json);
+            if (given == null) {
+                given = prepare(review, json);
+                keep(json, given);
+            }
+        }
+        if (given.refusal() != null) {
+            return Outcome.error(Status.Code.INVALID_ARGUMENT, given.refusal());
+        }
+        review.withParameters(given.value());
+        Outcome outcome = decide(review);
+        return json.isEmpty() ? outcome : outcome.withParameters();
+    }
+
+    private Prepared prepare(Review review, ByteString json) {
+        if (parameters == null) {
+            return new Prepared(null, "policy \"" + name + "\" takes no parameters");
+        }
+        ObjectNode given;
+        try {
+            given = json.isEmpty() ? Json.MAPPER.createObjectNode() : Json.readObject("parameters", json.toByteArray());
+        } catch (MalformedPayload problem) {
+            return new Prepared(null, problem.getMessage());
+        }
+        try {
+            return new Prepared(parameters.prepare().prepare(given), null);
+        } catch (Throwable problem) { // as for the policy itself
+            logFailure(review, problem);
+            String text = "the parameters of policy \"" + name + "\" cannot be used: " + Outcome.describe(problem);
+            return new Prepared(null, text);
+        }
+    }
+
+    /** Keeps the value of this JSON, and drops those whose last use is longest ago beyond the limits. */
+    private void keep(ByteString json, Prepared given) {
+        prepared.put(json, given);
+        preparedBytes += json.size();
+        var oldest = prepared.keySet().iterator();
+        while (prepared.size() > MAX_PREPARED || preparedBytes > MAX_PREPARED_BYTES) {
+            preparedBytes -= oldest.next().size();
+            oldest.remove();
+        }
+    }
+
+    /** How many values are prepared and kept. */
+    int preparedCount() {
+        synchronized (prepared) {
+            return prepared.size();
+        }
+    }
+
+    /**
+     * Prepared parameters.
+     *
+     * @param value what the policy made of them
+     * @param refusal why they cannot be used; null if they can
+     */
+    private record Prepared(Object value, String refusal) {}
+
+    private Outcome decide(Review review) {
         try {
             function.review(review);
             return Outcome.returned(review);

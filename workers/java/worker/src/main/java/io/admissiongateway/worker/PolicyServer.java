@@ -46,6 +46,16 @@ public final class PolicyServer implements AutoCloseable {
         return register(new Policy(name, description, version, false, function), function);
     }
 
+    /** As {@link #policy(String, String, PolicyFunction)}, with parameters. */
+    public PolicyServer policy(String name, String description, Parameters parameters, PolicyFunction function) {
+        return register(new Policy(name, description, "", false, parameters, function), function);
+    }
+
+    /** As {@link #mutating(String, String, PolicyFunction)}, with parameters. */
+    public PolicyServer mutating(String name, String description, Parameters parameters, PolicyFunction function) {
+        return register(new Policy(name, description, "", true, parameters, function), function);
+    }
+
     /**
      * Registers a policy that may change the object: it changes {@link Review#object()} in place, sets another one,
      * or makes a {@link Review#patch()}.

@@ -38,6 +38,8 @@ public final class Review {
     private JsonNode oldObject;
     private JsonNode namespaceObject;
     private Patch patch;
+    private ByteString parametersJson = ByteString.EMPTY;
+    private Object parameters;
     private volatile boolean cancelled;
 
     Review(Payload payload, boolean mutating, long deadline) {
@@ -85,6 +87,30 @@ public final class Review {
                         ByteString.copyFromUtf8(namespaceObject == null ? "" : namespaceObject));
         long deadline = timeout == null ? NEVER : System.nanoTime() + timeout.toNanos();
         return new Review(payload, true, deadline, traceparent);
+    }
+
+    /** The same review with the JSON of the parameters of its call; empty for none. */
+    Review withParametersJson(ByteString json) {
+        parametersJson = json;
+        return this;
+    }
+
+    ByteString parametersJson() {
+        return parametersJson;
+    }
+
+    /** The same review with parameters as the policy prepares them; for unit tests. */
+    public Review withParameters(Object prepared) {
+        parameters = prepared;
+        return this;
+    }
+
+    /**
+     * The parameters of the webhook, as the policy prepared them ({@link Parameters}); null if it takes none. Calls
+     * share them: they must not be changed.
+     */
+    public <T> T parameters(Class<T> type) {
+        return type.cast(parameters);
     }
 
     /** The unchanged AdmissionRequest; {@code object} in it is {@link #object()}. */

@@ -3,6 +3,7 @@ package io.admissiongateway.worker;
 import admissiongateway.worker.v1.Worker;
 import admissiongateway.worker.v1.Worker.ReviewBatch;
 import admissiongateway.worker.v1.Worker.VerdictBatch;
+import com.google.protobuf.ByteString;
 import io.grpc.Status;
 import io.grpc.stub.ServerCallStreamObserver;
 import io.grpc.stub.StreamObserver;
@@ -26,6 +27,11 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
     /** Four times the default maxInFlight of the gateway. */
     static final int MAX_IN_FLIGHT = 4096;
 
+    /** Limit of the JSON of one value. */
+    static final int MAX_PARAMETERS_BYTES = 64 * 1024;
+
+    private static final int MAX_PARAMETERS_ID = 256;
+
     /**
      * Time without a message after which the worker ends a draining stream: several round trips, for batches that the
      * gateway sent before it received the drain notice.
@@ -35,6 +41,9 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
     private final ServerCallStreamObserver<VerdictBatch> gateway;
     private final Map<String, Policy> policies;
     private final Evaluator evaluator;
+    /** JSON of the parameters, by id. */
+    private final Map<Integer, ByteString> parameters = new HashMap<>();
+
     private final Map<Long, StreamCall> inFlight = new HashMap<>();
     private final Outbox outbox = new Outbox();
     private boolean draining;
@@ -143,6 +152,11 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
         Map<Long, Link> links = new HashMap<>();
         synchronized (this) {
             lastBatch = arrived;
+            String problem = takeParameters(batch.getParametersList());
+            if (problem != null) {
+                fail(problem);
+                return List.of();
+            }
             for (Worker.Call call : batch.getCallsList()) {
                 Link before = call.getAfter() == 0 ? null : links.get(call.getAfter());
                 before = before != null && before.payload() == call.getPayload() ? before : null;
@@ -186,13 +200,34 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
         Payload payload = payloads.get(call.getPayload()).use();
         StreamCall accepted;
         if (leaving == null) {
-            accepted = new StreamCall(call, policy, new Review(payload, policy.mutating, arrived + timeout, call.getTraceparent()));
+            Review review = new Review(payload, policy.mutating, arrived + timeout, call.getTraceparent());
+            accepted = new StreamCall(call, policy, review.withParametersJson(parametersOf(call)));
         } else {
-            accepted = new StreamCall(call, policy, leaving, timeout);
+            accepted = new StreamCall(call, policy, leaving, timeout, parametersOf(call));
         }
         inFlight.put(accepted.id, accepted);
         calls.add(accepted);
         return accepted;
+    }
+
+    /** Takes the parameters of a batch; returns what is wrong with them, null for nothing. */
+    private String takeParameters(List<Worker.Parameters> sent) {
+        for (Worker.Parameters one : sent) {
+            if (one.getId() == 0 || Integer.compareUnsigned(one.getId(), MAX_PARAMETERS_ID) > 0) {
+                String id = Integer.toUnsignedString(one.getId());
+                return "parameters have the id " + id + ", expected 1 to " + MAX_PARAMETERS_ID;
+            }
+            int size = one.getJson().size();
+            if (size > MAX_PARAMETERS_BYTES) {
+                return "parameters have " + size + " bytes, expected at most " + MAX_PARAMETERS_BYTES;
+            }
+            parameters.put(one.getId(), one.getJson());
+        }
+        return null;
+    }
+
+    private ByteString parametersOf(Worker.Call call) {
+        return call.getParameters() == 0 ? ByteString.EMPTY : parameters.get(call.getParameters());
     }
 
     /** Removes a call in flight, and all that depend on its object; puts them into {@code unwanted}. */
@@ -229,6 +264,10 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
             String text = "no earlier call of the batch has the id %s and the same payload";
             return Outcome.error(
                     Status.Code.INVALID_ARGUMENT, String.format(text, Long.toUnsignedString(call.getAfter())));
+        }
+        if (call.getParameters() != 0 && !parameters.containsKey(call.getParameters())) {
+            String text = "the call has an id of parameters that this stream has not had";
+            return Outcome.error(Status.Code.INVALID_ARGUMENT, text);
         }
         if (call.getTimeoutMillis() == 0) {
             return Outcome.TOO_LATE;
@@ -312,8 +351,9 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
             chained = call.getAfter() != 0;
         }
 
-        StreamCall(Worker.Call call, Policy policy, StreamCall before, long timeoutNanos) {
-            super(policy, before, timeoutNanos, call.getTraceparent());
+        StreamCall(
+                Worker.Call call, Policy policy, StreamCall before, long timeoutNanos, ByteString parameters) {
+            super(policy, before, timeoutNanos, call.getTraceparent(), parameters);
             id = call.getId();
             chained = true;
         }

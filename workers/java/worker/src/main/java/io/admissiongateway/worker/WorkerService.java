@@ -119,7 +119,9 @@ final class WorkerService {
                             .setName(policy.name)
                             .setDescription(policy.description)
                             .setMutating(policy.mutating)
-                            .setVersion(policy.version));
+                            .setVersion(policy.version)
+                            .setParametersSchema(
+                                    policy.parameters == null ? "" : policy.parameters.schema().toString()));
         }
         gateway.onNext(served.build());
         gateway.onCompleted();
@@ -144,6 +146,12 @@ final class WorkerService {
             refuse(gateway, Outcome.error(Status.Code.RESOURCE_EXHAUSTED, text));
             return;
         }
+        int size = request.getParameters().size();
+        if (size > ReviewStream.MAX_PARAMETERS_BYTES) {
+            String expected = " bytes, expected at most " + ReviewStream.MAX_PARAMETERS_BYTES;
+            refuse(gateway, Outcome.error(Status.Code.INVALID_ARGUMENT, "the parameters have " + size + expected));
+            return;
+        }
         Deadline deadline = Context.current().getDeadline();
         Review review =
                 new Review(
@@ -153,7 +161,7 @@ final class WorkerService {
                                 ? Review.NEVER
                                 : System.nanoTime() + deadline.timeRemaining(TimeUnit.NANOSECONDS),
                         TRACEPARENT.get());
-        UnaryCall call = new UnaryCall(policy, review, gateway);
+        UnaryCall call = new UnaryCall(policy, review.withParametersJson(request.getParameters()), gateway);
         gateway.setOnCancelHandler(
                 () -> {
                     left(1);

@@ -1,0 +1,47 @@
+"""The key of a webhook's ``cache``: an expression over the request."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from gateway.cel.compile import compile_expression
+from gateway.cel.environment import ENVIRONMENT
+from gateway.cel.errors import CostExceeded, EvaluationError, InvalidExpression
+from gateway.cel.meter import BRIEF_LIMIT
+from gateway.conditions.match_conditions import variables_of
+
+if TYPE_CHECKING:
+    from gateway.core.conditions import ConditionInput
+
+_TYPES: Final = ("string", "int", "uint", "double", "bool", "list", "map", "dyn")
+
+
+class CompiledKey:
+    """A compiled key: a ``CacheKey``."""
+
+    def __init__(self, expression: str) -> None:
+        """Raises InvalidExpression: the value is no JSON, or *expression* uses ``authorizer``."""
+        self.expressions = (("key", expression),)
+        self._compiled = compile_expression(expression, ENVIRONMENT)
+        if self._compiled.needs_authorizer:
+            raise InvalidExpression("1:1: authorizer is not allowed: its decisions change")
+        if str(self._compiled.type).partition("(")[0] not in _TYPES:
+            raise InvalidExpression(f"1:1: must evaluate to a JSON value but got {self._compiled.type}")
+
+    def digest(self, condition_input: ConditionInput) -> bytes:
+        """Return a digest of the value and of what is requested: operation, resource and subresource.
+
+        It is empty if there is no value for this request, or only at a high cost.
+        """
+        request = condition_input.document
+        frame: list[object] = [*variables_of(condition_input).values, *[None] * self._compiled.program.slots]
+        try:
+            value = self._compiled.evaluate(frame, BRIEF_LIMIT)
+            requested = [request.get(name) for name in ("operation", "resource", "subResource")]
+            text = orjson.dumps([*requested, value], option=orjson.OPT_SORT_KEYS)
+        except (EvaluationError, CostExceeded, TypeError):
+            return b""
+        return hashlib.blake2b(text, digest_size=16).digest()

@@ -1,0 +1,44 @@
+"""Policies that allow a request, which is the usual case, settled in one step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.core.outcome import Outcome
+from gateway.core.verdict import ALLOWED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gateway.core.call import Payload
+    from gateway.core.matching import Invocation
+    from gateway.core.namespace import Namespace
+    from gateway.core.verdict import Failed
+    from gateway.core.webhook import Mode
+
+
+def allowed_by_policies(
+    invocations: Sequence[Invocation],
+    payload: Payload,
+    namespace: Namespace | Failed | None,
+    modes: Mapping[int, Mode],
+) -> list[Outcome]:
+    """Return the outcomes of the first of *invocations*, as far as these are quick policies that allow.
+
+    *namespace* is the request's; *modes* are those other than Enforce, by position. The rest is to be settled
+    as conditions are; a policy there may allow the request, too.
+    """
+    condition_input = payload.condition_input
+    condition_input.namespace = namespace
+    found = []
+    for invocation in invocations:
+        policy = invocation.quick
+        elapsed_s = None if policy is None else policy.allowed_s(condition_input)
+        if elapsed_s is None:
+            break
+        outcome = Outcome(invocation, 0, ALLOWED, ALLOWED, None)
+        if modes:
+            outcome.mode = modes.get(invocation.position, "Enforce")
+        outcome.evaluated_s = elapsed_s
+        found.append(outcome)
+    return found

@@ -1,0 +1,48 @@
+"""The ids that one stream has for the parameters of its calls.
+
+A value is sent once, with its id. When all ids are taken, a new value gets that of the value that was used
+least recently, so that neither side stores more than ``MAX_IDS`` values for a stream.
+
+Source: protos/README.md, section Parameters.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from admission_gateway_worker.pb import worker_pb2
+
+MAX_IDS: Final = 256
+
+
+class ParameterIds:
+    """The ids of one stream."""
+
+    def __init__(self) -> None:
+        self._ids: OrderedDict[bytes, int] = OrderedDict()
+        """By value, the most recently used last."""
+        self._used: set[bytes] = set()
+        """Values of the present batch, which has to have an id for each."""
+
+    def begin_batch(self) -> None:
+        """Begin the next batch."""
+        if self._used:
+            self._used = set()
+
+    def has_room(self, calls: int) -> bool:
+        """Whether the present batch has ids for the parameters of so many *calls* more."""
+        return len(self._used) + calls <= MAX_IDS
+
+    def of(self, parameters: bytes, batch: worker_pb2.ReviewBatch) -> tuple[int, int]:
+        """Return the id of *parameters* in *batch*, and the bytes that were added to it."""
+        self._used.add(parameters)
+        found = self._ids.get(parameters)
+        if found is not None:
+            self._ids.move_to_end(parameters)
+            return found, 0
+        number = len(self._ids) + 1 if len(self._ids) < MAX_IDS else self._ids.popitem(last=False)[1]
+        self._ids[parameters] = number
+        batch.parameters.add(id=number, json=parameters)
+        return number, len(parameters)

@@ -1,0 +1,116 @@
+"""The mutations of one MutatingAdmissionPolicy, evaluated for one binding and one parameter.
+
+Source: k8s.io/apiserver pkg/admission/plugin/policy/mutating/dispatcher.go (dispatchOne), patch/smd.go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+
+from gateway.cel.errors import EvaluationError
+from gateway.cel.values import Struct, type_name
+from gateway.policies.evaluation import POLICY_LIMIT, Allowance, OutOfBudgetError, TooLongError, evaluate_all
+from gateway.policies.json_patch import apply, operations_of
+from gateway.policies.values import PatchError, check_type_names, object_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gateway.cel.compile import Expression
+    from gateway.core.review import Json
+    from gateway.core.webhook import FailurePolicy, ReinvocationPolicy
+    from gateway.policies.validating import Values
+
+PatchType = Literal["JSONPatch", "ApplyConfiguration"]
+
+MAX_BRIEF_OPERATIONS: Final = 100
+"""Operations that are applied on the event loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """One mutation of a policy."""
+
+    patch_type: PatchType
+    expression: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Mutations:
+    """The expressions of one policy."""
+
+    failure_policy: FailurePolicy
+    variables: Mapping[str, Expression]
+    mutations: Sequence[Mutation]
+    reinvocation_policy: ReinvocationPolicy
+
+
+class Merge(Protocol):
+    """Merges objects by the schema of their kind."""
+
+    def __call__(self, live: Json, patch: Json) -> Json:
+        """Return *live* with the fields of the apply configuration *patch*; neither is changed.
+
+        Raises:
+            PatchError: they cannot be merged; the text is the API server's.
+        """
+
+
+class Mutated(NamedTuple):
+    """The result for one binding and parameter."""
+
+    object: Json
+    errors: list[str]
+    """Of mutations that failed, in order; the others were applied."""
+
+
+def mutate(
+    rules: Mutations, current: Json, values: Callable[[Json], Values], merge: Merge, allowance: Allowance
+) -> Mutated:
+    """Return *current* after all mutations of *rules*; it is not changed.
+
+    *values* returns the values of the expressions for an object.
+
+    Raises:
+        TooLongError: the costs exceed *allowance*.
+    """
+    errors = []
+    for mutation in rules.mutations:
+        try:
+            current = _mutated(mutation, rules.variables, current, values(current), merge, allowance)
+        except (PatchError, OutOfBudgetError) as error:
+            errors.append(str(error))
+        except RecursionError:
+            errors.append("an object nests too deeply")
+    return Mutated(current, errors)
+
+
+def _mutated(
+    mutation: Mutation,
+    variables: Mapping[str, Expression],
+    current: Json,
+    values: Values,
+    merge: Merge,
+    allowance: Allowance,
+) -> Json:
+    (result,), _ = evaluate_all([mutation.expression], variables, values, POLICY_LIMIT, allowance)
+    if isinstance(result, EvaluationError):
+        raise PatchError(str(result))
+    assert result is not None, "every mutation has an expression"
+    value = result[0]
+    if mutation.patch_type == "JSONPatch":
+        operations = operations_of(value)
+        if allowance.is_brief and len(operations) > MAX_BRIEF_OPERATIONS:
+            raise TooLongError
+        return apply(current, operations)
+    if not isinstance(value, Struct):
+        raise PatchError(f"unsupported return type from ApplyConfiguration expression: {type_name(value)}")
+    check_type_names(value)
+    patch = object_value(value, is_exact=True)
+    assert isinstance(patch, dict)
+    identity: Json = {name: current[name] for name in ("apiVersion", "kind") if name in current}
+    try:
+        return merge(current, {**patch, **identity})
+    except PatchError as error:
+        raise PatchError(f"error applying patch: {error}") from None

@@ -1,0 +1,163 @@
+"""The Python source of a program does what its closures do: same value, error and cost, or it gives up."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from typing import Any, Final
+
+import pytest
+
+from gateway.cel.authorizer import Authorizer, ResourceCheck
+from gateway.cel.compile import Expression, compile_expression
+from gateway.cel.environment import policy_environment
+from gateway.cel.errors import CostExceeded, EvaluationError, InvalidExpression
+from gateway.cel.lazy import LazyVariables
+from gateway.cel.meter import EXPRESSION_LIMIT, METER, spent, start
+from gateway.cel.program.source import all_true_source
+from gateway.conditions.access import KnownDecisions
+from tests.cel.expressions import EXPRESSIONS, REQUEST
+from tests.cel.grammar import draw_expression
+from tests.kit import REVIEWS
+
+REQUESTS: Final = [json.loads(file.read_bytes())["request"] for file in sorted(REVIEWS.glob("*.json"))]
+VARIABLE: Final = compile_expression("object.metadata.name.size()", policy_environment({}, has_params=True))
+VARIABLE.program.use_source()
+ENVIRONMENT: Final = policy_environment({"v": VARIABLE.type}, has_params=True)
+USUAL: Final = (
+    "has({o}.spec) && has({o}.spec.containers) && {o}.spec.containers.all(c, {c})",
+    "{o}.spec.containers.exists(c, {c}) || {o}.metadata.name != 'a'",
+    "{o}.spec.containers.exists_one(c, {c}) ? variables.v > 2 : {o}.metadata.name.size() in [1, 2, 7]",
+    "{o}.spec.containers.filter(c, {c}).size() >= {n}",
+    "{o}.spec.containers.map(c, {c}, c.name).all(n, n.startsWith('c') && n.size() < 20)",
+    "{o}.?metadata.?labels.?app.orValue('x') != {s} && {o}.?spec.?none.hasValue() == false",
+    "{o}.metadata.labels.all(k, k.contains('a') || {o}.metadata.labels[k] == {s})",
+    "variables.v == {n} || params == null || {o}.spec.containers.all(c, c.?resources.?limits.cpu.hasValue())",
+)
+OF_CONTAINER: Final = (
+    "has(c.securityContext) && c.securityContext.privileged", "!c.image.endsWith(':latest')", "c.name == {s}",
+    "'cpu' in c.resources.limits", "c.ports.all(p, p.containerPort > {n})", "has(c.resources)", "true",
+    "c.env.exists(e, e.name in ['A', 'B'] || e.value == {s})",
+    "c.image.matches('^[a-z]+')", "size(c.args) == {n}", "c.?securityContext.?privileged.orValue(false)",
+    "c.ports.map(p, p.containerPort) == [{n}]",
+)  # fmt: skip
+
+
+def drawn(draw: random.Random, text: str) -> str:
+    text = text.replace("{c}", draw.choice(OF_CONTAINER)).replace("{o}", draw.choice(("object", "oldObject")))
+    return text.replace("{n}", str(draw.randrange(4))).replace("{s}", draw.choice(("'a'", "'nginx'", "''")))
+
+
+def edited(draw: random.Random, value: Any) -> Any:
+    """Return a copy of *value* with some members of another type, or without them."""
+    value = copy.deepcopy(value)
+    for _ in range(draw.randrange(4)):
+        at = value
+        while isinstance(at, dict | list) and at:
+            key = draw.choice(sorted(at)) if isinstance(at, dict) else draw.randrange(len(at))
+            if draw.random() < 0.25 or not isinstance(at[key], dict | list):
+                if draw.random() < 0.5:
+                    at[key] = draw.choice([None, 1, True, "a", 0.5, [], {}, ["a"], {"a": 1}])
+                else:
+                    del at[key]
+                break
+            at = at[key]
+    return value
+
+
+def inputs(request: dict[str, Any]) -> LazyVariables:
+    known = KnownDecisions()
+    known.decisions, known.missing = {}, {}
+    authorizer = Authorizer(known.decide, {})
+    attributes = {"group": "", "resource": "", "subresource": "", "namespace": "", "name": ""}
+    return LazyVariables(
+        {"v": VARIABLE},
+        (
+            *(request.get("object"), request.get("oldObject"), request, None),
+            *(authorizer, ResourceCheck(authorizer, attributes), None),
+        ),
+    )
+
+
+def evaluated(expression: Expression, code: Any, request: dict[str, Any]) -> tuple[str, float, float, float]:
+    lazy = inputs(request)
+    frame = lazy.frame(expression.program.slots)
+    start(EXPRESSION_LIMIT)
+    METER.left -= expression.program.cost
+    try:
+        shown = f"value {code(frame)!r}"
+    except (EvaluationError, CostExceeded) as error:
+        shown = f"{type(error).__name__} {error}"
+    return shown, spent(), METER.steps, lazy.take_cost()
+
+
+def check(text: str, request: dict[str, Any]) -> bool | None:
+    """Compare the forms of the expression *text*; return whether the source proved that it is true."""
+    try:
+        expression = compile_expression(text, ENVIRONMENT)
+    except InvalidExpression:
+        return None
+    tree = expression.program.tree
+    closures = evaluated(expression, tree.code, request)
+    expression.program.use_source()
+    program = evaluated(expression, expression.program.code, request)
+    # What the source does itself takes no steps.
+    assert (program[:2], program[3]) == (closures[:2], closures[3]), text
+    assert program[2] <= closures[2], text
+    together = all_true_source([tree])
+    assert together is not None, text
+    lazy = inputs(request)
+    start(EXPRESSION_LIMIT)
+    cost = together.run(lazy.frame(expression.program.slots), EXPRESSION_LIMIT)
+    if cost < 0:
+        return False
+    assert (closures[0], closures[1]) == ("value True", cost + spent()), text
+    assert lazy.take_cost() == closures[3], text
+    start(EXPRESSION_LIMIT)
+    assert together.needs_frame or together.run(lazy.frame(0)[:-1], EXPRESSION_LIMIT) == cost, text
+    start(EXPRESSION_LIMIT)
+    assert together.run(lazy.frame(expression.program.slots), cost - 1) == -1, text
+    return True
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_expressions(seed: int) -> None:
+    draw = random.Random(seed)
+    for _ in range(400):
+        request = draw.choice(REQUESTS)
+        text = draw_expression(draw, request)
+        check(text, {**request, "object": edited(draw, request.get("object"))})
+
+
+def test_expressions_that_people_write() -> None:
+    draw = random.Random(0)
+    pods = [one for one in REQUESTS if "containers" in ((one.get("object") or {}).get("spec") or {})]
+    proved = [
+        check(drawn(draw, draw.choice(USUAL)), {**request, "object": edited(draw, request["object"])})
+        for request in draw.choices(pods, k=600)
+    ]
+    assert sum(map(bool, proved)) > 100
+
+
+def test_the_expressions_of_the_vectors() -> None:
+    for text in EXPRESSIONS:
+        check(text, REQUEST)
+
+
+def test_no_text_of_an_expression_is_part_of_the_source() -> None:
+    names = ["__import__('os')", "a\nb", "a'b", 'a"b', "{0}", "\\", "k1", "x0"]
+    for name in names:
+        for text in (f"object[{json.dumps(name)}] == {json.dumps(name)}", f"{json.dumps(name)} in object"):
+            assert check(text, {"object": {name: name}}) is True
+
+
+def test_an_expression_without_end_has_closures() -> None:
+    """The source is bounded; what exceeds the bound is evaluated by closures."""
+    deep = "object.a" + ".all(x, x".join(["", *[""] * 30]) + " > 0" + ")" * 30
+    long = " && ".join(f"object.n{number} != 'a'" for number in range(900))
+    for text in (deep, long):
+        expression = compile_expression(text, ENVIRONMENT)
+        expression.program.use_source()
+        assert all_true_source([expression.program.tree]) is None
+        assert expression.program.code is expression.program.tree.code

@@ -1,0 +1,69 @@
+"""``cache`` of a webhook in a configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gateway.errors import ConfigError
+from tests.config.test_webhooks import MUTATING, POOL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gateway.config.model import Config
+
+KEY = "object.metadata.labels"
+
+
+def with_cache(cache: object, **members: object) -> dict[str, Any]:
+    (hook,) = MUTATING["webhooks"]
+    return {**MUTATING, "webhooks": [{**hook, "cache": cache, **members}]}
+
+
+def test_a_cache_is_read(load_documents: Callable[..., Config]) -> None:
+    (hook,) = load_documents(with_cache({"ttlSeconds": 60, "key": f" {KEY} "}), POOL).mutating
+    assert hook.cache is not None
+    assert (hook.cache.ttl_s, hook.cache.max_entries) == (60, 1024)
+    assert hook.cache.key.expressions == (("key", KEY),)
+
+
+@pytest.mark.parametrize(
+    ("cache", "field", "message"),
+    [
+        ({"key": KEY}, ".ttlSeconds", "is required, expected 1 to 86400"),
+        ({"ttlSeconds": 1}, ".key", "is required"),
+        (
+            {"ttlSeconds": 0, "key": KEY},
+            ".ttlSeconds",
+            "found the number 0, expected a whole number from 1 to 86400",
+        ),
+        ({"ttlSeconds": 1, "key": "object."}, ".key", "1:8: "),
+        (
+            {"ttlSeconds": 1, "key": "timestamp('2026-01-01T00:00:00Z')"},
+            ".key",
+            "1:1: must evaluate to a JSON",
+        ),
+        (
+            {"ttlSeconds": 1, "key": "authorizer.path('/').check('get').allowed()"},
+            ".key",
+            "1:1: authorizer is not allowed: its decisions change",
+        ),
+    ],
+)
+def test_a_wrong_cache_is_refused(
+    load_documents: Callable[..., Config], cache: object, field: str, message: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_documents(with_cache(cache), POOL)
+    (problem,) = refused.value.problems
+    assert problem.field == f"webhooks[0].cache{field}"
+    assert problem.message.startswith(message)
+
+
+def test_side_effects_forbid_it(load_documents: Callable[..., Config]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_documents(with_cache({"ttlSeconds": 1, "key": KEY}, sideEffects="NoneOnDryRun"), POOL)
+    (problem,) = refused.value.problems
+    assert problem.message == "requires sideEffects None, found NoneOnDryRun: calls are left out"

@@ -1,0 +1,277 @@
+"""Policies and bindings as custom resources: in force, refused, listed parameters, and their authors."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gateway.config.custom import Combined, combine
+from gateway.config.custom_resource import CustomResource
+from gateway.config.load import load
+from gateway.config.model import Config, GatewaySettings, param_kinds
+from gateway.config.policy_settings import AUTHORS, ListedParamKind, PolicySettings
+from gateway.core.conditions import AccessDecision, ConditionInput, Decided, Unresolved
+from gateway.core.namespace import Namespace
+from gateway.core.review import decode
+from gateway.core.verdict import Allowed, Denied, Failed
+from gateway.errors import ConfigError
+from gateway.object_review import RequestOptions, request_for, review_of
+from gateway.paths import Paths
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gateway.core.webhook import Webhook
+
+POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
+RULES = [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]
+LISTED = Config(
+    gateway=GatewaySettings(policies=PolicySettings((ListedParamKind("v1", "ConfigMap", "configmaps"),)))
+)
+REFUSAL = "failed to configure policy: the custom resource is refused, and its status says why"
+CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap"}
+
+
+def resource(kind: str, name: str, uid: str, generation: int, spec: dict[str, Any]) -> CustomResource:
+    metadata = {"name": name, "uid": uid, "generation": generation}
+    return CustomResource(kind, name, {"kind": kind, "metadata": metadata, "spec": spec})
+
+
+def policy(
+    name: str = "p", expression: str = "false", uid: str = "u", generation: int = 1, **spec: Any
+) -> CustomResource:
+    given = {
+        "matchConstraints": {"resourceRules": RULES},
+        "validations": [{"expression": expression}],
+        **spec,
+    }
+    return resource(POLICY, name, uid, generation, given)
+
+
+def binding(name: str = "b", uid: str = "u", generation: int = 1, **spec: Any) -> CustomResource:
+    given = {"policyName": "p", "validationActions": ["Deny"], **spec}
+    return resource(BINDING, name, uid, generation, given)
+
+
+def outcome(combined: Combined, name: str = "p") -> str:
+    """Return what the policy decides on a ConfigMap; empty: it is not in force."""
+    found = [one for one in combined.config.validating if one.name == name]
+    return verdict_of(found[0], {**CONFIG_MAP, "metadata": {"name": "c"}}) if found else ""
+
+
+def verdict_of(webhook: Webhook, document: dict[str, Any], rights: Any = None, **options: Any) -> str:
+    """Return what the policy decides on *document*; *rights* decides on SubjectAccessReviews."""
+    request = decode(review_of(request_for(document, RequestOptions(**options))))
+    given = ConditionInput(request.document, request.object, request.old_object)
+    given.request = request
+    given.namespace = Namespace("default", {}, b'{"metadata":{"name":"default"}}')
+    assert webhook.match_conditions is not None
+    result = webhook.match_conditions.evaluate(given, {})
+    while isinstance(result, Unresolved) and result.checks:
+        decisions = {one: AccessDecision(rights(json.loads(one.spec))) for one in result.checks}
+        result = webhook.match_conditions.evaluate(given, decisions)
+    assert isinstance(result, Decided), result
+    if isinstance(result.verdict, Denied):
+        return result.verdict.message.rpartition("denied request: ")[2]
+    assert isinstance(result.verdict, Allowed | Failed | None)
+    return "ignored" if isinstance(result.verdict, Failed) else "allowed"
+
+
+def reasons(combined: Combined) -> dict[str, str]:
+    return {one.resource.name: one.reason for one in combined.statuses}
+
+
+def test_a_policy_is_in_force_with_its_bindings_and_gone_with_either() -> None:
+    combined = combine(Config(), [policy(), binding()], None)
+    assert reasons(combined) == {"p": "Accepted", "b": "Accepted"}
+    assert outcome(combined) == "failed expression: false"
+    again = combine(Config(), [policy(), binding()], combined)
+    assert again.config == combined.config
+    changed = combine(Config(), [policy(expression="true", generation=2), binding()], again)
+    assert outcome(changed) == "allowed"
+    without_binding = combine(Config(), [policy()], changed)
+    assert outcome(without_binding) == ""
+    (status,) = without_binding.statuses
+    assert (status.reason, status.note) == ("Accepted", f"in force; no {BINDING} names it")
+    without_policy = combine(Config(), [binding()], changed)
+    assert outcome(without_policy) == ""
+    (status,) = without_policy.statuses
+    assert (status.reason, status.note) == ("NoPolicy", f'without effect: there is no {POLICY} "p"')
+
+
+def test_an_invalid_change_leaves_the_last_valid_version_in_force() -> None:
+    first = combine(Config(), [policy(), binding()], None)
+    broken = [policy(expression="no such", generation=2), binding(validationActions=["No"], generation=2)]
+    second = combine(Config(), broken, first)
+    assert reasons(second) == {"p": "Invalid", "b": "Invalid"}
+    assert {one.effect for one in second.statuses} == {"generation 1 stays in force"}
+    assert outcome(second) == "failed expression: false"
+    assert second.config == first.config
+    new_object = [policy(expression="no such", uid="other"), binding()]
+    assert "its status says why" in outcome(combine(Config(), new_object, second))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"expression": "no such"}, REFUSAL),
+        ({"expression": "no such", "failurePolicy": "Ignore"}, "ignored"),
+        ({"failurePolicy": "Never"}, ""),
+        ({"matchConstraints": {"resourceRules": [{**RULES[0], "operations": []}]}}, ""),
+        ({"validations": [], "unknown": 1}, REFUSAL),
+    ],
+)
+def test_a_policy_that_was_never_valid_fails_if_it_is_identified(
+    changes: dict[str, Any], expected: str
+) -> None:
+    combined = combine(Config(), [policy(**changes), binding()], None)
+    assert reasons(combined) == {"p": "Invalid", "b": "Accepted" if expected else "NoPolicy"}
+    assert outcome(combined) == expected
+
+
+def test_bindings_and_policies_of_the_cluster_do_not_touch_files(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    texts = []
+    for one in (policy(expression="1 == 1"), binding()):
+        texts.append({**one.document, "apiVersion": "admissionregistration.k8s.io/v1", "kind": one.kind})
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": texts}))
+    files = load([file])
+    combined = combine(files, [policy(), binding(), binding("c")], None)
+    assert reasons(combined) == {"p": "NameInFiles", "b": "NameInFiles", "c": "PolicyInFiles"}
+    assert combined.config.validating == files.validating
+    assert outcome(combined) == "allowed"
+
+
+def test_parameters_are_of_listed_kinds_and_from_the_cluster() -> None:
+    kind = {"apiVersion": "v1", "kind": "ConfigMap"}
+    reference = {"name": "x", "parameterNotFoundAction": "Allow"}
+    objects = [policy(paramKind=kind), binding(paramRef=reference)]
+    refused = combine(Config(), objects, None)
+    assert reasons(refused) == {"p": "ParamKindNotListed", "b": "Accepted"}
+    assert outcome(refused) == REFUSAL
+    assert not param_kinds(refused.config)
+    listed = combine(LISTED, objects, refused)
+    assert reasons(listed) == {"p": "Accepted", "b": "Accepted"}
+    assert param_kinds(listed.config) == {("v1", "ConfigMap")}
+    # A kind that is not listed any more is not read any more, whatever was valid before.
+    again = combine(Config(), objects, listed)
+    assert reasons(again) == {"p": "ParamKindNotListed", "b": "Accepted"}
+    assert not param_kinds(again.config)
+
+
+def test_policies_that_are_left_to_the_api_server_are_not_evaluated(tmp_path: Path) -> None:
+    settings = GatewaySettings(policies=PolicySettings(left_to_api_server=(POLICY,)))
+    combined = combine(Config(gateway=settings), [policy(), binding()], None)
+    assert reasons(combined) == {"p": "LeftToAPIServer", "b": "LeftToAPIServer"}
+    assert not combined.config.webhooks
+    texts = [
+        {**one.document, "apiVersion": "admissionregistration.k8s.io/v1"} for one in (policy(), binding())
+    ]
+    gateway = {"apiVersion": "admission-gateway.io/v1alpha1", "kind": "GatewayConfiguration"}
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps({**gateway, "policies": {"leftToAPIServer": [POLICY]}}))
+    (tmp_path / "b.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": texts}))
+    assert not load([tmp_path]).webhooks
+
+
+def configured(folder: Path, *kinds: dict[str, str], **kubernetes: Any) -> Config:
+    head = {"apiVersion": "admission-gateway.io/v1alpha1", "kind": "GatewayConfiguration"}
+    content = {
+        **head,
+        "kubernetes": {"customResources": True, **kubernetes},
+        "policies": {"paramKinds": kinds},
+    }
+    (folder / "a.json").write_text(json.dumps(content))
+    return load([folder])
+
+
+MAPS = {"apiVersion": "v1", "kind": "ConfigMap", "resource": "configmaps"}
+LIMITS = {"apiVersion": "example.com/v1", "kind": "Limit", "resource": "limits"}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "field", "message"),
+    [
+        ([{**MAPS, "kind": "Secret"}], "paramKinds[0].kind", "found Secret, which is not allowed"),
+        ([MAPS, MAPS], "paramKinds[1].kind", 'found "ConfigMap" of "v1" twice'),
+        ([{**MAPS, "resource": "Config/Maps"}], "paramKinds[0].resource", "expected the plural name"),
+        ([{**MAPS, "apiVersion": "a/b/c"}], "paramKinds[0].apiVersion", "expected VERSION or GROUP/VERSION"),
+    ],
+)
+def test_listed_kinds_are_checked(
+    tmp_path: Path, kinds: list[dict[str, str]], field: str, message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        configured(tmp_path, *kinds)
+    (problem,) = caught.value.problems
+    assert problem.field == f"policies.{field}"
+    assert message in problem.message
+    with pytest.raises(ConfigError, match=r"requires kubernetes\.customResources"):
+        configured(tmp_path, MAPS, customResources=False)
+
+
+def authored(kind: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "admission-gateway.io/v1alpha1",
+        "kind": kind,
+        "metadata": {"name": "x"},
+        "spec": spec,
+    }
+
+
+def test_only_those_who_may_read_parameters_write_policies_with_them(tmp_path: Path) -> None:
+    (authors,) = configured(tmp_path, MAPS, LIMITS).validating
+    assert authors.name == AUTHORS
+    asked: list[dict[str, Any]] = []
+
+    def rights(spec: dict[str, Any]) -> bool:
+        assert spec["resourceAttributes"].pop("version") == "*"
+        asked.append(spec["resourceAttributes"])
+        return bool(spec["resourceAttributes"]["resource"] == "limits")
+
+    def refused(document: dict[str, Any], **options: Any) -> bool:
+        asked.clear()
+        return verdict_of(authors, document, rights, user="eve", **options) != "allowed"
+
+    of_maps = authored(POLICY, paramKind={"apiVersion": "v1", "kind": "ConfigMap"})
+    assert refused(of_maps)
+    assert asked == [{"resource": "configmaps", "verb": "get"}]
+    assert not refused(authored(POLICY, paramKind={"apiVersion": "example.com/v1", "kind": "Limit"}))
+    assert asked == [{"group": "example.com", "resource": "limits", "verb": "get"}]
+    assert not refused(authored(POLICY))
+    assert not refused(authored(BINDING, policyName="p"))
+    assert not asked
+    other = authored(POLICY, paramKind={"apiVersion": "v1", "kind": "ServiceAccount"})
+    assert verdict_of(authors, other, rights) == (
+        "expected a paramKind of policies.paramKinds: ConfigMap of v1 or Limit of example.com/v1"
+    )
+    assert {one for rule in authors.rules for one in rule.resources} == {
+        "mutatingadmissionpolicies",
+        "mutatingadmissionpolicybindings",
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
+    }
+    # A binding does not say of which kind its parameters are.
+    assert refused(authored(BINDING, paramRef={"name": "n", "namespace": "other"}))
+    assert {"resource": "configmaps", "verb": "get", "name": "n", "namespace": "other"} in asked
+    assert refused(authored(BINDING, paramRef={"selector": {}}))
+    assert {"resource": "configmaps", "verb": "list"} in asked
+    # A change beside the spec discloses nothing new; any other might.
+    options = {"operation": "UPDATE"}
+    assert not refused(of_maps, old=of_maps, **options)
+    changed = {**of_maps, "spec": {**of_maps["spec"], "validations": []}}
+    assert refused(changed, old=of_maps, **options)
+
+
+def test_no_exception_applies_to_the_authors_of_policies(tmp_path: Path) -> None:
+    spec = {"webhooks": [AUTHORS], "match": {"users": ["*"]}, "reason": "r", "owner": "o", "permanent": True}
+    files = configured(tmp_path, MAPS)
+    exception = resource("ClusterPolicyException", "e", "u", 1, spec)
+    combined = combine(files, [exception], None)
+    assert reasons(combined) == {"e": "UnknownWebhook"}
+    assert not Paths(combined.config)["/validate"].exceptions
+    taken = combine(files, [policy(AUTHORS), binding(AUTHORS)], None)
+    assert set(reasons(taken).values()) == {"NameInFiles"}
+    assert taken.config.validating == files.validating

@@ -1,0 +1,294 @@
+"""The parameters of policies in a cluster: followed, looked up on a miss, and kept while it is away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gateway.config.model import KubernetesSettings
+from gateway.core.conditions import FoundParam, ParamLookup
+from gateway.core.labels import Requirement, Selector
+from gateway.kubernetes import params
+from gateway.kubernetes.params import ClusterParams
+from gateway.kubernetes.watch import Pace
+from gateway.policies.model import ParamKind, ParamRef
+from gateway.policies.params import ParamsError, UnreadParamsError, collect
+from tests.kit import run_command
+from tests.kubernetes.server import refuse
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from tests.kubernetes.server import ApiServer
+
+    Scenario = Callable[[ClusterParams], Awaitable[None]]
+
+FAST = Pace(first_pause_s=0.01, longest_pause_s=0.02)
+CONFIG_MAP = ParamKind("v1", "ConfigMap")
+LIMIT = ParamKind("limits.example.com/v1", "Limit")
+MAPS = "/api/v1/namespaces/{}/configmaps/{}"
+VERBS = ["get", "list", "watch"]
+CORE = [
+    {"name": "configmaps", "kind": "ConfigMap", "namespaced": True, "verbs": VERBS},
+    {"name": "configmaps/status", "kind": "ConfigMap", "namespaced": True, "verbs": ["get"]},
+    {"name": "bindings", "kind": "Binding", "namespaced": True, "verbs": ["create"]},
+]
+LIMITS = [{"name": "limits", "kind": "Limit", "namespaced": False, "verbs": [*VERBS, "create"]}]
+ALL = Selector(())
+
+
+@pytest.fixture
+def run(server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Scenario], None]:
+    monkeypatch.setattr(params, "LOOK_AGAIN_S", 0.01)
+    monkeypatch.setattr(params, "CHECK_S", 0.01)
+    settings = KubernetesSettings(server.kubeconfig(tmp_path))
+    server.resources["/api/v1"] = CORE
+
+    def run(scenario: Scenario) -> None:
+        async def main() -> None:
+            followed = ClusterParams(settings, FAST)
+            try:
+                await scenario(followed)
+            finally:
+                await followed.close()
+
+        asyncio.run(main())
+        server.wait_for(lambda: server.watches == 0)
+
+    return run
+
+
+def ref(
+    name: str = "", namespace: str = "", selector: Selector | None = None, action: Any = "Deny"
+) -> ParamRef:
+    return ParamRef(name, namespace, selector, action)
+
+
+async def found(cluster: ClusterParams, kind: ParamKind, wanted: ParamRef, namespace: str = "default") -> Any:
+    """Return the parameters as a review gets them, or the error."""
+    results: dict[ParamLookup, FoundParam] = {}
+    while True:
+        try:
+            return collect(kind, wanted, cluster, namespace, results)
+        except ParamsError as error:
+            return str(error)
+        except UnreadParamsError as unread:
+            future: asyncio.Future[FoundParam] = asyncio.get_running_loop().create_future()
+            cluster.look_up(unread.lookup, 5.0, future.set_result)
+            results[unread.lookup] = await future
+
+
+def names(found: Any) -> list[str] | str:
+    return found if isinstance(found, str) else [one["metadata"]["name"] for one in found]
+
+
+def test_objects_of_a_kind_are_found_by_name_and_selector(server: ApiServer, run: Any) -> None:
+    server.keep(MAPS.format("default", "b"), data={"max": "1"}, metadata={"managedFields": [{}]})
+    server.keep(MAPS.format("default", "a"), metadata={"labels": {"tier": "gold"}})
+    server.keep(MAPS.format("other", "c"))
+
+    async def scenario(cluster: ClusterParams) -> None:
+        cluster.use({("v1", "ConfigMap")})
+        (one,) = await found(cluster, CONFIG_MAP, ref("b"))
+        assert one == {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "b", "namespace": "default", "resourceVersion": "101"},
+            "data": {"max": "1"},
+        }
+        assert names(await found(cluster, CONFIG_MAP, ref(selector=ALL))) == ["a", "b"]
+        gold = Selector((Requirement("tier", "In", frozenset({"gold"})),))
+        assert names(await found(cluster, CONFIG_MAP, ref(selector=gold))) == ["a"]
+        assert names(await found(cluster, CONFIG_MAP, ref("c", "other"))) == ["c"]
+        assert names(await found(cluster, CONFIG_MAP, ref("c", action="Allow"))) == []
+        followed: Any = cluster.of(CONFIG_MAP)
+        assert [followed.list(f"none-{number}") for number in range(9)] == [[]] * 9
+        assert followed._lists.keys() == {"default", "other"}
+        server.keep(MAPS.format("default", "d"))
+        await until(lambda: len(cluster.of(CONFIG_MAP).list("default")) == 3)  # type: ignore[union-attr]
+        server.drop(MAPS.format("default", "b"))
+        await until(lambda: len(cluster.of(CONFIG_MAP).list("default")) == 2)  # type: ignore[union-attr]
+        assert server.asked("list params") == 1
+        assert cluster.is_connected
+        assert not cluster.warnings
+
+    run(scenario)
+
+
+def test_an_object_that_the_watch_has_not_shown_is_requested(server: ApiServer, run: Any) -> None:
+    async def scenario(cluster: ClusterParams) -> None:
+        cluster.use({("v1", "ConfigMap")})
+        await cluster.wait_until_synced(5.0)
+        server.keep(MAPS.format("default", "new"), is_shown=False, data={"a": "b"})
+        (one,) = await found(cluster, CONFIG_MAP, ref("new"))
+        assert (one["kind"], one["data"]) == ("ConfigMap", {"a": "b"})
+        missing = "no params found for policy binding with `Deny` parameterNotFoundAction"
+        assert await found(cluster, CONFIG_MAP, ref("none")) == missing
+        server.forbidden.add(MAPS.format("default", "secret"))
+        assert "answers 403" in str(await found(cluster, CONFIG_MAP, ref("secret")))
+        # Neither is a path.
+        before = server.asked("get")
+        assert await found(cluster, CONFIG_MAP, ref("x", "a/../b")) == missing
+        assert server.asked("get") == before
+
+    run(scenario)
+
+
+def test_a_kind_that_appears_later_is_found_and_one_that_goes_is_unknown(server: ApiServer, run: Any) -> None:
+    unknown = "failed to find resource referenced by paramKind: 'limits.example.com/v1, Kind=Limit'"
+
+    async def scenario(cluster: ClusterParams) -> None:
+        cluster.use({("limits.example.com/v1", "Limit")})
+        assert await found(cluster, LIMIT, ref("a")) == unknown
+        assert "the API server does not have Limit of limits.example.com/v1" in cluster.warnings[0]
+        assert cluster.is_connected
+        server.resources["/apis/limits.example.com/v1"] = LIMITS
+        server.keep("/apis/limits.example.com/v1/limits/a", spec={"max": 3})
+        await until(lambda: not cluster.warnings)
+        assert names(await found(cluster, LIMIT, ref("a"))) == ["a"]
+        assert names(await found(cluster, LIMIT, ref(selector=ALL), "")) == ["a"]
+        assert "must not be provided" in str(await found(cluster, LIMIT, ref("a", "default")))
+        del server.resources["/apis/limits.example.com/v1"]
+        server.end_watches(abruptly=True)
+        await until(lambda: "does not have" in "".join(cluster.warnings))
+        assert await found(cluster, LIMIT, ref("a")) == unknown
+
+    run(scenario)
+
+
+def test_the_last_objects_stay_while_the_api_server_is_away(server: ApiServer, run: Any) -> None:
+    server.keep(MAPS.format("default", "a"))
+
+    async def scenario(cluster: ClusterParams) -> None:
+        cluster.use({("v1", "ConfigMap")})
+        await cluster.wait_until_synced(5.0)
+        await until(lambda: cluster.is_connected)
+        for kind in ("list params", "watch params", "discovery", "get"):
+            server.faults[kind].extend([refuse(500, "broken")] * 10_000)
+        server.end_watches(abruptly=True)
+        await until(lambda: not cluster.is_connected)
+        assert names(await found(cluster, CONFIG_MAP, ref("a"))) == ["a"]
+        assert names(await found(cluster, CONFIG_MAP, ref(selector=ALL))) == ["a"]
+        assert "answers 500" in str(await found(cluster, CONFIG_MAP, ref("b")))
+        await until(lambda: bool(cluster.warnings))
+        assert cluster.warnings[0].endswith("the last known ones stay in use")
+        for faults in server.faults.values():
+            faults.clear()
+        server.keep(MAPS.format("default", "b"))
+        await until(lambda: cluster.is_connected)
+        await until(lambda: len(cluster.of(CONFIG_MAP).list("default")) == 2)  # type: ignore[union-attr]
+
+    run(scenario)
+
+
+def test_objects_that_have_not_been_read_are_waited_for_a_second(
+    server: ApiServer, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(params, "TIMEOUT_S", 0.05)
+    server.faults["list params"].extend([refuse(403, "no")] * 10_000)
+
+    async def scenario(cluster: ClusterParams) -> None:
+        cluster.use({("v1", "ConfigMap")})
+        text = (
+            "paramKind kind `&ParamKind{APIVersion:v1,Kind:ConfigMap,}` not yet synced to use for admission"
+        )
+        assert await found(cluster, CONFIG_MAP, ref("a")) == text
+        assert await found(cluster, CONFIG_MAP, ref(selector=ALL)) == text
+        await until(lambda: "answers 403: no: policies cannot use them" in "".join(cluster.warnings))
+        server.faults["list params"].clear()
+        await until(lambda: not cluster.warnings)
+        assert names(await found(cluster, CONFIG_MAP, ref(selector=ALL, action="Allow"))) == []
+
+    run(scenario)
+
+
+def test_a_kind_is_followed_once_and_only_while_it_is_used(server: ApiServer, run: Any) -> None:
+    async def scenario(cluster: ClusterParams) -> None:
+        kinds = {("v1", "ConfigMap")}
+        cluster.use(kinds)
+        await until(lambda: server.watches == 1)
+        cluster.follow(kinds | {("v1", "Binding")})
+        await cluster.wait_until_synced(5.0)
+        # It cannot be listed.
+        assert await found(cluster, ParamKind("v1", "Binding"), ref("a")) == (
+            "failed to find resource referenced by paramKind: '/v1, Kind=Binding'"
+        )
+        cluster.use()
+        assert server.asked("list params") == 1
+        cluster.use(set())
+        await until(lambda: server.watches == 0)
+        assert cluster.of(CONFIG_MAP) is None
+
+    run(scenario)
+
+
+def test_a_kind_that_is_listed_with_another_plural_name_is_not_read(server: ApiServer, run: Any) -> None:
+    async def scenario(cluster: ClusterParams) -> None:
+        kinds = {("v1", "ConfigMap")}
+        cluster.follow(kinds, {("v1", "ConfigMap"): "pods"})
+        cluster.use(kinds)
+        assert "failed to find resource" in str(await found(cluster, CONFIG_MAP, ref("a")))
+        (warning,) = cluster.warnings
+        assert (
+            "is the resource configmaps, and policies.paramKinds of the GatewayConfiguration has pods"
+            in warning
+        )
+        assert server.asked("list params") == 0
+        cluster.follow(kinds, {("v1", "ConfigMap"): "configmaps"})
+        await cluster.wait_until_synced(5.0)
+        assert not cluster.warnings
+
+    run(scenario)
+
+
+def test_a_look_up_can_be_cancelled(server: ApiServer, run: Any) -> None:
+    async def scenario(cluster: ClusterParams) -> None:
+        cluster.use({("v1", "ConfigMap")})
+        await cluster.wait_until_synced(5.0)
+        results: list[FoundParam] = []
+        cluster.look_up(ParamLookup("v1", "ConfigMap", "default", "a"), 5.0, results.append)()
+        assert names(await found(cluster, CONFIG_MAP, ref("b", action="Allow"))) == []
+        assert not results
+
+    run(scenario)
+
+
+def test_a_review_of_a_file_takes_parameters_from_the_cluster(server: ApiServer, tmp_path: Path) -> None:
+    server.resources["/api/v1"] = CORE
+    server.put("default")
+    server.kubeconfig(tmp_path)
+    rules = [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]
+    head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "p"}}
+    policy = {
+        "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "matchConstraints": {"resourceRules": rules},
+        "validations": [
+            {"expression": "params.data.a == 'b'", "messageExpression": "'found ' + string(params.data.a)"}
+        ],
+    }
+    reference = {"name": "x", "parameterNotFoundAction": "Deny"}
+    binding = {"policyName": "p", "validationActions": ["Deny"], "paramRef": reference}
+    documents = [
+        {**head, "kind": "ValidatingAdmissionPolicy", "spec": policy},
+        {**head, "kind": "ValidatingAdmissionPolicyBinding", "spec": binding},
+        {
+            "apiVersion": "admission-gateway.io/v1alpha1",
+            "kind": "GatewayConfiguration",
+            "kubernetes": {"kubeconfig": str(tmp_path / "kubeconfig")},
+        },
+    ]
+    config = tmp_path / "config.yaml"
+    config.write_text("\n---\n".join(map(json.dumps, documents)))
+    pod = tmp_path / "pod.json"
+    metadata = {"name": "web", "namespace": "default"}
+    pod.write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {}}))
+    for value, status in (("c", 1), ("b", 0)):
+        server.keep(MAPS.format("default", "x"), data={"a": value})
+        done = run_command("review", pod, "--config", config)
+        assert done.returncode == status, done.stderr
+        assert ("found c" in done.stdout) == (value == "c")

@@ -1,0 +1,150 @@
+"""The schemas of a cluster's kinds: read, read again after a change, and kept while it is away."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gateway.config.model import KubernetesSettings
+from gateway.kubernetes import schemas
+from gateway.kubernetes.schemas import ClusterSchemas
+from gateway.openapi.schemas import MergeError, UnknownKindError
+from tests.kubernetes.server import refuse
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from tests.kubernetes.server import ApiServer
+
+    Scenario = Callable[[ClusterSchemas], Awaitable[None]]
+
+WIDGETS = "/openapi/v3/apis/example.io/v1"
+LIVE = {"apiVersion": "example.io/v1", "kind": "Widget", "parts": [{"name": "a", "size": 1}]}
+PATCH = {"parts": [{"name": "a", "colour": "red"}]}
+
+
+def publish(server: ApiServer, number: int, **fields: Any) -> None:
+    """Serve a document of the kind Widget, whose parts have *fields*."""
+    part = {"type": "object", "properties": {"name": {"type": "string"}, **fields}}
+    parts = {"type": "array", "items": part, "x-kubernetes-list-type": "map"}
+    widget = {
+        "type": "object",
+        "description": "what the gateway leaves out",
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "parts": {**parts, "x-kubernetes-list-map-keys": ["name"]},
+        },
+        "x-kubernetes-group-version-kind": [{"group": "example.io", "version": "v1", "kind": "Widget"}],
+    }
+    server.objects[WIDGETS] = {"paths": {}, "components": {"schemas": {"io.example.v1.Widget": widget}}}
+    server.objects["/openapi/v3"] = {
+        "paths": {
+            "version": {"serverRelativeURL": "/openapi/v3/version?hash=1"},
+            "apis/example.io/v1": {"serverRelativeURL": f"{WIDGETS}?hash={number}"},
+            "apis/gone.io/v1": {"serverRelativeURL": "/openapi/v3/apis/gone.io/v1?hash=1"},
+        }
+    }
+
+
+SIZE, COLOUR = {"type": "integer"}, {"type": "string"}
+
+
+@pytest.fixture
+def run(server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Scenario], None]:
+    monkeypatch.setattr(schemas, "CHECK_S", 0.01)
+    settings = KubernetesSettings(server.kubeconfig(tmp_path))
+    publish(server, 1, size=SIZE, colour=COLOUR)
+
+    def run(scenario: Scenario) -> None:
+        async def main() -> None:
+            followed = ClusterSchemas(settings)
+            try:
+                await scenario(followed)
+            finally:
+                await followed.close()
+
+        asyncio.run(main())
+
+    return run
+
+
+def merged(cluster: ClusterSchemas) -> Any:
+    return cluster.current.merge("example.io", "v1", "Widget", LIVE, PATCH)["parts"]
+
+
+@pytest.mark.parametrize("version", [("example.io", "v1"), ("example.io", "*"), ("*", "v1"), ("*", "*")])
+def test_custom_resources_are_merged_by_the_schema_of_the_cluster(
+    run: Callable[[Scenario], None], version: tuple[str, str]
+) -> None:
+    async def scenario(cluster: ClusterSchemas) -> None:
+        with pytest.raises(UnknownKindError):
+            merged(cluster)
+        cluster.follow([version])
+        await cluster.wait_until_synced(10)
+        assert merged(cluster) == [{"name": "a", "size": 1, "colour": "red"}]
+        pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"hostNetwork": True}}
+        assert cluster.current.merge("", "v1", "Pod", {}, pod) == {"spec": {"hostNetwork": True}}
+
+    run(scenario)
+
+
+def test_a_changed_schema_is_read_again_and_an_unchanged_one_is_not(
+    server: ApiServer, run: Callable[[Scenario], None]
+) -> None:
+    async def scenario(cluster: ClusterSchemas) -> None:
+        cluster.follow([("example.io", "v1")])
+        await cluster.wait_until_synced(10)
+        before = cluster.current
+        asked = len(server.requests)
+        await until(lambda: len(server.requests) > asked + 4)
+        assert cluster.current is before
+        publish(server, 2, size=SIZE)
+        await until(lambda: cluster.current is not before)
+        with pytest.raises(MergeError, match="colour: field not declared in schema"):
+            merged(cluster)
+
+    run(scenario)
+
+
+def test_the_last_known_schemas_stay_while_the_cluster_is_away(
+    server: ApiServer, run: Callable[[Scenario], None]
+) -> None:
+    async def scenario(cluster: ClusterSchemas) -> None:
+        cluster.follow([("example.io", "v1")])
+        await cluster.wait_until_synced(10)
+        server.faults["get"].extend([refuse(500)] * 3)
+        await until(lambda: cluster.warning != "")
+        assert "schemas of policies' kinds cannot be read" in cluster.warning
+        assert merged(cluster)
+        await until(lambda: cluster.warning == "")
+
+    run(scenario)
+
+
+def test_a_document_that_cannot_be_read_does_not_keep_others_back(run: Callable[[Scenario], None]) -> None:
+    async def scenario(cluster: ClusterSchemas) -> None:
+        cluster.follow([("*", "*")])
+        await cluster.wait_until_synced(10)
+        assert merged(cluster)
+        assert "404" in cluster.warning
+
+    run(scenario)
+
+
+def test_schemas_that_no_policy_needs_are_dropped(run: Callable[[Scenario], None]) -> None:
+    async def scenario(cluster: ClusterSchemas) -> None:
+        cluster.follow([("example.io", "v1")])
+        await cluster.wait_until_synced(10)
+        cluster.use([("other.io", "v1")])
+        await cluster.wait_until_synced(10)
+        with pytest.raises(UnknownKindError):
+            merged(cluster)
+        cluster.use([])
+        assert cluster.warning == ""
+
+    run(scenario)

@@ -1,0 +1,499 @@
+"""MutatingAdmissionPolicies: mutations, bindings and parameters, and what the core makes of them.
+
+Source of the tables: k8s.io/apiserver pkg/admission/plugin/policy/mutating/patch/json_patch_test.go, smd_test.go,
+compilation_test.go.
+"""
+
+# ruff: noqa: E501 - tables
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pytest
+
+from gateway.config.fields import Fields, Report
+from gateway.config.mutating_policies import read_mutating_binding, read_mutating_policy
+from gateway.core.decision import decide
+from gateway.core.evaluation import Evaluation
+from gateway.core.explain import explain
+from gateway.core.matching import Selection
+from gateway.core.namespace import Namespace
+from gateway.core.verdict import Denied, Failed
+from gateway.decisions.details import changed_payloads
+from gateway.decisions.record import record_of_webhook
+from gateway.policies.mutating import as_webhooks
+from gateway.policies.params import FixedParams
+from tests.core.build import request, webhook
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gateway.core.outcome import Outcome
+    from gateway.core.webhook import Mode, Webhook
+
+    Json = dict[str, Any]
+
+NAMESPACE = Namespace("default", {}, b'{"metadata":{"name":"default"}}')
+RULE = {"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}
+
+
+def patch(expression: str) -> Json:
+    return {"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}
+
+
+def apply(expression: str) -> Json:
+    return {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}
+
+
+def policy(
+    *mutations: Json,
+    name: str = "policy",
+    bindings: Sequence[Json] = ({},),
+    params: Sequence[Json] = (),
+    **spec: Any,
+) -> list[Webhook]:
+    """The entries of a policy with its bindings; a binding may have a ``mode``."""
+    report = Report("test")
+    content = {
+        "matchConstraints": {"resourceRules": [RULE]},
+        "reinvocationPolicy": "Never",
+        "mutations": list(mutations),
+        **spec,
+    }
+    read = read_mutating_policy(Fields({"metadata": {"name": name}, "spec": content}, "", report))
+    bound = []
+    for number, each in enumerate(bindings):
+        metadata: Json = {"name": f"binding-{number}"}
+        if "mode" in each:
+            metadata["annotations"] = {"admission-gateway.io/mode": each["mode"]}
+        of_binding = {key: value for key, value in each.items() if key != "mode"}
+        document = {"metadata": metadata, "spec": {"policyName": name, **of_binding}}
+        bound.append(read_mutating_binding(Fields(document, "", report)))
+    assert not report.found, report.found
+    return list(as_webhooks(read, bound, FixedParams(params)))
+
+
+def evaluated(
+    webhooks: Sequence[Webhook], current: Json | None, modes: dict[int, Mode] | None = None, **members: Any
+) -> Evaluation:
+    """An evaluation of *webhooks* on an object, which nothing interrupts."""
+    evaluation = Evaluation(
+        Selection("mutate", webhooks), request(object=current, **members), NAMESPACE, modes=modes or {}
+    )
+    assert not evaluation.start()
+    while tasks := evaluation.take_condition_tasks():
+        for task in tasks:
+            assert callable(task)
+            evaluation.complete_condition_task(task, task())
+    assert evaluation.done
+    return evaluation
+
+
+def only(evaluation: Evaluation) -> Outcome:
+    (outcome,) = evaluation.outcomes
+    return outcome
+
+
+def deployment(
+    *containers: Json, init: Sequence[Json] = (), replicas: int | None = 1, **metadata: Any
+) -> Json:
+    spec: Json = {"template": {"spec": {"containers": list(containers)}}}
+    if init:
+        spec["template"]["spec"]["initContainers"] = list(init)
+    if replicas is not None:
+        spec["replicas"] = replicas
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", **metadata},
+        "spec": spec,
+    }
+
+
+A, B, C = ({"name": each} for each in "abc")
+IN_POD = "/spec/template/spec"
+X = "Object.spec.template.spec"
+INIT_1 = {"name": "init-1", "image": "alpine:3.18"}
+
+
+@pytest.mark.parametrize(
+    ("expression", "current", "expected"),
+    [
+        ('[JSONPatch{op: "test", path: "/spec/replicas", value: 100}, JSONPatch{op: "replace", path: "/spec/replicas", value: 3}]', deployment(), deployment()),
+        ('[JSONPatch{op: "test", path: "/spec/replicas", value: 1}, JSONPatch{op: "replace", path: "/spec/replicas", value: 3}]', deployment(), deployment(replicas=3)),
+        ('[JSONPatch{op: "test", path: "/spec/paused"}, JSONPatch{op: "replace", path: "/spec/replicas", value: 3}]', deployment(), deployment(replicas=3)),
+        ('[JSONPatch{op: "test", path: "/spec/paused", value: null}, JSONPatch{op: "replace", path: "/spec/replicas", value: 3}]', deployment(), deployment()),
+        ('[JSONPatch{op: "add", path: "/spec/empty", value: []}, JSONPatch{op: "test", path: "/spec/empty", value: null}, JSONPatch{op: "remove", path: "/spec/empty"}, JSONPatch{op: "replace", path: "/spec/replicas", value: 3}]', deployment(), deployment(replicas=3)),
+        ('[JSONPatch{op: "remove", path: "/spec/replicas"}]', deployment(), deployment(replicas=None)),
+        ('[JSONPatch{op: "remove", path: "/metadata/labels/y"}]', deployment(labels={"x": "1", "y": "1"}), deployment(labels={"x": "1"})),
+        (f'[JSONPatch{{op: "remove", path: "{IN_POD}/containers/1"}}]', deployment(A, B, C), deployment(A, C)),
+        ('[JSONPatch{op: "copy", from: "/metadata/labels/x", path: "/metadata/labels/y"}]', deployment(labels={"x": "1"}), deployment(labels={"x": "1", "y": "1"})),
+        (f'[JSONPatch{{op: "copy", from: "{IN_POD}/containers/0", path: "{IN_POD}/containers/-"}}]', deployment(A, B, C), deployment(A, B, C, A)),
+        ('[JSONPatch{op: "move", from: "/metadata/labels/x", path: "/metadata/labels/y"}]', deployment(labels={"x": "1"}), deployment(labels={"y": "1"})),
+        (f'[JSONPatch{{op: "move", from: "{IN_POD}/containers/0", path: "{IN_POD}/containers/-"}}]', deployment(A, B, C), deployment(B, C, A)),
+        ('[JSONPatch{op: "add", path: "/metadata/labels/x", value: "2"}]', deployment(labels={"y": "1"}), deployment(labels={"y": "1", "x": "2"})),
+        ('[JSONPatch{op: "add", path: "/metadata/labels", value: {"y": "2"}}]', deployment(), deployment(labels={"y": "2"})),
+        ('[JSONPatch{op: "add", path: "/metadata/labels", value: {"y": "2"}}]', deployment(labels={"x": "1"}), deployment(labels={"y": "2"})),
+        (f'[JSONPatch{{op: "add", path: "{IN_POD}/containers/0", value: {{"name": "b"}}}}]', deployment(A), deployment(B, A)),
+        (f'[JSONPatch{{op: "add", path: "{IN_POD}/containers/-", value: {{"name": "b"}}}}]', deployment(A), deployment(A, B)),
+        ('[JSONPatch{op: "replace", path: "/metadata/labels/x", value: "2"}]', deployment(labels={"y": "1"}), deployment(labels={"y": "1", "x": "2"})),
+        ('[JSONPatch{op: "replace", path: "/metadata/labels", value: {"y": "2"}}]', deployment(), deployment(labels={"y": "2"})),
+        ('[JSONPatch{op: "replace", path: "/metadata/labels", value: {"y": "2"}}]', deployment(labels={"x": "1"}), deployment(labels={"y": "2"})),
+        (f'[JSONPatch{{op: "replace", path: "{IN_POD}/containers/0", value: {{"name": "b"}}}}]', deployment(A), deployment(B)),
+        (f'[JSONPatch{{op: "add", path: "/spec", value: Object.spec{{template: Object.spec.template{{spec: {X}{{containers: []}}}}, replicas: 10}}}}]', deployment(A), deployment(replicas=10)),
+        ('[JSONPatch{op: "add", path: "/metadata/labels", value: {}}, JSONPatch{op: "add", path: "/metadata/labels/" + jsonpatch.escapeKey("k8s.io/x~y"), value: "true"}]', deployment(), deployment(labels={"k8s.io/x~y": "true"})),
+        (f'[JSONPatch{{op: "add", path: "{IN_POD}/containers/-", value: {X}.containers{{name: "x", ports: [{X}.containers.ports{{containerPort: 8080}}]}}}}]', deployment(A), deployment(A, {"name": "x", "ports": [{"containerPort": 8080}]})),
+        (f'[JSONPatch{{op: "add", path: "{IN_POD}/containers/1", value: object.spec.template.spec.containers[0]}}]', deployment(A), deployment(A, A)),
+        (f'[JSONPatch{{op: "replace", path: "{IN_POD}", value: object.spec.template.spec}}]', deployment(A, B), deployment(A, B)),
+        (f'[JSONPatch{{op: "add", path: "{IN_POD}/initContainers", value: object.spec.template.spec.containers}}]', deployment(A), deployment(A, init=[A])),
+        (f'[JSONPatch{{op: "add", path: "{IN_POD}/containers", value: object.spec.template.spec.containers + [object.spec.template.spec.containers[0]]}}]', deployment(A), deployment(A, A)),
+        (f'[JSONPatch{{op: "add", path: "{IN_POD}/containers/0/args", value: object.spec.template.spec.containers[0].command + ["-v"]}}]', deployment({**A, "command": ["s"]}), deployment({**A, "command": ["s"], "args": ["s", "-v"]})),
+        (f'[JSONPatch{{op: "add", path: "{IN_POD}/initContainers", value: object.spec.template.spec.containers + [{{"name": "init-1", "image": "alpine:3.18"}}]}}]', deployment(A), deployment(A, init=[A, INIT_1])),
+        (f'[JSONPatch{{op: "add", path: "{IN_POD}/initContainers", value: [{X}.initContainers{{name: "init-1", image: "alpine:3.18"}}] + object.spec.template.spec.containers}}]', deployment(A), deployment(A, init=[INIT_1, A])),
+        (f'[JSONPatch{{op: "add", path: "{IN_POD}/initContainers", value: [{X}.initContainers{{name: "a"}}] + [{X}.initContainers{{name: "b"}}]}}]', deployment(A), deployment(A, init=[A, B])),
+        ('[JSONPatch{op: "add", path: "/metadata/labels/added", value: object.metadata.labels.all(k, k != "invalid") ? "true" : "false"}]', deployment(labels={"env": "prod"}), deployment(labels={"env": "prod", "added": "true"})),
+        ('[JSONPatch{op: "add", path: "/metadata/annotations", value: object.metadata.labels}]', deployment(labels={"env": "prod"}), deployment(labels={"env": "prod"}, annotations={"env": "prod"})),
+        ('[JSONPatch{op: "replace", path: "/spec/replicas", value: 2.0}]', deployment(), deployment(replicas=2)),
+        ('[JSONPatch{op: "replace", path: "/spec/replicas", value: request.kind.kind == "Pod" ? 10 : 0}]', deployment(), deployment(replicas=10)),
+        ('[JSONPatch{op: "replace", path: "/spec/replicas", value: namespaceObject.metadata.name == "default" ? 10 : 0}]', deployment(), deployment(replicas=10)),
+    ],
+)  # fmt: skip
+def test_a_json_patch_changes_the_object(expression: str, current: Json, expected: Json) -> None:
+    evaluation = evaluated(policy(patch(expression)), current)
+    outcome = only(evaluation)
+    assert evaluation.final_object == expected
+    assert (type(outcome.verdict).__name__, outcome.has_changed) == ("Allowed", current != expected)
+
+
+@pytest.mark.parametrize(
+    ("expression", "problem"),
+    [
+        (f'[JSONPatch{{op: "add", path: "{IN_POD}/containers/-", value: {X}.containers{{ports: [{X}.containers.portsZ{{}}]}}}}]', f'type mismatch: unexpected type name "{X}.containers.portsZ", expected "{X}.containers.ports", which matches field name path from root Object type'),
+        (f'[JSONPatch{{op: "replace", path: "{IN_POD}/containers/-", value: {{"name": "x"}}}}]', f"JSON Patch: replace operation does not apply: doc is missing key: {IN_POD}/containers/-: missing value"),
+        ('[JSONPatch{op: "add", path: "/spec/a/b", value: 1}]', 'JSON Patch: add operation does not apply: doc is missing path: "/spec/a/b": missing value'),
+        ('[JSONPatch{op: "remove", path: "/spec/a/b"}]', 'JSON Patch: remove operation does not apply: doc is missing path: "/spec/a/b": missing value'),
+        ('[JSONPatch{op: "remove", path: "/spec/a"}]', "JSON Patch: error in remove for path: '/spec/a': Unable to remove nonexistent key: a: missing value"),
+        ('[JSONPatch{op: "replace", path: "/spec/a/b", value: 1}]', "JSON Patch: replace operation does not apply: doc is missing path: /spec/a/b: missing value"),
+        ('[JSONPatch{op: "test", path: "/spec/a/b", value: 1}]', "JSON Patch: test operation does not apply: is missing path: /spec/a/b: missing value"),
+        (f'[JSONPatch{{op: "test", path: "{IN_POD}/containers/9", value: 1}}]', f"JSON Patch: error in test for path: '{IN_POD}/containers/9': Unable to access invalid index: 9: invalid index referenced"),
+        (f'[JSONPatch{{op: "add", path: "{IN_POD}/containers/9", value: 1}}]', f"JSON Patch: error in add for path: '{IN_POD}/containers/9': Unable to access invalid index: 9: invalid index referenced"),
+        (f'[JSONPatch{{op: "add", path: "{IN_POD}/containers/x", value: 1}}]', f"JSON Patch: error in add for path: '{IN_POD}/containers/x': value was not a proper array index: 'x': strconv.Atoi: parsing \"x\": invalid syntax"),
+        (f'[JSONPatch{{op: "remove", path: "{IN_POD}/containers/9"}}]', f"JSON Patch: error in remove for path: '{IN_POD}/containers/9': Unable to access invalid index: 9: invalid index referenced"),
+        ('[JSONPatch{op: "move", from: "/spec/a/b", path: "/spec/c"}]', "JSON Patch: move operation does not apply: doc is missing from path: /spec/a/b: missing value"),
+        ('[JSONPatch{op: "move", from: "/spec/a", path: "/spec/c"}]', "JSON Patch: error in move for path: 'a': Unable to remove nonexistent key: a: missing value"),
+        ('[JSONPatch{op: "move", from: "/spec/replicas", path: "/a/b"}]', "JSON Patch: move operation does not apply: doc is missing destination path: /a/b: missing value"),
+        ('[JSONPatch{op: "move", path: "/spec/c"}]', "JSON Patch: move operation failed to decode from: operation, missing from field: missing value"),
+        ('[JSONPatch{op: "move", from: "/spec", path: "/spec/c"}]', "JSON Patch: move operation does not apply: doc is missing destination path: /spec/c: missing value"),
+        ('[JSONPatch{op: "move", from: "/spec/replicas", path: "/a/\\u0001"}]', "JSON Patch: move operation failed to decode path: invalid character 'x' in string escape code"),
+        ('[JSONPatch{op: "remove", path: "/a/\\u0001"}]', "JSON Patch: remove operation failed to decode path: missing value"),
+        ('[JSONPatch{op: "copy", from: "/a/b", path: "/spec/c"}]', "JSON Patch: copy operation does not apply: doc is missing from path: /a/b: missing value"),
+        ('[JSONPatch{op: "copy", from: "/spec", path: "/a/b"}]', "JSON Patch: copy operation does not apply: doc is missing destination path: /a/b: missing value"),
+        (f'[JSONPatch{{op: "copy", from: "/spec", path: "{IN_POD}/containers/9"}}]', "JSON Patch: error while adding value during copy: Unable to access invalid index: 9: invalid index referenced"),
+        ('[JSONPatch{op: "merge", path: "/spec"}]', "JSON Patch: Unexpected kind: merge"),
+        ("[JSONPatch{}]", "JSON Patch: Unexpected kind: "),
+        ('[JSONPatch{op: "replace", path: "", value: "x"}]', "JSON Patch: replace operation value must be object or array: %!w(<nil>)"),
+        ('[JSONPatch{op: "replace", path: "", value: []}]', "JSON Patch: it leaves an array where the object was"),
+        ('[JSONPatch{op: "add", path: "/spec/x", value: quantity("1Ki")}]', "JSONPath valueExpression evaluated to a type that could not marshal to JSON: type conversion error from 'Quantity' to '*structpb.Value'"),
+    ],
+)  # fmt: skip
+def test_the_message_of_a_json_patch_that_does_not_apply(expression: str, problem: str) -> None:
+    evaluation = evaluated(policy(patch(expression)), deployment(A))
+    text = f"policy 'policy' with binding 'binding-0' denied request: {problem}"
+    verdict = only(evaluation).verdict
+    assert isinstance(verdict, Denied)
+    assert (verdict.message, verdict.code, verdict.reason) == (text, 403, "Invalid")
+    status = decide(evaluation, "Metadata").status
+    assert status is not None
+    assert (status.message, [cause.message for cause in status.causes]) == (text, [text])
+
+
+@pytest.mark.parametrize(
+    ("expression", "current", "expected"),
+    [
+        (f'Object{{spec: Object.spec{{template: Object.spec.template{{spec: {X}{{containers: [{X}.containers{{name: "b"}}]}}}}}}}}', deployment(A), deployment(A, B)),
+        (f'Object{{spec: Object.spec{{template: Object.spec.template{{spec: {X}{{containers: [{X}.containers{{name: "a", image: "x"}}]}}}}}}}}', deployment(A, B), deployment({**A, "image": "x"}, B)),
+        ("Object{spec: Object.spec{replicas: object.spec.replicas % 2 == 0 ? 0 : object.spec.replicas + 1}}", deployment(), deployment(replicas=2)),
+        ("Object{spec: Object.spec{replicas: 3}}", deployment({**A, "env": [{"name": "t", "value": "1"}, {"name": "t", "value": "2"}]}), deployment({**A, "env": [{"name": "t", "value": "1"}, {"name": "t", "value": "2"}]}, replicas=3)),
+        (f'Object{{spec: Object.spec{{template: Object.spec.template{{spec: {X}{{containers: [{X}.containers{{name: "a", env: [{X}.containers.env{{name: "t", value: "c"}}]}}]}}}}}}}}', deployment({**A, "env": [{"name": "t", "value": "1"}, {"name": "t", "value": "2"}, {"name": "f"}]}), deployment({**A, "env": [{"name": "t", "value": "c"}, {"name": "f"}]})),
+        ("Object{}", deployment(A), deployment(A)),
+    ],
+)  # fmt: skip
+def test_an_apply_configuration_is_merged(expression: str, current: Json, expected: Json) -> None:
+    assert evaluated(policy(apply(expression)), current).final_object == expected
+
+
+@pytest.mark.parametrize(
+    ("expression", "problem"),
+    [
+        ('Object{spec: Object.spec{selector: Object.spec.selector{matchLabels: {"l": "v"}}}}', "error applying patch: invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: .spec.selector"),
+        ("Object{spec: Object.specx{replicas: 1}}", 'type mismatch: unexpected type name "Object.specx", expected "Object.spec", which matches field name path from root Object type'),
+        ("Object{spec: Object.spec{replicasx: 1}}", "error applying patch: failed to convert patch object to typed object: .spec.replicasx: field not declared in schema"),
+    ],
+)  # fmt: skip
+def test_the_message_of_an_apply_configuration_that_is_refused(expression: str, problem: str) -> None:
+    verdict = only(evaluated(policy(apply(expression)), deployment(A))).verdict
+    assert isinstance(verdict, Denied)
+    assert verdict.message == f"policy 'policy' with binding 'binding-0' denied request: {problem}"
+
+
+ADD_10 = patch('[JSONPatch{op: "replace", path: "/spec/replicas", value: object.spec.replicas + 10}]')
+ANNOTATE = apply('Object{metadata: Object.metadata{annotations: {"a": "b"}}}')
+ADD_100 = apply("Object{spec: Object.spec{replicas: object.spec.replicas + 100}}")
+
+
+@pytest.mark.parametrize("mutations", [(ADD_10, ADD_100), (ADD_100, ADD_10)])
+def test_mutations_see_the_object_as_those_before_leave_it(mutations: tuple[Json, ...]) -> None:
+    assert evaluated(policy(*mutations), deployment()).final_object == deployment(replicas=111)
+
+
+def test_variables_are_evaluated_for_each_mutation() -> None:
+    variables = [{"name": "n", "expression": "object.spec.replicas + 1"}]
+    mutation = patch('[JSONPatch{op: "replace", path: "/spec/replicas", value: variables.n}]')
+    assert evaluated(policy(mutation, mutation, variables=variables), deployment()).final_object == deployment(replicas=3)  # fmt: skip
+
+
+def test_each_mutation_has_a_budget_of_its_own_and_long_ones_run_in_the_thread() -> None:
+    digits = "[0,1,2,3,4,5,6,7,8,9]"
+    loop = f"{digits}.all(a, {digits}.all(b, {digits}.all(c, {digits}.all(d, {digits}.all(e, {digits}.all(f, true))))))"
+    fails = patch(f'[JSONPatch{{op: "replace", path: "/spec/replicas", value: {loop} ? 1 : 0}}]')
+    verdict = only(evaluated(policy(fails, ADD_10), deployment())).verdict
+    assert isinstance(verdict, Denied)
+    assert verdict.message.endswith("operation cancelled: actual cost limit exceeded")
+
+
+def test_a_mutation_that_fails_does_not_stop_the_others() -> None:
+    fails = patch('[JSONPatch{op: "remove", path: "/a"}]')
+    ignored = evaluated(policy(fails, ADD_10, fails, failurePolicy="Ignore"), deployment())
+    outcome = only(ignored)
+    assert ignored.final_object == deployment(replicas=11)
+    assert isinstance(outcome.verdict, Failed)
+    assert outcome.verdict.cause.count("denied request") == 2
+    decision = decide(ignored, "Request")
+    assert decision.allowed
+    assert {"failed-open.round_0_index_0", "mutation.round_0_index_0", "patch.round_0_index_0"} == set(decision.audit_annotations)  # fmt: skip
+    refused = evaluated(policy(fails, ADD_10, fails), deployment())
+    decision = decide(refused, "Request")
+    assert decision.status is not None
+    assert len(decision.status.causes) == 2
+    assert not decision.patch
+    assert set(decision.audit_annotations) == {"mutation.round_0_index_0"}
+
+
+PARAMS = [
+    {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default", "labels": {"set": "both"}}, "data": {"n": n}}
+    for name, n in (("one", "1"), ("two", "2"))
+]  # fmt: skip
+WITH_PARAMS: dict[str, Any] = {"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}, "params": PARAMS}
+ADD_PARAM = patch('[JSONPatch{op: "replace", path: "/spec/replicas", value: object.spec.replicas * 10 + int(params.data.n)}]')  # fmt: skip
+
+
+def ref(**fields: Any) -> Json:
+    return {"paramRef": {"parameterNotFoundAction": "Deny", **fields}}
+
+
+@pytest.mark.parametrize(
+    ("bindings", "reinvocation", "expected"),
+    [
+        ([ref(name="one")], "Never", 11),
+        ([ref(selector={"matchLabels": {"set": "both"}})], "Never", 112),
+        ([ref(name="two"), ref(name="one")], "Never", 121),
+        ([ref(selector={})], "IfNeeded", 11212),
+        ([ref(name="none", parameterNotFoundAction="Allow")], "Never", 1),
+    ],
+)
+def test_each_parameter_is_an_invocation(bindings: list[Json], reinvocation: str, expected: int) -> None:
+    hooks = policy(ADD_PARAM, bindings=bindings, reinvocationPolicy=reinvocation, **WITH_PARAMS)
+    assert evaluated(hooks, deployment()).final_object == deployment(replicas=expected)
+
+
+def test_a_missing_parameter_is_an_error_of_the_configuration() -> None:
+    bindings = [ref(name="none"), ref(name="one")]
+    evaluation = evaluated(policy(ADD_PARAM, bindings=bindings, **WITH_PARAMS), deployment())
+    verdict = only(evaluation).verdict
+    assert isinstance(verdict, Denied)
+    assert verdict.reason == "Forbidden"
+    assert verdict.message == (
+        "policy 'policy' with binding 'binding-0' denied request: failed to configure binding: no params found for "
+        "policy binding with `Deny` parameterNotFoundAction"
+    )
+    ignoring = policy(ADD_PARAM, bindings=bindings, failurePolicy="Ignore", **WITH_PARAMS)
+    assert evaluated(ignoring, deployment()).final_object == deployment(replicas=11)
+
+
+ONCE = {"name": "once", "expression": "object.spec.replicas == 1"}
+
+
+def test_conditions_are_evaluated_on_the_present_object_and_again_in_the_second_round() -> None:
+    hooks = policy(ADD_10, reinvocationPolicy="IfNeeded")
+    assert evaluated(hooks, deployment()).final_object == deployment(replicas=21)
+    once = policy(ADD_10, reinvocationPolicy="IfNeeded", matchConditions=[ONCE])
+    assert evaluated(once, deployment()).final_object == deployment(replicas=11)
+    two = [*policy(ADD_10, name="a"), *policy(ADD_10, name="b", matchConditions=[ONCE])]
+    assert evaluated(two, deployment()).final_object == deployment(replicas=11)
+    fails = [{"name": "fails", "expression": "object.none == 1"}]
+    verdict = only(evaluated(policy(ADD_10, matchConditions=fails), deployment())).verdict
+    assert isinstance(verdict, Denied)
+    assert "no such key: none" in verdict.message
+
+
+def test_what_was_not_invoked_in_the_first_round_is_not_invoked_in_the_second() -> None:
+    later = [{"name": "later", "expression": "object.spec.replicas > 1"}]
+    hooks = [
+        *policy(ADD_10, name="a", reinvocationPolicy="IfNeeded", matchConditions=later),
+        *policy(ADD_10, name="b"),
+    ]
+    assert evaluated(hooks, deployment()).final_object == deployment(replicas=11)
+
+
+def test_selectors_are_matched_with_the_object_at_the_beginning_of_the_round() -> None:
+    label = patch('[JSONPatch{op: "add", path: "/metadata/labels", value: {"x": "y"}}]')
+    match = {"resourceRules": [RULE], "objectSelector": {"matchLabels": {"x": "y"}}}
+    hooks = [*policy(label, name="a"), *policy(ADD_10, name="b", matchConstraints=match)]
+    final = evaluated(hooks, deployment()).final_object
+    assert final == deployment(labels={"x": "y"})
+    bound = [{"matchResources": {"objectSelector": {"matchLabels": {"x": "y"}}}}]
+    hooks = [*policy(label, name="a"), *policy(ADD_10, name="b", bindings=bound)]
+    assert evaluated(hooks, deployment()).final_object == final
+
+
+def test_a_webhook_sees_the_object_of_the_policies_and_is_not_called_after_a_refusal() -> None:
+    hook = webhook("w.policies.test")
+    evaluation = Evaluation(
+        Selection("mutate", [*policy(ADD_10), hook]), request(object=deployment()), NAMESPACE
+    )
+    (call,) = evaluation.start()
+    assert call.payload.object == deployment(replicas=11)
+    fails = policy(patch('[JSONPatch{op: "remove", path: "/a"}]'), name="a")
+    also = policy(patch('[JSONPatch{op: "remove", path: "/b"}]'), name="b")
+    refused = Evaluation(Selection("mutate", [*fails, *also, hook]), request(object=deployment()), NAMESPACE)
+    assert not refused.start()
+    assert refused.done
+    assert [outcome.rejects for outcome in refused.outcomes] == [True, True]
+
+
+def test_there_is_nothing_to_change_in_a_deletion() -> None:
+    deletion = evaluated(policy(ADD_10), None, operation="DELETE", oldObject=deployment())
+    assert not deletion.outcomes
+
+
+@pytest.mark.parametrize("mode", ["Warn", "Audit", "Shadow"])
+def test_bindings_of_other_modes_change_nothing(mode: Mode) -> None:
+    enforced, other = policy(ADD_10, bindings=[{"mode": mode}, {}])
+    assert (enforced.rollout, other.rollout is not None and other.rollout.mode) == (None, mode)
+    evaluation = evaluated([enforced, other], deployment(), {1: mode})
+    assert evaluation.final_object == deployment(replicas=11)
+    assert [outcome.would_change for outcome in evaluation.outcomes] == ([False] if mode == "Shadow" else [False, True])  # fmt: skip
+    fails = policy(patch('[JSONPatch{op: "remove", path: "/a"}]'), bindings=[{"mode": mode}])
+    decision = decide(evaluated(fails, deployment(), {0: mode}), "Metadata")
+    assert decision.allowed
+    assert (len(decision.warnings) == 1) is (mode == "Warn")
+    assert ("not-enforced.round_0_index_0" in decision.audit_annotations) is (mode != "Shadow")
+
+
+def test_a_policy_in_the_mode_shadow_is_evaluated_after_the_answer() -> None:
+    (hook,) = policy(ADD_10, bindings=[{"mode": "Shadow"}])
+    before = evaluated([hook], deployment(), {0: "Shadow"})
+    after = Evaluation(
+        Selection("mutate", [hook]), before.request, NAMESPACE, modes={0: "Shadow"}, payload=before.payload
+    )
+    assert not after.start()
+    assert only(after).would_change
+
+
+def test_a_large_object_is_changed_in_the_thread() -> None:
+    big = deployment(annotations={"big": "x" * 300_000})
+    evaluation = Evaluation(Selection("mutate", policy(ADD_10)), request(object=big), NAMESPACE)
+    assert not evaluation.start()
+    (task,) = evaluation.take_condition_tasks()
+    assert callable(task)
+    evaluation.complete_condition_task(task, task())
+    final: Any = evaluation.final_object
+    assert final["spec"]["replicas"] == 11
+
+
+def test_a_change_of_the_identity_is_a_failure() -> None:
+    renames = patch('[JSONPatch{op: "replace", path: "/metadata/name", value: "other"}, JSONPatch{op: "add", path: "/metadata/labels", value: {"a": 1}}]')  # fmt: skip
+    evaluation = evaluated(policy(renames), deployment())
+    decision = decide(evaluation, "Metadata")
+    assert decision.status is not None
+    assert decision.status.message.startswith("MutatingAdmissionPolicy 'policy' failed: it makes an object")
+
+
+def test_the_change_of_each_policy_is_recorded() -> None:
+    hooks = [*policy(ADD_10, name="a"), *policy(ADD_100, name="b"), *policy(ANNOTATE, name="c")]
+    evaluation = evaluated(hooks, deployment())
+    found: list[tuple[int, Any]] = [
+        (index, payload.object) for index, payload in changed_payloads(evaluation)
+    ]
+    counts = [(index, after["spec"]["replicas"]) for index, after in found]
+    assert counts == [(0, 11), (1, 111), (2, 111)]
+    records = [record_of_webhook(outcome, 0.0) for outcome in evaluation.outcomes]
+    assert all(record.has_changed and record.milliseconds > 0 for record in records)
+
+
+def test_explanations_name_what_a_policy_did() -> None:
+    hooks = [*policy(ADD_10, name="a"), *policy(ADD_10, name="b", matchConditions=[{"name": "no", "expression": "false"}])]  # fmt: skip
+    selection = Selection("mutate", hooks)
+    evaluation = evaluated(hooks, deployment())
+    first, second = explain(evaluation, selection)
+    assert "changed the object: [" in first
+    assert second.endswith("not matched, its bindings, parameters or matchConditions exclude the request")
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("1e20", 1e20),
+        ("Object.spec{replicas: 18446744073709551615u}", {"replicas": 2.0**64}),
+        ("9007199254740993.0", 9007199254740992),
+    ],
+)
+def test_large_numbers_are_doubles(expression: str, expected: object) -> None:
+    add = f'[JSONPatch{{op: "add", path: "/spec/x", value: {expression}}}]'
+    evaluation = evaluated(policy(patch(add)), deployment())
+    changed: Any = evaluation.payload.object
+    assert changed["spec"]["x"] == expected
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        (
+            '["a", "b", "c"].map(name, JSONPatch{op: "copy", from: "/spec/big", path: "/spec/" + name})',
+            "copies add up to more than 3145728 bytes",
+        ),
+        (
+            'lists.range(30).map(i, JSONPatch{op: "test", path: "/spec/big", value: object.spec.big})',
+            "its values have more than 16777216 bytes",
+        ),
+        (
+            'lists.range(10001).map(i, JSONPatch{op: "add", path: "/spec/x", value: 1})',
+            "has 10001 operations, and at most 10000 are applied",
+        ),
+    ],
+)
+def test_the_work_of_a_patch_is_bounded(expression: str, message: str) -> None:
+    current = deployment()
+    current["spec"]["big"] = ["x" * 100] * 12_000
+    verdict = only(evaluated(policy(patch(expression)), current)).verdict
+    assert isinstance(verdict, Denied)
+    assert f"JSON Patch: {message}" in verdict.message
+
+
+@pytest.mark.parametrize("levels", [300, 900])
+@pytest.mark.parametrize(
+    "expression",
+    [
+        '[JSONPatch{op: "add", path: "/spec/x", value: object.spec.deep}]',
+        '[JSONPatch{op: "copy", from: "/spec/deep", path: "/spec/x"}]',
+        'lists.range(9).map(i, JSONPatch{op: "add", path: "/spec/x", value: 1})',
+        '[JSONPatch{op: "add", path: "/spec/x", value: 1}]',
+    ],
+)
+def test_an_object_that_nests_too_deeply_is_refused(expression: str, levels: int) -> None:
+    current = deployment()
+    current["spec"]["deep"] = orjson.Fragment(b'{"a":' * levels + b"1" + b"}" * levels)
+    verdict = only(evaluated(policy(patch(expression)), current)).verdict
+    assert isinstance(verdict, Denied | Failed)

@@ -1,0 +1,72 @@
+"""The laws of the evaluation with mutating policies before the webhooks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import orjson
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+from admission_gateway_worker.json_patch.diff import same
+from gateway.core.verdict import Failed
+from tests.properties.driving import drive, shown
+from tests.properties.strategies import Case, cases_with_policies, chains, orders
+from tests.properties.test_laws import final_object, levels, response, serial
+
+if TYPE_CHECKING:
+    from gateway.core.annotations import AuditLevel
+
+
+@given(case=cases_with_policies(), one=orders, other=orders, level=levels, remembering=st.booleans())
+def test_1_order_of_arrival_is_irrelevant(
+    case: Case, one: list[int], other: list[int], level: AuditLevel, remembering: bool
+) -> None:
+    answers = [drive(case, order, remembering=remembering).answer(level) for order in (one, other)]
+    assert answers[0] == answers[1]
+
+
+@given(case=cases_with_policies(), order=orders, remembering=st.booleans(), has_chains=chains, level=levels)
+@settings(max_examples=8 * settings().max_examples)
+def test_2_equal_to_a_serial_run(
+    case: Case, order: list[int], remembering: bool, has_chains: list[bool], level: AuditLevel
+) -> None:
+    reference = serial(case, level)
+    trace = drive(case, order, remembering=remembering, chains=has_chains)
+    answered = response(trace, level)
+    note(f"serial: {reference}\nresponse: {answered}")
+    final = final_object(trace, answered)
+    assert same(trace.evaluation.final_object, reference.held)
+    # 3 and 5: a rejected request has no patch; otherwise the patch gives the final object.
+    assert same(final, reference.held if not reference.rejections else trace.request.object)
+    assert ("patch" in answered) is not same(final, trace.request.object)
+    answered.pop("patchType", None)
+    answered.pop("patch", None)
+    assert answered == reference.response()
+    counted = [outcome.call for outcome in trace.evaluation.outcomes if outcome.call is not None]
+    assert [(call.invocation.webhook.name, shown(call)) for call in counted] == reference.calls
+
+
+@given(case=cases_with_policies(), order=orders)
+def test_4_a_failure_under_ignore_leaves_an_annotation_and_rejects_nothing(
+    case: Case, order: list[int]
+) -> None:
+    trace = drive(case, order)
+    annotations = orjson.loads(trace.answer())["response"].get("auditAnnotations", {})
+    for outcome in trace.evaluation.outcomes:
+        hook = outcome.invocation.webhook
+        if type(outcome.verdict) is Failed and hook.failure_policy == "Ignore":
+            assert not outcome.rejects
+            assert hook.name in [value for key, value in annotations.items() if key.startswith("failed-open")]
+
+
+@given(case=cases_with_policies(), order=orders)
+def test_9_policies_that_are_not_enforced_change_nothing_but_annotations(
+    case: Case, order: list[int]
+) -> None:
+    one, other = drive(case, order), drive(case.without("Warn", "Audit", "Shadow"), order)
+    answers = [orjson.loads(each.answer("None"))["response"] for each in (one, other)]
+    for answer in answers:
+        answer.pop("warnings", None)
+        answer.pop("auditAnnotations", None)
+    assert answers[0] == answers[1]

@@ -1,0 +1,79 @@
+"""Parameters of policies: prepared once for each value, and shared by the calls that have it.
+
+Source: protos/README.md, section Parameters.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Final
+
+from admission_gateway_worker.answer import failure_text
+from admission_gateway_worker.log import log_failure
+from admission_gateway_worker.payload import decode
+
+if TYPE_CHECKING:
+    from admission_gateway_worker.policy import Policy
+    from admission_gateway_worker.review import Review
+
+MAX_ID: Final = 256
+"""Highest id of parameters of a stream."""
+
+MAX_BYTES: Final = 64 * 1024
+"""Limit of the JSON of one value."""
+
+MAX_PREPARED: Final = 1024
+"""Prepared values of a policy that are kept: those that were used last."""
+
+
+MAX_PREPARED_BYTES: Final = 4 * 1024 * 1024
+"""Of their JSON: the prepared values take several times as much, and a namespace can change its own."""
+
+
+class ParametersRefused(Exception):
+    """A call cannot be evaluated with its parameters; the text is for the gateway."""
+
+
+class PreparedParameters:
+    """The prepared parameters of one policy, by their JSON; of refused parameters the reason."""
+
+    def __init__(self) -> None:
+        self._values: OrderedDict[bytes, Any] = OrderedDict()
+        self._bytes = 0
+        """Of the JSON of all."""
+
+    def get(self, policy: Policy, review: Review, json: bytes) -> object:
+        """Return what ``prepare`` of *policy* makes of *json*; empty stands for ``{}``.
+
+        A failure is logged when it occurs for the first time, with the uid of *review*.
+
+        Raises:
+            ParametersRefused: the policy takes no parameters, they are no JSON object, or ``prepare`` failed.
+        """
+        values = self._values
+        if json in values:
+            values.move_to_end(json)
+            value = values[json]
+        else:
+            value = values[json] = _prepare(policy, review, json)
+            self._bytes += len(json)
+            while len(values) > MAX_PREPARED or self._bytes > MAX_PREPARED_BYTES:
+                self._bytes -= len(values.popitem(last=False)[0])
+        if isinstance(value, ParametersRefused):
+            raise ParametersRefused(*value.args)
+        return value
+
+
+def _prepare(policy: Policy, review: Review, json: bytes) -> object:
+    if policy.parameters is None:
+        return ParametersRefused(f'policy "{policy.name}" takes no parameters')
+    try:
+        parameters = decode("parameters", json) if json else {}
+    except ValueError as problem:
+        return ParametersRefused(str(problem))
+    try:
+        return policy.prepare(parameters)
+    except (Exception, SystemExit) as problem:
+        log_failure(policy, review, problem)
+        text = failure_text(problem)
+        return ParametersRefused(f'the parameters of policy "{policy.name}" cannot be used: {text}')

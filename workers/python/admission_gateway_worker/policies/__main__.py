@@ -1,0 +1,35 @@
+"""``python -m admission_gateway_worker.policies``: serves the policies of the library.
+
+Policies that need the API server are served only if the worker has access to it.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from admission_gateway_worker import PolicyServer, log
+from admission_gateway_worker.policies import definitions
+from admission_gateway_worker.policies.cluster import ClusterError, read_access
+from admission_gateway_worker.policies.malformed import denying_malformed
+
+log.set_up()
+server = PolicyServer()
+found = definitions()
+try:
+    read_access()
+except ClusterError as error:
+    names = ", ".join(each.name for each in found if each.needs_cluster)
+    logging.getLogger("admission_gateway_worker").warning(
+        "no access to the API server, so these policies are not served: %s; %s", names, error
+    )
+    found = tuple(each for each in found if not each.needs_cluster)
+for each in found:
+    server.policy(
+        each.name,
+        mutating=each.mutating,
+        description=each.summary,
+        parameters=each.parameters,
+        prepare=each.prepare,
+        blocking=each.blocking,
+    )(denying_malformed(each.function))
+server.main()

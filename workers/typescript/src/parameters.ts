@@ -1,0 +1,103 @@
+/**
+ * Parameters of policies: prepared once for each value, and shared by the calls that have it.
+ *
+ * Source: protos/README.md, section Parameters.
+ */
+
+import { textOf } from "./answer.js";
+import { logFailure } from "./log.js";
+import type { Parameters } from "./messages.js";
+import type { Policy } from "./policy.js";
+import { decode, type Review } from "./review.js";
+
+/** Highest id of parameters of a stream. */
+const MAX_ID = 256;
+
+/** Limit of the JSON of one value. */
+export const MAX_PARAMETERS_BYTES = 64 * 1024;
+
+/** Prepared values of a policy that are kept: those that were used last. */
+export const MAX_PREPARED = 1024;
+
+/** Of their JSON together: the prepared values take several times as much, and a namespace can change its own. */
+export const MAX_PREPARED_BYTES = 4 * 1024 * 1024;
+
+/** The JSON of no parameters. */
+export const NONE: Buffer = Buffer.alloc(0);
+
+/** A call cannot be evaluated with its parameters; the message is for the gateway. */
+export class ParametersRefused extends Error {}
+
+/** The prepared parameters of one policy by their JSON; of refused parameters the reason. */
+export class PreparedParameters {
+  readonly #values = new Map<string, unknown>();
+  /** The length of the JSON of all. */
+  #bytes = 0;
+
+  get size(): number {
+    return this.#values.size;
+  }
+
+  /**
+   * Returns what `prepare` of the policy makes of the JSON; empty stands for `{}`. A failure is logged when it occurs
+   * for the first time, with the uid of the review.
+   *
+   * @throws ParametersRefused - the policy takes no parameters, they are no JSON object, or `prepare` failed.
+   */
+  get(policy: Policy, review: Review, json: Buffer): unknown {
+    const key = json.toString("latin1");
+    const values = this.#values;
+    const value = values.has(key) ? values.get(key) : prepare(policy, review, json);
+    // The last used are the last of the Map.
+    if (!values.delete(key)) this.#bytes += key.length;
+    values.set(key, value);
+    while (values.size > MAX_PREPARED || this.#bytes > MAX_PREPARED_BYTES) {
+      const oldest = values.keys().next().value!;
+      values.delete(oldest);
+      this.#bytes -= oldest.length;
+    }
+    if (value instanceof ParametersRefused) throw value;
+    return value;
+  }
+}
+
+function prepare(policy: Policy, review: Review, json: Buffer): unknown {
+  if (policy.parameters === undefined) {
+    return new ParametersRefused(`policy "${policy.name}" takes no parameters`);
+  }
+  let parameters: object;
+  try {
+    parameters = json.length === 0 ? {} : decode("parameters", json);
+  } catch (problem) {
+    return new ParametersRefused((problem as Error).message);
+  }
+  try {
+    return policy.prepare(parameters);
+  } catch (problem) {
+    logFailure(policy, review, problem);
+    const text = textOf(problem);
+    return new ParametersRefused(`the parameters of policy "${policy.name}" cannot be used: ${text}`);
+  }
+}
+
+/** The parameters of one stream. */
+export class StreamParameters {
+  readonly #byId = new Map<number, Buffer>([[0, NONE]]);
+
+  /** Returns the JSON with that id, empty for the id 0; undefined if there is none. */
+  get(id: number): Buffer | undefined {
+    return this.#byId.get(id);
+  }
+
+  /** Takes the parameters of a batch; returns what is wrong with them, if anything is. */
+  take(sent: readonly Parameters[]): string | undefined {
+    for (const { id, json } of sent) {
+      if (id === 0 || id > MAX_ID) return `parameters have the id ${id}, expected 1 to ${MAX_ID}`;
+      if (json.length > MAX_PARAMETERS_BYTES) {
+        return `parameters have ${json.length} bytes, expected at most ${MAX_PARAMETERS_BYTES}`;
+      }
+      this.#byId.set(id, json);
+    }
+    return undefined;
+  }
+}
