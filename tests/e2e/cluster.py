@@ -108,8 +108,9 @@ class Cluster:
                 flags = ("--disable-admission-plugins=ServiceAccount", *flags)
             self._api_server_command = self._api_server(etcd, *flags, audit=audit)
             self._api_server_process = self._start(*self._api_server_command)
-            self.api = Api(self.port, self.ca_file, ADMIN)
-            self._stack.callback(self.api.close)
+            self._users: dict[str, Api] = {}
+            self._stack.callback(self._disconnect)
+            self.api = self.user(ADMIN)
             self._wait_until_ready()
             self._furnish()
         except BaseException:
@@ -123,8 +124,10 @@ class Cluster:
         self._stack.close()
 
     def user(self, name: str) -> Api:
-        """Return a client with the credentials of *name*, one of ``USERS``."""
-        return Api(self.port, self.ca_file, name)
+        """Return the client with the credentials of *name*, one of ``USERS``. The cluster closes it."""
+        if name not in self._users:
+            self._users[name] = Api(self.port, self.ca_file, name)
+        return self._users[name]
 
     def kubeconfig(self, user: str = ADMIN) -> Path:
         """Return a kubeconfig file of *user*."""
@@ -193,7 +196,7 @@ class Cluster:
         """Kill the API server; etcd continues."""
         self._api_server_process.signal(signal.SIGKILL)
         self._api_server_process.wait()
-        self.api.close()
+        self._disconnect()
 
     def restart_api_server(self) -> None:
         """Restart the API server on the same port."""
@@ -201,6 +204,10 @@ class Cluster:
             self.stop_api_server()
         self._api_server_process = self._start(*self._api_server_command)
         self._wait_until_ready()
+
+    def _disconnect(self) -> None:
+        for api in self._users.values():
+            api.close()
 
     # -- starting ---------------------------------------------------------------------------------
 

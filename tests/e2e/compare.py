@@ -116,14 +116,10 @@ def _under(
     performed: list[tuple[Case, Answer, Outcome]] = []
     with setup:
         for case in cases:
-            users: dict[str, Api] = {}
             for operation in case.operations:
-                if operation.user not in users:
-                    users[operation.user] = cluster.user(operation.user)
-                answer, outcome = perform(users[operation.user], operation, named[case.name], case.names())
+                api = cluster.user(operation.user)
+                answer, outcome = perform(api, operation, named[case.name], case.names())
                 performed.append((case, answer, outcome))
-            for api in users.values():
-                api.close()
     audited = audit_annotations(cluster, [answer for _, answer, _ in performed])
     outcomes: dict[str, list[Outcome]] = {case.name: [] for case in cases}
     for case, answer, outcome in performed:

@@ -207,13 +207,10 @@ class Comparison:
 
     def _outcomes(self, scenarios: Sequence[Scenario]) -> Outcomes:
         answers: dict[tuple[str, int], Answer] = {}
-        users: dict[str, Api] = {}
         for scenario in scenarios:
             for number, operation in enumerate(scenario.operations):
-                api = users.setdefault(operation.user, self._cluster.user(operation.user))
+                api = self._cluster.user(operation.user)
                 answers[scenario.name, number] = self._perform(operation, api)
-        for api in users.values():
-            api.close()
         published: dict[str, dict[str, object]] = {}
         wanted = {answer.headers["Audit-Id"] for answer in answers.values()}
 

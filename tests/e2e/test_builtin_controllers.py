@@ -116,9 +116,7 @@ def ports(cluster: Cluster, folder: Path) -> WithLibrary:
 
 def perform(cluster: Cluster, operation: Operation) -> Answer:
     api = cluster.user(operation.user)
-    answer = api.request(operation.method, operation.path, operation.document, operation.content_type)
-    api.close()
-    return answer
+    return api.request(operation.method, operation.path, operation.document, operation.content_type)
 
 
 @pytest.fixture(scope="module", params=CHOSEN)

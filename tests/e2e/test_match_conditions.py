@@ -115,7 +115,6 @@ def operations(cluster: Cluster) -> Iterator[Answer]:
     yield api.create(WIDGETS, {**document, "spec": old})
     yield api.patch(f"{WIDGETS}/everything", {"spec": new}, MERGE_PATCH)
     yield api.delete(f"{WIDGETS}/everything")
-    api.close()
 
 
 def outcomes(setup: _Setup, expressions: Sequence[str]) -> list[dict[str, str]]:
