@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import urllib.request
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +19,7 @@ from tests.e2e.alert_cases import CASES
 from tests.e2e.monitoring import Prometheus, promtool
 from tests.e2e.objects import config_map
 from tests.e2e.setups import BehindGateway, Hook, rule
+from tests.faults.kit import wait_until_ready
 from tests.faults.rotating import command_pool
 from tests.kit import PATIENCE_S, REVIEWS, pool_document, webhook_document
 from tests.waiting import eventually
@@ -78,6 +80,8 @@ def gateway(
     config = tmp_path / "config"
     config.mkdir()
     failing = {"status": "INTERNAL", "details": "broken"}
+    # So that a slow call does not come near the threshold of an alert.
+    patient = {"timeoutSeconds": 30}
     (config / "c.yaml").write_text(
         pool_document("pool", start_worker().target)
         + pool_document("gone", "127.0.0.1:1")
@@ -85,7 +89,7 @@ def gateway(
             "samples",
             *(sys.executable, "-m", "admission_gateway_worker.samples", "--metrics-listen", "127.0.0.1:0"),
         )
-        + webhook_document("mutate", "m", "pool", {"label": "a"}, {"label": "b"})
+        + webhook_document("mutate", "m", "pool", {"label": "a"}, {"label": "b"}, **patient)
         + webhook_document(
             "validate",
             "v",
@@ -94,18 +98,26 @@ def gateway(
             {"deny": {"message": "no"}},
             {**failing, "webhook": {"failurePolicy": "Ignore"}},
             {**failing, "webhook": {"failurePolicy": "Fail"}},
+            **patient,
         )
         + webhook_document("validate", "gone", "gone", {}, failurePolicy="Ignore")
-        + webhook_document("validate", "samples", "samples", {"webhook": {"clientConfig": REQUIRE_LABELS}})
+        + webhook_document(
+            "validate", "samples", "samples", {"webhook": {"clientConfig": REQUIRE_LABELS}}, **patient
+        )
     )
-    return start_gateway(config, "--processes", request.param)
+    gateway = start_gateway(config, "--processes", request.param)
+    # After some seconds a gateway serves without its workers.
+    for pool in ("pool", "samples"):
+        wait_until_ready(gateway, int(request.param), pool)
+    return gateway
 
 
 def review(gateway: GatewayProcess, path: str, traceparent: str) -> None:
-    connection = gateway.connect()
-    connection.request("POST", path, POD, {"Content-Type": "application/json", "traceparent": traceparent})
-    assert connection.getresponse().status == 200
-    connection.close()
+    with closing(gateway.connect()) as connection:
+        connection.request(
+            "POST", path, POD, {"Content-Type": "application/json", "traceparent": traceparent}
+        )
+        assert connection.getresponse().status == 200
 
 
 def queries() -> list[str]:

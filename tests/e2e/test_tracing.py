@@ -76,7 +76,10 @@ class Setup(BehindGateway):
             "--listen",
             listen,
         )
-        self.stack.callback(Process(*program).stop)
+        process = Process(*program)
+        self.stack.callback(process.stop)
+        # The canaries do not call it.
+        process.expect("serving")
         super().start()
 
 

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.faults.kit import wait_until_ready
 from tests.faults.rotating import command_pool, named
 from tests.kit import webhook_document
 from tests.process.kit import children_of, runs
@@ -42,7 +43,8 @@ def test_the_gateway_starts_restarts_and_stops_a_worker(
         command_pool("own", *language.run) + named(webhook_document("mutate", "m", "own", {}), POLICY)
     )
     gateway = start_gateway(config, "--state", str(tmp_path / "s"))
-    # The gateway serves when its workers are ready.
+    # The gateway serves when its workers are ready, or have had ten seconds to become so.
+    wait_until_ready(gateway, 1, "own")
     assert "patch" in gateway.review("/mutate?timeout=30s", "pod-create-mutate")
     (first,) = worker_of(gateway, language)
     os.kill(first, signal.SIGKILL)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.kit import PATIENCE_S, REVIEWS, GatewayProcess, Process
+from tests.waiting import eventually
 
 PROGRAM: Final = str(Path(sys.executable).parent / "admission-gateway")
 POD: Final = (REVIEWS / "pod-create-validate.json").read_bytes()
@@ -26,11 +27,14 @@ class ProjectGateway(GatewayProcess):
             *("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"),
             cwd=folder,
         )
-        self.port = int(self.expect(r"serving on https://127\.0\.0\.1:(\d+), ")[1])
+        found = self.expect(r"serving on https://127\.0\.0\.1:(\d+), admin on http://[\d.]+:(\d+)")
+        self.port, self.admin_port = int(found[1]), int(found[2])
         self.client_context = ssl.create_default_context(cafile=folder / ".admission-gateway" / "tls.crt")
 
     def decides(self) -> None:
         """Check that a Pod without a team is denied, and one with a team is allowed."""
+        # After ten seconds it serves without its worker.
+        eventually(lambda: self.metric("admission_gateway_worker_endpoints", state="ready") == 1)
         denied = self.review("/validate?timeout=30s", POD)
         assert denied["allowed"] is False
         assert denied["status"]["code"] == 403
