@@ -41,10 +41,18 @@ def widgets(cluster: Cluster) -> Iterator[None]:
     assert made.status == 201, made
     lists = [f"/apis/{GROUP}/{version}/widgets" for version in ("v1", "v2")]
     eventually(lambda: all(cluster.api.get(path).status == 200 for path in lists))
+    documents = {f"apis/{GROUP}/{version}" for version in ("v1", "v2")}
+
+    def described() -> set[str]:
+        return documents.intersection(cluster.api.get("/openapi/v3").document["paths"])
+
+    # Gateways read the index of schemas at their start, and then every five seconds.
+    eventually(lambda: described() == documents)
     yield
     definition = f"{definitions}/widgets.{GROUP}"
     cluster.api.delete(definition)
     eventually(lambda: cluster.api.get(definition).status == 404)
+    eventually(lambda: not described())
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import random
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.e2e.compare import Operation
-from tests.e2e.objects import config_map, deployment, within
-from tests.e2e.policy_comparison import HEAD, LABEL, Scenario
+from tests.e2e.objects import GROUP, config_map, deployment, widget, within
+from tests.e2e.policy_comparison import HEAD, LABEL, MARK, Scenario
 from tests.e2e.setups import rule
 
 if TYPE_CHECKING:
@@ -299,10 +299,12 @@ DIFFERENT: Final = (
 
 
 def _canary() -> Scenario:
-    name = "zz-canary"
-    made = Operation("POST", within("configmaps?dryRun=All"), config_map(name, {LABEL: name}))
-    return Scenario(name, documents(name, [add("/nothing/here", "1")]), (made,))
+    name, custom = "zz-canary", "zy-canary"
+    made = (created(config_map(name), name), created(widget(name=custom), custom, "widgets"))
+    marking = documents(custom, [annotate(MARK, '"yes"')], resources="widgets", group=GROUP)
+    return Scenario(name, (*marking, *documents(name, [add("/nothing/here", "1")])), made)
 
 
 CANARY: Final = _canary()
-"""Its name is the last one, so that all others are in force if it is."""
+"""Its name is the last one, so that all others are in force if it is. Another policy marks a custom resource,
+whose schema the API server and the gateway read now and then."""

@@ -36,6 +36,8 @@ PATHS: Final = {
 FAILURES: Final = "validation.policy.admission.k8s.io/validation_failure"
 LABEL: Final = "policy"
 """The label of objects that a policy selects; its value is the name of the scenario."""
+MARK: Final = "in-force"
+"""The annotation that a canary gives to all objects but its first, which it refuses."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,8 @@ class Comparison:
         finally:
             for path in made:
                 self._cluster.api.delete(path)
-            eventually(lambda: not self._in_force())
+            # Its refusing policy was deleted last.
+            eventually(lambda: self._perform(self._canary.operations[0], self._cluster.api).status == 201)
 
     def behind(self, folder: Path) -> Outcomes:
         """Return the outcomes behind a gateway that has the policies in files in *folder*."""
@@ -203,7 +206,10 @@ class Comparison:
         return placed
 
     def _in_force(self) -> bool:
-        return self._perform(self._canary.operations[0], self._cluster.api).status != 201
+        refused, *marked = (self._perform(each, self._cluster.api) for each in self._canary.operations)
+        return refused.status != 201 and all(
+            MARK in answer.document.get("metadata", {}).get("annotations", {}) for answer in marked
+        )
 
     def _outcomes(self, scenarios: Sequence[Scenario]) -> Outcomes:
         answers: dict[tuple[str, int], Answer] = {}
