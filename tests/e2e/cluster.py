@@ -263,6 +263,8 @@ class Cluster:
     def _api_server(self, etcd: str, *flags: str, audit: bool) -> list[str]:
         folder = self.folder
         audited = [f"--audit-policy-file={folder / 'audit.yaml'}", f"--audit-log-path={self.audit_log}"]
+        # By default it begins a new file after 100 MB, and events that a test waits for are in the old one.
+        audited.append("--audit-log-maxsize=100000")
         return [
             str(self.binaries.kube_apiserver),
             f"--etcd-servers={etcd}",
@@ -324,6 +326,8 @@ class Cluster:
         assert bound.status == 201, bound
         # The API server makes it itself, a moment after it is ready.
         eventually(lambda: self.api.get("/api/v1/namespaces/default").status == 200)
+        # It reads bindings from a cache of its own.
+        eventually(lambda: self.user(ALICE).get("/api/v1/namespaces/default").status == 200)
 
 
 def _write(issued: trustme.LeafCert, folder: Path, name: str) -> tuple[Path, Path]:
