@@ -122,7 +122,9 @@ def test_the_role_of_the_manifest_is_enough_to_watch(cluster: Cluster, tmp_path:
     account = next(one["metadata"] for one in wanted if one["kind"] == "ServiceAccount")
     token = cluster.kubectl("create", "token", account["name"], f"--namespace={account['namespace']}").stdout
     kubeconfig = cluster.write_kubeconfig(tmp_path / "account.kubeconfig", token=token.strip())
-    with BehindGateway(cluster, tmp_path, [DENY], "account", gateway=watching(kubeconfig)):
+    with BehindGateway(cluster, tmp_path, [DENY], "account", gateway=watching(kubeconfig)) as setup:
+        # The API server reads roles from a cache of its own.
+        eventually(lambda: setup.gateway.admin("/readyz")[0] == 200)
         assert make_pod(cluster, make_namespace(cluster, {"guarded": "yes"})).status == 403
 
 
@@ -147,6 +149,8 @@ def test_the_watch_is_resumed_after_the_api_server_was_away(cluster: Cluster, tm
         with BehindGateway(own, tmp_path / "gateway", [DENY], gateway=watching(kubeconfig)) as setup:
             namespace = make_namespace(own)
             assert make_pod(own, namespace).status == 201
+            # It serves before it has read the namespaces.
+            eventually(lambda: setup.gateway.admin("/readyz")[0] == 200)
             own.restart_api_server()
             assert setup.gateway.admin("/readyz")[0] == 200
             relabel(own, namespace, guarded="yes")

@@ -183,6 +183,15 @@ def test_a_stricter_level_warns_of_running_pods(pair: Pair, version: str) -> Non
     }
     for name, spec in pods.items():
         assert pair.both("POST", f"{path}/pods", pod(name, **spec))["status"] == 201
+    plugin, _ = pair.clusters
+    strict = namespace("running", enforce="restricted", enforce_version=version)
+
+    def plugin_has_all() -> bool:
+        shown = "\n".join(plugin.api.update(f"{path}{DRY_RUN}", strict).warnings)
+        return all(text in shown for text in ("(and 1 other pod): ", "host: ", "root: "))
+
+    # The plugin reads Pods from a cache of its API server. "plain" and "other" are alike.
+    eventually(plugin_has_all)
     for level in ("baseline", "restricted"):
         document = namespace("running", enforce=level, enforce_version=version)
         found = pair.both("PUT", f"{path}{DRY_RUN}", document)

@@ -156,6 +156,8 @@ def test_reconcilers_continue_and_the_gateway_follows(
     gateway: GatewayProcess | None = None
     try:
         eventually(lambda: created(cluster, "configmaps", map_labelled()) == (201, "knative"))
+        # Each object has a reconciler of its own.
+        eventually(lambda: "" not in bundles(cluster), "all objects are reconciled")
         imported = run_command("import", "--kubeconfig", kubeconfig, "--output", config)
         assert imported.returncode == 0, imported.stderr
         assert "a controller writes rules or selectors of 3 configurations" in imported.stderr
