@@ -71,6 +71,8 @@ class Load:
         self._pause_s, self._check = pause_s, check
         self._stop = threading.Event()
         self._creates: list[Create] = []
+        self._unanswered: dict[int, float] = {}
+        """When the creates in flight were sent, by thread."""
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(clients)]
 
     def __enter__(self) -> Load:
@@ -98,9 +100,13 @@ class Load:
         return sum(create.sent_at > moment and not create.message for create in list(self._creates))
 
     def flows(self, number: int = FLOW) -> None:
-        """Wait until *number* creates that are sent from now on have succeeded."""
+        """Wait until *number* creates that are sent from now on have succeeded, and all before have ended."""
         now = time.monotonic()
-        eventually(lambda: self.count_since(now) >= number)
+        eventually(
+            lambda: (
+                self.count_since(now) >= number and min(self._unanswered.copy().values(), default=now) >= now
+            )
+        )
 
     def until(self, condition: Callable[[], object]) -> None:
         """Wait until *condition* holds, and creates have succeeded after that."""
@@ -109,7 +115,7 @@ class Load:
 
     def _run(self) -> None:
         while not self._stop.wait(self._pause_s):
-            sent_at = time.monotonic()
+            self._unanswered[threading.get_ident()] = sent_at = time.monotonic()
             try:
                 answer = self._api.create(self._path, self._document)
                 status = answer.status
@@ -117,4 +123,5 @@ class Load:
             except OSError as error:
                 status, message = 0, f"the API server itself: {error!r}"
             self._creates.append(Create(sent_at, time.monotonic(), status, message))
+            del self._unanswered[threading.get_ident()]
         self._api.close()
