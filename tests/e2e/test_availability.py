@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from tests.kit import GatewayProcess
 
 LABEL = "admitted"
+HELD_S = 30
+"""How long a gateway waits for the rest of a request."""
 HOOKS = [
     Hook("mutate", "label.availability.test", {"label": LABEL}),
     Hook("validate", "watch.availability.test", {}),
@@ -35,7 +38,8 @@ HOOKS = [
 @pytest.fixture(scope="module")
 def replicas(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
     """Two gateways behind a Service; each test leaves as many."""
-    with Replicas(cluster, tmp_path_factory.mktemp("replicas"), HOOKS, "replicas") as replicas:
+    folder = tmp_path_factory.mktemp("replicas")
+    with Replicas(cluster, folder, HOOKS, "replicas", gateway={"drainSeconds": HELD_S}) as replicas:
         yield replicas
 
 
@@ -61,6 +65,21 @@ def refused(gateway: GatewayProcess) -> float:
 def stop(gateway: GatewayProcess) -> None:
     gateway.signal(signal.SIGTERM)
     assert gateway.wait() == 0, gateway.log
+
+
+@contextmanager
+def port_kept_open(gateway: GatewayProcess) -> Iterator[None]:
+    """Prevent *gateway* from closing its port before the end of the block, which has ``HELD_S``.
+
+    It closes it when no client has connected for a moment, however late the proxies are. Until then it waits
+    for the rest of a request that has begun.
+    """
+    connection = gateway.connect()
+    try:
+        connection.sock.sendall(b"POST ")
+        yield
+    finally:
+        connection.close()
 
 
 # -- stopping a gateway ---------------------------------------------------------------------------
@@ -89,7 +108,10 @@ def test_a_draining_gateway_costs_no_failed_request(cluster: Cluster, replicas: 
     with steady(cluster, pods) as load:
         replicas.scale_up()
         load.flows()
-        stop(leaving)
+        with port_kept_open(leaving):
+            leaving.signal(signal.SIGTERM)
+            load.until(lambda: not replicas.service.is_ready(leaving))
+        assert leaving.wait() == 0, leaving.log
         replicas.forget(leaving)
         load.flows()
     assert load.failures == []
@@ -104,15 +126,16 @@ def test_connections_that_are_made_to_a_draining_gateway_lose_no_request(
         replicas.scale_up()
         load.flows()
         replicas.service.trust(leaving)
-        taken = replicas.service.taken(leaving)
-        leaving.signal(signal.SIGTERM)
-        leaving.expect("stopping")
-        # More clients, so that the API server opens new connections.
-        with steady(cluster, pods) as more:
-            eventually(lambda: replicas.service.taken(leaving) > taken)
-            assert refused(leaving)
-            replicas.forget(leaving)
-            more.flows()
+        with port_kept_open(leaving):
+            taken = replicas.service.taken(leaving)
+            leaving.signal(signal.SIGTERM)
+            leaving.expect("stopping")
+            # More clients, so that the API server opens new connections.
+            with steady(cluster, pods) as more:
+                eventually(lambda: replicas.service.taken(leaving) > taken)
+                eventually(lambda: refused(leaving))
+                replicas.forget(leaving)
+                more.flows()
         assert leaving.wait() == 0
         load.flows()
     assert load.failures == more.failures == []
@@ -141,11 +164,18 @@ def test_open_connections_to_a_removed_endpoint_stay_served(
 
 
 def test_an_overloaded_gateway_costs_no_failed_request(cluster: Cluster, tmp_path: Path, pods: str) -> None:
-    hooks = [Hook("mutate", "label.overload.test", {"label": LABEL, "delay_ms": 20})]
+    """The API server repeats a call ten times, a second after each refusal; the overload ends before."""
+    released = tmp_path / "released"
+    released.touch()
+    script = {"label": LABEL, "until": str(released)}
+    hooks = [Hook("mutate", "label.overload.test", script, fields={"timeoutSeconds": 30})]
     limits = {"limits": {"maxConcurrentReviews": 2}}
     with BehindGateway(cluster, tmp_path, hooks, "overloaded", gateway=limits) as behind:
-        with steady(cluster, pods, pause_s=0.0) as load:
-            load.until(lambda: refused(behind.gateway) >= 3 * CLIENTS)
+        with steady(cluster, pods, pause_s=0.1) as load:
+            released.unlink()
+            eventually(lambda: refused(behind.gateway) >= 3 * CLIENTS)
+            released.touch()
+            load.flows()
         assert load.failures == []
 
 
@@ -159,8 +189,8 @@ def test_a_killed_gateway_loses_at_most_its_reviews_in_flight(
         killed = replicas.replicas[0]
         replicas.scale_up()
         load.flows()
-        in_flight = min(CLIENTS, replicas.service.established(killed))
         replicas.forget(killed)
+        in_flight = min(CLIENTS, replicas.service.established(killed))
         killed.signal(signal.SIGKILL)
         killed.wait()
         load.flows()
