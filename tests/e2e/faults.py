@@ -93,6 +93,8 @@ GONE: Final = {
     "exits": Fault({"exit": True}, "UNAVAILABLE: .*"),
     "hangs": Fault({"hang": True}, "UNAVAILABLE: .*"),
     "frozen": Fault({}, "DEADLINE_EXCEEDED: no answer within 1s", timeout_s=1),
+    # For calls that have to succeed: a second is too short on a busy machine.
+    "back": Fault({}, ""),
 }
 """What becomes of a worker that others do not depend on."""
 ABSENT: Final = Fault({}, "UNAVAILABLE: .*")

@@ -87,7 +87,7 @@ def test_the_failure_policy_decides_for_a_worker_that_crashes(
         behind.shows_failure(namespace, label("fragile", "exits", policy, phase), phase, GONE["exits"].cause)
         assert worker.wait() == 1
     with behind.fragile_worker():
-        answer = behind.create(namespace, label("fragile", "frozen", "Fail", phase), "next")
+        answer = behind.create(namespace, label("fragile", "back", "Fail", phase), "next")
         behind.is_stored(answer, namespace, "next")
 
 
@@ -114,10 +114,12 @@ def test_the_failure_policy_decides_for_a_stopped_worker_until_it_continues(
 ) -> None:
     with behind.fragile_worker() as worker:
         worker.signal(signal.SIGSTOP)
-        fault = label("fragile", "frozen", policy, phase)
-        behind.shows_failure(namespace, fault, phase, GONE["frozen"].cause)
+        behind.shows_failure(
+            namespace, label("fragile", "frozen", policy, phase), phase, GONE["frozen"].cause
+        )
         worker.signal(signal.SIGCONT)
-        behind.is_stored(behind.create(namespace, fault, "next"), namespace, "next")
+        answer = behind.create(namespace, label("fragile", "back", policy, phase), "next")
+        behind.is_stored(answer, namespace, "next")
 
 
 # -- DELETE ---------------------------------------------------------------------------------------
