@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +23,8 @@ CONFIG_MAPS: Final = within("configmaps")
 CREATES: Final = (rule("configmaps", "CREATE"),)
 KEPT_IDLE: Final = 25
 """Idle connections that the API server keeps to a Service, for each phase."""
+RELEASED: Final = "released"
+"""The file in the folder of the gateway until which calls are held."""
 
 
 def on(**labels: str) -> dict[str, Any]:
@@ -33,12 +34,14 @@ def on(**labels: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def behind(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BehindGateway]:
     everything = (rule("configmaps", "CREATE", "UPDATE"),)
+    folder = tmp_path_factory.mktemp("front")
+    held = {"until": str(folder / RELEASED)}
     hooks = [
         Hook("mutate", "mark.front.test", {"label": "seen"}, everything),
         Hook("validate", "watch.front.test", {}, everything),
-        Hook("validate", "slow.front.test", {"delay_ms": 500}, everything, fields=on(slow="yes")),
+        Hook("validate", "held.front.test", held, everything, fields=on(held="yes") | {"timeoutSeconds": 30}),
     ]
-    with BehindGateway(cluster, tmp_path_factory.mktemp("front"), hooks, "front") as setup:
+    with BehindGateway(cluster, folder, hooks, "front") as setup:
         yield setup
 
 
@@ -66,17 +69,10 @@ def test_calls_one_after_another_share_a_connection_for_each_phase(
 
 def test_a_burst_gets_a_connection_for_each_call_and_no_error(behind: BehindGateway, namespace: str) -> None:
     """An HTTP/1.1 connection has one call at a time, so most of these connections are new."""
-    most = 0
-    is_over = threading.Event()
-
-    def watch() -> None:
-        nonlocal most
-        while not is_over.wait(0.01):
-            most = max(most, len(connections(behind.port)))
 
     def create(number: int) -> list[Answer]:
         try:
-            labels = {"slow": "yes"}
+            labels = {"held": "yes"}
             path = CONFIG_MAPS.format(namespace=namespace)
             return [
                 behind.cluster.api.create(path, config_map(f"{number}-{one}", labels)) for one in range(3)
@@ -84,15 +80,13 @@ def test_a_burst_gets_a_connection_for_each_call_and_no_error(behind: BehindGate
         finally:
             behind.cluster.api.close()
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
     with ThreadPoolExecutor(64) as threads:
-        answers = [answer for some in threads.map(create, range(64)) for answer in some]
-    is_over.set()
-    watcher.join()
+        created = threads.map(create, range(64))
+        eventually(lambda: len(connections(behind.port)) > 2 * KEPT_IDLE)
+        (behind.folder / RELEASED).touch()
+        answers = [answer for some in created for answer in some]
     assert [answer.status for answer in answers] == [201] * 192
     assert all(answer.document["metadata"]["labels"]["seen"] == "set" for answer in answers)
-    assert most > 2 * KEPT_IDLE
     # The API server closes the connections that it does not keep, and the gateway drops them.
     eventually(lambda: len(connections(behind.port)) <= 2 * KEPT_IDLE)
     assert "ERROR" not in behind.gateway.log
