@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import itertools
 import ssl
 import threading
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,8 @@ class RotatingWebhook:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context = self._current = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.sni_callback = self._choose
         self._server = Webhooks(("127.0.0.1", 0), Handler)
         self._server.scripts = [{"warnings": ["called"]}]
         self.port = self._server.server_address[1]
@@ -49,7 +51,13 @@ class RotatingWebhook:
         issued = authority.issue_cert("localhost", key_type=trustme.KeyType.ECDSA)
         file = self._folder / "served.pem"
         issued.private_key_and_cert_chain_pem.write_to_path(str(file))
-        self._context.load_cert_chain(file)
+        # Another context: in one that is in use, handshakes see the certificate before its key.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(file)
+        self._current = context
+
+    def _choose(self, connection: ssl.SSLObject, *_: object) -> None:
+        connection.context = self._current
 
     def __enter__(self) -> RotatingWebhook:
         self._server.socket = self._context.wrap_socket(
@@ -151,14 +159,16 @@ def test_a_ca_is_replaced_while_creates_go_on(cluster: Cluster, original: None, 
     roles = tmp_path / "roles.yaml"
     roles.write_text(printed.stdout)
 
+    versions = itertools.count(2)
+
     def write(*authorities: trustme.CA) -> None:
         """Have both objects hold *authorities*, and wait until the gateway follows."""
-        before = setup.gateway.log.count("in force for new connections")
+        lines = 2 * next(versions)
         inject(cluster, encoded(*authorities))
         found = cluster.api.get(f"{SECRETS}/ca").document
         found["data"]["ca.crt"] = encoded(*authorities)
         assert cluster.api.update(f"{SECRETS}/ca", found).status == 200
-        eventually(lambda: setup.gateway.log.count("in force for new connections") == before + 2)
+        eventually(lambda: setup.gateway.log.count("in force for new connections") == lines)
 
     def state(name: str) -> float:
         return setup.gateway.metric("admission_gateway_ca_bundles", state=name)
