@@ -154,6 +154,10 @@ class Cluster:
             check=False,
         )
 
+    def wait_until_served(self, *resources: str) -> None:
+        """Wait until kubectl finds *resources*, each ``PLURAL.GROUP``: served, and part of the discovery."""
+        eventually(lambda: self.kubectl("get", ",".join(resources)).returncode == 0, "the resources")
+
     def issue(self, folder: Path, *names: str) -> tuple[Path, Path]:
         """Return certificate and key files for *names* in *folder*, signed by the cluster's authority."""
         folder.mkdir(parents=True, exist_ok=True)

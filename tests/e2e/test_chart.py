@@ -374,13 +374,16 @@ def operators(cluster: Cluster) -> Iterator[None]:
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
         assert cluster.api.create("/api/v1/namespaces", document).status == 201
-    for path in ("cert-manager.io/v1/certificates", "monitoring.coreos.com/v1/servicemonitors"):
-        eventually(lambda: cluster.api.get(f"/apis/{path}").status == 200)  # noqa: B023
-    yield
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    for one in cluster.api.get(definitions).document["items"]:
-        if one["spec"]["group"].endswith(("cert-manager.io", "monitoring.coreos.com")):
-            cluster.api.delete(f"{definitions}/{one['metadata']['name']}")
+    names = [
+        one["metadata"]["name"]
+        for one in cluster.api.get(definitions).document["items"]
+        if one["spec"]["group"].endswith(("cert-manager.io", "monitoring.coreos.com"))
+    ]
+    cluster.wait_until_served(*names)
+    yield
+    for name in names:
+        cluster.api.delete(f"{definitions}/{name}")
 
 
 @SCENARIO

@@ -143,8 +143,7 @@ def served(
     """A gateway with the rights of deploy/ and on the listed parameters; registered for pods."""
     crds = f"--filename={ROOT / 'deploy' / 'crds.yaml'}"
     kubectl(cluster, "apply", "--server-side", crds)
-    for plural in PLURALS.values():
-        eventually(lambda: cluster.api.get(f"{ROOT_PATH}/{plural}").status == 200)  # noqa: B023
+    cluster.wait_until_served(*(f"{plural}.admission-gateway.io" for plural in PLURALS.values()))
     folder = tmp_path_factory.mktemp("custom-policies")
     # Its rule is part of the registration.
     apply(cluster, policy("registered", {"expression": "true"}, space="none"), binding("registered"))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ROOT_PATH = "/apis/admission-gateway.io/v1alpha1"
 VALIDATING, MUTATING = "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"
+RESOURCES = [f"{plural}.admission-gateway.io" for plural in PLURALS.values()]
 ACCOUNT = "admission-gateway"
 
 
@@ -32,8 +33,7 @@ def defined(cluster: Cluster) -> Cluster:
     """The cluster with the definitions of deploy/."""
     applied = cluster.kubectl("apply", "--server-side", f"--filename={ROOT / 'deploy' / 'crds.yaml'}")
     assert applied.returncode == 0, applied.stderr
-    for plural in PLURALS.values():
-        eventually(lambda: cluster.api.get(f"{ROOT_PATH}/{plural}").status == 200)  # noqa: B023
+    cluster.wait_until_served(*RESOURCES)
     return cluster
 
 
@@ -139,8 +139,7 @@ def test_definitions_can_be_deleted_and_created_again(defined: Cluster, served: 
         eventually(lambda: make_pod(defined).status == 201)
     finally:
         defined.kubectl("apply", "--server-side", crds)
-        for plural in PLURALS.values():
-            eventually(lambda: defined.api.get(f"{ROOT_PATH}/{plural}").status == 200)  # noqa: B023
+        defined.wait_until_served(*RESOURCES)
     apply(defined, validating(hook(deny={"message": "again"})))
     eventually(lambda: make_pod(defined).message.endswith("custom.e2e.test: again"))
     eventually(lambda: ready(defined, PLURALS[VALIDATING]).get("status") == "True")
