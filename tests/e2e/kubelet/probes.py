@@ -31,10 +31,12 @@ class Probe(threading.Thread):
         super().__init__(daemon=True)
         self._spec, self._check, self._report, self._may_start = spec, check, report, may_start
         self._end = threading.Event()
+        self._reporting = threading.Lock()
 
     def end(self) -> None:
         """Stop. A check that runs already reports nothing."""
-        self._end.set()
+        with self._reporting:
+            self._end.set()
         self._may_start.set()
 
     def run(self) -> None:
@@ -50,8 +52,9 @@ class Probe(threading.Thread):
             streak = streak + 1 if (not failure) is last else 1
             last = not failure
             needed = spec.get("successThreshold", 1) if last else spec.get("failureThreshold", 3)
-            if streak == needed and not self._end.is_set():
-                self._report(last, failure)
+            with self._reporting:
+                if streak == needed and not self._end.is_set():
+                    self._report(last, failure)
             self._end.wait(spec.get("periodSeconds", 10))
 
 
