@@ -131,8 +131,7 @@ class Sync:
         if not (command and self._must_run):
             return True
         try:
-            process = await asyncio.create_subprocess_exec(*command)
-            status: object = await process.wait()
+            status: object = await _run(command)
         except OSError as error:
             status = error.strerror
         self._must_run = status != 0
@@ -239,6 +238,22 @@ async def watch(settings: KubernetesSettings, sync: Sync) -> int:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
         await access.close()
+
+
+async def _run(command: Sequence[str]) -> int:
+    """Return the exit status of *command*, which is ended if this is cancelled.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    process = await asyncio.create_subprocess_exec(*command)
+    try:
+        return await process.wait()
+    finally:
+        if process.returncode is None:
+            # Else it could write to the cluster after the end of this process.
+            process.terminate()
+            await process.wait()
 
 
 def _problems(found: SyncPlan) -> list[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import signal
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,8 +18,9 @@ from gateway.config.selectors import read_selector
 from gateway.importing.objects import cleaned
 from gateway.registration.unregistered import LABEL, is_unregistered, registered_again, unregistered
 from tests.importing.kit import MUTATING, VALIDATING, configuration, configurations, entry, registering, run
-from tests.kit import run_command
+from tests.kit import Process, run_command
 from tests.kubernetes.server import ApiServer
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +46,7 @@ def hold(server: ApiServer, *documents: Json) -> None:
     for kind in (MUTATING, VALIDATING):
         path = f"{GROUP}/{kind.lower()}s"
         items = [one for one in documents if one["kind"] == kind]
-        server.objects[path] = {"kind": f"{kind}List", "items": items}
+        server.objects[path] = {"kind": f"{kind}List", "metadata": {"resourceVersion": "1"}, "items": items}
         server.objects.update((f"{path}/{one['metadata']['name']}", one) for one in items)
 
 
@@ -202,6 +205,19 @@ def test_a_command_runs_until_it_has_worked(bed: Bed, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "error: --then false failed with 1" in done.stderr
     assert not is_unregistered(bed.server.objects[AT]["webhooks"][0]), "the registration may be an old one"
+
+
+def test_a_running_command_is_ended_with_the_synchronization(bed: Bed, tmp_path: Path) -> None:
+    script = f"trap 'touch {tmp_path}/ended; exit' TERM; touch {tmp_path}/begun; while :; do sleep 0.01; done"
+    options = ("--kubeconfig", str(bed.kubeconfig), "--output", str(bed.folder), "--watch")
+    watching = Process(sys.executable, "-m", "gateway", "sync", *options, "--then", f'sh -c "{script}"')
+    try:
+        eventually((tmp_path / "begun").exists)
+        watching.signal(signal.SIGTERM)
+        assert watching.wait() == 0, watching.log
+        assert (tmp_path / "ended").exists()
+    finally:
+        watching.stop()
 
 
 def test_custom_resources_are_followed_in_the_cluster(server: ApiServer, tmp_path: Path) -> None:
