@@ -86,6 +86,19 @@ def chart_tool(name: str) -> Path:
     return _build(module, f"{name}-{version}", *stamps) / name
 
 
+def monitoring_tool(name: str) -> Path:
+    """Return the executable ``prometheus`` or ``promtool``, after building it if it is missing.
+
+    They have no service discovery: targets are static here, and the clients of clouds are most of a build.
+
+    Raises:
+        CannotBuild: there is no Go toolchain, or it failed.
+    """
+    module = MODULES / "prometheus"
+    version = pinned(module, "github.com/prometheus/prometheus")
+    return _build(module, f"prometheus-{version}", flags=("-tags=remove_all_sd",)) / name
+
+
 def _write_stages(programs: Path) -> None:
     """Write the stages of kwok's module, as its own set-up selects them, into one file in *programs*."""
     module = Path(go("list", "-m", "-f", "{{.Dir}}", KWOK, cwd=MODULES / "kwok"))
@@ -97,19 +110,25 @@ def _write_stages(programs: Path) -> None:
     (programs / STAGES).write_text("---\n".join(file.read_text() for file in files))
 
 
-def _build(module: Path, name: str, *stamps: str, also: Callable[[Path], None] | None = None) -> Path:
+def _build(
+    module: Path,
+    name: str,
+    *stamps: str,
+    flags: tuple[str, ...] = (),
+    also: Callable[[Path], None] | None = None,
+) -> Path:
     """Build every program that the ``tool`` lines of the go.mod in *module* name; return their folder.
 
     *also* adds files to the folder.
     """
-    flags = f"-ldflags=-s -w {' '.join(stamps)}".rstrip()
+    flags = (*flags, f"-ldflags=-s -w {' '.join(stamps)}".rstrip())
 
     def make(programs: Path) -> None:
-        go("build", flags, "-o", f"{programs}{os.sep}", "tool", cwd=module)
+        go("build", *flags, "-o", f"{programs}{os.sep}", "tool", cwd=module)
         if also is not None:
             also(programs)
 
-    return kept(name, [module / "go.mod", module / "go.sum"], [flags], make)
+    return kept(name, [module / "go.mod", module / "go.sum"], flags, make)
 
 
 def pinned(module: Path, dependency: str) -> str:
@@ -129,7 +148,7 @@ if __name__ == "__main__":
     try:
         for minor in sys.argv[1:] or VERSIONS:
             print(f"Kubernetes {obtain(minor).version} is at hand")  # noqa: T201
-        for name in _CHART_TOOLS:
-            print(f"{chart_tool(name)} is at hand")  # noqa: T201
+        for tool in (*map(chart_tool, _CHART_TOOLS), monitoring_tool("prometheus")):
+            print(f"{tool} is at hand")  # noqa: T201
     except CannotBuild as error:
         sys.exit(str(error))

@@ -1,13 +1,8 @@
-"""Prometheus and promtool, built from the Go module proxy, and a Prometheus server on loopback.
-
-``prometheus/go.mod`` pins them, with hashes. They have no service discovery: targets are static here,
-and the clients of clouds are most of a build.
-"""
+"""promtool, and a Prometheus server on loopback."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -18,37 +13,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from tests.e2e.binaries import MODULES, pinned
-from tests.e2e.golang import go, kept
+from tests.e2e.binaries import monitoring_tool
 from tests.kit import PATIENCE_S
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_MODULE: Final = MODULES / "prometheus"
-_FLAGS: Final = ("-tags=remove_all_sd", "-ldflags=-s -w")
 SCRAPED_EVERY: Final = "1s"
-
-
-def program(name: str) -> Path:
-    """Return the executable ``prometheus`` or ``promtool``.
-
-    Raises:
-        CannotBuild: there is no Go toolchain, or it failed.
-    """
-
-    def make(folder: Path) -> None:
-        go("build", *_FLAGS, "-o", f"{folder}{os.sep}", "tool", cwd=_MODULE)
-
-    version = pinned(_MODULE, "github.com/prometheus/prometheus")
-    return kept(f"prometheus-{version}", [_MODULE / "go.mod", _MODULE / "go.sum"], _FLAGS, make) / name
 
 
 def promtool(*arguments: str | Path, standard_input: str = "") -> tuple[int, str]:
     """Return the exit status of promtool and everything that it prints."""
     done = subprocess.run(
-        [program("promtool"), *map(str, arguments)],
+        [monitoring_tool("promtool"), *map(str, arguments)],
         input=standard_input,
         capture_output=True,
         text=True,
@@ -72,7 +50,7 @@ class Prometheus:
         self._log = (folder / "prometheus.log").open("w")
         self._child = subprocess.Popen(
             [
-                program("prometheus"),
+                monitoring_tool("prometheus"),
                 f"--config.file={folder / 'prometheus.yml'}",
                 f"--storage.tsdb.path={folder / 'data'}",
                 "--web.listen-address=127.0.0.1:0",
