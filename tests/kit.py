@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
+import os
+import random
 import re
-import secrets
 import socket
 import ssl
 import subprocess
@@ -26,16 +28,19 @@ REVIEWS = ROOT / "tests" / "reviews"
 PATIENCE_S = 120.0
 """The bound of every wait, in seconds: far more than a busy machine needs."""
 
-_NOT_EPHEMERAL = range(10_000, 30_000)
+_LANE = int(re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "")) or -1) + 1
+_PORTS = range(10_000 + _LANE, 30_000, 16)
+"""Of this process of pytest: a port is bound some time after it was chosen, and other tests run meanwhile."""
+_shuffled_ports = itertools.cycle(random.sample(_PORTS, len(_PORTS)))
 
 
 def free_port() -> int:
     """Return an unused port of 127.0.0.1 that the system gives to no client, unlike those for port 0."""
-    while True:
-        port = secrets.choice(_NOT_EPHEMERAL)
+    for port in _shuffled_ports:
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
+    raise AssertionError
 
 
 @contextmanager
