@@ -13,6 +13,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -214,8 +215,12 @@ class GatewayProcess(Process):
 
     def metric(self, name: str, /, **labels: str) -> float:
         """Return the sum of all samples of *name* that carry *labels*."""
+        give_up = time.monotonic() + PATIENCE_S
+        while (answer := self.admin("/metrics"))[0] == 503 and time.monotonic() < give_up:
+            pass  # One of several processes did not answer its parent, which waits for two seconds.
+        assert answer[0] == 200, answer
         total = 0.0
-        for line in self.admin("/metrics")[1].splitlines():
+        for line in answer[1].splitlines():
             found = re.fullmatch(rf"{name}(?:{{(.*)}})? (\S+)", line)
             if found and all(f'{key}="{value}"' in (found[1] or "") for key, value in labels.items()):
                 total += float(found[2])

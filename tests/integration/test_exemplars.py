@@ -10,6 +10,7 @@ import pytest
 
 from gateway.telemetry.exposition import accepts_openmetrics
 from tests.kit import PATIENCE_S, REVIEWS, pool_document, webhook_document
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,13 +32,19 @@ def trace_id(number: int) -> str:
 
 
 def scrape(gateway: GatewayProcess, accept: str | None) -> tuple[str, str]:
-    """Return the media type and the text of the metrics."""
-    connection = http.client.HTTPConnection("127.0.0.1", gateway.admin_port, timeout=PATIENCE_S)
-    connection.request("GET", "/metrics", headers={} if accept is None else {"Accept": accept})
-    response = connection.getresponse()
-    text = response.read().decode()
-    connection.close()
-    return response.getheader("Content-Type") or "", text
+    """Return the media type and the text of the metrics, when all processes answer."""
+
+    def whole() -> tuple[str, str] | None:
+        connection = http.client.HTTPConnection("127.0.0.1", gateway.admin_port, timeout=PATIENCE_S)
+        connection.request("GET", "/metrics", headers={} if accept is None else {"Accept": accept})
+        response = connection.getresponse()
+        text = response.read().decode()
+        connection.close()
+        return None if response.status == 503 else (response.getheader("Content-Type") or "", text)
+
+    found = eventually(whole)
+    assert found is not None
+    return found
 
 
 @pytest.mark.process
