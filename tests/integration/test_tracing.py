@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import signal
 import ssl
+import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.fakes.collector import Collector
-from tests.kit import REVIEWS, pool_document, webhook_document
+from tests.kit import PATIENCE_S, REVIEWS, free_port, pool_document, webhook_document
 from tests.waiting import eventually
 from tests.webhook_process import WebhookProcess
 
@@ -191,19 +193,25 @@ def test_speculation_retries_and_hedges_are_shown(
 ) -> None:
     slow = start_worker(None, "--override", '{"hang": true}')
     fast, dying, worker = start_worker(), start_worker(None, "--override", '{"exit": true}'), start_worker()
+    gate = tmp_path / "gate"
     label = {"patch": [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]}
     (tmp_path / "c.yaml").write_text(
         settings_document(endpoint=collector.endpoint)
         + pool_document("pool", worker.target)
         + pool_document("hedged", slow.target, fast.target, hedge={"after": "20ms", "budgetPercent": 100})
         + pool_document("retried", dying.target, fast.target)
-        + webhook_document("mutate", "m", "pool", {"delay_ms": 300, **label}, {"delay_ms": 20})
+        + webhook_document("mutate", "m", "pool", {"until": str(gate), **label}, {})
         + webhook_document("validate", "hedged", "hedged", {})
         + webhook_document("validate", "retried", "retried", {})
     )
     gateway = start_gateway(tmp_path)
-    review(gateway, "/mutate", SAMPLED)
-    eventually(lambda: collector.named("mutate"))
+    thread = threading.Thread(target=review, args=(gateway, "/mutate", SAMPLED))
+    thread.start()
+    eventually(lambda: gateway.metric("admission_gateway_worker_calls_total", code="OK") == 1)
+    gate.touch()
+    thread.join(PATIENCE_S)
+    # The spans of a review may come in two exports.
+    eventually(lambda: len(collector.named("webhook")) >= 3)
     later = collector.named("webhook h1.m.test")
     kept = [(call.attributes[f"{OWN}outcome"], call.attributes.get(f"{OWN}speculation")) for call in later]
     assert sorted(kept, key=str) == [("Allowed", None), ("Discarded", "discarded")]
@@ -230,7 +238,7 @@ def test_failures_and_cancelled_reviews_have_spans(
         settings_document(endpoint=collector.endpoint)
         + pool_document("pool", worker.target)
         + webhook_document("validate", "v", "pool", {"status": "INTERNAL", "details": "bro\nken\x1b[2J"})
-        + webhook_document("mutate", "m", "pool", {"hang": True})
+        + webhook_document("mutate", "m", "pool", {"hang": True}, timeoutSeconds=30)
     )
     gateway = start_gateway(tmp_path)
     review(gateway, "/validate", SAMPLED)
@@ -246,7 +254,7 @@ def test_failures_and_cancelled_reviews_have_spans(
     connection.close()
     cancelled = only(eventually(lambda: collector.named("mutate")))
     assert cancelled.error == "Cancelled"
-    withdrawn = only(collector.named("webhook h0.m.test"))
+    withdrawn = only(eventually(lambda: collector.named("webhook h0.m.test")))
     assert withdrawn.attributes[f"{OWN}outcome"] == "Withdrawn"
 
 
@@ -317,8 +325,7 @@ def test_a_faulty_collector_affects_no_review(
     endpoint = collector.endpoint
     match fault:
         case "dead":
-            with Collector() as closed:
-                endpoint = closed.endpoint
+            endpoint = f"http://127.0.0.1:{free_port()}"
         case "refusing":
             collector.status = 500
         case "hanging":
@@ -330,6 +337,7 @@ def test_a_faulty_collector_affects_no_review(
         + pool_document("pool", worker.target)
         + webhook_document("validate", "v", "pool", *[{"deny": {"message": "x" * 900}}] * 50)
     )
+    began_at = time.monotonic()
     gateway = start_gateway(tmp_path)
     # More spans than the queue takes.
     for _ in range(120):
@@ -347,7 +355,8 @@ def test_a_faulty_collector_affects_no_review(
         )
         reason = "Connection refused" if fault == "dead" else "HTTP status 500"
         gateway.expect(f"traces: .*{reason}")
-    assert gateway.log.count("traces: ") <= 2
+    # Once a minute for each of two causes.
+    assert gateway.log.count("traces: ") <= 2 * (1 + (time.monotonic() - began_at) // 60)
     gateway.signal(signal.SIGTERM)
     assert gateway.wait() == 0
 
