@@ -21,7 +21,8 @@ from gateway.kubernetes import access, namespaces
 from gateway.kubernetes.access import ClusterAccess, connect
 from gateway.kubernetes.namespaces import ClusterNamespaces
 from tests.kubernetes.server import ApiServer, hang_up, refuse
-from tests.waiting import eventually
+from tests.process.kit import lines
+from tests.waiting import eventually, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -179,11 +180,12 @@ def test_a_hanging_exec_plugin_is_killed_on_close(
         namespaces = ClusterNamespaces(KubernetesSettings(server.kubeconfig(tmp_path, exec=plugin)))
         results = list[object]()
         namespaces.look_up("red", 60, results.append)
+        await until(lambda: lines(started), "the plug-in runs")
         await namespaces.close()
         assert len(results) == 1
 
     asyncio.run(scenario())
-    leader = started.read_text().strip()
+    (leader,) = lines(started)
     eventually(lambda: not runs_with_group(leader), "no process of the plug-in runs")
 
 

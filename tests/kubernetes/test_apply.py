@@ -154,5 +154,5 @@ def test_the_wait_ends_with_the_first_ready_endpoint(server: ApiServer, tmp_path
 
 def test_the_wait_names_the_service_and_the_last_reason(server: ApiServer, tmp_path: Path) -> None:
     settings = KubernetesSettings(server.kubeconfig(tmp_path))
-    with pytest.raises(ClusterError, match=r"policies/gateway did not become ready in 0\.2 s: .*404"):
-        asyncio.run(wait_for_endpoint(settings, ("policies", "gateway"), 0.2))
+    with pytest.raises(ClusterError, match=r"policies/gateway did not become ready in 3 s: .*404"):
+        asyncio.run(wait_for_endpoint(settings, ("policies", "gateway"), 3.0))

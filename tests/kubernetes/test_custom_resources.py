@@ -5,13 +5,13 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import socket
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.kit import PATIENCE_S, REVIEWS, Process, pool_document, webhook_document
+from tests.kit import PATIENCE_S, REVIEWS, Process, free_port, pool_document, webhook_document
 from tests.kubernetes.server import EVENTS, ApiServer, refuse
 from tests.kubernetes.test_gateway import run, settings
 from tests.waiting import eventually
@@ -227,8 +227,8 @@ def test_an_invalid_file_does_not_block_resources(
     gateway.expect(
         "configuration refused, the one in force stays|credentials are unusable, the old ones stay"
     )
-    server.apply(custom("validate", "v", "pods", DENIED))
     seen = len(gateway.log)
+    server.apply(custom("validate", "v", "pods", DENIED))
     gateway.expect(r"configuration reloaded: .* 1 validating", after=seen)
 
 
@@ -241,9 +241,7 @@ def test_it_does_not_serve_before_the_resources_are_read(
 ) -> None:
     server.apply(pool("pods", target))
     server.lacks_custom_resources = True
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        admin = f"127.0.0.1:{probe.getsockname()[1]}"
+    admin = f"127.0.0.1:{free_port()}"
     gateway = Process(
         *(sys.executable, "-m", "gateway", "serve", "--config", str(folder), "--listen", "127.0.0.1:0"),
         *("--tls-cert", str(certificate[0]), "--tls-key", str(certificate[1]), "--admin-listen", admin),
@@ -296,13 +294,16 @@ def test_resources_stay_in_force_while_the_api_server_is_down(
     server.apply(pool("pods", target))
     server.apply(custom("validate", "v", "pods", DENIED))
     gateway = start_gateway(folder, "--allow-empty")
-    for verb in ("list", "watch"):
-        server.faults[f"{verb} validatingwebhookconfigurations"].extend([refuse(503)] * 2)
+    faults = [server.faults[f"{verb} validatingwebhookconfigurations"] for verb in ("list", "watch")]
+    for each in faults:
+        each.extend([refuse(503)] * 10_000)
     server.faults["watch workerpools"].append(refuse(410, "too old resource version"))
     server.end_watches(abruptly=True)
     eventually(lambda: gateway.metric("admission_gateway_cluster_watch_connected") == 0)
     assert gateway.admin("/readyz")[0] == 200
     assert answers(gateway) == (False, "h0.v.test: refused")
+    for each in faults:
+        each.clear()
     server.remove(VALIDATING, "v")
     eventually(lambda: answers(gateway) == (True, ""))
 
@@ -312,11 +313,12 @@ def test_a_storm_of_changes_costs_few_reloads(
 ) -> None:
     server.apply(pool("pods", target))
     gateway = start_gateway(folder, "--allow-empty")
+    began_at = time.monotonic()
     for number in range(300):
         server.apply(custom("validate", "v", "pods", {"deny": {"message": f"change {number}"}}))
     eventually(lambda: answers(gateway) == (False, "h0.v.test: change 299"))
-    # At most one reload every half second, and the changes take less than five seconds.
-    assert 1 <= gateway.log.count("configuration reloaded") <= 10
+    # At most one reload every half second; the start may have left one.
+    assert 1 <= gateway.log.count("configuration reloaded") <= 1 + 2 * (time.monotonic() - began_at)
 
 
 def test_two_gateways_write_one_status_and_one_event(

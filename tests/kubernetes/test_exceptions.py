@@ -49,7 +49,7 @@ def test_an_exception_acts_until_it_expires_and_its_status_says_so(
     server.apply(custom("validate", "v", "pods", DENIED))
     gateway = start_gateway(folder)
     assert answers(gateway) == (False, "h0.v.test: refused")
-    server.apply(exception(expires=at(10)))
+    server.apply(exception(expires=at(20)))
     eventually(lambda: answers(gateway) == (True, ""))
     assert gateway.metric("admission_gateway_policy_exception_uses_total", exception="e") >= 1
     eventually(lambda: answers(gateway) == (False, "h0.v.test: refused"))

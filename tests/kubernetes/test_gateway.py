@@ -92,12 +92,14 @@ def test_it_is_ready_once_the_namespaces_are_read_and_follows_them(
     eventually(lambda: gateway.review("/validate", pod_in("shop"))["allowed"])
     assert server.asked("get") == 0
 
-    server.faults["watch"].append(refuse(503))
-    server.faults["list"].append(refuse(503))
+    for kind in ("list", "watch"):
+        server.faults[kind].extend([refuse(503)] * 10_000)
     server.end_watches(abruptly=True)
     eventually(lambda: gateway.metric("admission_gateway_cluster_watch_connected") == 0)
     assert gateway.admin("/readyz")[0] == 200
     assert gateway.review("/validate", pod_in("shop"))["allowed"] is True
+    for kind in ("list", "watch"):
+        server.faults[kind].clear()
     eventually(lambda: gateway.metric("admission_gateway_cluster_watch_connected") == 1)
 
 
@@ -144,13 +146,13 @@ def test_a_look_up_leaves_time_for_the_answer_and_ends_with_the_client(
     gateway = start_gateway(configure(failurePolicy="Ignore"))
     gateway.expect("namespaces synced")
     server.faults["get"].extend([hang, hang])
-    passed = gateway.review("/validate?timeout=1s", pod_in("shop"))
+    passed = gateway.review("/validate?timeout=3s", pod_in("shop"))
     assert passed["allowed"] is True
     assert "failed-open.round_0_index_0" in passed["auditAnnotations"]
 
     connection = gateway.connect()
     connection.request("POST", "/validate", pod_in("other"), {"Content-Type": "application/json"})
-    eventually(lambda: gateway.metric("admission_gateway_reviews_in_flight") == 1)
+    server.wait_for(lambda: server.asked("get") == 2)
     connection.close()
     eventually(lambda: gateway.metric("admission_gateway_reviews_in_flight") == 0)
     assert "Traceback" not in gateway.log

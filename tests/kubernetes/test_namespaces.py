@@ -13,6 +13,7 @@ from gateway.core.verdict import Failed, FailureReason
 from gateway.errors import ClusterError
 from gateway.kubernetes import namespaces
 from gateway.kubernetes.namespaces import ClusterNamespaces, NamespaceLookups
+from tests.kit import PATIENCE_S
 from tests.kubernetes.server import ApiServer, refuse
 from tests.waiting import until
 
@@ -33,6 +34,11 @@ class Cluster:
         self.asked.append(name)
         self.answers[name] = asyncio.get_running_loop().create_future()
         return await self.answers[name]
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespaces, "LOOK_UP_TIMEOUT_S", PATIENCE_S)
 
 
 async def turns(number: int = 5) -> None:

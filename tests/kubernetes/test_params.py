@@ -16,7 +16,7 @@ from gateway.kubernetes.params import ClusterParams
 from gateway.kubernetes.watch import Pace
 from gateway.policies.model import ParamKind, ParamRef
 from gateway.policies.params import ParamsError, UnreadParamsError, collect
-from tests.kit import run_command
+from tests.kit import PATIENCE_S, run_command
 from tests.kubernetes.server import refuse
 from tests.waiting import until
 
@@ -46,6 +46,7 @@ ALL = Selector(())
 def run(server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Scenario], None]:
     monkeypatch.setattr(params, "LOOK_AGAIN_S", 0.01)
     monkeypatch.setattr(params, "CHECK_S", 0.01)
+    monkeypatch.setattr(params, "TIMEOUT_S", PATIENCE_S)
     settings = KubernetesSettings(server.kubeconfig(tmp_path))
     server.resources["/api/v1"] = CORE
 
@@ -79,7 +80,7 @@ async def found(cluster: ClusterParams, kind: ParamKind, wanted: ParamRef, names
             return str(error)
         except UnreadParamsError as unread:
             future: asyncio.Future[FoundParam] = asyncio.get_running_loop().create_future()
-            cluster.look_up(unread.lookup, 5.0, future.set_result)
+            cluster.look_up(unread.lookup, PATIENCE_S, future.set_result)
             results[unread.lookup] = await future
 
 
@@ -123,7 +124,7 @@ def test_objects_of_a_kind_are_found_by_name_and_selector(server: ApiServer, run
 def test_an_object_that_the_watch_has_not_shown_is_requested(server: ApiServer, run: Any) -> None:
     async def scenario(cluster: ClusterParams) -> None:
         cluster.use({("v1", "ConfigMap")})
-        await cluster.wait_until_synced(5.0)
+        await cluster.wait_until_synced(PATIENCE_S)
         server.keep(MAPS.format("default", "new"), is_shown=False, data={"a": "b"})
         (one,) = await found(cluster, CONFIG_MAP, ref("new"))
         assert (one["kind"], one["data"]) == ("ConfigMap", {"a": "b"})
@@ -166,7 +167,7 @@ def test_the_last_objects_stay_while_the_api_server_is_away(server: ApiServer, r
 
     async def scenario(cluster: ClusterParams) -> None:
         cluster.use({("v1", "ConfigMap")})
-        await cluster.wait_until_synced(5.0)
+        await cluster.wait_until_synced(PATIENCE_S)
         await until(lambda: cluster.is_connected)
         for kind in ("list params", "watch params", "discovery", "get"):
             server.faults[kind].extend([refuse(500, "broken")] * 10_000)
@@ -213,7 +214,7 @@ def test_a_kind_is_followed_once_and_only_while_it_is_used(server: ApiServer, ru
         cluster.use(kinds)
         await until(lambda: server.watches == 1)
         cluster.follow(kinds | {("v1", "Binding")})
-        await cluster.wait_until_synced(5.0)
+        await cluster.wait_until_synced(PATIENCE_S)
         # It cannot be listed.
         assert await found(cluster, ParamKind("v1", "Binding"), ref("a")) == (
             "failed to find resource referenced by paramKind: '/v1, Kind=Binding'"
@@ -240,7 +241,7 @@ def test_a_kind_that_is_listed_with_another_plural_name_is_not_read(server: ApiS
         )
         assert server.asked("list params") == 0
         cluster.follow(kinds, {("v1", "ConfigMap"): "configmaps"})
-        await cluster.wait_until_synced(5.0)
+        await cluster.wait_until_synced(PATIENCE_S)
         assert not cluster.warnings
 
     run(scenario)
@@ -249,7 +250,7 @@ def test_a_kind_that_is_listed_with_another_plural_name_is_not_read(server: ApiS
 def test_a_look_up_can_be_cancelled(server: ApiServer, run: Any) -> None:
     async def scenario(cluster: ClusterParams) -> None:
         cluster.use({("v1", "ConfigMap")})
-        await cluster.wait_until_synced(5.0)
+        await cluster.wait_until_synced(PATIENCE_S)
         results: list[FoundParam] = []
         cluster.look_up(ParamLookup("v1", "ConfigMap", "default", "a"), 5.0, results.append)()
         assert names(await found(cluster, CONFIG_MAP, ref("b", action="Allow"))) == []

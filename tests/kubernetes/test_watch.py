@@ -201,7 +201,7 @@ def test_a_server_that_ends_every_watch_immediately_causes_back_off(
             await sleep(0)
 
         server.faults["watch"].extend([stream()] * 12)
-        async with followed(server.kubeconfig(tmp_path), Pace(watch_s=(30, 30))):
+        async with followed(server.kubeconfig(tmp_path), Pace(watch_s=(30, 30), steady_s=PATIENCE_S)):
             monkeypatch.setattr("gateway.kubernetes.watch.asyncio.sleep", record)
             await until_watching(server, sleep)
         assert len(slept) == 12
