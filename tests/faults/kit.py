@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tests.kit import GatewayProcess, WorkerProcess, pool_document, webhook_document
+from tests.kit import GatewayProcess, WorkerProcess, free_port, pool_document, webhook_document
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -29,6 +29,13 @@ class Worker(Protocol):
 
 
 SOME_PORT = "127.0.0.1:0"
+
+
+def own_port() -> str:
+    """Return an address at which a process can be started again: the system gives its port to no other."""
+    return f"127.0.0.1:{free_port()}"
+
+
 REVIEW = "pod-create-validate"
 CALLS = "admission_gateway_worker_calls_total"
 STREAMED = ("Stream", "Unary", "mixed")

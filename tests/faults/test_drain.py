@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.faults.kit import own_port
 from tests.faults.rotating import (
     Client,
     command_pool,
@@ -60,7 +61,7 @@ def test_a_drain_answers_reviews_in_flight_and_refuses_new_ones(
     late = [gateway.connect() for _ in range(4)]
     body = (REVIEWS / f"{POD}.json").read_bytes()
     with Load(gateway, "/validate", POD, connections=8) as load:
-        load.wait_for(4)
+        eventually(lambda: gateway.metric("admission_gateway_reviews_in_flight") == 8)
         for connection in late:
             # Idle connections would be closed during the drain.
             connection.putrequest("POST", "/validate")
@@ -90,7 +91,7 @@ def test_reviews_that_outlast_drain_seconds_are_aborted(
 ) -> None:
     gate = tmp_path / "gate"
     (tmp_path / "c.yaml").write_text(
-        settings_document(drainSeconds=5)
+        settings_document(drainSeconds=12)
         + pool_document("pool", start_worker().target)
         + webhook_document("validate", "hangs", "pool", {"hang": True}, timeoutSeconds=30)
         + webhook_document("validate", "ends", "pool", {"until": str(gate)}, timeoutSeconds=30)
@@ -162,6 +163,7 @@ def test_a_second_signal_ends_everything_at_once(
     gateway = start_gateway(config, "--processes", count)
     with Load(gateway, "/validate", POD, connections=4, count=4) as load:
         eventually(lambda: gateway.metric("admission_gateway_reviews_in_flight") == 4)
+        eventually(lambda: len(lines(pids)) == 2)
         started = [*children_of(gateway.child.pid), *map(int, lines(pids))]
         assert len(set(started)) == (2 if count == "1" else 4)
         gateway.signal(signal.SIGTERM)
@@ -279,7 +281,7 @@ def test_a_rolling_restart_of_two_gateways_loses_nothing(
         pool_document("pool", start_worker().target)
         + webhook_document("validate", "v", "pool", {"delay_ms": 20})
     )
-    old = [start_gateway(tmp_path) for _ in range(2)]
+    old = [start_gateway(tmp_path, "--listen", own_port()) for _ in range(2)]
     service = Service(*old)
     with Load(service, "/validate", POD, connections=12, retry_refused=True) as load:
         for leaving in old:

@@ -19,6 +19,8 @@ from tests.faults.kit import (
     kill,
     mixed,
     one_webhook,
+    override,
+    own_port,
     retries,
     wait_past,
     wait_until_called,
@@ -27,6 +29,7 @@ from tests.faults.kit import (
 )
 from tests.kit import pool_document, webhook_document
 from tests.load import Load
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,18 +45,33 @@ PATH = "/validate?timeout=25s"
 WEBHOOK = {"timeoutSeconds": TIMEOUT_S}
 
 
+OPEN_AFTER = 50
+
+
+def leaving_calls_open(log: Path) -> tuple[str, ...]:
+    """Return the flags of a worker that does not answer each fiftieth call, so that some are in flight."""
+    return *override(hang=True), "--every", str(OPEN_AFTER), "--log", str(log)
+
+
+def wait_for_open_call(log: Path) -> None:
+    """Wait until the worker with this *log* has got a call that it does not answer."""
+    eventually(lambda: sum(calls_by_review(log).values()) >= OPEN_AFTER, "a call is in flight")
+
+
 @pytest.mark.smoke
 @pytest.mark.parametrize("transport", STREAMED)
 def test_a_worker_that_is_killed_costs_no_review(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, transport: str
 ) -> None:
     by, flags, others_flags = mixed(transport)
-    killed, other = start_worker(SOME_PORT, *flags), start_worker(SOME_PORT, *others_flags)
+    log = tmp_path / "log"
+    killed = start_worker(own_port(), *flags, *leaving_calls_open(log))
+    other = start_worker(SOME_PORT, *others_flags)
     configuration = one_webhook(killed.target, other.target, transport=by, webhook=WEBHOOK)
     gateway = start_gateway(configure(tmp_path, configuration))
     wait_until_ready(gateway, 2)
     with Load(gateway, PATH, REVIEW, connections=CONNECTIONS, rate=RATE) as load:
-        load.wait_for(100)
+        wait_for_open_call(log)
         kill(killed)
         wait_past(load, 100)
         back = start_worker(killed.target, *flags)
@@ -90,17 +108,17 @@ def test_a_worker_that_hangs_costs_no_review(
 def test_without_workers_the_failure_policy_decides(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, transport: str
 ) -> None:
-    workers = start_worker(SOME_PORT), start_worker(SOME_PORT)
+    workers = start_worker(own_port()), start_worker(own_port())
     configuration = (
         pool_document("pool", *(worker.target for worker in workers), transport=transport)
-        + webhook_document("validate", "fail", "pool", {"delay_ms": 20}, failurePolicy="Fail")
-        + webhook_document("validate", "ignore", "pool", {"delay_ms": 20}, failurePolicy="Ignore")
+        + webhook_document("validate", "fail", "pool", {"delay_ms": 20}, failurePolicy="Fail", **WEBHOOK)
+        + webhook_document("validate", "ignore", "pool", {"delay_ms": 20}, failurePolicy="Ignore", **WEBHOOK)
     )
     gateway = start_gateway(configure(tmp_path, configuration))
     wait_until_ready(gateway, 2)
     with (
-        Load(gateway, "/validate/fail?timeout=5s", REVIEW, connections=8, rate=200) as fail,
-        Load(gateway, "/validate/ignore?timeout=5s", REVIEW, connections=8, rate=200) as ignore,
+        Load(gateway, "/validate/fail?timeout=25s", REVIEW, connections=8, rate=200) as fail,
+        Load(gateway, "/validate/ignore?timeout=25s", REVIEW, connections=8, rate=200) as ignore,
     ):
         fail.wait_for(20)
         ignore.wait_for(20)
@@ -146,13 +164,19 @@ def test_webhooks_with_side_effects_are_never_called_twice(
     side_effects: str,
 ) -> None:
     logs = tmp_path / "one.log", tmp_path / "other.log"
-    lost, other = (start_worker(SOME_PORT, "--log", str(log)) for log in logs)
-    webhook = {"timeoutSeconds": 1, "sideEffects": side_effects, "failurePolicy": "Fail"}
+    is_killed = fault == signal.SIGKILL
+    lost = start_worker(SOME_PORT, *(leaving_calls_open(logs[0]) if is_killed else ("--log", str(logs[0]))))
+    other = start_worker(SOME_PORT, "--log", str(logs[1]))
+    # The calls to a worker that is stopped end at their timeout.
+    timeout_s = TIMEOUT_S if is_killed else 1
+    webhook = {"timeoutSeconds": timeout_s, "sideEffects": side_effects, "failurePolicy": "Fail"}
     (tmp_path / "config").mkdir()
     configuration = one_webhook(lost.target, other.target, transport=transport, webhook=webhook)
     gateway = start_gateway(configure(tmp_path / "config", with_side_effects(configuration)))
     wait_until_ready(gateway, 2)
     with Load(gateway, PATH, REVIEW, connections=CONNECTIONS, rate=RATE) as load:
+        if is_killed:
+            wait_for_open_call(logs[0])
         load.wait_for(100)
         lost.signal(fault)
         try:

@@ -15,6 +15,7 @@ from tests.faults.kit import (
     all_well,
     configure,
     one_webhook,
+    own_port,
     wait_past,
     wait_until_called,
     wait_until_ready,
@@ -53,7 +54,7 @@ def test_a_rolling_update_of_workers_loses_no_review(
 
     worker = {"pool": "pool", "policy": "deny-privileged"}
     webhook = {"clientConfig": {"worker": worker}, "timeoutSeconds": TIMEOUT_S}
-    workers = [start(), start()]
+    workers = [start(own_port()), start(own_port())]
 
     def configuration() -> str:
         return one_webhook(*(worker.target for worker in workers), webhook=webhook)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.kit import ROOT, Process, pool_document, run_command, webhook_document
+from tests.kit import ROOT, Process, free_port, pool_document, run_command, webhook_document
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def test_check_names_a_pool_without_a_reachable_worker(
 def test_a_lost_pool_is_told_once_with_its_webhooks_and_again_when_it_is_over(
     tmp_path: Path, start_worker: Callable[..., WorkerProcess], start_gateway: Callable[..., GatewayProcess]
 ) -> None:
-    worker = start_worker("127.0.0.1:0")
+    worker = start_worker(f"127.0.0.1:{free_port()}")
     configure(tmp_path, worker.target, {}, {"webhook": {"failurePolicy": "Ignore"}})
     gateway = start_gateway(tmp_path)
     assert "worker pool unreachable" not in gateway.log
