@@ -79,9 +79,12 @@ def test_every_answer_has_the_same_verdict_by_stream_and_unary_call(
         for outcome, (script, expected) in zip(evaluation.outcomes, ANSWERS, strict=True):
             assert outcome.call is not None
             assert outcome.call.verdict == expected, script
-        report = await bed.report()
-        assert report.get("unary", 0) == (0 if transport != "Unary" else len(ANSWERS) + 1)
-        assert report["cancelled"] == 1
+        reports = [await bed.report()]
+        # The end of a unary call is no message on a stream, and may be noticed after the next call.
+        while not reports[-1].get("cancelled"):
+            reports.append(await bed.report())
+        unary = len(ANSWERS) + len(reports) if transport == "Unary" else 0
+        assert (reports[-1].get("unary", 0), reports[-1]["cancelled"]) == (unary, 1)
         assert bed.is_clean()
 
     on_bed(test)
@@ -156,10 +159,12 @@ def test_an_unsolicited_verdict_replaces_the_stream_of_its_worker_alone(
     on_bed: OnBed, start_worker: Callable[..., WorkerProcess], fault: str
 ) -> None:
     worker = start_worker()
+    # The answer to a call under another id never comes.
+    script = {fault: True, "timeout_s": 1 if fault == "wrong_id" else 10}
 
     async def test(bed: Bed) -> None:
         assert await (await bed.add_pool(worker.target)).wait_until_ready(30)
-        faulty, other = (await bed.settle({fault: True, "timeout_s": 1}, {"delay_ms": 50})).outcomes
+        faulty, other = (await bed.settle(script, {"delay_ms": 50})).outcomes
         assert other.verdict is ALLOWED
         assert isinstance(faulty.verdict, Failed) == (fault != "twice")
         assert await bed.ask({}) is ALLOWED

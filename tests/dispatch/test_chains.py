@@ -90,7 +90,7 @@ def test_the_timeout_of_a_call_counts_from_the_verdict_before_it(
     on_bed: OnBed, start_worker: StartWorker
 ) -> None:
     worker = start_worker(None, "--chains")
-    slow = {"delay_ms": 700, "timeout_s": 1}
+    slow = {"delay_ms": 2000, "timeout_s": 5}
 
     async def test(bed: Bed) -> None:
         pool = await bed.add_pool(worker.target)

@@ -24,6 +24,7 @@ from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
 
     from gateway.core.evaluation import Evaluation
     from gateway.core.verdict import Verdict
@@ -70,14 +71,17 @@ def test_calls_of_a_lost_worker_are_retried_elsewhere_unless_they_have_side_effe
     transport: str,
     side_effects: str,
     is_saved: bool,
+    tmp_path: Path,
 ) -> None:
     workers = [start_worker(), start_worker()]
+    gate = tmp_path / "gate"
 
     async def test(bed: Bed) -> None:
         pool = await two(bed, workers, transport=transport)
         settled: list[Evaluation] = []
-        bed.start([{"delay_ms": 1000, "side_effects": side_effects}], settled.append)
+        bed.start([{"until": str(gate), "side_effects": side_effects}], settled.append)
         worker_of(await endpoint_with_call(pool), workers).signal(signal.SIGKILL)
+        gate.touch()
         await until(lambda: settled)
         (verdict,) = verdicts(settled[0])
         assert (verdict is ALLOWED) == is_saved
@@ -107,16 +111,18 @@ def test_a_call_that_crashes_two_workers_is_not_sent_to_a_third(
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
 def test_a_stopped_worker_fails_no_call_and_gets_calls_again_when_it_resumes(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], transport: str
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], transport: str, tmp_path: Path
 ) -> None:
     workers = [start_worker(), start_worker()]
+    gate = tmp_path / "gate"
 
     async def test(bed: Bed) -> None:
         pool = await two(bed, workers, transport=transport)
         settled: list[Evaluation] = []
-        bed.start([{"delay_ms": 300, "timeout_s": 3}], settled.append)
+        bed.start([{"until": str(gate), "timeout_s": 6}], settled.append)
         stopped = await endpoint_with_call(pool)
         worker_of(stopped, workers).signal(signal.SIGSTOP)
+        gate.touch()
         try:
             await until(lambda: settled)
             assert verdicts(settled[0]) == [ALLOWED]
@@ -137,7 +143,7 @@ def test_a_slow_answer_does_not_stall_the_endpoint(
 
     async def test(bed: Bed) -> None:
         pool = await two(bed, workers, transport=transport)
-        assert await bed.ask({"delay_ms": 1700, "timeout_s": 2}) is ALLOWED
+        assert await bed.ask({"delay_ms": 3500, "timeout_s": 6}) is ALLOWED
         assert bed.metrics.pool("pool").retries == 0
         assert {endpoint.state for endpoint in pool.endpoints} == {"ready"}
 
@@ -239,7 +245,7 @@ def test_a_call_in_the_mode_shadow_is_not_retried(
     async def test(bed: Bed) -> None:
         pool = await two(bed, workers)
         settled: list[Evaluation] = []
-        bed.start([{"delay_ms": 1000, "mode": "Shadow"}], settled.append)
+        bed.start([{"hang": True, "mode": "Shadow"}], settled.append)
         worker_of(await endpoint_with_call(pool), workers).signal(signal.SIGKILL)
         await until(lambda: settled)
         assert isinstance(verdicts(settled[0])[0], Failed)
@@ -277,7 +283,7 @@ def test_a_review_of_many_calls_may_overdraw_the_hedging_budget_which_is_repaid(
     async def test(bed: Bed) -> None:
         pool = await two(bed, [slow, quick], hedge=Hedge(after_s=0.02, budget_percent=5))
         pool._pick = lambda _: 0
-        calls = [{"timeout_s": 0.5}] * 8
+        calls = [{"timeout_s": 3}] * 8
         assert verdicts(await bed.settle(*calls)) == [ALLOWED] * 8
         assert not any(verdict is ALLOWED for verdict in verdicts(await bed.settle(*calls)))
         assert bed.metrics.pool("pool").hedges == 8

@@ -234,7 +234,8 @@ def test_unusable_tls_files_are_named(on_bed: OnBed, tls_files: WorkerTls, tmp_p
 def test_a_peer_that_is_no_worker_is_described(
     on_bed: OnBed, monkeypatch: pytest.MonkeyPatch, first_bytes: bytes | None, cause: str
 ) -> None:
-    monkeypatch.setattr(dialer, "CONNECT_TIMEOUT_S", 0.2)
+    if first_bytes == b"":
+        monkeypatch.setattr(dialer, "CONNECT_TIMEOUT_S", 0.2)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if first_bytes:
@@ -259,7 +260,7 @@ def test_keepalive_detects_a_silent_worker_which_is_connected_again(
     on_bed: OnBed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keepalive, "KEEPALIVE_TIME_S", 0.05)
-    monkeypatch.setattr(keepalive, "KEEPALIVE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(keepalive, "KEEPALIVE_TIMEOUT_S", 2.95)
 
     async def test(bed: Bed) -> None:
         async with scripted() as worker:
@@ -272,7 +273,7 @@ def test_keepalive_detects_a_silent_worker_which_is_connected_again(
             worker.is_mute, worker.answers_at_once = True, False
             failed = await bed.ask({})
             assert isinstance(failed, Failed)
-            assert failed.cause == "UNAVAILABLE: keepalive timed out after 0.1s"
+            assert failed.cause == "UNAVAILABLE: keepalive timed out after 3s"
             worker.is_mute, worker.answers_at_once = False, True
             assert await pool.wait_until_ready(30)
             assert await bed.ask({}) is ALLOWED
@@ -382,7 +383,7 @@ def test_unimplemented_after_an_answer_is_a_failure_of_the_stream(on_bed: OnBed)
             assert await bed.ask({}) is ALLOWED
             worker.answers_at_once = False
             settled: list[Evaluation] = []
-            bed.start([{"side_effects": "Some", "timeout_s": 2}], settled.append)
+            bed.start([{"side_effects": "Some"}], settled.append)
             await until(lambda: raw.calls)
             raw.end("12")
             await until(lambda: settled)
@@ -408,7 +409,7 @@ def test_a_stopped_process_is_distinguished_from_another_at_the_same_port(
             pool._pick = lambda _: 0
             await bed.all_ready(pool)
             await until(lambda: all(not endpoint.calls.count for endpoint in pool.endpoints))
-            run = bed.start([{"side_effects": "Some"}], lambda _: None, budget_s=1.5)
+            run = bed.start([{"side_effects": "Some"}], lambda _: None, budget_s=6.0)
             (slot,) = pool.endpoints[0].calls.groups
             stopped = worker.connections[:]
             for raw in stopped:
@@ -419,7 +420,7 @@ def test_a_stopped_process_is_distinguished_from_another_at_the_same_port(
             assert slot.open_count
             run.cancel()
             assert pool.choose() is pool.endpoints[0]
-            assert await bed.ask({"side_effects": "Some", "timeout_s": 2}) is ALLOWED
+            assert await bed.ask({"side_effects": "Some"}) is ALLOWED
 
     on_bed(test)
 

@@ -96,6 +96,7 @@ def asking(phase: str, failure_policy: str, policy: str) -> str:
         {},
         clientConfig={"worker": {"pool": "bad", "policy": policy}},
         failurePolicy=failure_policy,
+        timeoutSeconds=25,
     )
 
 
@@ -107,7 +108,7 @@ class Bed:
 
     def ask(self, phase: str, policy: str, failure_policy: str) -> dict[str, Any]:
         """Return the ``response`` to a review for *policy*, beside reviews of the honest worker."""
-        path = f"/{phase}/{name_of(policy, failure_policy)}?timeout=20s"
+        path = f"/{phase}/{name_of(policy, failure_policy)}?timeout=30s"
         body = (REVIEWS / f"pod-create-{phase}.json").read_bytes()
         with Load(self.gateway, "/validate/good?timeout=20s", "pod-create-validate", connections=2) as load:
             load.wait_for(1)

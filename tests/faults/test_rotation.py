@@ -356,7 +356,7 @@ def test_a_configuration_is_loaded_once_its_files_exist(
         seen = len(gateway.log)
         write_whole(tokens, "later\n")
         gateway.expect("configuration reloaded", after=seen)
-        assert gateway.metric(RELOADED) == 1
+        eventually(lambda: gateway.metric(RELOADED) == 1)
         assert status_of(client) == 401
         load.wait_for(10)
     assert_nothing_lost(load)

@@ -20,6 +20,7 @@ from tests.faults.kit import (
     kill,
     one_webhook,
     override,
+    own_port,
     wait_past,
     wait_until_called,
     wait_until_ready,
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.process
 
-PATH = "/validate?timeout=5s"
+PATH = "/validate?timeout=25s"
+WEBHOOK = {"timeoutSeconds": 20}
 CONNECTIONS = 8
 BROKEN = override(status="INTERNAL", details="always", delay_ms=0)
 CAUSE = 'failed calling webhook "h0.v.test": INTERNAL: always'
@@ -42,8 +44,9 @@ CAUSE = 'failed calling webhook "h0.v.test": INTERNAL: always'
 def test_a_worker_that_always_fails_is_ejected_until_it_is_replaced(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, transport: str
 ) -> None:
-    broken, *good = start_worker(SOME_PORT, *BROKEN), start_worker(SOME_PORT), start_worker(SOME_PORT)
-    configuration = one_webhook(broken.target, *(worker.target for worker in good), transport=transport)
+    broken, *good = start_worker(own_port(), *BROKEN), start_worker(SOME_PORT), start_worker(SOME_PORT)
+    targets = (worker.target for worker in (broken, *good))
+    configuration = one_webhook(*targets, transport=transport, webhook=WEBHOOK)
     gateway = start_gateway(configure(tmp_path, configuration))
     wait_until_ready(gateway, 3)
     with Load(gateway, PATH, REVIEW, connections=CONNECTIONS, rate=200) as load:
@@ -76,7 +79,7 @@ def test_at_most_half_of_the_workers_are_ejected(
         *(start_worker(SOME_PORT, *BROKEN) for _ in range(2)),
         start_worker(SOME_PORT),
     )
-    configuration = one_webhook(broken.target, other.target, good.target)
+    configuration = one_webhook(broken.target, other.target, good.target, webhook=WEBHOOK)
     gateway = start_gateway(configure(tmp_path, configuration))
     wait_until_ready(gateway, 3)
     with Load(gateway, PATH, REVIEW, connections=CONNECTIONS, rate=200) as load:
@@ -94,8 +97,9 @@ def test_at_most_half_of_the_workers_are_ejected(
 def test_when_all_workers_fail_all_are_still_called(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
-    broken = [start_worker(SOME_PORT, *BROKEN), start_worker(SOME_PORT, *BROKEN)]
-    gateway = start_gateway(configure(tmp_path, one_webhook(*(worker.target for worker in broken))))
+    broken = [start_worker(own_port(), *BROKEN), start_worker(own_port(), *BROKEN)]
+    configuration = one_webhook(*(worker.target for worker in broken), webhook=WEBHOOK)
+    gateway = start_gateway(configure(tmp_path, configuration))
     wait_until_ready(gateway, 2)
     with Load(gateway, PATH, REVIEW, connections=CONNECTIONS, rate=200) as load:
         load.wait_until(lambda tally: tally.failed >= 100)
@@ -123,7 +127,7 @@ def test_a_worker_that_reports_not_serving_gets_no_new_calls(
     moody = start_worker(SOME_PORT, "--health", "--log", str(log))
     other = start_worker(SOME_PORT, "--health")
     (tmp_path / "config").mkdir()
-    configuration = one_webhook(moody.target, other.target, transport=transport)
+    configuration = one_webhook(moody.target, other.target, transport=transport, webhook=WEBHOOK)
     gateway = start_gateway(configure(tmp_path / "config", configuration))
     wait_until_ready(gateway, 2)
     with Load(gateway, PATH, REVIEW, connections=CONNECTIONS, rate=200) as load:
@@ -147,7 +151,8 @@ def test_workers_that_all_report_not_serving_are_still_called(
 ) -> None:
     """Their health may be wrong, and refusing the call would be no better than a failure."""
     workers = [start_worker(SOME_PORT, "--health"), start_worker(SOME_PORT, "--health")]
-    gateway = start_gateway(configure(tmp_path, one_webhook(*(worker.target for worker in workers))))
+    configuration = one_webhook(*(worker.target for worker in workers), webhook=WEBHOOK)
+    gateway = start_gateway(configure(tmp_path, configuration))
     wait_until_ready(gateway, 2)
     for worker in workers:
         worker.signal(signal.SIGUSR1)

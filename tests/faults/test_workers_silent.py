@@ -115,11 +115,11 @@ def test_calls_above_max_in_flight_fail_at_once(
     room = 100
     silent = start_worker(SOME_PORT)
     configuration = pool_document("silent", silent.target, maxInFlight=room) + webhook_document(
-        "validate", "fail", "silent", {"hang": True}, timeoutSeconds=3
+        "validate", "fail", "silent", {"hang": True}, timeoutSeconds=12
     )
     gateway = start_gateway(configure(tmp_path, configuration))
     wait_until_ready(gateway, 1, "silent")
-    with Load(gateway, "/validate?timeout=10s", REVIEW, connections=3 * room, count=3 * room) as load:
+    with Load(gateway, "/validate?timeout=30s", REVIEW, connections=3 * room, count=3 * room) as load:
         load.wait_until(lambda tally: tally.failed >= 2 * room)
         early = load.tally
         assert early.answered == 2 * room
@@ -131,6 +131,6 @@ def test_calls_above_max_in_flight_fail_at_once(
         "RESOURCE_EXHAUSTED: worker pool silent: 100 calls are in flight on each endpoint (maxInFlight)"
         in refused
     )
-    assert "DEADLINE_EXCEEDED: no answer within 3s" in late
+    assert "DEADLINE_EXCEEDED: no answer within 12s" in late
     assert early.texts == (refused,)
     assert gateway.metric(CALLS, pool="silent") == room

@@ -51,8 +51,8 @@ class Fault:
 
 
 FAULTS = {
-    # A verdict may cross its cancellation, which is no fault.
-    "late": Fault({"delay_ms": 1100, "stubborn": True}, LATE, ends_stream=False, timeout_s=1),
+    # A verdict may cross its cancellation, which is no fault. These come after all calls have timed out.
+    "late": Fault({"stubborn": True}, LATE, ends_stream=False, timeout_s=1),
     "twice": Fault({"twice": True}),
     "unknown id": Fault({"wrong_id": True}, LATE, timeout_s=1),
     "another's id": Fault({"others_id": True}, f"(?:{LATE})?", timeout_s=1),
@@ -78,10 +78,12 @@ def test_a_wrong_answer_affects_only_its_own_webhook(
 ) -> None:
     fault = FAULTS[name]
     wrong, other = start_worker(SOME_PORT), start_worker(SOME_PORT)
+    gate = tmp_path / "gate"
+    script = fault.script | ({"until": str(gate)} if name == "late" else {})
     configuration = (
         pool_document("wrong", wrong.target)
         + pool_document("other", other.target)
-        + webhook_document("validate", "fault", "wrong", fault.script, timeoutSeconds=fault.timeout_s)
+        + webhook_document("validate", "fault", "wrong", script, timeoutSeconds=fault.timeout_s)
         + webhook_document("validate", "honest", "wrong", {"delay_ms": 20})
         + webhook_document("validate", "report", "wrong", {"report": True})
         + webhook_document("validate", "elsewhere", "other", {"delay_ms": 20})
@@ -97,6 +99,7 @@ def test_a_wrong_answer_affects_only_its_own_webhook(
         honest.wait_for(10)
         with Load(gateway, "/validate/fault?timeout=10s", REVIEW, connections=4, count=8) as faulty:
             faulty.finish()
+        gate.touch()
         for load in (honest, elsewhere):
             wait_past(load, 20)
         wait_until_ready(gateway, 1, "wrong")

@@ -168,7 +168,9 @@ def test_a_reload_takes_another_bundle_and_keeps_connections_otherwise(
     for bundle, is_trusted in ((None, True), (webhook.other_ca.cert_pem.bytes(), False)):
         if bundle is not None:
             script["webhook"]["clientConfig"]["caBundle"] = base64.b64encode(bundle).decode()
-        (tmp_path / "c.yaml").write_text(webhook_document("validate", "a.test", "", script, timeoutSeconds=5))
+        (tmp_path / "c.yaml").write_text(
+            webhook_document("validate", "a.test", "", script, timeoutSeconds=20)
+        )
         seen = len(gateway.log)
         gateway.signal(signal.SIGHUP)
         gateway.expect("configuration reloaded", after=seen)

@@ -80,8 +80,11 @@ def test_a_review_keeps_the_configuration_it_started_with(
     old, new = start_worker(), start_worker()
     file = tmp_path / "c.yaml"
     gate = tmp_path / "gate"
-    slow = {"until": str(gate), "warnings": ["old"], "webhook": {"sideEffects": "NoneOnDryRun"}}
-    file.write_text(pool_document("old", old.target) + webhook_document("mutate", "m", "old", slow, slow))
+    patient = {"sideEffects": "NoneOnDryRun", "timeoutSeconds": 30}
+    slow = {"until": str(gate), "warnings": ["old"]}
+    file.write_text(
+        pool_document("old", old.target) + webhook_document("mutate", "m", "old", slow, slow, **patient)
+    )
     gateway = start_gateway(tmp_path)
     answers: list[dict[str, Any]] = []
     thread = threading.Thread(target=lambda: answers.append(gateway.review("/mutate", POD)))
@@ -107,7 +110,9 @@ def test_sigterm_answers_what_is_in_flight(
     gate = tmp_path / "gate"
     (tmp_path / "c.yaml").write_text(
         pool_document("pool", worker.target)
-        + webhook_document("validate", "v", "pool", {"until": str(gate), "warnings": ["done"]})
+        + webhook_document(
+            "validate", "v", "pool", {"until": str(gate), "warnings": ["done"]}, timeoutSeconds=30
+        )
     )
     gateway = start_gateway(tmp_path)
     answers: list[dict[str, Any]] = []
@@ -130,7 +135,8 @@ def test_calls_are_cancelled_when_the_client_disconnects(
 ) -> None:
     worker = start_worker()
     (tmp_path / "c.yaml").write_text(
-        pool_document("pool", worker.target) + webhook_document("validate", "v", "pool", {"hang": True})
+        pool_document("pool", worker.target)
+        + webhook_document("validate", "v", "pool", {"hang": True}, timeoutSeconds=30)
     )
     gateway = start_gateway(tmp_path)
     connection = gateway.connect()
@@ -154,7 +160,7 @@ def test_several_processes_answer_as_one(
     for _ in range(20):
         assert gateway.review("/validate", POD)["status"]["message"] == "h0.v.test: first"
     assert gateway.metric("admission_gateway_review_duration_seconds_count") == 20
-    assert gateway.metric("admission_gateway_worker_endpoints", state="ready") == 2
+    eventually(lambda: gateway.metric("admission_gateway_worker_endpoints", state="ready") == 2)
     assert gateway.metric("admission_gateway_config_last_reload_successful") == 1
     seen = len(gateway.log)
     (tmp_path / "c.yaml").write_text(
