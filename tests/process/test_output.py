@@ -34,16 +34,17 @@ def test_every_line_is_a_record(caplog: pytest.LogCaptureFixture) -> None:
 
 STARTS_AND_STAYS = """
 import pathlib, signal, sys
-signal.signal(signal.SIGTERM, lambda *_: sys.exit("bye"))
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 print("out", flush=True)
 print("err", file=sys.stderr)
 starts = pathlib.Path(sys.argv[1])
 with starts.open("a") as file:
     file.write("up\\n")
 if starts.read_text() != "up\\n":
-    signal.pause()
+    signal.sigwait([signal.SIGTERM])
+    sys.exit("bye")
 """
-"""A program that ends at once the first time, and at SIGTERM the second time."""
+"""A program that ends at once the first time, and at SIGTERM the second time. sigwait() loses no signal."""
 
 
 def test_the_output_of_a_command_is_logged_across_restarts_and_stop(

@@ -31,7 +31,9 @@ ERRORS = "admission_gateway_config_history_errors_total"
 def configure(folder: Path, target: str, message: str) -> None:
     """Write a configuration that denies every Pod with *message*; empty: it allows them."""
     script: dict[str, Any] = {"deny": {"message": message}} if message else {}
-    text = pool_document("pool", target) + webhook_document("validate", "v", "pool", script)
+    text = pool_document("pool", target) + webhook_document(
+        "validate", "v", "pool", script, timeoutSeconds=20
+    )
     write_whole(folder / "c.yaml", text)
 
 
@@ -66,7 +68,7 @@ def test_a_rollback_changes_all_processes_and_no_review_fails(
         next(one["digest"] for one in listed(state)["configurations"] if one["inForce"] is is_in_force)
         for is_in_force in (False, True)
     )
-    with Load(gateway, "/validate?timeout=5s", POD, connections=8) as load:
+    with Load(gateway, "/validate?timeout=25s", POD, connections=8) as load:
         load.wait_for(50)
         done = run_command("rollback", "--state", state, "--json")
         assert done.returncode == 0, done.stderr
@@ -82,8 +84,9 @@ def test_a_rollback_changes_all_processes_and_no_review_fails(
     assert f"warning: configuration pinned to {first} since" in text
     assert gateway.metric(PINNED) == 1
     # Changes of files wait.
+    seen = len(gateway.log)
     configure(config, target, "third")
-    gateway.expect("configuration reloaded", after=len(gateway.log))
+    gateway.expect("configuration reloaded", after=seen)
     assert message_of(gateway) == "h0.v.test: first"
     # A restart keeps the pin.
     gateway.stop()
@@ -143,7 +146,7 @@ def test_a_state_folder_that_cannot_be_written_is_counted_and_affects_no_review(
     gateway = start_gateway(config, "--state", str(state))
     assert message_of(gateway) == "h0.v.test: first"
     eventually(lambda: gateway.metric(ERRORS) == 1)
-    assert "configuration not kept for rollback" in gateway.log
+    gateway.expect("configuration not kept for rollback")
     done = run_command("rollback", "--state", state)
     assert done.returncode == 1
     assert "has no configurations" in done.stderr

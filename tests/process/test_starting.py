@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.faults.rotating import command_pool
 from tests.kit import Process, pool_document, webhook_document
 from tests.process.kit import children_of, expects, runs
 from tests.waiting import eventually
@@ -38,9 +39,8 @@ def start(tmp_path: Path, processes: ExitStack, certificate: tuple[Path, Path], 
     """Start a gateway without waiting for it: ``start(target, *flags, listen=…, before=…)``."""
 
     def start(target: str, *flags: str, listen: str = "127.0.0.1:0", before: tuple[str, ...] = ()) -> Process:
-        (tmp_path / "c.yaml").write_text(
-            pool_document("pool", target) + webhook_document("validate", "v", "pool", {})
-        )
+        pool = pool_document("pool", target) if target else command_pool("pool", "sleep", "1000")
+        (tmp_path / "c.yaml").write_text(pool + webhook_document("validate", "v", "pool", {}))
         gateway = Process(
             *(sys.executable, "-m", "gateway", *before, "serve", "--config", str(tmp_path)),
             *("--listen", listen, "--admin-listen", "127.0.0.1:0"),
@@ -52,8 +52,8 @@ def start(tmp_path: Path, processes: ExitStack, certificate: tuple[Path, Path], 
     return start
 
 
-NOBODY = "127.0.0.1:1"
-"""The start waits for this worker for a while."""
+NOBODY = ""
+"""The target of a worker that never listens; the start waits for it for ten seconds."""
 
 
 @pytest.mark.parametrize("count", ["1", "2"])
