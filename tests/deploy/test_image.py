@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 from typing import NamedTuple
@@ -80,9 +81,12 @@ def imported(package: str) -> set[str]:
     return names
 
 
+modules_of_environment = cache(packages_distributions)
+
+
 def distributions_of(modules: set[str]) -> set[str]:
     """Return the distributions that contain *modules*, by their installed files."""
-    by_module = packages_distributions()
+    by_module = modules_of_environment()
     return {
         normalised(distribution)
         for module in modules
