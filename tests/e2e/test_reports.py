@@ -30,8 +30,7 @@ def account(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     source = json.loads(go("mod", "download", "-json", MODULE, cwd=ROOT / "tests" / "e2e" / "openreports"))
     applied = cluster.kubectl("apply", "--server-side", f"--filename={source['Dir']}/config/crd")
     assert applied.returncode == 0, applied.stderr
-    for plural in ("reports", "clusterreports"):
-        eventually(lambda: cluster.api.get(f"{GROUP}/{plural}").status == 200)  # noqa: B023
+    cluster.wait_until_served("reports.openreports.io", "clusterreports.openreports.io")
     with deployed_account(cluster, tmp_path_factory.mktemp("account"), "reports.yaml") as kubeconfig:
         yield kubeconfig
 
