@@ -13,6 +13,7 @@ from gateway.serving.connection_table import ConnectionTable
 from gateway.serving.http_connection import HttpConnection
 from gateway.serving.listener import Listener
 from gateway.serving.routes import Router
+from tests.kit import PATIENCE_S
 
 if TYPE_CHECKING:
     import ssl
@@ -197,17 +198,17 @@ class RawClient:
 
     async def receive(self, length: int) -> bytes:
         """Return exactly *length* bytes."""
-        return await asyncio.wait_for(self._reader.readexactly(length), 10)
+        return await asyncio.wait_for(self._reader.readexactly(length), PATIENCE_S)
 
     async def expect(self, answer: bytes) -> None:
         """Assert that the next bytes are *answer*."""
-        head = await asyncio.wait_for(self._reader.readuntil(b"\r\n\r\n"), 10)
+        head = await asyncio.wait_for(self._reader.readuntil(b"\r\n\r\n"), PATIENCE_S)
         rest = max(len(answer) - len(head), 0)
         assert head + await self.receive(rest) == answer
 
     async def rest(self) -> bytes:
         """Return everything up to the end of the connection."""
-        return await asyncio.wait_for(self._reader.read(), 10)
+        return await asyncio.wait_for(self._reader.read(), PATIENCE_S)
 
     def certificate(self) -> bytes:
         """Return the server's certificate, DER."""

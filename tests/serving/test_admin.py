@@ -11,7 +11,9 @@ import pytest
 from gateway.errors import Unavailable
 from gateway.serving.admin import ADMIN_BOUNDS, AdminRoutes
 from gateway.serving.bounds import Bounds
+from tests.kit import PATIENCE_S
 from tests.serving.kit import (
+    Clock,
     Wire,
     connected,
     listening,
@@ -70,7 +72,7 @@ def test_silent_clients_do_not_keep_a_kubelet_out(run: Run, sent: bytes) -> None
     async def main() -> None:
         routes = AdminRoutes(lambda: None, exposition)
         async with (
-            listening(routes, None, bounds=ADMIN_BOUNDS) as listener,
+            listening(routes, None, ADMIN_BOUNDS, Clock()) as listener,
             contextlib.AsyncExitStack() as stack,
         ):
             for _ in range(ADMIN_BOUNDS.connections + 50):
@@ -164,7 +166,7 @@ def test_scraper_that_disconnects_cancels_the_scrape(run: Run) -> None:
         async with listening(AdminRoutes(lambda: None, endless), None) as listener:
             async with connected(listener, None) as client:
                 await client.send(get(b"/metrics"))
-                await asyncio.wait_for(begun.wait(), 10)
-            await asyncio.wait_for(ended.wait(), 10)
+                await asyncio.wait_for(begun.wait(), PATIENCE_S)
+            await asyncio.wait_for(ended.wait(), PATIENCE_S)
 
     run(main())

@@ -19,6 +19,7 @@ from gateway.serving.connection_table import ConnectionTable
 from gateway.serving.listener import Listener
 from gateway.serving.routes import Router
 from gateway.serving.sockets import open_sockets
+from tests.kit import PATIENCE_S
 from tests.serving.kit import (
     CLOSE,
     PATHS,
@@ -64,7 +65,7 @@ def test_every_form_of_address_is_served(run: Run, address: str) -> None:
         host = "::1" if "::1" in address else "127.0.0.1"
         reader, writer = await asyncio.open_connection(host, listener.port)
         writer.write(post(b"1"))
-        assert await asyncio.wait_for(reader.readexactly(len(ok(b"m:1"))), 10) == ok(b"m:1")
+        assert await asyncio.wait_for(reader.readexactly(len(ok(b"m:1"))), PATIENCE_S) == ok(b"m:1")
         writer.close()
         await listener.close()
 
@@ -86,7 +87,7 @@ def test_socket_file_of_a_killed_process_is_replaced_and_removed_at_the_end(run:
         await listener.start()
         reader, writer = await asyncio.open_unix_connection(tmp_path / "s")
         writer.write(post(b"1"))
-        assert await asyncio.wait_for(reader.readexactly(len(ok(b"m:1"))), 10) == ok(b"m:1")
+        assert await asyncio.wait_for(reader.readexactly(len(ok(b"m:1"))), PATIENCE_S) == ok(b"m:1")
         writer.close()
         await listener.close()
 
@@ -118,7 +119,7 @@ def test_unix_socket_is_served(run: Run, tmp_path: Path) -> None:
         await listener.start()
         reader, writer = await asyncio.open_unix_connection(str(address))
         writer.write(post(b"1"))
-        assert await asyncio.wait_for(reader.readexactly(len(ok(b"m:1"))), 10) == ok(b"m:1")
+        assert await asyncio.wait_for(reader.readexactly(len(ok(b"m:1"))), PATIENCE_S) == ok(b"m:1")
         assert [repr(c) for c in listener.connections.open] == [
             "<HttpConnection local, HTTP/1.1, idle, 1 requests>"
         ]
@@ -159,7 +160,8 @@ def test_above_the_bound_new_connections_wait_for_room(run: Run, caplog: pytest.
     async def main() -> None:
         bounds = Bounds(connections=2)
         async with (
-            serving(Router(Application(), PATHS), None, None, bounds) as (listener, first),
+            # Otherwise a sweep ends idle connections after a second, to make room.
+            serving(Router(Application(), PATHS), None, None, bounds, Clock()) as (listener, first),
             connected(listener, None) as second,
         ):
             for client in (first, second):
@@ -203,7 +205,7 @@ def test_silent_client_is_dropped_in_the_handshake(run: Run, certificate: Server
         bounds = Bounds(handshake_s=0.05)
         async with listening(Router(Application(), PATHS), certificate, bounds) as listener:
             reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
-            assert await asyncio.wait_for(reader.read(), 10) == b""
+            assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
             await until(lambda: listener.failed_handshakes == 1)
             writer.close()
 
@@ -235,7 +237,7 @@ def test_failed_handshakes_leave_no_file_open(run: Run, certificate: ServerCerti
 async def is_closed(reader: asyncio.StreamReader) -> bool:
     """Whether the connection has been closed or aborted."""
     try:
-        return await asyncio.wait_for(reader.read(), 10) == b""
+        return await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
     except ConnectionError:
         return True
 
@@ -401,7 +403,7 @@ def test_drain_completes_reviews_in_flight_and_refuses_new_ones(
                 await until(lambda: len(listener.connections.open) == 3)
                 port = listener.port
                 await busy.send(post(b"1"))
-                await asyncio.wait_for(app.arrived.wait(), 10)
+                await asyncio.wait_for(app.arrived.wait(), PATIENCE_S)
                 draining = asyncio.ensure_future(listener.drain(30))
                 await until(lambda: router.draining)
                 await idle.send(post(b"2"))
@@ -412,7 +414,7 @@ def test_drain_completes_reviews_in_flight_and_refuses_new_ones(
                 assert not draining.done()
                 app.seen[0].respond(200, b"1")
                 assert await busy.rest() == ok(b"1", CLOSE)
-            await asyncio.wait_for(draining, 10)
+            await asyncio.wait_for(draining, PATIENCE_S)
             assert not listener.connections.open
             assert router.in_flight == 0
             with pytest.raises(OSError, match=r"(?i)refused|connect"):
@@ -427,9 +429,9 @@ def test_drain_goes_on_while_new_connections_come(
     """Load balancers stop using a replica late; a refused connection is a lost request."""
 
     async def main() -> None:
-        router, bounds = Router(Application(), PATHS), Bounds(drain_quiet_s=0.5)
-        async with serving(router, certificate, client_tls, bounds) as (listener, client):
-            draining = asyncio.ensure_future(listener.drain(30))
+        router, bounds = Router(Application(), PATHS), Bounds(drain_quiet_s=3600)
+        async with serving(router, certificate, client_tls, bounds, Clock()) as (listener, client):
+            draining = asyncio.ensure_future(listener.drain(3600))
             await until(lambda: router.draining)
             await client.send(post(b"1"))
             assert await client.rest() == DRAINING
@@ -439,7 +441,9 @@ def test_drain_goes_on_while_new_connections_come(
                     await late.send(post(b"2"))
                     assert await late.rest() == DRAINING
             assert not draining.done()
-            await asyncio.wait_for(draining, 10)
+            draining.cancel()
+            await asyncio.wait([draining])
+            await asyncio.wait_for(listener.drain(30), PATIENCE_S)  # none came since it began
             assert "not accepting" in repr(listener)
 
     run(main())
@@ -457,7 +461,7 @@ def test_drain_ends_at_once_without_requests(
             await client.send(post(b"1"))
             await until(lambda: listener.connections.requests == 1)
             await client.close()
-            await asyncio.wait_for(listener.drain(3600), 10)
+            await asyncio.wait_for(listener.drain(3600), PATIENCE_S)
 
     run(main())
 
@@ -474,7 +478,9 @@ def test_an_idle_connection_with_an_unread_request_is_not_closed(run: Run) -> No
                 client.sendall(post(b"1"))  # in the kernel, and the loop has not turned since
                 listener.tick()
                 client.setblocking(False)  # noqa: FBT003
-                answer = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client, 65_536), 10)
+                answer = await asyncio.wait_for(
+                    asyncio.get_running_loop().sock_recv(client, 65_536), PATIENCE_S
+                )
                 assert answer == ok(b"m:1")
 
     run(main())
@@ -490,10 +496,10 @@ def test_drain_serves_what_the_backlog_holds(run: Run) -> None:
                 loop = asyncio.get_running_loop()
                 await loop.sock_sendall(client, post(b"1"))
                 answer = b""
-                while piece := await asyncio.wait_for(loop.sock_recv(client, 65_536), 10):
+                while piece := await asyncio.wait_for(loop.sock_recv(client, 65_536), PATIENCE_S):
                     answer += piece
                 assert answer == DRAINING
-            await asyncio.wait_for(draining, 10)
+            await asyncio.wait_for(draining, PATIENCE_S)
 
     run(main())
 
@@ -520,8 +526,8 @@ def test_drain_aborts_what_does_not_end_in_time(
         app = Application(holds=True)
         async with serving(Router(app, PATHS), certificate, client_tls) as (listener, client):
             await client.send(post(b"1"))
-            await asyncio.wait_for(app.arrived.wait(), 10)
-            await asyncio.wait_for(listener.drain(0.05), 10)
+            await asyncio.wait_for(app.arrived.wait(), PATIENCE_S)
+            await asyncio.wait_for(listener.drain(0.05), PATIENCE_S)
             assert app.cancelled == app.seen
             assert not listener.connections.open
 
@@ -533,7 +539,7 @@ def test_close_ends_handshakes_and_connections(run: Run, certificate: ServerCert
         async with listening(Router(Application(), PATHS), certificate) as listener:
             async with connected(listener, None) as client:
                 await until(lambda: "1 in handshake" in repr(listener))
-                await asyncio.wait_for(listener.close(), 10)
+                await asyncio.wait_for(listener.close(), PATIENCE_S)
                 assert await client.rest() == b""
             assert "0 open, 0 in handshake" in repr(listener)
 

@@ -12,6 +12,7 @@ from gateway.serving.bounds import Bounds
 from gateway.serving.http_connection import HttpConnection
 from gateway.serving.message import CONTINUE
 from gateway.serving.routes import Router
+from tests.kit import PATIENCE_S
 from tests.serving.kit import (
     CLOSE,
     PATHS,
@@ -48,7 +49,8 @@ def test_pipelined_requests_are_answered_in_order(
 
     async def main() -> None:
         router = Router(Application(), PATHS)
-        async with listening(router, certificate) as listener, connected(listener, client_tls) as client:
+        # The second that the last one allows begins with its first byte.
+        async with serving(router, certificate, client_tls, clock=Clock()) as (_listener, client):
             await client.send(stream, piece_bytes=piece_bytes)
             assert await client.receive(len(answers)) == answers
 
@@ -135,11 +137,11 @@ def test_client_that_disconnects_cancels_its_review(
         async with listening(router, certificate) as listener:
             async with connected(listener, client_tls) as client:
                 await client.send(post(b"1"))
-                await asyncio.wait_for(app.arrived.wait(), 10)
+                await asyncio.wait_for(app.arrived.wait(), PATIENCE_S)
                 assert router.in_flight == 1
                 if not politely:
                     client.writer.transport.abort()
-            await asyncio.wait_for(app.withdrawn.wait(), 10)
+            await asyncio.wait_for(app.withdrawn.wait(), PATIENCE_S)
             assert app.cancelled == app.seen
             assert router.in_flight == 0
             app.seen[0].respond(200, b"late")
