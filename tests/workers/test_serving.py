@@ -15,6 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-un
 from admission_gateway_worker import PolicyServer, Review
 from admission_gateway_worker.listen import StartError, Tls
 from admission_gateway_worker.pb import worker_pb2 as pb
+from tests.kit import PATIENCE_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +48,7 @@ def test_a_free_port_is_chosen_and_returned() -> None:
         assert int(address.removeprefix("127.0.0.1:")) > 0
         async with aio.insecure_channel(address) as channel:
             message = pb.ReviewRequest(policy="allow", admission_request=b"{}").SerializeToString()
-            answer = pb.ReviewResponse.FromString(await review_on(channel)(message, timeout=5))
+            answer = pb.ReviewResponse.FromString(await review_on(channel)(message, timeout=PATIENCE_S))
             assert answer.allowed
         await server.stop()
 
@@ -103,7 +104,7 @@ def test_tls_with_and_without_client_certificates(
         [address] = await server.start("127.0.0.1:0", tls=tls)
         message = pb.ReviewRequest(policy="allow", admission_request=b"{}").SerializeToString()
         async with pki.channel(address, with_client=show) as channel:
-            call = review_on(channel)(message, timeout=5)
+            call = review_on(channel)(message, timeout=PATIENCE_S)
             assert (await call.code() is grpc.StatusCode.OK) == served
         await server.stop()
 
@@ -136,7 +137,7 @@ def test_health_is_served_for_the_server_and_the_service(serve: Any) -> None:
         async with serve(server_of(allow=allow)) as worker:
             health = health_pb2_grpc.HealthStub(worker.channel)
             for name in ("", NAME):
-                answer = await health.Check(health_pb2.HealthCheckRequest(service=name), timeout=5)
+                answer = await health.Check(health_pb2.HealthCheckRequest(service=name), timeout=PATIENCE_S)
                 assert answer.status == SERVING
 
     uvloop.run(scenario())
@@ -170,7 +171,7 @@ def test_shutdown_sends_notices_and_finishes_calls_in_flight(serve: Any) -> None
             stream = worker.stream()
             await stream.send(calls=[(1, "slow")])
             await slow.started.wait()
-            stopping = asyncio.create_task(server.stop(5))
+            stopping = asyncio.create_task(server.stop(PATIENCE_S))
             assert (await stream.receive()).draining
             assert [(await watch.read()).status for watch in watches] == [NOT_SERVING] * 2
             # Sent before the notice arrives: still answered.
@@ -194,11 +195,11 @@ def test_a_quiet_stream_is_ended_by_a_worker_that_stops(serve: Any) -> None:
             stream = worker.stream()
             await stream.send(calls=[(1, "allow")])
             await stream.verdicts(1)
-            stopping = asyncio.create_task(server.stop(60))
+            stopping = asyncio.create_task(server.stop(3600))
             assert (await stream.receive()).draining
             assert await stream.receive() is aio.EOF
             assert await stream.call.code() is grpc.StatusCode.OK
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 await stopping
 
     uvloop.run(scenario())
@@ -225,7 +226,7 @@ def test_a_unary_call_in_flight_is_finished_too(serve: Any) -> None:
         async with serve(server) as worker:
             call = asyncio.create_task(worker.unary("slow"))
             await slow.started.wait()
-            stopping = asyncio.create_task(server.stop(5))
+            stopping = asyncio.create_task(server.stop(PATIENCE_S))
             await asyncio.sleep(0)
             slow.gate.set()
             assert (await call).allowed

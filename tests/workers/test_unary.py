@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from admission_gateway_worker import Cause, Denied, PolicyServer, Review
 from admission_gateway_worker.pb import worker_pb2 as pb
+from tests.kit import PATIENCE_S
 
 Code = Callable[[Any], grpc.StatusCode]
 SETTINGS = settings(
@@ -140,7 +141,7 @@ def test_bytes_that_are_no_review_request_are_the_callers_fault(serve: Any) -> N
     async def scenario() -> None:
         async with serve(PolicyServer()) as worker:
             with pytest.raises(aio.AioRpcError, match="not a ReviewRequest") as caught:
-                await worker.review(b"\xff\xff", timeout=5)
+                await worker.review(b"\xff\xff", timeout=PATIENCE_S)
             assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
     uvloop.run(scenario())
@@ -164,7 +165,7 @@ def test_a_cancelled_call_cancels_its_policy(serve: Any) -> None:
             call = worker.review(
                 pb.ReviewRequest(policy="waits", admission_request=b"{}").SerializeToString()
             )
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE_S):
                 await started.wait()
                 call.cancel()
                 await cancelled.wait()
@@ -186,13 +187,13 @@ def test_the_calls_deadline_is_the_policys(serve: Any, code_of: Code) -> None:
 
     async def scenario() -> None:
         async with serve(server) as worker:
-            await worker.unary("looks", timeout_s=5)
+            await worker.unary("looks", timeout_s=50)
             answer = await worker.unary("waits", timeout_s=0.03)
             assert code_of(answer) is grpc.StatusCode.DEADLINE_EXCEEDED
 
     uvloop.run(scenario())
     # gRPC rounds a deadline on its way, by some milliseconds.
-    assert 0 < seen[0] < 6
+    assert 0 < seen[0] < 51
 
 
 def test_a_review_of_seven_mebibytes_goes_both_ways(serve: Any) -> None:
