@@ -9,6 +9,7 @@ import json
 import ssl
 import subprocess
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import trustme
@@ -65,9 +66,9 @@ class WebhookProcess:
     def report(self) -> dict[str, Any]:
         context = ssl.create_default_context(cadata=self.ca_pem.decode())
         connection = http.client.HTTPSConnection("localhost", self.ports["good"], context=context)
-        connection.request("GET", "/")
-        found: dict[str, Any] = json.loads(connection.getresponse().read())
-        connection.close()
+        with closing(connection):
+            connection.request("GET", "/")
+            found: dict[str, Any] = json.loads(connection.getresponse().read())
         return found
 
     def requests(self, client: HttpsClient) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ import trustme
 
 from gateway.conformance.run import RULES
 from tests.kit import ROOT, Process
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,7 +95,7 @@ def test_rules_that_accept_any_policy_use_the_given_policy(folder: Path) -> None
     target = f"unix:{folder}/worker.sock"
     process = Process(*BY_HAND, target)
     try:
-        wait_for(folder / "worker.sock")
+        wait_for_server(folder / "worker.sock")
         done = kit("--policy", "team-is-named", target, "--pid", str(process.child.pid))
         assert (done.returncode, done.stderr) == (0, ""), done.stdout
         assert "  holds        ignores unknown fields\n" in done.stdout
@@ -233,7 +235,7 @@ def test_another_grpc_server_is_an_error(folder: Path) -> None:
     )
     process = Process(sys.executable, "-c", script, f"unix:{folder}/worker.sock")
     try:
-        wait_for(folder / "worker.sock")
+        wait_for_server(folder / "worker.sock")
         done = kit(f"unix:{folder}/worker.sock")
         assert done.returncode == 1
         assert "the target is not a policy worker" in done.stderr
@@ -282,7 +284,11 @@ def test_the_readme_lists_the_rules_and_the_contract_has_their_sections() -> Non
     assert {rule.section for rule in RULES} <= sections
 
 
-def wait_for(path: Path) -> None:
-    """Return when *path* is there, within the test's patience."""
-    script = "import pathlib, sys, time\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.02)"
-    subprocess.run([sys.executable, "-c", script, str(path)], timeout=60, check=True)
+def wait_for_server(path: Path) -> None:
+    """Return when a server listens at *path*; the file is there a moment earlier."""
+
+    def listens() -> bool:
+        with socket.socket(socket.AF_UNIX) as client:
+            return client.connect_ex(str(path)) == 0
+
+    eventually(listens)

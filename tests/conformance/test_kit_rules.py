@@ -24,6 +24,7 @@ from gateway.conformance.run import FAILS, HOLDS, NOT_CHECKED, RULES, Result, ch
 from gateway.conformance.target import find_target
 from tests.conformance.faulty_worker import DEADLY, FAULTS
 from tests.kit import Process
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -236,13 +237,7 @@ def test_a_zombie_process_has_ended() -> None:
     child = os.spawnlp(os.P_NOWAIT, "true", "true")
     running = Running(child)
     try:
-
-        async def scenario() -> None:
-            async with asyncio.timeout(10):
-                while not running.has_ended():
-                    await asyncio.sleep(0.01)
-
-        asyncio.run(scenario())
+        eventually(running.has_ended)
     finally:
         os.waitpid(child, 0)
     assert running.has_ended()

@@ -26,6 +26,7 @@ from gateway.serving.message import HttpRequest, error_response
 from gateway.telemetry.metrics import LogCounts
 from tests.core.build import request, webhook
 from tests.decisions.kit import answer
+from tests.kit import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +39,11 @@ DENIED = answer({"a.policies.test": Denied(403, message="no")})
 FAIL_OPEN = answer(
     {"a.policies.test": Failed(FailureReason.DEADLINE, "slow")}, [webhook(failure_policy="Ignore")]
 )
+
+
+@pytest.fixture(autouse=True)
+def _the_end_waits_for_all_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "CLOSE_S", PATIENCE_S)
 
 
 def logged(

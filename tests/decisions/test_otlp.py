@@ -14,10 +14,11 @@ from gateway.config.logging_settings import DecisionLogSettings, LoggingSettings
 from gateway.core.answer import Origin
 from gateway.core.trace import PassedOn
 from gateway.core.verdict import Denied
+from gateway.decisions import log as log_module
 from gateway.decisions.log import DecisionLog
 from gateway.telemetry.metrics import LogCounts
 from tests.decisions.kit import answer
-from tests.kit import serving
+from tests.kit import PATIENCE_S, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +56,8 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def collector() -> Iterator[Collector]:
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    monkeypatch.setattr(log_module, "CLOSE_S", PATIENCE_S)
     server = Collector()
     with serving(server):
         yield server

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import ssl
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -67,7 +68,10 @@ def test_names_lead_to_no_other_path(api_server: ApiServer) -> None:
     assert ["%2F" in str(each) for each in api_server.requests] == [True]
 
 
-def test_reads_of_the_last_second_share_a_request(api_server: ApiServer) -> None:
+def test_reads_of_the_last_second_share_a_request(
+    api_server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "time", SimpleNamespace(monotonic=lambda: 100.0))
     api_server.lists[CLASSES] = [of("a")]
 
     async def read(it: Cluster) -> None:
@@ -107,7 +111,10 @@ def test_a_failed_read_is_not_kept(api_server: ApiServer) -> None:
     run(read)
 
 
-def test_a_cancelled_caller_does_not_cancel_the_request_of_others(api_server: ApiServer) -> None:
+def test_a_cancelled_caller_does_not_cancel_the_request_of_others(
+    api_server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "time", SimpleNamespace(monotonic=lambda: 100.0))
     api_server.lists[CLASSES] = [of("a")]
 
     async def read(it: Cluster) -> None:

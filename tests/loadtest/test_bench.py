@@ -6,6 +6,7 @@ import http.client
 import os
 import re
 import signal
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -85,11 +86,10 @@ def test_the_grpc_aio_gateway_denies_without_an_answer_of_a_worker(tmp_path: Pat
 
 def is_allowed(server: Server, path: str, review: bytes) -> bool:
     host = urlsplit(server.address).netloc
-    connection = http.client.HTTPSConnection(host, context=client_tls(), timeout=PATIENCE_S)
-    connection.request("POST", path, review, {"Content-Type": "application/json"})
-    response = connection.getresponse()
-    assert response.status == 200
-    found = orjson.loads(response.read())["response"]
-    connection.close()
+    with closing(http.client.HTTPSConnection(host, context=client_tls(), timeout=PATIENCE_S)) as connection:
+        connection.request("POST", path, review, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        assert response.status == 200
+        found = orjson.loads(response.read())["response"]
     assert found["uid"] == orjson.loads(review)["request"]["uid"]
     return bool(found["allowed"])

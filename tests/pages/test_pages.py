@@ -8,6 +8,7 @@ import json
 import re
 import secrets
 import urllib.parse
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +18,7 @@ from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import ExitStack
     from pathlib import Path
 
     from tests.kit import GatewayProcess, WorkerProcess
@@ -45,12 +47,22 @@ def fetch(
 
 
 def found(gateway: GatewayProcess, path: str, body: bytes = b"") -> dict[str, Any]:
-    """Return the JSON of the page at *path*."""
+    """Return the JSON of the page at *path*, with the parts of all processes.
+
+    A page leaves out a process that does not answer for two seconds. One explains a review.
+    """
     separator = "&" if "?" in path else "?"
-    status, _, text = fetch(gateway, f"{path}{separator}format=json", body)
-    assert status == 200, text
-    document: dict[str, Any] = json.loads(text)
-    return document
+
+    def document() -> dict[str, Any] | None:
+        status, _, text = fetch(gateway, f"{path}{separator}format=json", body)
+        assert status == 200, text
+        page: dict[str, Any] = json.loads(text)
+        is_whole = bool(body) or page["scope"]["answered"] == page["scope"]["processes"]
+        return page if is_whole else None
+
+    page = eventually(document, f"all processes in {path}")
+    assert page is not None
+    return page
 
 
 def review(uid: str, **changes: Any) -> bytes:
@@ -170,7 +182,7 @@ def test_explanations_are_bounded_in_rate(gateway: GatewayProcess) -> None:
 
 
 def test_no_page_shows_data_of_secrets_or_tokens(
-    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
+    tmp_path: Path, processes: ExitStack, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     hidden = [secrets.token_hex(16) for _ in range(6)]
     data, password, token, jwt, reader, annotation = hidden
@@ -216,7 +228,7 @@ def test_no_page_shows_data_of_secrets_or_tokens(
             "containers": [{"env": [{"name": "DB_PASSWORD", "value": password}], "args": [f"--token={jwt}"]}]
         },
     }
-    connection = gateway.connect()
+    connection = processes.enter_context(closing(gateway.connect()))
     for number, (kind, resource, found_object) in enumerate(
         (("Secret", "secrets", secret), ("Pod", "pods", pod))
     ):
@@ -232,7 +244,6 @@ def test_no_page_shows_data_of_secrets_or_tokens(
             response = connection.getresponse()
             assert response.status == 200
             response.read()
-    connection.close()
 
     def page(path: str, posted: bytes = b"") -> str:
         status, _, text = fetch(gateway, path, posted, Authorization=authorization)

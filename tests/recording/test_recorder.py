@@ -26,6 +26,7 @@ from gateway.telemetry.metrics import RecordingCounts
 from tests.core.build import add, patch, request, webhook
 from tests.decisions.kit import answer
 from tests.decisions.test_redaction import CANARY, ENCODED, secret
+from tests.kit import PATIENCE_S
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
     from gateway.core.answer import Answer
 
 HOOKS = [webhook("a.policies.test"), webhook("b.policies.test")]
+
+
+@pytest.fixture(autouse=True)
+def _the_end_waits_for_all_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "CLOSE_S", PATIENCE_S)
 
 
 def record(
