@@ -48,7 +48,17 @@ MIN_TICK_S: Final = 0.0002
 LEAD_S: Final = 0.01
 """From the last handshake to the first review of an open loop."""
 DRAIN_TIMEOUT_S: Final = 10.0
-"""How long an open loop waits for its last answers: kube-apiserver's default timeoutSeconds."""
+"""How long a window waits for its first answer, and an open loop for its last ones: kube-apiserver's default
+timeoutSeconds."""
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    """Wait for *condition*, for ``DRAIN_TIMEOUT_S`` at most: no window ends before its first answer."""
+    give_up = time.perf_counter() + DRAIN_TIMEOUT_S
+    while not condition():
+        if time.perf_counter() > give_up:
+            return
+        await asyncio.sleep(0.001)
 
 
 class ClosedLoop:
@@ -135,6 +145,7 @@ async def measure_closed(
     first = len(loop.latencies_s)
     stopwatch.start()
     await asyncio.sleep(window_s)
+    await _until(lambda: len(loop.latencies_s) > first or bool(loop.answers.errors))
     stopwatch.stop()
     last = len(loop.latencies_s)
     loop.close()
@@ -167,8 +178,9 @@ class OpenLoop:
         self.late_s = array("d")
         """How late reviews were sent for which a connection was free, in the window."""
         self._rate = rate
-        self._first = round(warmup_s * rate)
-        self._total = self._first + max(1, round(window_s * rate))
+        self.first = round(warmup_s * rate)
+        """The number of the first review of the window."""
+        self._total = self.first + max(1, round(window_s * rate))
         self._sent = self._answered = 0
         self._idle: deque[Connection] = deque()  # in turn, so that no connection reaches the idle timeout
         self._connections: set[Connection] = set()
@@ -177,7 +189,7 @@ class OpenLoop:
     @property
     def window_s(self) -> float:
         """Length of the window."""
-        return (self._total - self._first) / self._rate
+        return (self._total - self.first) / self._rate
 
     @property
     def tick_s(self) -> float:
@@ -194,7 +206,7 @@ class OpenLoop:
         """Send the reviews that are due, as far as connections are free."""
         now = time.perf_counter()
         while self._idle and self._sent < self._total and self._due(self._sent) <= now:
-            if self._sent >= self._first:
+            if self._sent >= self.first:
                 self.late_s.append(time.perf_counter() - self._due(self._sent))
             self._send(self._idle.popleft())
 
@@ -202,7 +214,7 @@ class OpenLoop:
         """Count the answer and send the review that has waited longest, if any."""
         self._answered += 1
         self.reviews += is_right
-        if is_right and connection.since >= self._due(self._first):
+        if is_right and connection.since >= self._due(self.first):
             self.latencies_s.append(now - connection.since)
         # While other connections are idle no review waits: the next tick sends what is due by then.
         if not self._idle and self._sent < self._total and self._due(self._sent) <= now:
@@ -266,9 +278,10 @@ async def measure_open(
     loop.begin(opened, start)
     with ticking(loop.tick, start, loop.tick_s):
         await asyncio.sleep(LEAD_S + warmup_s)
-        before = loop.reviews
+        before = min(loop.reviews, loop.first)  # a late timer loses no answer of the window
         stopwatch.start()
         await asyncio.sleep(max(0.0, start + warmup_s + loop.window_s - time.perf_counter()))
+        await _until(lambda: loop.reviews > before or loop.is_over.is_set())
         stopwatch.stop()
         reviews = loop.reviews - before
         with suppress(TimeoutError):
