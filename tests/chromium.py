@@ -145,8 +145,19 @@ class Chromium:
 
     def submit(self, selector: str) -> None:
         """Submit the form at *selector*, and wait until its answer is loaded."""
+        self._leave(f"document.querySelector({json.dumps(selector)}).requestSubmit()")
+
+    def click(self, selector: str) -> None:
+        """Click on the link at *selector*, and wait until its page is loaded."""
+        self._leave(f"document.querySelector({json.dumps(selector)}).click()")
+
+    def _leave(self, expression: str) -> None:
+        """Evaluate *expression*, and wait until the page that it leads to is loaded.
+
+        Nothing may be evaluated meanwhile: that fails when the new page takes the place of the old one.
+        """
         self.events.clear()
-        self.evaluate(f"document.querySelector({json.dumps(selector)}).requestSubmit()")
+        self.evaluate(expression)
         moved = self._wait_for("Page.frameNavigated", lambda found: "parentId" not in found["frame"])
         self._wait_until_loaded(moved["frame"]["loaderId"])
 

@@ -167,8 +167,8 @@ def test_the_forms_work_without_scripts(gateway: GatewayProcess, browser: Chromi
     browser.evaluate("document.querySelector('#f-namespace').value = 'shop'")
     browser.submit("form")
     assert browser.evaluate("document.querySelector('h2').textContent") == "2 decisions"
-    browser.evaluate("document.querySelector('tbody a').click()")
-    eventually(lambda: "/decisions/" in browser.evaluate("location.pathname"), "the page of the decision")
+    browser.click("tbody a")
+    assert "/decisions/" in browser.evaluate("location.pathname")
     browser.open(f"{base}/explain")
     browser.evaluate(
         "document.querySelector('#review').value = 'apiVersion: v1\\nkind: Pod\\nmetadata: {name: web}\\n'"
