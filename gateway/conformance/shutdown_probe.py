@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     Play = Callable[[Worker, Stream, "ShutdownRecord"], Awaitable[float]]
     """Actions on a stream after the drain notice; returns the time of the last write."""
 
-SLOW_MS: Final = 1_500
-"""Duration of calls in flight at SIGTERM: three times the quiet period of a stream."""
-CROSSING_S: Final = 0.25
+SLOW_MS: Final = 3_000
+"""Duration of calls in flight at SIGTERM: six times the quiet period of a stream."""
+CROSSING_S: Final = 0.1
 """Delay after the drain notice, within the half second for which a stream has to stay open."""
 SOON_S: Final = 3.0
-HEALTH_S: Final = 1.0
+HEALTH_S: Final = 2.5
 """Less than the duration of calls in flight, because every watch ends with the worker."""
 END_S: Final = 5.0
 """From the last answer to the exit; less than the grace period of ten seconds."""
