@@ -158,7 +158,7 @@ def test_an_api_server_that_does_not_trace_passes_the_trace_of_its_client_on(
         assert way[0].parent_id == PARENT
         create("")
         create(f"{SAMPLED[:-2]}00")
-        # The spans of a process arrive in the order of their ends: these are the last ones.
+        # The spans of a process arrive in the order of its reviews: these are the last ones.
         create(SAMPLED.replace(TRACE, LAST_TRACE))
         assert eventually(lambda: way_to(collector, "check labels", LAST_TRACE))
         ways = [
@@ -166,9 +166,9 @@ def test_an_api_server_that_does_not_trace_passes_the_trace_of_its_client_on(
         ]
         for trace in (TRACE, LAST_TRACE):
             assert [name for trace_id, name in ways if trace_id == trace] == [
-                "webhook scripted.trace.test",
                 "mutate CREATE pods",
-                "webhook traced.trace.test",
+                "webhook scripted.trace.test",
                 "validate CREATE pods",
+                "webhook traced.trace.test",
             ]
         assert {trace_id for trace_id, _ in ways} == {TRACE, LAST_TRACE}
