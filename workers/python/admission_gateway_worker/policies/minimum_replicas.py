@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from admission_gateway_worker.policies.definition import Definition
-from admission_gateway_worker.policies.workloads import deny_new
+from admission_gateway_worker.policies.workloads import SCALABLE, deny_new, replicas_of, written
 from admission_gateway_worker.review import Cause
 
 if TYPE_CHECKING:
@@ -35,18 +35,10 @@ def minimum_replicas(review: Review) -> None:
 
 
 def _problems(workload: Json, field: str, parameters: _Parameters) -> Iterator[Cause]:
-    replicas = _replicas(workload, field)
+    replicas = replicas_of(workload, field)
     if replicas < parameters.minimum and not (replicas == 0 and parameters.allows_zero):
         message = f"{replicas} is less than the minimum of {parameters.minimum}"
         yield Cause(message, f"spec.{field}", "FieldValueInvalid")
-
-
-def _replicas(found: Json, field: str) -> int:
-    """Return the number of replicas; in a Scale an absent one is 0, elsewhere the default is 1."""
-    replicas = (found.get("spec") or {}).get(field)
-    if replicas is None:
-        return 0 if found.get("kind") == "Scale" else 1
-    return int(replicas)
 
 
 DEFINITIONS = (
@@ -54,20 +46,7 @@ DEFINITIONS = (
         name="minimum-replicas",
         summary="Deployments, StatefulSets and their autoscalers have a minimum of replicas.",
         function=minimum_replicas,
-        rules=(
-            {
-                "operations": ["CREATE", "UPDATE"],
-                "apiGroups": ["apps"],
-                "apiVersions": ["v1"],
-                "resources": ["deployments", "deployments/scale", "statefulsets", "statefulsets/scale"],
-            },
-            {
-                "operations": ["CREATE", "UPDATE"],
-                "apiGroups": ["autoscaling"],
-                "apiVersions": ["v2"],
-                "resources": ["horizontalpodautoscalers"],
-            },
-        ),
+        rules=(SCALABLE, written("autoscaling", "horizontalpodautoscalers", version="v2")),
         users_see="spec.replicas: 1 is less than the minimum of 2",
         parameters={
             "type": "object",

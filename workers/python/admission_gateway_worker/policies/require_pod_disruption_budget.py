@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from admission_gateway_worker.policies.cluster import connect, found_or_now
 from admission_gateway_worker.policies.definition import Definition
-from admission_gateway_worker.policies.workloads import deny
+from admission_gateway_worker.policies.workloads import SCALABLE, deny, replicas_of
 from admission_gateway_worker.review import Cause
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ async def require_pod_disruption_budget(review: Review) -> None:
     if review.operation not in ("CREATE", "UPDATE") or review.sub_resource not in ("", "scale"):
         return
     least: int = review.parameters
-    if (found.get("metadata") or {}).get("deletionTimestamp") or _replicas(found) < least:
+    if (found.get("metadata") or {}).get("deletionTimestamp") or replicas_of(found) < least:
         return
     # A Scale has no labels: equal ones, as it does not change those of the workload.
-    if old and _labels(old) == _labels(found) and _replicas(old) >= least:
+    if old and _labels(old) == _labels(found) and replicas_of(old) >= least:
         return  # A policy that is new in a cluster does not hinder other changes.
     if review.sub_resource:
         plural = review.resource["resource"]
@@ -76,27 +76,12 @@ def _labels(workload: Mapping[str, Any]) -> Mapping[str, str]:
     return (template.get("metadata") or {}).get("labels") or {}
 
 
-def _replicas(workload: Mapping[str, Any]) -> int:
-    """Return the number of replicas; in a Scale an absent one is 0, elsewhere the default is 1."""
-    replicas = (workload.get("spec") or {}).get("replicas")
-    if replicas is None:
-        return 0 if workload.get("kind") == "Scale" else 1
-    return int(replicas)
-
-
 DEFINITIONS = (
     Definition(
         name="require-pod-disruption-budget",
         summary="Workloads with several replicas have a PodDisruptionBudget.",
         function=require_pod_disruption_budget,
-        rules=(
-            {
-                "operations": ["CREATE", "UPDATE"],
-                "apiGroups": ["apps"],
-                "apiVersions": ["v1"],
-                "resources": ["deployments", "deployments/scale", "statefulsets", "statefulsets/scale"],
-            },
-        ),
+        rules=(SCALABLE,),
         users_see="spec.template.metadata.labels: no PodDisruptionBudget in the namespace shop selects "
         "the pods: create one first",
         parameters={

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.policies.cluster import connect
 from admission_gateway_worker.policies.definition import Definition
-from admission_gateway_worker.policies.workloads import deny
+from admission_gateway_worker.policies.workloads import deny, written
 from admission_gateway_worker.review import Cause
 
 if TYPE_CHECKING:
@@ -54,14 +54,7 @@ DEFINITIONS = (
         name="unique-ingress-hosts",
         summary="A host belongs to the Ingresses of one namespace.",
         function=unique_ingress_hosts,
-        rules=(
-            {
-                "operations": ["CREATE", "UPDATE"],
-                "apiGroups": ["networking.k8s.io"],
-                "apiVersions": ["v1"],
-                "resources": ["ingresses"],
-            },
-        ),
+        rules=(written("networking.k8s.io", "ingresses"),),
         users_see='spec.rules[0].host: the host "shop.example.com" belongs to the Ingress shop/web',
         parameters={
             "type": "object",

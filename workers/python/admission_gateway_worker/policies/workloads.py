@@ -9,32 +9,35 @@ from admission_gateway_worker.pods import pod_spec, pod_spec_of
 from admission_gateway_worker.review import Cause, Denied
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from admission_gateway_worker.pods import PodSpec
     from admission_gateway_worker.review import Review
 
 
-def _rule(group: str, *resources: str) -> dict[str, Any]:
+def written(group: str, *resources: str, version: str = "v1") -> dict[str, Any]:
+    """Return the entry of ``rules`` of a webhook for creates and updates of *resources*."""
     return {
         "operations": ["CREATE", "UPDATE"],
         "apiGroups": [group],
-        "apiVersions": ["v1"],
+        "apiVersions": [version],
         "resources": list(resources),
     }
 
 
 WORKLOADS: Final = (
-    _rule("apps", "deployments", "replicasets", "statefulsets", "daemonsets"),
-    _rule("batch", "jobs", "cronjobs"),
+    written("apps", "deployments", "replicasets", "statefulsets", "daemonsets"),
+    written("batch", "jobs", "cronjobs"),
 )
 _MAX_CAUSES: Final = 1000
 """The gateway passes on as many. A user can write an object with some ten thousand."""
 PODS_AND_TEMPLATES: Final = (
-    _rule("", "pods", "pods/ephemeralcontainers", "pods/resize", "podtemplates", "replicationcontrollers"),
+    written("", "pods", "pods/ephemeralcontainers", "pods/resize", "podtemplates", "replicationcontrollers"),
     *WORKLOADS,
 )
 """Pods, and everything that has a template of pods."""
+SCALABLE: Final = written("apps", "deployments", "deployments/scale", "statefulsets", "statefulsets/scale")
+"""Workloads that have several replicas at the user's wish."""
 
 
 def deny(causes: Iterable[Cause]) -> None:
@@ -81,6 +84,14 @@ def deny_new_in_pods(review: Review, problems: Callable[[PodSpec], Iterable[Caus
             return () if pod is None else problems(pod)
 
         deny_new(review, of_object)
+
+
+def replicas_of(workload: Mapping[str, Any], field: str = "replicas") -> int:
+    """Return the number of replicas in *field*; in a Scale an absent one is 0, elsewhere the default is 1."""
+    replicas = (workload.get("spec") or {}).get(field)
+    if replicas is None:
+        return 0 if workload.get("kind") == "Scale" else 1
+    return int(replicas)
 
 
 def long_running_containers(pod: PodSpec) -> Iterator[tuple[str, dict[str, Any]]]:
