@@ -18,22 +18,21 @@ from gateway.config.names import configuration_name, dns_1123_subdomain
 from gateway.config.policies import (
     MODE,
     NOTHING,
-    Expressions,
     default_not_found,
-    read_conditions,
+    read_beginning,
     read_match_resources,
-    read_param_kind,
     read_param_ref,
     spec_json,
 )
 from gateway.config.rollout import MODES
-from gateway.config.webhooks import FAILURE_POLICIES, REINVOCATION_POLICIES
+from gateway.config.webhooks import REINVOCATION_POLICIES
 from gateway.policies.model import MutatingBinding, MutatingPolicy
 from gateway.policies.mutations import Mutation, Mutations, PatchType
 from gateway.text import one_of, shown
 
 if TYPE_CHECKING:
     from gateway.config.fields import Fields
+    from gateway.config.policies import Expressions
     from gateway.core.webhook import Mode
 
 PATCH_TYPES: tuple[PatchType, ...] = get_args(PatchType)
@@ -47,24 +46,14 @@ def read_mutating_policy(fields: Fields) -> MutatingPolicy:
     name = read_metadata(fields, configuration_name).name
     spec = fields.required_group("spec")
     fields.finish()
-    failure_policy = spec.choice("failurePolicy", FAILURE_POLICIES, "Fail")
-    param_kind = read_param_kind(spec)
-    constraints = spec.required_group("matchConstraints")
-    match = read_match_resources(constraints)
-    _check_operations(constraints)
-    if not match.named_rules:
-        constraints.problem("resourceRules", "is required with at least one entry")
-    expressions = Expressions(has_params=param_kind is not None)
-    conditions = tuple(read_conditions(spec, expressions))
-    for variable in spec.mappings("variables"):
-        expressions.read_variable(variable)
-    mutations = tuple(_mutation(each, expressions) for each in spec.mappings("mutations"))
+    begin = read_beginning(spec, _check_operations)
+    mutations = tuple(_mutation(each, begin.expressions) for each in spec.mappings("mutations"))
     if not mutations:
         spec.problem("mutations", "is required with at least one entry")
     reinvocation_policy = spec.choice("reinvocationPolicy", REINVOCATION_POLICIES)
     spec.finish()
-    rules = Mutations(failure_policy, expressions.variables, mutations, reinvocation_policy)
-    return MutatingPolicy(name, match, param_kind, conditions, spec_json(spec), rules)
+    rules = Mutations(begin.failure_policy, begin.expressions.variables, mutations, reinvocation_policy)
+    return MutatingPolicy(name, begin.match, begin.param_kind, begin.conditions, spec_json(spec), rules)
 
 
 def read_mutating_binding(fields: Fields) -> MutatingBinding:

@@ -9,7 +9,7 @@ admissionregistration types.go.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
 import orjson
 
@@ -47,11 +47,11 @@ from gateway.policies.validating import AuditAnnotation, Rules, Validation
 from gateway.text import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from gateway.cel.types import Type
     from gateway.config.fields import Fields
-    from gateway.core.webhook import MatchPolicy
+    from gateway.core.webhook import FailurePolicy, MatchPolicy
 
 ACTIONS: tuple[ValidationAction, ...] = get_args(ValidationAction)
 NOT_FOUND_ACTIONS: tuple[NotFoundAction, ...] = get_args(NotFoundAction)
@@ -70,23 +70,42 @@ def read_validating_policy(fields: Fields) -> ValidatingPolicy:
     fields.accept("status")
     spec = fields.required_group("spec")
     fields.finish()
-    failure_policy = spec.choice("failurePolicy", FAILURE_POLICIES, "Fail")
-    param_kind = read_param_kind(spec)
-    constraints = spec.required_group("matchConstraints")
-    match = read_match_resources(constraints)
-    if not match.named_rules:
-        constraints.problem("resourceRules", "is required with at least one entry")
-    expressions = Expressions(has_params=param_kind is not None)
-    conditions = tuple(read_conditions(spec, expressions))
-    for variable in spec.mappings("variables"):
-        expressions.read_variable(variable)
+    begin = read_beginning(spec)
+    expressions = begin.expressions
     validations = tuple(_validation(each, expressions) for each in spec.mappings("validations"))
     annotations = tuple(_annotations(spec, name, expressions))
     if not validations and not annotations:
         spec.problem("validations", "found neither validations nor auditAnnotations, expected at least one")
     spec.finish()
-    rules = Rules(failure_policy, expressions.variables, validations, annotations)
-    return ValidatingPolicy(name, match, param_kind, conditions, spec_json(spec), rules)
+    rules = Rules(begin.failure_policy, expressions.variables, validations, annotations)
+    return ValidatingPolicy(name, begin.match, begin.param_kind, begin.conditions, spec_json(spec), rules)
+
+
+class Beginning(NamedTuple):
+    """The part of a spec that policies of both kinds have."""
+
+    failure_policy: FailurePolicy
+    param_kind: ParamKind | None
+    match: MatchResources
+    conditions: tuple[Condition, ...]
+    expressions: Expressions
+    """With all variables."""
+
+
+def read_beginning(spec: Fields, check: Callable[[Fields], None] = lambda _: None) -> Beginning:
+    """Return what policies of both kinds have in *spec*; *check* gets matchConstraints, which were read."""
+    failure_policy = spec.choice("failurePolicy", FAILURE_POLICIES, "Fail")
+    param_kind = _param_kind(spec)
+    constraints = spec.required_group("matchConstraints")
+    match = read_match_resources(constraints)
+    check(constraints)
+    if not match.named_rules:
+        constraints.problem("resourceRules", "is required with at least one entry")
+    expressions = Expressions(has_params=param_kind is not None)
+    conditions = tuple(_conditions(spec, expressions))
+    for variable in spec.mappings("variables"):
+        expressions.read_variable(variable)
+    return Beginning(failure_policy, param_kind, match, conditions, expressions)
 
 
 def default_not_found(fields: Fields) -> NotFoundAction | None:
@@ -172,7 +191,7 @@ class Expressions:
             self.variables[name] = expression
 
 
-def read_conditions(spec: Fields, expressions: Expressions) -> Iterator[Condition]:
+def _conditions(spec: Fields, expressions: Expressions) -> Iterator[Condition]:
     """Yield the matchConditions of the policy behind *spec*."""
     found = spec.mappings("matchConditions")
     if len(found) > MAX_MATCH_CONDITIONS:
@@ -262,7 +281,7 @@ def _path_segment(text: str) -> str | None:
     return None if wrong is None else f"found {shown(text)}, which contains {shown(wrong)}"
 
 
-def read_param_kind(spec: Fields) -> ParamKind | None:
+def _param_kind(spec: Fields) -> ParamKind | None:
     """Return the paramKind of the policy behind *spec*."""
     fields = spec.mapping("paramKind")
     if fields is None:

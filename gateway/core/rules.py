@@ -17,26 +17,13 @@ if TYPE_CHECKING:
 
 # Webhooks and policies on these kinds could block their own repair.
 NEVER_SENT_KINDS: Final = {
-    ("admissionregistration.k8s.io", kind)
-    for kind in (
-        "ValidatingWebhookConfiguration",
-        "MutatingWebhookConfiguration",
-        "ValidatingAdmissionPolicy",
-        "ValidatingAdmissionPolicyBinding",
-        "MutatingAdmissionPolicy",
-        "MutatingAdmissionPolicyBinding",
-    )
-} | {
-    ("admission-gateway.io", kind)
-    for kind in (
-        "ValidatingWebhookConfiguration",
-        "MutatingWebhookConfiguration",
-        "ValidatingAdmissionPolicy",
-        "ValidatingAdmissionPolicyBinding",
-        "MutatingAdmissionPolicy",
-        "MutatingAdmissionPolicyBinding",
-        "WorkerPool",
-    )
+    ("admission-gateway.io", "WorkerPool"),
+    *(
+        (group, f"{phase}{kind}")
+        for group in ("admissionregistration.k8s.io", "admission-gateway.io")
+        for phase in ("Validating", "Mutating")
+        for kind in ("WebhookConfiguration", "AdmissionPolicy", "AdmissionPolicyBinding")
+    ),
 }
 """Group and kind."""
 # Every client needs these reviews: a webhook that fails on them locks all users out of a cluster.

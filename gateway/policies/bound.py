@@ -19,6 +19,7 @@ from gateway.core.conditions import LongEvaluation, Unresolved
 from gateway.core.namespace import Namespace
 from gateway.core.review import is_namespace
 from gateway.core.verdict import Failed, FailureReason
+from gateway.core.webhook import Webhook
 from gateway.policies.bindings import B, Bindings, included
 from gateway.policies.evaluation import Allowance, OutOfBudgetError, TooLongError, evaluate_all
 from gateway.policies.model import MutatingPolicy, ValidatingPolicy
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         ParamLookup,
     )
     from gateway.core.review import AdmissionRequest
+    from gateway.core.webhook import Phase, PolicyRef, ReinvocationPolicy, Rollout
     from gateway.policies.params import FixedParams, Params
     from gateway.policies.validating import Values
 
@@ -77,6 +79,33 @@ class Bound(ABC, Generic[P, B]):
         self._needs_namespace = policy.needs_namespace
         self._may_fail = bool(refusal) or self.cluster_kind is not None
         """Whether the policy may fail without a binding that matches."""
+
+    def as_entry(
+        self,
+        phase: Phase,
+        client: PolicyRef,
+        *,
+        reinvocation_policy: ReinvocationPolicy = "Never",
+        rollout: Rollout | None = None,
+    ) -> Webhook:
+        """Return the policy as an entry of *phase*."""
+        policy = self.policy
+        match = policy.match
+        return Webhook(
+            phase=phase,
+            configuration=policy.name,
+            name=policy.name,
+            client=client,
+            rules=tuple(rule for named in match.named_rules for rule in named.rules),
+            namespace_selector=match.namespace_selector,
+            object_selector=match.object_selector,
+            failure_policy=policy.rules.failure_policy,
+            match_policy=match.match_policy,
+            reinvocation_policy=reinvocation_policy,
+            match_conditions=self,
+            policy=self,
+            rollout=rollout,
+        )
 
     @property
     def bindings(self) -> Sequence[B]:

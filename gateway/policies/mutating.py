@@ -53,25 +53,15 @@ def as_webhooks(
     if any(each.patch_type == "ApplyConfiguration" for each in policy.rules.mutations):
         # Read now, so that no review waits for it.
         built_in_schemas()
-    match = policy.match
     for mode in _MODES:
         of_mode = [each for each in bindings if each.mode == mode]
         if not of_mode:
             continue
         bound = BoundMutations(policy, of_mode, params, refusal)
-        yield Webhook(
-            phase="mutate",
-            configuration=policy.name,
-            name=policy.name,
-            client=PolicyRef("MutatingAdmissionPolicy", bound.cluster_kind, _merged_versions(policy)),
-            rules=tuple(rule for named in match.named_rules for rule in named.rules),
-            namespace_selector=match.namespace_selector,
-            object_selector=match.object_selector,
-            failure_policy=policy.rules.failure_policy,
-            match_policy=match.match_policy,
+        yield bound.as_entry(
+            "mutate",
+            PolicyRef("MutatingAdmissionPolicy", bound.cluster_kind, _merged_versions(policy)),
             reinvocation_policy=policy.rules.reinvocation_policy,
-            match_conditions=bound,
-            policy=bound,
             rollout=None if mode == "Enforce" else Rollout(mode),
         )
 

@@ -53,21 +53,8 @@ def as_webhook(
     *params* are the parameters in files; kinds that they lack are taken from the cluster. With a *refusal*,
     the reason why the policy cannot be evaluated, its failurePolicy decides.
     """
-    match = policy.match
     bound = BoundPolicy(policy, bindings, params, refusal)
-    return Webhook(
-        phase="validate",
-        configuration=policy.name,
-        name=policy.name,
-        client=PolicyRef("ValidatingAdmissionPolicy", bound.cluster_kind),
-        rules=tuple(rule for named in match.named_rules for rule in named.rules),
-        namespace_selector=match.namespace_selector,
-        object_selector=match.object_selector,
-        failure_policy=policy.rules.failure_policy,
-        match_policy=match.match_policy,
-        match_conditions=bound,
-        policy=bound,
-    )
+    return bound.as_entry("validate", PolicyRef("ValidatingAdmissionPolicy", bound.cluster_kind))
 
 
 class BoundPolicy(Bound[ValidatingPolicy, ValidatingBinding]):
