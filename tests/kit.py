@@ -205,22 +205,33 @@ class GatewayProcess(Process):
         return response
 
     def admin(self, path: str) -> tuple[int, str]:
+        status, _, text = self._admin(path, {})
+        return status, text
+
+    def _admin(self, path: str, headers: dict[str, str]) -> tuple[int, str, str]:
+        """Return status, media type and body of the answer to a GET at the admin port."""
         connection = http.client.HTTPConnection("127.0.0.1", self.admin_port, timeout=PATIENCE_S)
         try:
-            connection.request("GET", path)
+            connection.request("GET", path, headers=headers)
             response = connection.getresponse()
-            return response.status, response.read().decode()
+            return response.status, response.getheader("Content-Type") or "", response.read().decode()
         finally:
             connection.close()
 
+    def scrape(self, accept: str | None = None) -> tuple[str, str]:
+        """Return the media type and the text of the metrics, when all processes answer."""
+        headers = {} if accept is None else {"Accept": accept}
+        give_up = time.monotonic() + PATIENCE_S
+        while (answer := self._admin("/metrics", headers))[0] == 503 and time.monotonic() < give_up:
+            pass  # One of several processes did not answer its parent, which waits for two seconds.
+        status, media_type, text = answer
+        assert status == 200, text
+        return media_type, text
+
     def metric(self, name: str, /, **labels: str) -> float:
         """Return the sum of all samples of *name* that carry *labels*."""
-        give_up = time.monotonic() + PATIENCE_S
-        while (answer := self.admin("/metrics"))[0] == 503 and time.monotonic() < give_up:
-            pass  # One of several processes did not answer its parent, which waits for two seconds.
-        assert answer[0] == 200, answer
         total = 0.0
-        for line in answer[1].splitlines():
+        for line in self.scrape()[1].splitlines():
             found = re.fullmatch(rf"{name}(?:{{(.*)}})? (\S+)", line)
             if found and all(f'{key}="{value}"' in (found[1] or "") for key, value in labels.items()):
                 total += float(found[2])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import http.client
 import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gateway.telemetry.exposition import accepts_openmetrics
-from tests.kit import PATIENCE_S, REVIEWS, pool_document, webhook_document
-from tests.waiting import eventually
+from tests.kit import REVIEWS, pool_document, webhook_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,22 +27,6 @@ PROMETHEUS = (
 
 def trace_id(number: int) -> str:
     return f"{number:032x}"
-
-
-def scrape(gateway: GatewayProcess, accept: str | None) -> tuple[str, str]:
-    """Return the media type and the text of the metrics, when all processes answer."""
-
-    def whole() -> tuple[str, str] | None:
-        connection = http.client.HTTPConnection("127.0.0.1", gateway.admin_port, timeout=PATIENCE_S)
-        connection.request("GET", "/metrics", headers={} if accept is None else {"Accept": accept})
-        response = connection.getresponse()
-        text = response.read().decode()
-        connection.close()
-        return None if response.status == 503 else (response.getheader("Content-Type") or "", text)
-
-    found = eventually(whole)
-    assert found is not None
-    return found
 
 
 @pytest.mark.process
@@ -74,7 +56,7 @@ def test_only_sampled_reviews_leave_their_trace_ids(
         connection.request("POST", "/validate", POD, headers)
         assert connection.getresponse().status == 200
         connection.close()
-    media_type, text = scrape(gateway, PROMETHEUS)
+    media_type, text = gateway.scrape(PROMETHEUS)
     assert media_type == "application/openmetrics-text; version=1.0.0; charset=utf-8"
     assert text.endswith("# EOF\n")
     found = re.findall(r"^admission_gateway_(\w+)_bucket.* # (\{.*\}) \S+ \S+$", text, re.MULTILINE)
@@ -83,7 +65,7 @@ def test_only_sampled_reviews_leave_their_trace_ids(
         ("review_duration_seconds", exemplar),
         ("webhook_admission_duration_seconds", exemplar),
     ]
-    media_type, text = scrape(gateway, None)
+    media_type, text = gateway.scrape(None)
     assert media_type.startswith("text/plain")
     assert "trace_id" not in text
 

@@ -83,8 +83,12 @@ def test_1_verdicts_that_come_together_count_as_those_that_come_one_by_one(
 def test_2_equal_to_a_serial_run(
     case: Case, order: list[int], remembering: bool, has_chains: list[bool], level: AuditLevel
 ) -> None:
+    check_equal_to_serial(case, drive(case, order, remembering=remembering, chains=has_chains), level)
+
+
+def check_equal_to_serial(case: Case, trace: Trace, level: AuditLevel) -> None:
+    """Check that *trace*, a run of *case*, has the answer and the calls of a serial run."""
     reference = serial(case, level)
-    trace = drive(case, order, remembering=remembering, chains=has_chains)
     answered = response(trace, level)
     note(f"serial: {reference}\nresponse: {answered}")
     # The object after the response's patch, if any, and the object of the evaluation.

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import orjson
-from hypothesis import given, note, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission_gateway_worker.json_patch.diff import same
 from gateway.core.verdict import Failed
-from tests.properties.driving import drive, shown
+from tests.properties.driving import drive
 from tests.properties.strategies import Case, cases_with_policies, chains, orders
-from tests.properties.test_laws import final_object, levels, response, serial
+from tests.properties.test_laws import check_equal_to_serial, levels
 
 if TYPE_CHECKING:
     from gateway.core.annotations import AuditLevel
@@ -31,20 +30,7 @@ def test_1_order_of_arrival_is_irrelevant(
 def test_2_equal_to_a_serial_run(
     case: Case, order: list[int], remembering: bool, has_chains: list[bool], level: AuditLevel
 ) -> None:
-    reference = serial(case, level)
-    trace = drive(case, order, remembering=remembering, chains=has_chains)
-    answered = response(trace, level)
-    note(f"serial: {reference}\nresponse: {answered}")
-    final = final_object(trace, answered)
-    assert same(trace.evaluation.final_object, reference.held)
-    # 3 and 5: a rejected request has no patch; otherwise the patch gives the final object.
-    assert same(final, reference.held if not reference.rejections else trace.request.object)
-    assert ("patch" in answered) is not same(final, trace.request.object)
-    answered.pop("patchType", None)
-    answered.pop("patch", None)
-    assert answered == reference.response()
-    counted = [outcome.call for outcome in trace.evaluation.outcomes if outcome.call is not None]
-    assert [(call.invocation.webhook.name, shown(call)) for call in counted] == reference.calls
+    check_equal_to_serial(case, drive(case, order, remembering=remembering, chains=has_chains), level)
 
 
 @given(case=cases_with_policies(), order=orders)
