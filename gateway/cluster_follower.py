@@ -62,9 +62,7 @@ class Cluster:
     def follow_for_policies(self, config: Config) -> None:
         """Follow the parameters of the policies of *config*, and the schemas by which they merge objects."""
         if self.params is not None:
-            listed = config.gateway.policies.param_kinds
-            resources = {(one.api_version, one.kind): one.resource for one in listed}
-            self.params.follow(param_kinds(config), resources)
+            self.params.follow(param_kinds(config), config.gateway.policies.plural_names)
         if self.schemas is not None:
             self.schemas.follow(merged_versions(config))
 

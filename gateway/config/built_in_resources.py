@@ -28,6 +28,7 @@ class BuiltInResource:
 
     group: str
     name: str
+    kind: str
     is_namespaced: bool
     other_names: frozenset[str]
     """Kind and short names, in lower case: the kind is also the singular."""
@@ -185,10 +186,11 @@ def _read() -> dict[str, dict[str, BuiltInResource]]:
     found: dict[str, dict[str, BuiltInResource]] = {}
     for (group, is_namespaced), lines in _BY_GROUP.items():
         for line in lines.strip().splitlines():
-            name, *rest = line.split()
+            name, kind, *rest = line.split()
             subs = frozenset(word[1:] for word in rest if word.startswith("/"))
-            others = frozenset(word.lower() for word in rest if not word.startswith("/"))
-            found.setdefault(group, {})[name] = BuiltInResource(group, name, is_namespaced, others, subs)
+            others = frozenset(word.lower() for word in (kind, *rest) if not word.startswith("/"))
+            one = BuiltInResource(group, name, kind, is_namespaced, others, subs)
+            found.setdefault(group, {})[name] = one
     return found
 
 

@@ -271,7 +271,7 @@ class _Combination:
     def _unlisted_params(self, read: ReadResource) -> tuple[Problem, ...]:
         """Return a problem if the parameters of a policy are not listed in the GatewayConfiguration."""
         kind = read.content.param_kind if isinstance(read.content, _POLICY_TYPES) else None
-        listed = [(one.api_version, one.kind) for one in self._files.gateway.policies.param_kinds]
+        listed = self._files.gateway.policies.plural_names
         if kind is None or (kind.api_version, kind.kind) in listed:
             return ()
         expected = (

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from gateway.config.built_in_resources import RESOURCES
 from gateway.config.documents import GATEWAY_VERSION, POLICY, POLICY_KINDS, plural_of
 from gateway.config.fields import Fields, Report
 from gateway.config.names import dns_1035_label, group_version
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 AUTHORS: Final = "policy-authors.admission-gateway.io"
 """The name of the policy that checks the authors of policies."""
 MAX_PARAM_KINDS: Final = 32
-_SECRET: Final = ("v1", "Secret")
 _RESOURCE: Final = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -54,6 +54,11 @@ class PolicySettings:
     left_to_api_server: tuple[str, ...] = ()
     """Kinds of policies that the API server evaluates itself."""
 
+    @property
+    def plural_names(self) -> dict[tuple[str, str], str]:
+        """The plural names of ``param_kinds``, by apiVersion and kind."""
+        return {(one.api_version, one.kind): one.resource for one in self.param_kinds}
+
 
 def read_policy_settings(fields: Fields) -> PolicySettings:
     """Return the ``policies`` group in *fields*."""
@@ -69,14 +74,36 @@ def read_policy_settings(fields: Fields) -> PolicySettings:
         )
         one.finish()
         key = kind.api_version, kind.kind
-        if key == _SECRET:
-            one.problem("kind", "found Secret, which is not allowed: messages of policies can contain it")
-        elif key in kinds:
+        if key in kinds:
             one.problem("kind", f"found {shown(kind.kind)} of {shown(kind.api_version)} twice")
+        elif _RESOURCE.fullmatch(kind.resource):
+            _check_resource(one, kind)
         kinds.setdefault(key, kind)
     left = [_left(fields, path, text) for path, text in fields.indexed_strings("leftToAPIServer")]
     fields.finish()
     return PolicySettings(tuple(kinds.values()), tuple(dict.fromkeys(left)))
+
+
+def _check_resource(fields: Fields, kind: ListedParamKind) -> None:
+    """Report a built-in *kind* with the plural name of another one, and Secret by either name.
+
+    The gateway gets the right to read the resource, and the rights of authors are checked for it. A kind that
+    is not built in is compared with the API server's discovery while the gateway runs.
+    """
+    known = RESOURCES.get(kind.group, {})
+    of_resource = known.get(kind.resource)
+    if not kind.group and (kind.kind.lower() == "secret" or kind.resource == "secrets"):
+        name, found = ("kind", kind.kind) if kind.kind.lower() == "secret" else ("resource", kind.resource)
+        fields.problem(name, f"found {found}, which is not allowed: messages of policies can contain it")
+    elif of_resource is not None and of_resource.kind != kind.kind:
+        fields.problem(
+            "kind", f"found {shown(kind.kind)}, expected {of_resource.kind}, the kind of {kind.resource}"
+        )
+    elif of_resource is None:
+        for one in known.values():
+            if one.kind.lower() == kind.kind.lower():
+                reason = f"expected {one.name}, the plural name of {one.kind}"
+                fields.problem("resource", f"found {shown(kind.resource)}, {reason}")
 
 
 def _resource(text: str) -> str | None:

@@ -233,7 +233,7 @@ async def offline_gateway(config: Config, *, uses_cluster: bool = True) -> Async
             ca_bundles = ClusterCaBundles(settings)
             cluster = ClusterNamespaces(settings)
             params = ClusterParams(settings)
-            params.follow(param_kinds(config))
+            params.follow(param_kinds(config), config.gateway.policies.plural_names)
             schemas = ClusterSchemas(settings)
             schemas.follow(merged_versions(config))
             view = ClusterView({}, None, cluster.authorize, params, schemas)

@@ -6,12 +6,16 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from gateway.config.built_in_resources import RESOURCES
 from gateway.config.custom import Combined, combine
 from gateway.config.custom_resource import CustomResource
+from gateway.config.fields import Fields, Report
 from gateway.config.load import load
 from gateway.config.model import Config, GatewaySettings, param_kinds
-from gateway.config.policy_settings import AUTHORS, ListedParamKind, PolicySettings
+from gateway.config.policy_settings import AUTHORS, ListedParamKind, PolicySettings, read_policy_settings
 from gateway.core.conditions import AccessDecision, ConditionInput, Decided, Unresolved
 from gateway.core.namespace import Namespace
 from gateway.core.review import decode
@@ -188,6 +192,7 @@ def configured(folder: Path, *kinds: dict[str, str], **kubernetes: Any) -> Confi
 
 
 MAPS = {"apiVersion": "v1", "kind": "ConfigMap", "resource": "configmaps"}
+SECRETS = {"apiVersion": "v1", "kind": "Secret", "resource": "secrets"}
 LIMITS = {"apiVersion": "example.com/v1", "kind": "Limit", "resource": "limits"}
 
 
@@ -195,6 +200,15 @@ LIMITS = {"apiVersion": "example.com/v1", "kind": "Limit", "resource": "limits"}
     ("kinds", "field", "message"),
     [
         ([{**MAPS, "kind": "Secret"}], "paramKinds[0].kind", "found Secret, which is not allowed"),
+        ([SECRETS], "paramKinds[0].kind", "found Secret, which is not allowed"),
+        ([{**SECRETS, "apiVersion": "v2"}], "paramKinds[0].kind", "found Secret, which is not allowed"),
+        ([{**SECRETS, "kind": "secret"}], "paramKinds[0].kind", "found secret, which is not allowed"),
+        ([{**SECRETS, "kind": "Foo"}], "paramKinds[0].resource", "found secrets, which is not allowed"),
+        ([{**SECRETS, "kind": "ConfigMap"}], "paramKinds[0].resource", "found secrets, which is not allowed"),
+        ([{**MAPS, "kind": "Foo"}], "paramKinds[0].kind", 'found "Foo", expected ConfigMap, the kind of'),
+        ([{**MAPS, "kind": "configmap"}], "paramKinds[0].kind", 'found "configmap", expected ConfigMap'),
+        ([{**MAPS, "kind": "Pod"}], "paramKinds[0].kind", 'found "Pod", expected ConfigMap, the kind of'),
+        ([{**MAPS, "resource": "maps"}], "paramKinds[0].resource", 'found "maps", expected configmaps, the'),
         ([MAPS, MAPS], "paramKinds[1].kind", 'found "ConfigMap" of "v1" twice'),
         ([{**MAPS, "resource": "Config/Maps"}], "paramKinds[0].resource", "expected the plural name"),
         ([{**MAPS, "apiVersion": "a/b/c"}], "paramKinds[0].apiVersion", "expected VERSION or GROUP/VERSION"),
@@ -210,6 +224,16 @@ def test_listed_kinds_are_checked(
     assert message in problem.message
     with pytest.raises(ConfigError, match=r"requires kubernetes\.customResources"):
         configured(tmp_path, MAPS, customResources=False)
+
+
+@given(st.sampled_from(sorted(RESOURCES)), st.data())
+def test_a_built_in_kind_fits_its_own_resource_alone(group: str, data: st.DataObject) -> None:
+    known = st.sampled_from(sorted(RESOURCES[group]))
+    one, other = RESOURCES[group][data.draw(known)], RESOURCES[group][data.draw(known)]
+    listed = {"apiVersion": f"{group}/v1".lstrip("/"), "kind": one.kind, "resource": other.name}
+    report = Report("a.yaml")
+    read_policy_settings(Fields({"paramKinds": [listed]}, "", report))
+    assert bool(report.found) == (one != other or (group, one.name) == ("", "secrets"))
 
 
 def authored(kind: str, **spec: Any) -> dict[str, Any]:
