@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'admissiongateway/worker/v1/worker.proto\x12\x1a\x61\x64missiongateway.worker.v1\"\x15\n\x13ListPoliciesRequest\"L\n\x14ListPoliciesResponse\x12\x34\n\x08policies\x18\x01 \x03(\x0b\x32\".admissiongateway.worker.v1.Policy\"i\n\x06Policy\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x10\n\x08mutating\x18\x03 \x01(\x08\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x19\n\x11parameters_schema\x18\x05 \x01(\t\"h\n\rReviewRequest\x12\x0e\n\x06policy\x18\x01 \x01(\t\x12\x19\n\x11\x61\x64mission_request\x18\x02 \x01(\x0c\x12\x18\n\x10namespace_object\x18\x03 \x01(\x0c\x12\x12\n\nparameters\x18\x04 \x01(\x0c\"\xa8\x02\n\x0eReviewResponse\x12\x0f\n\x07\x61llowed\x18\x01 \x01(\x08\x12\x32\n\x06status\x18\x02 \x01(\x0b\x32\".admissiongateway.worker.v1.Status\x12\r\n\x05patch\x18\x03 \x01(\x0c\x12[\n\x11\x61udit_annotations\x18\x04 \x03(\x0b\x32@.admissiongateway.worker.v1.ReviewResponse.AuditAnnotationsEntry\x12\x10\n\x08warnings\x18\x05 \x03(\t\x12\x1a\n\x12parameters_applied\x18\x06 \x01(\x08\x1a\x37\n\x15\x41uditAnnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xc5\x01\n\x06Status\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x37\n\x06\x63\x61uses\x18\x04 \x03(\x0b\x32\'.admissiongateway.worker.v1.StatusCause\x12\x1b\n\x13retry_after_seconds\x18\x05 \x01(\x05\x12\x0c\n\x04name\x18\x06 \x01(\t\x12\r\n\x05group\x18\x07 \x01(\t\x12\x0c\n\x04kind\x18\x08 \x01(\t\x12\x0b\n\x03uid\x18\t \x01(\t\"=\n\x0bStatusCause\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05\x66ield\x18\x03 \x01(\t\"\xc4\x01\n\x0bReviewBatch\x12\x35\n\x08payloads\x18\x01 \x03(\x0b\x32#.admissiongateway.worker.v1.Payload\x12/\n\x05\x63\x61lls\x18\x02 \x03(\x0b\x32 .admissiongateway.worker.v1.Call\x12\x11\n\tcancelled\x18\x03 \x03(\x04\x12:\n\nparameters\x18\x04 \x03(\x0b\x32&.admissiongateway.worker.v1.Parameters\"&\n\nParameters\x12\n\n\x02id\x18\x01 \x01(\r\x12\x0c\n\x04json\x18\x02 \x01(\x0c\">\n\x07Payload\x12\x19\n\x11\x61\x64mission_request\x18\x01 \x01(\x0c\x12\x18\n\x10namespace_object\x18\x02 \x01(\x0c\"\x83\x01\n\x04\x43\x61ll\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0f\n\x07payload\x18\x02 \x01(\r\x12\x0e\n\x06policy\x18\x03 \x01(\t\x12\x16\n\x0etimeout_millis\x18\x04 \x01(\r\x12\r\n\x05\x61\x66ter\x18\x05 \x01(\x04\x12\x13\n\x0btraceparent\x18\x06 \x01(\t\x12\x12\n\nparameters\x18\x07 \x01(\r\"W\n\x0cVerdictBatch\x12\x35\n\x08verdicts\x18\x01 \x03(\x0b\x32#.admissiongateway.worker.v1.Verdict\x12\x10\n\x08\x64raining\x18\x02 \x01(\x08\"\xa5\x01\n\x07Verdict\x12\n\n\x02id\x18\x01 \x01(\x04\x12>\n\x08response\x18\x02 \x01(\x0b\x32*.admissiongateway.worker.v1.ReviewResponseH\x00\x12\x32\n\x05\x65rror\x18\x03 \x01(\x0b\x32!.admissiongateway.worker.v1.ErrorH\x00\x12\x0f\n\x07\x63hained\x18\x04 \x01(\x08\x42\t\n\x07outcome\"&\n\x05\x45rror\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t2\xc9\x02\n\x0cPolicyWorker\x12q\n\x0cListPolicies\x12/.admissiongateway.worker.v1.ListPoliciesRequest\x1a\x30.admissiongateway.worker.v1.ListPoliciesResponse\x12_\n\x06Review\x12).admissiongateway.worker.v1.ReviewRequest\x1a*.admissiongateway.worker.v1.ReviewResponse\x12\x65\n\x0cReviewStream\x12\'.admissiongateway.worker.v1.ReviewBatch\x1a(.admissiongateway.worker.v1.VerdictBatch(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'admissiongateway/worker/v1/worker.proto\x12\x1a\x61\x64missiongateway.worker.v1\"\x15\n\x13ListPoliciesRequest\"L\n\x14ListPoliciesResponse\x12\x34\n\x08policies\x18\x01 \x03(\x0b\x32\".admissiongateway.worker.v1.Policy\"i\n\x06Policy\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x10\n\x08mutating\x18\x03 \x01(\x08\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x19\n\x11parameters_schema\x18\x05 \x01(\t\"<\n\x16\x43heckParametersRequest\x12\x0e\n\x06policy\x18\x01 \x01(\t\x12\x12\n\nparameters\x18\x02 \x01(\x0c\"*\n\x17\x43heckParametersResponse\x12\x0f\n\x07problem\x18\x01 \x01(\t\"h\n\rReviewRequest\x12\x0e\n\x06policy\x18\x01 \x01(\t\x12\x19\n\x11\x61\x64mission_request\x18\x02 \x01(\x0c\x12\x18\n\x10namespace_object\x18\x03 \x01(\x0c\x12\x12\n\nparameters\x18\x04 \x01(\x0c\"\xa8\x02\n\x0eReviewResponse\x12\x0f\n\x07\x61llowed\x18\x01 \x01(\x08\x12\x32\n\x06status\x18\x02 \x01(\x0b\x32\".admissiongateway.worker.v1.Status\x12\r\n\x05patch\x18\x03 \x01(\x0c\x12[\n\x11\x61udit_annotations\x18\x04 \x03(\x0b\x32@.admissiongateway.worker.v1.ReviewResponse.AuditAnnotationsEntry\x12\x10\n\x08warnings\x18\x05 \x03(\t\x12\x1a\n\x12parameters_applied\x18\x06 \x01(\x08\x1a\x37\n\x15\x41uditAnnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xc5\x01\n\x06Status\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x37\n\x06\x63\x61uses\x18\x04 \x03(\x0b\x32\'.admissiongateway.worker.v1.StatusCause\x12\x1b\n\x13retry_after_seconds\x18\x05 \x01(\x05\x12\x0c\n\x04name\x18\x06 \x01(\t\x12\r\n\x05group\x18\x07 \x01(\t\x12\x0c\n\x04kind\x18\x08 \x01(\t\x12\x0b\n\x03uid\x18\t \x01(\t\"=\n\x0bStatusCause\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05\x66ield\x18\x03 \x01(\t\"\xc4\x01\n\x0bReviewBatch\x12\x35\n\x08payloads\x18\x01 \x03(\x0b\x32#.admissiongateway.worker.v1.Payload\x12/\n\x05\x63\x61lls\x18\x02 \x03(\x0b\x32 .admissiongateway.worker.v1.Call\x12\x11\n\tcancelled\x18\x03 \x03(\x04\x12:\n\nparameters\x18\x04 \x03(\x0b\x32&.admissiongateway.worker.v1.Parameters\"&\n\nParameters\x12\n\n\x02id\x18\x01 \x01(\r\x12\x0c\n\x04json\x18\x02 \x01(\x0c\">\n\x07Payload\x12\x19\n\x11\x61\x64mission_request\x18\x01 \x01(\x0c\x12\x18\n\x10namespace_object\x18\x02 \x01(\x0c\"\x83\x01\n\x04\x43\x61ll\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0f\n\x07payload\x18\x02 \x01(\r\x12\x0e\n\x06policy\x18\x03 \x01(\t\x12\x16\n\x0etimeout_millis\x18\x04 \x01(\r\x12\r\n\x05\x61\x66ter\x18\x05 \x01(\x04\x12\x13\n\x0btraceparent\x18\x06 \x01(\t\x12\x12\n\nparameters\x18\x07 \x01(\r\"W\n\x0cVerdictBatch\x12\x35\n\x08verdicts\x18\x01 \x03(\x0b\x32#.admissiongateway.worker.v1.Verdict\x12\x10\n\x08\x64raining\x18\x02 \x01(\x08\"\xa5\x01\n\x07Verdict\x12\n\n\x02id\x18\x01 \x01(\x04\x12>\n\x08response\x18\x02 \x01(\x0b\x32*.admissiongateway.worker.v1.ReviewResponseH\x00\x12\x32\n\x05\x65rror\x18\x03 \x01(\x0b\x32!.admissiongateway.worker.v1.ErrorH\x00\x12\x0f\n\x07\x63hained\x18\x04 \x01(\x08\x42\t\n\x07outcome\"&\n\x05\x45rror\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t2\xc5\x03\n\x0cPolicyWorker\x12q\n\x0cListPolicies\x12/.admissiongateway.worker.v1.ListPoliciesRequest\x1a\x30.admissiongateway.worker.v1.ListPoliciesResponse\x12_\n\x06Review\x12).admissiongateway.worker.v1.ReviewRequest\x1a*.admissiongateway.worker.v1.ReviewResponse\x12\x65\n\x0cReviewStream\x12\'.admissiongateway.worker.v1.ReviewBatch\x1a(.admissiongateway.worker.v1.VerdictBatch(\x01\x30\x01\x12z\n\x0f\x43heckParameters\x12\x32.admissiongateway.worker.v1.CheckParametersRequest\x1a\x33.admissiongateway.worker.v1.CheckParametersResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,30 +39,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTPOLICIESRESPONSE']._serialized_end=170
   _globals['_POLICY']._serialized_start=172
   _globals['_POLICY']._serialized_end=277
-  _globals['_REVIEWREQUEST']._serialized_start=279
-  _globals['_REVIEWREQUEST']._serialized_end=383
-  _globals['_REVIEWRESPONSE']._serialized_start=386
-  _globals['_REVIEWRESPONSE']._serialized_end=682
-  _globals['_REVIEWRESPONSE_AUDITANNOTATIONSENTRY']._serialized_start=627
-  _globals['_REVIEWRESPONSE_AUDITANNOTATIONSENTRY']._serialized_end=682
-  _globals['_STATUS']._serialized_start=685
-  _globals['_STATUS']._serialized_end=882
-  _globals['_STATUSCAUSE']._serialized_start=884
-  _globals['_STATUSCAUSE']._serialized_end=945
-  _globals['_REVIEWBATCH']._serialized_start=948
-  _globals['_REVIEWBATCH']._serialized_end=1144
-  _globals['_PARAMETERS']._serialized_start=1146
-  _globals['_PARAMETERS']._serialized_end=1184
-  _globals['_PAYLOAD']._serialized_start=1186
-  _globals['_PAYLOAD']._serialized_end=1248
-  _globals['_CALL']._serialized_start=1251
-  _globals['_CALL']._serialized_end=1382
-  _globals['_VERDICTBATCH']._serialized_start=1384
-  _globals['_VERDICTBATCH']._serialized_end=1471
-  _globals['_VERDICT']._serialized_start=1474
-  _globals['_VERDICT']._serialized_end=1639
-  _globals['_ERROR']._serialized_start=1641
-  _globals['_ERROR']._serialized_end=1679
-  _globals['_POLICYWORKER']._serialized_start=1682
-  _globals['_POLICYWORKER']._serialized_end=2011
+  _globals['_CHECKPARAMETERSREQUEST']._serialized_start=279
+  _globals['_CHECKPARAMETERSREQUEST']._serialized_end=339
+  _globals['_CHECKPARAMETERSRESPONSE']._serialized_start=341
+  _globals['_CHECKPARAMETERSRESPONSE']._serialized_end=383
+  _globals['_REVIEWREQUEST']._serialized_start=385
+  _globals['_REVIEWREQUEST']._serialized_end=489
+  _globals['_REVIEWRESPONSE']._serialized_start=492
+  _globals['_REVIEWRESPONSE']._serialized_end=788
+  _globals['_REVIEWRESPONSE_AUDITANNOTATIONSENTRY']._serialized_start=733
+  _globals['_REVIEWRESPONSE_AUDITANNOTATIONSENTRY']._serialized_end=788
+  _globals['_STATUS']._serialized_start=791
+  _globals['_STATUS']._serialized_end=988
+  _globals['_STATUSCAUSE']._serialized_start=990
+  _globals['_STATUSCAUSE']._serialized_end=1051
+  _globals['_REVIEWBATCH']._serialized_start=1054
+  _globals['_REVIEWBATCH']._serialized_end=1250
+  _globals['_PARAMETERS']._serialized_start=1252
+  _globals['_PARAMETERS']._serialized_end=1290
+  _globals['_PAYLOAD']._serialized_start=1292
+  _globals['_PAYLOAD']._serialized_end=1354
+  _globals['_CALL']._serialized_start=1357
+  _globals['_CALL']._serialized_end=1488
+  _globals['_VERDICTBATCH']._serialized_start=1490
+  _globals['_VERDICTBATCH']._serialized_end=1577
+  _globals['_VERDICT']._serialized_start=1580
+  _globals['_VERDICT']._serialized_end=1745
+  _globals['_ERROR']._serialized_start=1747
+  _globals['_ERROR']._serialized_end=1785
+  _globals['_POLICYWORKER']._serialized_start=1788
+  _globals['_POLICYWORKER']._serialized_end=2241
 # @@protoc_insertion_point(module_scope)

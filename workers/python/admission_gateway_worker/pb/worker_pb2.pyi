@@ -30,6 +30,20 @@ class Policy(_message.Message):
     parameters_schema: str
     def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., mutating: _Optional[bool] = ..., version: _Optional[str] = ..., parameters_schema: _Optional[str] = ...) -> None: ...
 
+class CheckParametersRequest(_message.Message):
+    __slots__ = ("policy", "parameters")
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    policy: str
+    parameters: bytes
+    def __init__(self, policy: _Optional[str] = ..., parameters: _Optional[bytes] = ...) -> None: ...
+
+class CheckParametersResponse(_message.Message):
+    __slots__ = ("problem",)
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    problem: str
+    def __init__(self, problem: _Optional[str] = ...) -> None: ...
+
 class ReviewRequest(_message.Message):
     __slots__ = ("policy", "admission_request", "namespace_object", "parameters")
     POLICY_FIELD_NUMBER: _ClassVar[int]
