@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"admission-gateway.io/worker/internal/tree"
@@ -32,6 +33,9 @@ type outcome struct {
 	response *pb.ReviewResponse
 	err      *pb.Error
 }
+
+// status returns the status of a unary call with this error.
+func (o outcome) status() error { return status.Error(codes.Code(o.err.Code), o.err.Message) }
 
 // allowed is the most frequent outcome.
 var allowed = outcome{response: &pb.ReviewResponse{Allowed: true}}
@@ -90,18 +94,18 @@ func denied(review *Review, denial *Denial) outcome {
 	if code < 400 || code > 599 {
 		code = 400
 	}
-	status := &pb.Status{
+	sent := &pb.Status{
 		Code: int32(code), Reason: validText(string(denial.Reason)), Message: validText(denial.Message),
 		RetryAfterSeconds: max(0, denial.RetryAfterSeconds), Name: validText(denial.Name),
 		Group: validText(denial.Group), Kind: validText(denial.Kind), Uid: validText(string(denial.UID)),
 	}
 	for _, cause := range denial.Causes {
-		status.Causes = append(status.Causes, &pb.StatusCause{
+		sent.Causes = append(sent.Causes, &pb.StatusCause{
 			Reason: validText(string(cause.Type)), Message: validText(cause.Message), Field: validText(cause.Field),
 		})
 	}
 	return limited(&pb.ReviewResponse{
-		Status: status, Warnings: review.warnings, AuditAnnotations: review.annotations,
+		Status: sent, Warnings: review.warnings, AuditAnnotations: review.annotations,
 	})
 }
 

@@ -1,10 +1,12 @@
 package worker
 
 import (
+	"cmp"
 	"container/list"
 	"encoding/json"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc/codes"
 
@@ -63,10 +65,14 @@ type prepared struct {
 
 // preparedValue is prepared at most once.
 type preparedValue struct {
-	json   string
-	once   sync.Once
-	value  any
+	json  string
+	once  sync.Once
+	value any
+	// reason is why no call can be evaluated with the value; empty if calls can.
 	reason string
+	// failure is what the log says of a preparation that failed, by the first call with the value.
+	failure string
+	logged  atomic.Bool
 }
 
 // find returns the value for this JSON, which may not be prepared yet.
@@ -96,42 +102,60 @@ func (p *policy) takeParameters(review *Review) string {
 	if p.prepare == nil && len(review.parametersJSON) == 0 {
 		return ""
 	}
-	found := p.prepared.find(review.parametersJSON)
-	found.once.Do(func() {
-		found.reason = exited.err.Message // unless it returns
-		found.value, found.reason = p.prepareValue(review)
-	})
+	found := p.preparedFor(review.parametersJSON)
+	if found.failure != "" && found.logged.CompareAndSwap(false, true) {
+		p.logFailure(review, found.failure, nil)
+	}
 	review.parameters = found.value
 	return found.reason
 }
 
-func (p *policy) prepareValue(review *Review) (value any, reason string) {
+// checkValue returns why no call can be evaluated with these parameters; empty if calls can.
+func (p *policy) checkValue(text []byte) string {
+	switch {
+	case len(text) > maxParametersBytes:
+		return tooManyParameters(len(text)).err.Message
+	case p.prepare == nil && len(text) == 0:
+		return ""
+	}
+	return p.preparedFor(text).reason
+}
+
+// preparedFor returns the value for this JSON, prepared.
+func (p *policy) preparedFor(text []byte) *preparedValue {
+	found := p.prepared.find(text)
+	found.once.Do(func() {
+		found.reason = exited.err.Message // unless it returns
+		p.prepareValue(found)
+	})
+	return found
+}
+
+func (p *policy) prepareValue(made *preparedValue) {
 	if p.prepare == nil {
-		return nil, fmt.Sprintf(`policy "%s" takes no parameters`, p.name)
+		made.reason = fmt.Sprintf(`policy "%s" takes no parameters`, p.name)
+		return
 	}
-	text := review.parametersJSON
-	if len(text) == 0 {
-		text = []byte("{}")
-	}
+	text := []byte(cmp.Or(made.json, "{}"))
 	if _, err := parseObject("parameters", text, nil); err != nil {
-		return nil, err.Error()
+		made.reason = err.Error()
+		return
 	}
 	refuse := func(kind, problem string) {
-		p.logFailure(review, kind+": "+problem, nil)
-		reason = fmt.Sprintf(`the parameters of policy "%s" cannot be used: %s`, p.name, problem)
+		made.failure = kind + ": " + problem
+		made.reason = fmt.Sprintf(`the parameters of policy "%s" cannot be used: %s`, p.name, problem)
 	}
 	defer func() {
 		if problem := recover(); problem != nil {
-			value = nil
 			refuse("panic", fmt.Sprint(problem))
 		}
 	}()
 	value, err := p.prepare(text)
 	if err != nil {
 		refuse(fmt.Sprintf("%T", err), err.Error())
-		return nil, reason
+		return
 	}
-	return value, ""
+	made.value, made.reason = value, ""
 }
 
 // withParameters returns the outcome of a call with parameters.

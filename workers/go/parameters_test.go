@@ -1,10 +1,13 @@
 package worker
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -30,6 +33,8 @@ func parametersProbe(t *testing.T) (pb.PolicyWorkerClient, *int) {
 			return nil, errors.New("no wine")
 		case strings.Contains(string(text), "panic"):
 			panic("bang")
+		case strings.Contains(string(text), "exit"):
+			runtime.Goexit()
 		}
 		return string(text), nil
 	}))
@@ -122,6 +127,55 @@ func TestParametersThatCannotBeUsed(t *testing.T) {
 	})
 	if err != nil || answer.Warnings[0] != `{"a":3}` || !answer.ParametersApplied {
 		t.Error(answer, err)
+	}
+}
+
+// What CheckParameters says of a value is what the calls with it fail with.
+func TestCheckParametersSaysWhyCallsWouldFail(t *testing.T) {
+	client, count := parametersProbe(t)
+	long := make([]byte, maxParametersBytes+1)
+	for _, request := range []*pb.CheckParametersRequest{
+		{Policy: "show", Parameters: []byte(`{"a":1}`)},
+		{Policy: "show"},
+		{Policy: "allow"},
+		{Policy: "allow", Parameters: []byte("{}")},
+		{Policy: "show", Parameters: []byte("[]")},
+		{Policy: "show", Parameters: []byte("{")},
+		{Policy: "show", Parameters: []byte(`{"bad":1}`)},
+		{Policy: "show", Parameters: []byte(`{"panic":1}`)},
+		{Policy: "show", Parameters: []byte(`{"exit":1}`)},
+		{Policy: "show", Parameters: long},
+	} {
+		_, err := client.Review(soon(t), &pb.ReviewRequest{
+			Policy: request.Policy, AdmissionRequest: []byte("{}"), Parameters: request.Parameters,
+		})
+		checked, checkErr := client.CheckParameters(soon(t), request)
+		if want := status.Convert(err).Message(); checkErr != nil || checked.Problem != want {
+			t.Errorf("%s with %.10q: got %q, %v, expected %q", request.Policy, request.Parameters, checked.GetProblem(), checkErr, want)
+		}
+	}
+	if *count != 5 {
+		t.Errorf("prepared %d times", *count)
+	}
+	_, err := client.CheckParameters(soon(t), &pb.CheckParametersRequest{Policy: "nobody"})
+	if _, want := review(soon(t), client, "nobody", "{}"); status.Code(err) != codes.NotFound || err.Error() != want.Error() {
+		t.Errorf("got %v, expected %v", err, want)
+	}
+}
+
+// Who asks gets the text; a call that fails by it is logged, once for the value.
+func TestCheckParametersLogsNothing(t *testing.T) {
+	var logged bytes.Buffer
+	served := &policy{name: "p", log: log.New(&logged, "", 0), prepare: func(json.RawMessage) (any, error) {
+		return nil, errors.New("no wine")
+	}}
+	if served.checkValue(nil) != `the parameters of policy "p" cannot be used: no wine` || logged.Len() > 0 {
+		t.Error(logged.String())
+	}
+	for range 2 {
+		if served.takeParameters(&Review{payload: &payload{}}) == "" || strings.Count(logged.String(), "no wine") != 1 {
+			t.Error(logged.String())
+		}
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
 	pb "admission-gateway.io/worker/internal/workerpb"
 )
@@ -52,24 +51,51 @@ func (s *service) ListPolicies(context.Context, *pb.ListPoliciesRequest) (*pb.Li
 	return response, nil
 }
 
+// CheckParameters prepares the parameters as a call would, in a separate goroutine, which the policy may end.
+func (s *service) CheckParameters(
+	_ context.Context, request *pb.CheckParametersRequest,
+) (*pb.CheckParametersResponse, error) {
+	full := s.enter(nil)
+	defer s.leave(nil)
+	policy, problem, ok := s.find(request.Policy, full)
+	if !ok {
+		return nil, problem.status()
+	}
+	checked := make(chan string, 1)
+	go func() {
+		reason := exited.err.Message
+		defer func() { checked <- reason }()
+		reason = policy.checkValue(request.Parameters)
+	}()
+	return &pb.CheckParametersResponse{Problem: errorOutcome(codes.InvalidArgument, <-checked).err.Message}, nil
+}
+
 // Review runs the policy in a separate goroutine, which the policy may end.
 func (s *service) Review(ctx context.Context, request *pb.ReviewRequest) (*pb.ReviewResponse, error) {
 	full := s.enter(nil)
 	defer s.leave(nil)
 	result := s.outcome(ctx, request, full)
 	if result.err != nil {
-		return nil, status.Error(codes.Code(result.err.Code), result.err.Message)
+		return nil, result.status()
 	}
 	return result.response, nil
 }
 
-func (s *service) outcome(ctx context.Context, request *pb.ReviewRequest, full bool) outcome {
-	policy, ok := s.policies[request.Policy]
-	if !ok {
-		return unknownPolicy(request.Policy, s.policies)
+// find returns the policy of a unary call, or else the outcome of the call.
+func (s *service) find(name string, full bool) (found *policy, problem outcome, ok bool) {
+	switch found = s.policies[name]; {
+	case found == nil:
+		return nil, unknownPolicy(name, s.policies), false
+	case full:
+		return nil, errorOutcome(codes.ResourceExhausted, fmt.Sprintf("%d calls are in flight", maxUnaryInFlight)), false
 	}
-	if full {
-		return errorOutcome(codes.ResourceExhausted, fmt.Sprintf("%d calls are in flight", maxUnaryInFlight))
+	return found, outcome{}, true
+}
+
+func (s *service) outcome(ctx context.Context, request *pb.ReviewRequest, full bool) outcome {
+	policy, problem, ok := s.find(request.Policy, full)
+	if !ok {
+		return problem
 	}
 	if stopped, ok := stoppedOutcome(ctx); ok {
 		return stopped

@@ -193,6 +193,105 @@ func (x *Policy) GetParametersSchema() string {
 	return ""
 }
 
+type CheckParametersRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the policy.
+	Policy string `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	// The parameters, a JSON object; empty: none.
+	Parameters    []byte `protobuf:"bytes,2,opt,name=parameters,proto3" json:"parameters,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckParametersRequest) Reset() {
+	*x = CheckParametersRequest{}
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckParametersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckParametersRequest) ProtoMessage() {}
+
+func (x *CheckParametersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckParametersRequest.ProtoReflect.Descriptor instead.
+func (*CheckParametersRequest) Descriptor() ([]byte, []int) {
+	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *CheckParametersRequest) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *CheckParametersRequest) GetParameters() []byte {
+	if x != nil {
+		return x.Parameters
+	}
+	return nil
+}
+
+type CheckParametersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Why no call can be evaluated with the parameters; empty: they can be used.
+	Problem       string `protobuf:"bytes,1,opt,name=problem,proto3" json:"problem,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckParametersResponse) Reset() {
+	*x = CheckParametersResponse{}
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckParametersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckParametersResponse) ProtoMessage() {}
+
+func (x *CheckParametersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckParametersResponse.ProtoReflect.Descriptor instead.
+func (*CheckParametersResponse) Descriptor() ([]byte, []int) {
+	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *CheckParametersResponse) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
 type ReviewRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the policy to evaluate.
@@ -210,7 +309,7 @@ type ReviewRequest struct {
 
 func (x *ReviewRequest) Reset() {
 	*x = ReviewRequest{}
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[3]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -222,7 +321,7 @@ func (x *ReviewRequest) String() string {
 func (*ReviewRequest) ProtoMessage() {}
 
 func (x *ReviewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[3]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -235,7 +334,7 @@ func (x *ReviewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReviewRequest.ProtoReflect.Descriptor instead.
 func (*ReviewRequest) Descriptor() ([]byte, []int) {
-	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{3}
+	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ReviewRequest) GetPolicy() string {
@@ -287,7 +386,7 @@ type ReviewResponse struct {
 
 func (x *ReviewResponse) Reset() {
 	*x = ReviewResponse{}
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[4]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -299,7 +398,7 @@ func (x *ReviewResponse) String() string {
 func (*ReviewResponse) ProtoMessage() {}
 
 func (x *ReviewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[4]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -312,7 +411,7 @@ func (x *ReviewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReviewResponse.ProtoReflect.Descriptor instead.
 func (*ReviewResponse) Descriptor() ([]byte, []int) {
-	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{4}
+	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ReviewResponse) GetAllowed() bool {
@@ -381,7 +480,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[5]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -393,7 +492,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[5]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -406,7 +505,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{5}
+	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Status) GetCode() int32 {
@@ -484,7 +583,7 @@ type StatusCause struct {
 
 func (x *StatusCause) Reset() {
 	*x = StatusCause{}
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[6]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -496,7 +595,7 @@ func (x *StatusCause) String() string {
 func (*StatusCause) ProtoMessage() {}
 
 func (x *StatusCause) ProtoReflect() protoreflect.Message {
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[6]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -509,7 +608,7 @@ func (x *StatusCause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusCause.ProtoReflect.Descriptor instead.
 func (*StatusCause) Descriptor() ([]byte, []int) {
-	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{6}
+	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StatusCause) GetReason() string {
@@ -549,7 +648,7 @@ type ReviewBatch struct {
 
 func (x *ReviewBatch) Reset() {
 	*x = ReviewBatch{}
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[7]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -561,7 +660,7 @@ func (x *ReviewBatch) String() string {
 func (*ReviewBatch) ProtoMessage() {}
 
 func (x *ReviewBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[7]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -574,7 +673,7 @@ func (x *ReviewBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReviewBatch.ProtoReflect.Descriptor instead.
 func (*ReviewBatch) Descriptor() ([]byte, []int) {
-	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{7}
+	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ReviewBatch) GetPayloads() []*Payload {
@@ -617,7 +716,7 @@ type Parameters struct {
 
 func (x *Parameters) Reset() {
 	*x = Parameters{}
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -629,7 +728,7 @@ func (x *Parameters) String() string {
 func (*Parameters) ProtoMessage() {}
 
 func (x *Parameters) ProtoReflect() protoreflect.Message {
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -642,7 +741,7 @@ func (x *Parameters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Parameters.ProtoReflect.Descriptor instead.
 func (*Parameters) Descriptor() ([]byte, []int) {
-	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{8}
+	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Parameters) GetId() uint32 {
@@ -669,7 +768,7 @@ type Payload struct {
 
 func (x *Payload) Reset() {
 	*x = Payload{}
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -681,7 +780,7 @@ func (x *Payload) String() string {
 func (*Payload) ProtoMessage() {}
 
 func (x *Payload) ProtoReflect() protoreflect.Message {
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -694,7 +793,7 @@ func (x *Payload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Payload.ProtoReflect.Descriptor instead.
 func (*Payload) Descriptor() ([]byte, []int) {
-	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{9}
+	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Payload) GetAdmissionRequest() []byte {
@@ -737,7 +836,7 @@ type Call struct {
 
 func (x *Call) Reset() {
 	*x = Call{}
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -749,7 +848,7 @@ func (x *Call) String() string {
 func (*Call) ProtoMessage() {}
 
 func (x *Call) ProtoReflect() protoreflect.Message {
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -762,7 +861,7 @@ func (x *Call) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Call.ProtoReflect.Descriptor instead.
 func (*Call) Descriptor() ([]byte, []int) {
-	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{10}
+	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Call) GetId() uint64 {
@@ -825,7 +924,7 @@ type VerdictBatch struct {
 
 func (x *VerdictBatch) Reset() {
 	*x = VerdictBatch{}
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -837,7 +936,7 @@ func (x *VerdictBatch) String() string {
 func (*VerdictBatch) ProtoMessage() {}
 
 func (x *VerdictBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -850,7 +949,7 @@ func (x *VerdictBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerdictBatch.ProtoReflect.Descriptor instead.
 func (*VerdictBatch) Descriptor() ([]byte, []int) {
-	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{11}
+	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *VerdictBatch) GetVerdicts() []*Verdict {
@@ -884,7 +983,7 @@ type Verdict struct {
 
 func (x *Verdict) Reset() {
 	*x = Verdict{}
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -896,7 +995,7 @@ func (x *Verdict) String() string {
 func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -909,7 +1008,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{12}
+	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Verdict) GetId() uint64 {
@@ -978,7 +1077,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -990,7 +1089,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_admissiongateway_worker_v1_worker_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1003,7 +1102,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{13}
+	return file_admissiongateway_worker_v1_worker_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Error) GetCode() int32 {
@@ -1033,7 +1132,14 @@ const file_admissiongateway_worker_v1_worker_proto_rawDesc = "" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x1a\n" +
 	"\bmutating\x18\x03 \x01(\bR\bmutating\x12\x18\n" +
 	"\aversion\x18\x04 \x01(\tR\aversion\x12+\n" +
-	"\x11parameters_schema\x18\x05 \x01(\tR\x10parametersSchema\"\x9f\x01\n" +
+	"\x11parameters_schema\x18\x05 \x01(\tR\x10parametersSchema\"P\n" +
+	"\x16CheckParametersRequest\x12\x16\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x1e\n" +
+	"\n" +
+	"parameters\x18\x02 \x01(\fR\n" +
+	"parameters\"3\n" +
+	"\x17CheckParametersResponse\x12\x18\n" +
+	"\aproblem\x18\x01 \x01(\tR\aproblem\"\x9f\x01\n" +
 	"\rReviewRequest\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x12+\n" +
 	"\x11admission_request\x18\x02 \x01(\fR\x10admissionRequest\x12)\n" +
@@ -1100,11 +1206,12 @@ const file_admissiongateway_worker_v1_worker_proto_rawDesc = "" +
 	"\aoutcome\"5\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage2\xc9\x02\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage2\xc5\x03\n" +
 	"\fPolicyWorker\x12q\n" +
 	"\fListPolicies\x12/.admissiongateway.worker.v1.ListPoliciesRequest\x1a0.admissiongateway.worker.v1.ListPoliciesResponse\x12_\n" +
 	"\x06Review\x12).admissiongateway.worker.v1.ReviewRequest\x1a*.admissiongateway.worker.v1.ReviewResponse\x12e\n" +
-	"\fReviewStream\x12'.admissiongateway.worker.v1.ReviewBatch\x1a(.admissiongateway.worker.v1.VerdictBatch(\x010\x01b\x06proto3"
+	"\fReviewStream\x12'.admissiongateway.worker.v1.ReviewBatch\x1a(.admissiongateway.worker.v1.VerdictBatch(\x010\x01\x12z\n" +
+	"\x0fCheckParameters\x122.admissiongateway.worker.v1.CheckParametersRequest\x1a3.admissiongateway.worker.v1.CheckParametersResponseb\x06proto3"
 
 var (
 	file_admissiongateway_worker_v1_worker_proto_rawDescOnce sync.Once
@@ -1118,43 +1225,47 @@ func file_admissiongateway_worker_v1_worker_proto_rawDescGZIP() []byte {
 	return file_admissiongateway_worker_v1_worker_proto_rawDescData
 }
 
-var file_admissiongateway_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_admissiongateway_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_admissiongateway_worker_v1_worker_proto_goTypes = []any{
-	(*ListPoliciesRequest)(nil),  // 0: admissiongateway.worker.v1.ListPoliciesRequest
-	(*ListPoliciesResponse)(nil), // 1: admissiongateway.worker.v1.ListPoliciesResponse
-	(*Policy)(nil),               // 2: admissiongateway.worker.v1.Policy
-	(*ReviewRequest)(nil),        // 3: admissiongateway.worker.v1.ReviewRequest
-	(*ReviewResponse)(nil),       // 4: admissiongateway.worker.v1.ReviewResponse
-	(*Status)(nil),               // 5: admissiongateway.worker.v1.Status
-	(*StatusCause)(nil),          // 6: admissiongateway.worker.v1.StatusCause
-	(*ReviewBatch)(nil),          // 7: admissiongateway.worker.v1.ReviewBatch
-	(*Parameters)(nil),           // 8: admissiongateway.worker.v1.Parameters
-	(*Payload)(nil),              // 9: admissiongateway.worker.v1.Payload
-	(*Call)(nil),                 // 10: admissiongateway.worker.v1.Call
-	(*VerdictBatch)(nil),         // 11: admissiongateway.worker.v1.VerdictBatch
-	(*Verdict)(nil),              // 12: admissiongateway.worker.v1.Verdict
-	(*Error)(nil),                // 13: admissiongateway.worker.v1.Error
-	nil,                          // 14: admissiongateway.worker.v1.ReviewResponse.AuditAnnotationsEntry
+	(*ListPoliciesRequest)(nil),     // 0: admissiongateway.worker.v1.ListPoliciesRequest
+	(*ListPoliciesResponse)(nil),    // 1: admissiongateway.worker.v1.ListPoliciesResponse
+	(*Policy)(nil),                  // 2: admissiongateway.worker.v1.Policy
+	(*CheckParametersRequest)(nil),  // 3: admissiongateway.worker.v1.CheckParametersRequest
+	(*CheckParametersResponse)(nil), // 4: admissiongateway.worker.v1.CheckParametersResponse
+	(*ReviewRequest)(nil),           // 5: admissiongateway.worker.v1.ReviewRequest
+	(*ReviewResponse)(nil),          // 6: admissiongateway.worker.v1.ReviewResponse
+	(*Status)(nil),                  // 7: admissiongateway.worker.v1.Status
+	(*StatusCause)(nil),             // 8: admissiongateway.worker.v1.StatusCause
+	(*ReviewBatch)(nil),             // 9: admissiongateway.worker.v1.ReviewBatch
+	(*Parameters)(nil),              // 10: admissiongateway.worker.v1.Parameters
+	(*Payload)(nil),                 // 11: admissiongateway.worker.v1.Payload
+	(*Call)(nil),                    // 12: admissiongateway.worker.v1.Call
+	(*VerdictBatch)(nil),            // 13: admissiongateway.worker.v1.VerdictBatch
+	(*Verdict)(nil),                 // 14: admissiongateway.worker.v1.Verdict
+	(*Error)(nil),                   // 15: admissiongateway.worker.v1.Error
+	nil,                             // 16: admissiongateway.worker.v1.ReviewResponse.AuditAnnotationsEntry
 }
 var file_admissiongateway_worker_v1_worker_proto_depIdxs = []int32{
 	2,  // 0: admissiongateway.worker.v1.ListPoliciesResponse.policies:type_name -> admissiongateway.worker.v1.Policy
-	5,  // 1: admissiongateway.worker.v1.ReviewResponse.status:type_name -> admissiongateway.worker.v1.Status
-	14, // 2: admissiongateway.worker.v1.ReviewResponse.audit_annotations:type_name -> admissiongateway.worker.v1.ReviewResponse.AuditAnnotationsEntry
-	6,  // 3: admissiongateway.worker.v1.Status.causes:type_name -> admissiongateway.worker.v1.StatusCause
-	9,  // 4: admissiongateway.worker.v1.ReviewBatch.payloads:type_name -> admissiongateway.worker.v1.Payload
-	10, // 5: admissiongateway.worker.v1.ReviewBatch.calls:type_name -> admissiongateway.worker.v1.Call
-	8,  // 6: admissiongateway.worker.v1.ReviewBatch.parameters:type_name -> admissiongateway.worker.v1.Parameters
-	12, // 7: admissiongateway.worker.v1.VerdictBatch.verdicts:type_name -> admissiongateway.worker.v1.Verdict
-	4,  // 8: admissiongateway.worker.v1.Verdict.response:type_name -> admissiongateway.worker.v1.ReviewResponse
-	13, // 9: admissiongateway.worker.v1.Verdict.error:type_name -> admissiongateway.worker.v1.Error
+	7,  // 1: admissiongateway.worker.v1.ReviewResponse.status:type_name -> admissiongateway.worker.v1.Status
+	16, // 2: admissiongateway.worker.v1.ReviewResponse.audit_annotations:type_name -> admissiongateway.worker.v1.ReviewResponse.AuditAnnotationsEntry
+	8,  // 3: admissiongateway.worker.v1.Status.causes:type_name -> admissiongateway.worker.v1.StatusCause
+	11, // 4: admissiongateway.worker.v1.ReviewBatch.payloads:type_name -> admissiongateway.worker.v1.Payload
+	12, // 5: admissiongateway.worker.v1.ReviewBatch.calls:type_name -> admissiongateway.worker.v1.Call
+	10, // 6: admissiongateway.worker.v1.ReviewBatch.parameters:type_name -> admissiongateway.worker.v1.Parameters
+	14, // 7: admissiongateway.worker.v1.VerdictBatch.verdicts:type_name -> admissiongateway.worker.v1.Verdict
+	6,  // 8: admissiongateway.worker.v1.Verdict.response:type_name -> admissiongateway.worker.v1.ReviewResponse
+	15, // 9: admissiongateway.worker.v1.Verdict.error:type_name -> admissiongateway.worker.v1.Error
 	0,  // 10: admissiongateway.worker.v1.PolicyWorker.ListPolicies:input_type -> admissiongateway.worker.v1.ListPoliciesRequest
-	3,  // 11: admissiongateway.worker.v1.PolicyWorker.Review:input_type -> admissiongateway.worker.v1.ReviewRequest
-	7,  // 12: admissiongateway.worker.v1.PolicyWorker.ReviewStream:input_type -> admissiongateway.worker.v1.ReviewBatch
-	1,  // 13: admissiongateway.worker.v1.PolicyWorker.ListPolicies:output_type -> admissiongateway.worker.v1.ListPoliciesResponse
-	4,  // 14: admissiongateway.worker.v1.PolicyWorker.Review:output_type -> admissiongateway.worker.v1.ReviewResponse
-	11, // 15: admissiongateway.worker.v1.PolicyWorker.ReviewStream:output_type -> admissiongateway.worker.v1.VerdictBatch
-	13, // [13:16] is the sub-list for method output_type
-	10, // [10:13] is the sub-list for method input_type
+	5,  // 11: admissiongateway.worker.v1.PolicyWorker.Review:input_type -> admissiongateway.worker.v1.ReviewRequest
+	9,  // 12: admissiongateway.worker.v1.PolicyWorker.ReviewStream:input_type -> admissiongateway.worker.v1.ReviewBatch
+	3,  // 13: admissiongateway.worker.v1.PolicyWorker.CheckParameters:input_type -> admissiongateway.worker.v1.CheckParametersRequest
+	1,  // 14: admissiongateway.worker.v1.PolicyWorker.ListPolicies:output_type -> admissiongateway.worker.v1.ListPoliciesResponse
+	6,  // 15: admissiongateway.worker.v1.PolicyWorker.Review:output_type -> admissiongateway.worker.v1.ReviewResponse
+	13, // 16: admissiongateway.worker.v1.PolicyWorker.ReviewStream:output_type -> admissiongateway.worker.v1.VerdictBatch
+	4,  // 17: admissiongateway.worker.v1.PolicyWorker.CheckParameters:output_type -> admissiongateway.worker.v1.CheckParametersResponse
+	14, // [14:18] is the sub-list for method output_type
+	10, // [10:14] is the sub-list for method input_type
 	10, // [10:10] is the sub-list for extension type_name
 	10, // [10:10] is the sub-list for extension extendee
 	0,  // [0:10] is the sub-list for field type_name
@@ -1165,7 +1276,7 @@ func file_admissiongateway_worker_v1_worker_proto_init() {
 	if File_admissiongateway_worker_v1_worker_proto != nil {
 		return
 	}
-	file_admissiongateway_worker_v1_worker_proto_msgTypes[12].OneofWrappers = []any{
+	file_admissiongateway_worker_v1_worker_proto_msgTypes[14].OneofWrappers = []any{
 		(*Verdict_Response)(nil),
 		(*Verdict_Error)(nil),
 	}
@@ -1175,7 +1286,7 @@ func file_admissiongateway_worker_v1_worker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_admissiongateway_worker_v1_worker_proto_rawDesc), len(file_admissiongateway_worker_v1_worker_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -32,9 +32,10 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	PolicyWorker_ListPolicies_FullMethodName = "/admissiongateway.worker.v1.PolicyWorker/ListPolicies"
-	PolicyWorker_Review_FullMethodName       = "/admissiongateway.worker.v1.PolicyWorker/Review"
-	PolicyWorker_ReviewStream_FullMethodName = "/admissiongateway.worker.v1.PolicyWorker/ReviewStream"
+	PolicyWorker_ListPolicies_FullMethodName    = "/admissiongateway.worker.v1.PolicyWorker/ListPolicies"
+	PolicyWorker_Review_FullMethodName          = "/admissiongateway.worker.v1.PolicyWorker/Review"
+	PolicyWorker_ReviewStream_FullMethodName    = "/admissiongateway.worker.v1.PolicyWorker/ReviewStream"
+	PolicyWorker_CheckParameters_FullMethodName = "/admissiongateway.worker.v1.PolicyWorker/CheckParameters"
 )
 
 // PolicyWorkerClient is the client API for PolicyWorker service.
@@ -49,6 +50,9 @@ type PolicyWorkerClient interface {
 	// Evaluates many reviews over one stream. Verdicts are sent in any order and
 	// grouping, each with the id of its call. Optional.
 	ReviewStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ReviewBatch, VerdictBatch], error)
+	// Judges the parameters of a policy without a review: whether calls could be
+	// evaluated with them. Optional.
+	CheckParameters(ctx context.Context, in *CheckParametersRequest, opts ...grpc.CallOption) (*CheckParametersResponse, error)
 }
 
 type policyWorkerClient struct {
@@ -92,6 +96,16 @@ func (c *policyWorkerClient) ReviewStream(ctx context.Context, opts ...grpc.Call
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type PolicyWorker_ReviewStreamClient = grpc.BidiStreamingClient[ReviewBatch, VerdictBatch]
 
+func (c *policyWorkerClient) CheckParameters(ctx context.Context, in *CheckParametersRequest, opts ...grpc.CallOption) (*CheckParametersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CheckParametersResponse)
+	err := c.cc.Invoke(ctx, PolicyWorker_CheckParameters_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PolicyWorkerServer is the server API for PolicyWorker service.
 // All implementations must embed UnimplementedPolicyWorkerServer
 // for forward compatibility.
@@ -104,6 +118,9 @@ type PolicyWorkerServer interface {
 	// Evaluates many reviews over one stream. Verdicts are sent in any order and
 	// grouping, each with the id of its call. Optional.
 	ReviewStream(grpc.BidiStreamingServer[ReviewBatch, VerdictBatch]) error
+	// Judges the parameters of a policy without a review: whether calls could be
+	// evaluated with them. Optional.
+	CheckParameters(context.Context, *CheckParametersRequest) (*CheckParametersResponse, error)
 	mustEmbedUnimplementedPolicyWorkerServer()
 }
 
@@ -122,6 +139,9 @@ func (UnimplementedPolicyWorkerServer) Review(context.Context, *ReviewRequest) (
 }
 func (UnimplementedPolicyWorkerServer) ReviewStream(grpc.BidiStreamingServer[ReviewBatch, VerdictBatch]) error {
 	return status.Error(codes.Unimplemented, "method ReviewStream not implemented")
+}
+func (UnimplementedPolicyWorkerServer) CheckParameters(context.Context, *CheckParametersRequest) (*CheckParametersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CheckParameters not implemented")
 }
 func (UnimplementedPolicyWorkerServer) mustEmbedUnimplementedPolicyWorkerServer() {}
 func (UnimplementedPolicyWorkerServer) testEmbeddedByValue()                      {}
@@ -187,6 +207,24 @@ func _PolicyWorker_ReviewStream_Handler(srv interface{}, stream grpc.ServerStrea
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type PolicyWorker_ReviewStreamServer = grpc.BidiStreamingServer[ReviewBatch, VerdictBatch]
 
+func _PolicyWorker_CheckParameters_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CheckParametersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PolicyWorkerServer).CheckParameters(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PolicyWorker_CheckParameters_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PolicyWorkerServer).CheckParameters(ctx, req.(*CheckParametersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // PolicyWorker_ServiceDesc is the grpc.ServiceDesc for PolicyWorker service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -201,6 +239,10 @@ var PolicyWorker_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Review",
 			Handler:    _PolicyWorker_Review_Handler,
+		},
+		{
+			MethodName: "CheckParameters",
+			Handler:    _PolicyWorker_CheckParameters_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
