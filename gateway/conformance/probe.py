@@ -14,7 +14,7 @@ from gateway.conformance.rule import ANSWER_S, Violation
 from gateway.conformance.rules.health import CHECK, WATCH, request
 from gateway.conformance.rules.unary import UNKNOWN
 from gateway.conformance.stream import CallSpec
-from gateway.conformance.worker import CHAINS, LIST, SERVICE, Facts, Worker
+from gateway.conformance.worker import CHAINS, CHECK_PARAMETERS, LIST, SERVICE, Facts, Worker
 from gateway.errors import GatewayError
 
 if TYPE_CHECKING:
@@ -72,9 +72,10 @@ async def _listed(worker: Worker, facts: Facts) -> list[str]:
 
 
 async def _look_at_methods(worker: Worker, facts: Facts) -> None:
-    answer = await worker.call(CHECK, request(""))
-    if not isinstance(answer, pb.Error) or code_name(answer) != _UNSERVED:
-        facts.methods.add("Check")
+    for name, method, message in (("Check", CHECK, request("")), ("CheckParameters", CHECK_PARAMETERS, b"")):
+        answer = await worker.call(method, message)
+        if not isinstance(answer, pb.Error) or code_name(answer) != _UNSERVED:
+            facts.methods.add(name)
     call = worker.watch(WATCH, request(""))
     try:
         is_served = isinstance(await call.read(), bytes) or await call.code() != grpc.StatusCode.UNIMPLEMENTED

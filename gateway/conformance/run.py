@@ -50,6 +50,7 @@ COSTS: Final = {
     "cannot announce its shutdown",
     FEATURE: "each policy that changes the object costs a round trip and a new copy of the request",
     "ListPolicies": "people and tools cannot list the policies, and the gateway cannot check parameters",
+    "CheckParameters": "the gateway finds parameters that a policy cannot use only in reviews",
     "Check": "gRPC probes of Kubernetes do not work",
     "Watch": "the worker cannot stop receiving reviews without closing connections",
 }

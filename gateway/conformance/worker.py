@@ -29,6 +29,7 @@ SERVICE: Final = "admissiongateway.worker.v1.PolicyWorker"
 REVIEW: Final = f"/{SERVICE}/Review"
 STREAM: Final = f"/{SERVICE}/ReviewStream"
 LIST: Final = f"/{SERVICE}/ListPolicies"
+CHECK_PARAMETERS: Final = f"/{SERVICE}/CheckParameters"
 CHAINS: Final = "chains"
 """The feature of ReviewStream that a worker may lack."""
 
@@ -38,8 +39,8 @@ class Facts:
     """Facts about the worker, found before the first rule is checked."""
 
     methods: set[str] = field(default_factory=set)
-    """The served ones of ``Review``, ``ReviewStream``, ``ListPolicies``, ``Check``, ``Watch`` and
-    ``CHAINS``."""
+    """The served ones of ``Review``, ``ReviewStream``, ``ListPolicies``, ``CheckParameters``, ``Check``,
+    ``Watch`` and ``CHAINS``."""
     samples: set[str] = field(default_factory=set)
     """The sample policies that the worker serves."""
     policy: str = ""

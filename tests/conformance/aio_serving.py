@@ -53,6 +53,7 @@ class AioWorker(PolicyWorker):
             SERVICE,
             {
                 "ListPolicies": grpc.unary_unary_rpc_method_handler(self.list_policies),
+                "CheckParameters": grpc.unary_unary_rpc_method_handler(self.check_parameters),
                 "Review": grpc.unary_unary_rpc_method_handler(self.review),
                 "ReviewStream": grpc.stream_stream_rpc_method_handler(self.review_stream),
             },
@@ -60,6 +61,13 @@ class AioWorker(PolicyWorker):
 
     async def list_policies(self, message: bytes, rpc: Any) -> bytes:
         return self._list_policies(message)
+
+    async def check_parameters(self, message: bytes, rpc: Any) -> bytes:
+        try:
+            return self._check_parameters(message)
+        except Refused as refused:
+            await rpc.abort(grpc.StatusCode[refused.code.name], str(refused))
+            raise
 
     async def review(self, message: bytes, rpc: Any) -> bytes:
         raise NotImplementedError

@@ -111,6 +111,10 @@ FAULTS = {
     "parameters-unusable": ("any-parameters-will-do",),
     "parameters-not-taken": ("all-policies-take-parameters",),
     "parameters-bounds": ("drops-long-parameters",),
+    "check-parameters-usable": ("check-finds-a-problem",),
+    "check-parameters-unusable": ("check-finds-none", "check-has-another-text", "check-is-a-status"),
+    "check-parameters-too-long": ("check-finds-none", "check-is-a-status"),
+    "check-parameters-unknown-policy": ("check-knows-all",),
     "stream-of-the-gateway": ("grpc-only", "never-ok"),
     "stream-half-close": ("half-close-is-cancel", "half-close-fails"),
     "stream-half-close-at-once": ("half-close-fails", "half-close-hangs"),
@@ -336,6 +340,21 @@ class FaultyWorker(AioWorker):
             for policy in listed.policies:
                 policy.mutating = fault == "lists-all-mutating"
         return bytes(listed.SerializeToString())
+
+    async def check_parameters(self, message: bytes, rpc: Any) -> bytes:
+        fault = current_state().fault
+        if fault == "check-knows-all":
+            return b""
+        answer = pb.CheckParametersResponse.FromString(await super().check_parameters(message, rpc))
+        if fault == "check-finds-none":
+            answer.problem = ""
+        elif fault == "check-finds-a-problem":
+            answer.problem = "no"
+        elif fault == "check-has-another-text" and answer.problem:
+            answer.problem += "!"
+        elif fault == "check-is-a-status" and answer.problem:
+            await rpc.abort(INVALID, answer.problem)
+        return bytes(answer.SerializeToString())
 
     async def review_stream(self, messages: object, rpc: Any) -> None:
         now = current_state()

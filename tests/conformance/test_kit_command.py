@@ -81,13 +81,16 @@ def test_a_worker_with_review_only_passes_with_the_consequences() -> None:
     assert any(
         line.startswith("  not served   ListPolicies, for 4 rules: people and tools") for line in lines
     )
+    assert any(
+        line.startswith("  not served   CheckParameters, for 4 rules: the gateway finds") for line in lines
+    )
     assert any(line.startswith("  not served   Watch, for 2 rules: the worker cannot stop") for line in lines)
     assert "  holds        answers NOT_FOUND for an unknown policy" in lines
     assert "  not checked  ignores unknown fields: needs a policy: use --policy NAME" in lines
     assert "  holds        exits with status 0 when no call is left" in lines
     assert done.stdout.count("each review is an RPC") == 1
     assert re.search(
-        r"keeps to the contract, as far as checked: 4 hold, 66 not served, 19 not checked$", done.stdout
+        r"keeps to the contract, as far as checked: 4 hold, 70 not served, 19 not checked$", done.stdout
     )
 
 

@@ -96,7 +96,8 @@ def checked(address: str, facts: Facts, *names: str, **known: Any) -> list[Resul
 
 
 def test_the_probe_finds_methods_and_policies(facts: Facts) -> None:
-    assert facts.methods == {"Review", "ReviewStream", "chains", "ListPolicies", "Check", "Watch"}
+    methods = {"Review", "ReviewStream", "ListPolicies", "CheckParameters", "Check", "Watch"}
+    assert facts.methods == {*methods, "chains"}
     assert len(facts.samples) == 12
     assert facts.policy == "deny-latest-tag"
     assert facts.baseline == "allowed"

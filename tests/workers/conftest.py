@@ -46,6 +46,12 @@ class Worker:
             SERVICE + "ListPolicies", response_deserializer=pb.ListPoliciesResponse.FromString
         )
 
+        self.check_parameters: Any = channel.unary_unary(
+            SERVICE + "CheckParameters",
+            request_serializer=pb.CheckParametersRequest.SerializeToString,
+            response_deserializer=pb.CheckParametersResponse.FromString,
+        )
+
     async def unary(
         self,
         policy: str,

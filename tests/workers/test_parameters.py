@@ -223,6 +223,64 @@ def test_unary_parameters_are_bounded_too(serve: Any) -> None:
     uvloop.run(scenario())
 
 
+async def problem(worker: Any, policy: str, json: bytes) -> str:
+    """Return the answer of CheckParameters."""
+    request = pb.CheckParametersRequest(policy=policy, parameters=json)
+    return str((await worker.check_parameters(request)).problem)
+
+
+UNUSABLE = [
+    ("shows", b'{"bad":"wine"}', 'the parameters of policy "shows" cannot be used: LookupError: no wine'),
+    ("shows", b'{"bad":"%s"}' % (3000 * b"x"), None),
+    ("shows", b"[]", "parameters is to be a JSON object, found list"),
+    ("shows", b"{", None),
+    ("takes none", b"{}", 'policy "takes none" takes no parameters'),
+    ("allows", b" " * (MAX_BYTES + 1), "the parameters have 65537 bytes, expected at most 65536"),
+]
+
+
+@pytest.mark.parametrize(("policy", "json", "text"), UNUSABLE)
+def test_a_check_tells_what_a_call_would(
+    serve: Any, caplog: pytest.LogCaptureFixture, policy: str, json: bytes, text: str | None
+) -> None:
+    async def scenario() -> None:
+        async with serve(Probe().server) as worker:
+            found = await problem(worker, policy, json)
+            assert found
+            assert text in (None, found)
+            assert not caplog.records
+            # The call after it logs its failure, which is of a review.
+            assert await worker.unary(policy, parameters=json) == pb.Error(code=3, message=found)
+
+    with caplog.at_level(logging.ERROR, "admission_gateway_worker"):
+        uvloop.run(scenario())
+    assert len(caplog.records) == (b"bad" in json)
+
+
+def test_a_check_prepares_a_value_for_calls_and_evaluates_nothing(serve: Any) -> None:
+    async def scenario() -> None:
+        probe = Probe()
+        async with serve(probe.server) as worker:
+            for json in (b'{"suffix":"x"}', b""):
+                assert await problem(worker, "shows", json) == ""
+                assert await problem(worker, "shows", json) == ""
+                assert seen(await worker.unary("shows", parameters=json)) == orjson.loads(json or b"{}")
+            assert probe.prepared == [{"suffix": "x"}, {}]
+            assert await problem(worker, "takes none", b"") == ""
+
+    uvloop.run(scenario())
+
+
+def test_a_check_of_an_unknown_policy_is_not_found(serve: Any) -> None:
+    async def scenario() -> None:
+        async with serve(Probe().server) as worker:
+            with pytest.raises(aio.AioRpcError, match='policy "missing" is not served here') as caught:
+                await problem(worker, "missing", b"")
+            assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+
+    uvloop.run(scenario())
+
+
 def test_list_policies_has_the_schema(serve: Any) -> None:
     async def scenario() -> None:
         async with serve(Probe().server) as worker:

@@ -1,15 +1,18 @@
-"""Rules of parameters, on the stream and by Review."""
+"""Rules of parameters, on the stream, by Review and by CheckParameters."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from google.protobuf.message import DecodeError
+
 from admission_gateway_worker.pb import worker_pb2 as pb
-from gateway.conformance.answers import describe, expect_kind
+from gateway.conformance.answers import describe, expect_kind, kind
 from gateway.conformance.requests import numbered_pod, replicas
-from gateway.conformance.rule import Group, expect
-from gateway.conformance.rules.unary import STATUSES
+from gateway.conformance.rule import Group, Violation, expect
+from gateway.conformance.rules.unary import STATUSES, UNKNOWN
 from gateway.conformance.stream import CallSpec
+from gateway.conformance.worker import CHECK_PARAMETERS
 
 if TYPE_CHECKING:
     from gateway.conformance.answers import Answer
@@ -21,6 +24,10 @@ _COUNT: Final = 20
 """Replicas, more than every limit of these rules."""
 _MAX_ID: Final = 256
 _MAX_BYTES: Final = 64 * 1024
+
+_SHOWN_BYTES: Final = 80
+_CHECK: Final = "CheckParameters"
+_UNUSABLE: Final = (b"{", b"[]", b"null", b'{"max":"many"}')
 
 PARAMETERS: Final = Group("Parameters", "ReviewStream", "Parameters")
 
@@ -88,7 +95,7 @@ async def parameters_unknown_id(worker: Worker) -> None:
 )
 async def parameters_unusable(worker: Worker) -> None:
     """Other calls are answered."""
-    for json in (b"{", b"[]", b"null", b'{"max":"many"}'):
+    for json in _UNUSABLE:
         async with worker.stream() as stream:
             calls = [CallSpec(1, _SAMPLE, parameters=1), CallSpec(2, _SAMPLE, parameters=2)]
             sent = [(1, json), (2, _limit(2))]
@@ -135,6 +142,77 @@ async def parameters_bounds(worker: Worker) -> None:
             await stream.send([], [], parameters=[(number, json)], action=action)
             expect_kind(action, await stream.end(), "INVALID_ARGUMENT")
     _expect_limit("a Review after that", await worker.review(_SAMPLE, replicas(_COUNT)), None)
+
+
+@PARAMETERS.rule(
+    "finds no problem in parameters that a policy can use",
+    method=_CHECK,
+    samples=(_SAMPLE, "deny-latest-tag"),
+    needs_policy=False,
+)
+async def check_parameters_usable(worker: Worker) -> None:
+    """Empty parameters are those of a call without any."""
+    longest = _limit(1).ljust(_MAX_BYTES)
+    for policy, json in ((_SAMPLE, _limit(5)), (_SAMPLE, longest), (_SAMPLE, b""), ("deny-latest-tag", b"")):
+        action = _checking(policy, json)
+        problem = await _problem(worker, policy, json)
+        expect(not problem, action, problem, "no problem")
+
+
+@PARAMETERS.rule(
+    "tells the problem of parameters that the policy cannot use with the text of a call",
+    method=_CHECK,
+    samples=(_SAMPLE, "deny-latest-tag"),
+    needs_policy=False,
+)
+async def check_parameters_unusable(worker: Worker) -> None:
+    """A policy that takes no parameters cannot use any."""
+    for policy, json in (*((_SAMPLE, json) for json in _UNUSABLE), ("deny-latest-tag", _limit(1))):
+        problem = await _problem(worker, policy, json)
+        answer = await worker.review(policy, replicas(1), parameters=json)
+        text = answer.message if isinstance(answer, pb.Error) else describe(answer)
+        expect(problem == text, _checking(policy, json), problem or "no problem", text)
+
+
+@PARAMETERS.rule(
+    "tells the problem of parameters above 64 KiB", method=_CHECK, samples=(_SAMPLE,), needs_policy=False
+)
+async def check_parameters_too_long(worker: Worker) -> None:
+    """It is an answer as well, and no status."""
+    json = _limit(1).ljust(_MAX_BYTES + 1)
+    problem = await _problem(worker, _SAMPLE, json)
+    expect(bool(problem), _checking(_SAMPLE, json), "no problem", "a problem")
+
+
+@PARAMETERS.rule("answers NOT_FOUND for an unknown policy", method=_CHECK, needs_policy=False)
+async def check_parameters_unknown_policy(worker: Worker) -> None:
+    """Without parameters too."""
+    for json in (b"", b"{}"):
+        message = pb.CheckParametersRequest(policy=UNKNOWN, parameters=json).SerializeToString()
+        answer = await worker.call(CHECK_PARAMETERS, message)
+        found = kind(answer) if isinstance(answer, pb.Error) else f"an answer of {len(answer)} bytes"
+        expect(found == "NOT_FOUND", _checking(UNKNOWN, json), found, "NOT_FOUND")
+
+
+async def _problem(worker: Worker, policy: str, json: bytes) -> str:
+    """Return the answer of CheckParameters.
+
+    Raises:
+        Violation: an error, or a malformed answer.
+    """
+    message = pb.CheckParametersRequest(policy=policy, parameters=json).SerializeToString()
+    answer, action = await worker.call(CHECK_PARAMETERS, message), _checking(policy, json)
+    if isinstance(answer, pb.Error):
+        raise Violation(action, describe(answer), "a CheckParametersResponse")
+    try:
+        return pb.CheckParametersResponse.FromString(answer).problem
+    except DecodeError as error:
+        raise Violation(action, f"{len(answer)} bytes: {error}", "a CheckParametersResponse") from None
+
+
+def _checking(policy: str, json: bytes) -> str:
+    text = json.decode() if len(json) <= _SHOWN_BYTES else f"{len(json)} bytes"
+    return f"CheckParameters of {policy} with {text or 'no parameters'}"
 
 
 def _limit(number: int) -> bytes:

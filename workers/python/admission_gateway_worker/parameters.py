@@ -55,16 +55,45 @@ class PreparedParameters:
             values.move_to_end(json)
             value = values[json]
         else:
-            value = values[json] = _prepare(policy, review, json)
-            self._bytes += len(json)
-            while len(values) > MAX_PREPARED or self._bytes > MAX_PREPARED_BYTES:
-                self._bytes -= len(values.popitem(last=False)[0])
+            value = _prepare(policy, json)
+            if isinstance(value, ParametersRefused) and value.__cause__ is not None:
+                log_failure(policy, review, value.__cause__)
+                value.__cause__ = None
+            self._keep(json, value)
         if isinstance(value, ParametersRefused):
             raise ParametersRefused(*value.args)
         return value
 
+    def problem(self, policy: Policy, json: bytes) -> str:
+        """Return why no call of *policy* can be evaluated with *json*; empty: calls can.
 
-def _prepare(policy: Policy, review: Review, json: bytes) -> object:
+        A value that can be used is kept for calls. Nothing is logged.
+        """
+        if not json and policy.parameters is None:
+            return ""
+        if len(json) > MAX_BYTES:
+            return too_long(json)
+        value = self._values[json] if json in self._values else _prepare(policy, json)
+        if isinstance(value, ParametersRefused):
+            return str(value)
+        if json not in self._values:
+            self._keep(json, value)
+        return ""
+
+    def _keep(self, json: bytes, value: object) -> None:
+        self._values[json] = value
+        self._bytes += len(json)
+        while len(self._values) > MAX_PREPARED or self._bytes > MAX_PREPARED_BYTES:
+            self._bytes -= len(self._values.popitem(last=False)[0])
+
+
+def too_long(json: bytes) -> str:
+    """Return the text for parameters above ``MAX_BYTES``."""
+    return f"the parameters have {len(json)} bytes, expected at most {MAX_BYTES}"
+
+
+def _prepare(policy: Policy, json: bytes) -> object:
+    """Return the prepared value, or a ParametersRefused, whose cause is the failure of ``prepare``."""
     if policy.parameters is None:
         return ParametersRefused(f'policy "{policy.name}" takes no parameters')
     try:
@@ -74,6 +103,7 @@ def _prepare(policy: Policy, review: Review, json: bytes) -> object:
     try:
         return policy.prepare(parameters)
     except (Exception, SystemExit) as problem:
-        log_failure(policy, review, problem)
         text = failure_text(problem)
-        return ParametersRefused(f'the parameters of policy "{policy.name}" cannot be used: {text}')
+        refused = ParametersRefused(f'the parameters of policy "{policy.name}" cannot be used: {text}')
+        refused.__cause__ = problem
+        return refused

@@ -1,4 +1,4 @@
-"""The gRPC service: its unary methods, Review and ListPolicies, and the table of all methods.
+"""The gRPC service: its unary methods, and the table of all methods.
 
 The methods receive and return bytes, so that the most frequent answer is encoded only once.
 """
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 
-from admission_gateway_worker.answer import ALLOWED, Outcome, with_parameters
+from admission_gateway_worker.answer import ALLOWED, Outcome, error, with_parameters
 from admission_gateway_worker.calls import unknown_policy
 from admission_gateway_worker.evaluation import Evaluator, Running
 from admission_gateway_worker.http2.status import StatusCode
-from admission_gateway_worker.parameters import MAX_BYTES
+from admission_gateway_worker.parameters import MAX_BYTES, too_long
 from admission_gateway_worker.pb import worker_pb2 as pb
 from admission_gateway_worker.review import Review
 from admission_gateway_worker.single import Refused, SingleRequest, answering
@@ -62,6 +62,7 @@ class PolicyWorker:
         """Return the methods."""
         return {
             f"/{SERVICE}/ListPolicies": partial(answering, self._list_policies),
+            f"/{SERVICE}/CheckParameters": partial(answering, self._check_parameters),
             f"/{SERVICE}/Review": lambda rpc: SingleRequest(rpc, self._review, self._cancel_review),
             f"/{SERVICE}/ReviewStream": self._review_stream,
         }
@@ -79,6 +80,19 @@ class PolicyWorker:
             for policy in self._policies.values()
         ]
         return pb.ListPoliciesResponse(policies=served).SerializeToString()
+
+    def _check_parameters(self, message: bytes) -> bytes:
+        """Answer CheckParameters."""
+        try:
+            request = pb.CheckParametersRequest.FromString(message)
+        except DecodeError as problem:
+            raise Refused(StatusCode.INVALID_ARGUMENT, f"not a CheckParametersRequest: {problem}") from None
+        policy = self._policies.get(request.policy)
+        if policy is None:
+            raise Refused(StatusCode.NOT_FOUND, unknown_policy(request.policy, self._policies).message)
+        text = policy.prepared.problem(policy, request.parameters)
+        text = error(StatusCode.INVALID_ARGUMENT, text).message
+        return pb.CheckParametersResponse(problem=text).SerializeToString()
 
     def _review(self, rpc: Rpc, message: bytes) -> None:
         """Answer Review; an Error becomes the status of the call."""
@@ -101,9 +115,7 @@ class PolicyWorker:
         )
         parameters = request.parameters
         if len(parameters) > MAX_BYTES:
-            found = len(parameters)
-            text = f"the parameters have {found} bytes, expected at most {MAX_BYTES}"
-            raise Refused(StatusCode.INVALID_ARGUMENT, text)
+            raise Refused(StatusCode.INVALID_ARGUMENT, too_long(parameters))
         self._evaluator.mark()
         finish = partial(self._finish_review, rpc, bool(parameters))
         outcome = self._evaluator.begin(policy, review, finish, parameters)
