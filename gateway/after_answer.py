@@ -118,7 +118,7 @@ class CallsAfterAnswer:
     def _enter(self, work: _Work) -> None:
         size = work.size_bytes
         if len(self._waiting) >= MAX_WAITING or size > LARGE_BYTES or self._bytes + size > MAX_BYTES:
-            self._metrics.dropped_afterwards(work.webhook)
+            self._metrics.rollouts.dropped(work.webhook)
             return
         self._bytes += size
         self._waiting.append(work)
@@ -142,7 +142,7 @@ class CallsAfterAnswer:
 
     def _drop(self, work: _Work) -> None:
         self._bytes -= work.size_bytes
-        self._metrics.dropped_afterwards(work.webhook)
+        self._metrics.rollouts.dropped(work.webhook)
 
     def _call(self, work: _Work) -> None:
         before, backends = work.answer.evaluation, work.snapshot.backends
@@ -171,7 +171,7 @@ class CallsAfterAnswer:
     def _called(self, work: _Work, evaluation: Evaluation) -> None:
         outcome = evaluation.outcomes[0] if evaluation.outcomes else None
         if outcome is not None and outcome.verdict is NO_ROOM_FOR_SHADOWS:
-            self._metrics.dropped_afterwards(work.webhook)
+            self._metrics.rollouts.dropped(work.webhook)
         elif outcome is not None and work.in_force is not None:
             self._running[work] = None
             done = partial(self._compared, work, outcome)
@@ -185,7 +185,7 @@ class CallsAfterAnswer:
 
     def _compared(self, work: _Work, outcome: Outcome, found: Comparison) -> None:
         if work in self._running and work.in_force is not None:
-            self._metrics.compared(work.webhook, found.kinds)
+            self._metrics.rollouts.compared(work.webhook, found.kinds)
             if found.kinds:
                 self._find(work, [work.in_force, outcome], "Difference", found)
         self._leave(work)

@@ -1,4 +1,7 @@
-"""Denials, failures and fail-opens by namespace and webhook, since the start of a process."""
+"""Denials, failures and fail-opens by namespace and webhook, since the start of a process.
+
+Those that the mode of the webhook lets pass are counted apart from those that refuse the request.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,9 @@ if TYPE_CHECKING:
 MAX_CELLS: Final = 10_000
 """Pairs of a namespace and a webhook: some 2 MiB. Namespaces are made up by clients."""
 
-_DENIED, _FAILED_CLOSED, _FAILED_OPEN = range(3)
+COUNTS: Final = ("denied", "failedClosed", "failedOpen", "wouldBeRefused")
+"""Members of a cell. The last: denials and failures under Fail that the mode let pass."""
+_DENIED, _FAILED_CLOSED, _FAILED_OPEN, _WOULD_BE_REFUSED = range(4)
 
 
 class NamespaceCounts:
@@ -25,7 +30,7 @@ class NamespaceCounts:
 
     def __init__(self) -> None:
         self._cells: dict[tuple[str, Phase, str, str], list[int]] = {}
-        """Denials, failures and fail-opens, by namespace, phase, configuration and webhook."""
+        """The ``COUNTS``, by namespace, phase, configuration and webhook."""
         self.left_out = 0
         """Outcomes that were not counted, because there were ``MAX_CELLS`` cells."""
 
@@ -44,16 +49,20 @@ class NamespaceCounts:
                 if len(self._cells) >= MAX_CELLS:
                     self.left_out += 1
                     continue
-                cell = self._cells[key] = [0, 0, 0]
-            is_denied = type(verdict) is Denied
-            cell[_DENIED if is_denied else _FAILED_CLOSED if outcome.rejects else _FAILED_OPEN] += 1
+                cell = self._cells[key] = [0] * len(COUNTS)
+            if not outcome.would_reject:
+                cell[_FAILED_OPEN] += 1
+            elif not outcome.rejects:
+                cell[_WOULD_BE_REFUSED] += 1
+            else:
+                cell[_DENIED if type(verdict) is Denied else _FAILED_CLOSED] += 1
 
     def document(self) -> dict[str, Any]:
         """Return the counts as JSON: ``cells``, and ``leftOut``; can run in a thread."""
         return {
             "cells": [
                 dict(zip(("namespace", "phase", "configuration", "webhook"), key, strict=True))
-                | dict(zip(("denied", "failedClosed", "failedOpen"), cell, strict=True))
+                | dict(zip(COUNTS, cell, strict=True))
                 for key, cell in list(self._cells.items())
             ],
             "leftOut": self.left_out,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from gateway.decisions.namespaces import COUNTS
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gateway.pages.state import Json
 
-_COUNTS: Final = ("denied", "failedClosed", "failedOpen")
 SHOWN_NAMESPACES: Final = 200
 SHOWN_WEBHOOKS: Final = 40
 """In the table of the page; the JSON has all."""
@@ -23,8 +24,8 @@ def merge(parts: Sequence[Json]) -> Json:
     for part in parts:
         for one in part["cells"]:
             key = one["namespace"], one["phase"], one["configuration"], one["webhook"]
-            found = cells.setdefault(key, {**one, **dict.fromkeys(_COUNTS, 0)})
-            for name in _COUNTS:
+            found = cells.setdefault(key, {**one, **dict.fromkeys(COUNTS, 0)})
+            for name in COUNTS:
                 found[name] += one[name]
     ordered = sorted(cells.values(), key=lambda one: (-_total(one), *_names(one)))
     return {"cells": ordered, "leftOut": sum(part["leftOut"] for part in parts)}
@@ -69,11 +70,11 @@ def table(found: Json) -> Json:
 
 def _cell(one: Json | None, highest: int) -> Json:
     if one is None:
-        return {"count": 0, "shade": 0, **dict.fromkeys(_COUNTS, 0)}
+        return {"count": 0, "shade": 0, **dict.fromkeys(COUNTS, 0)}
     count = _total(one)
     shade = 1 + (_SHADES - 1) * math.log(count) / math.log(highest) if highest > 1 else _SHADES
-    return {"count": count, "shade": round(shade), **{name: one[name] for name in _COUNTS}}
+    return {"count": count, "shade": round(shade), **{name: one[name] for name in COUNTS}}
 
 
 def _total(cell: Json) -> int:
-    return sum(cell[name] for name in _COUNTS)
+    return sum(cell[name] for name in COUNTS)

@@ -25,12 +25,20 @@ class Notice(NamedTuple):
 
 def notices(overview: Json) -> list[Notice]:
     """Return what needs attention in *overview*, the worst first."""
+    lost = [_lost_pool(pool["name"], overview) for pool in overview["pools"] if not pool["ready"]]
+    explained = {fault for one in lost for fault in one.faults}
+    failing = {name for one in lost for name in one.failing}
     found = [
         *_of_configuration(overview["configuration"]),
         *_of_processes(overview),
-        Notice("bad", "faults of workers and CA bundles", overview["faults"]),
+        *(one.notice for one in lost),
+        Notice(
+            "bad",
+            "faults of workers and CA bundles",
+            [fault for fault in overview["faults"] if fault not in explained],
+        ),
         *_of_pools(overview["pools"]),
-        *_of_webhooks(overview),
+        *_of_webhooks(overview, failing),
         *_of_certificates(overview["certificates"]),
         *_of_exceptions(overview.get("exceptions", [])),
     ]
@@ -78,25 +86,58 @@ def _of_processes(overview: Json) -> Iterator[Notice]:
         yield Notice("warn", "the processes have different configurations", sorted(digests))
 
 
+class _LostPool(NamedTuple):
+    """A pool without a ready endpoint: one notice says everything that follows from it."""
+
+    notice: Notice
+    faults: list[str]
+    """The faults of the overview that say the same."""
+    failing: list[str]
+    """Names of the webhooks whose failures the notice has."""
+
+
+def _lost_pool(name: str, overview: Json) -> _LostPool:
+    start = f"worker pool {name}: "
+    faults = [fault for fault in overview["faults"] if fault.startswith(f"{start}no worker is reachable")]
+    effects = [fault.removeprefix(start) for fault in faults]
+    # An overview of metrics has no pools of webhooks, but the effect names the webhooks.
+    named = {word.strip(",;:") for effect in effects for word in effect.split()}
+    hooks = [
+        hook for hook in overview["webhooks"] if name == hook.get("pool") or hook["name"] in named - {""}
+    ]
+    effects = effects or [f"its webhooks: {', '.join(hook['name'] for hook in hooks) or 'none'}"]
+    failing = [hook for hook in hooks if hook["recent"]["failedClosed"] or hook["recent"]["failedOpen"]]
+    failures = [
+        f"{hook['name']}: in the last {duration(overview['windowSeconds'])} "
+        f"{hook['recent']['failedClosed']:,} failed closed, {hook['recent']['failedOpen']:,} failed open"
+        for hook in failing
+    ]
+    title = f"worker pool {name} has no ready endpoint; failurePolicy decides for its webhooks"
+    return _LostPool(
+        Notice("bad", title, [*effects, *_some(failures)]), faults, [hook["name"] for hook in failing]
+    )
+
+
+def _some(lines: list[str]) -> list[str]:
+    left_out = len(lines) - _SHOWN_LINES
+    return [*lines[:_SHOWN_LINES], f"and {left_out} more"] if left_out > 0 else lines
+
+
 def _of_pools(pools: list[Json]) -> Iterator[Notice]:
-    dead = [pool["name"] for pool in pools if not pool["ready"]]
-    yield Notice("bad", "pools without a ready endpoint; failurePolicy decides for their webhooks", dead)
     partly = [pool["name"] for pool in pools if 0 < pool["ready"] < len(pool["endpoints"])]
     yield Notice("warn", "pools with an endpoint that is not ready", partly)
 
 
-def _of_webhooks(overview: Json) -> Iterator[Notice]:
+def _of_webhooks(overview: Json, explained: set[str]) -> Iterator[Notice]:
+    """Yield what failed, apart from the webhooks *explained* by another notice."""
     last = duration(overview["windowSeconds"])
     for member, title in (("failedClosed", "webhooks failed closed"), ("failedOpen", "webhooks failed open")):
         lines = [
             f"{one['name']}: {one['recent'][member]:,}"
             for one in overview["webhooks"]
-            if one["recent"][member]
+            if one["recent"][member] and one["name"] not in explained
         ]
-        left_out = len(lines) - _SHOWN_LINES
-        if left_out > 0:
-            lines[_SHOWN_LINES:] = [f"and {left_out} more"]
-        yield Notice("bad", f"{title} in the last {last}", lines)
+        yield Notice("bad", f"{title} in the last {last}", _some(lines))
 
 
 def _of_exceptions(exceptions: list[Json]) -> Iterator[Notice]:
@@ -107,9 +148,8 @@ def _of_exceptions(exceptions: list[Json]) -> Iterator[Notice]:
         ("exceptions that have expired", gone),
         ("exceptions that expire within a week", soon),
     ):
-        lines = [f"{one['name']}: {one['expires']}, owner {one['owner']}" for one in found[:_SHOWN_LINES]]
-        more = [f"and {len(found) - _SHOWN_LINES} more"] if len(found) > _SHOWN_LINES else []
-        yield Notice("warn", title, lines + more)
+        lines = [f"{one['name']}: {one['expires']}, owner {one['owner']}" for one in found]
+        yield Notice("warn", title, _some(lines))
 
 
 def _of_certificates(certificates: list[Json]) -> Iterator[Notice]:

@@ -15,11 +15,11 @@ from gateway.pages import exceptions
 from gateway.pages.certificates import certificates
 from gateway.pages.one_thread import in_thread
 from gateway.pages.state import rfc_3339
-from gateway.telemetry.series import Numbers
+from gateway.telemetry.series import COUNTED, Numbers
 from gateway.telemetry.window import percentile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from gateway.core.webhook import Rollout, Webhook
     from gateway.errors import Problem
@@ -173,7 +173,7 @@ def merge(parts: Sequence[Json], now: float) -> Json:
         "reviews": {
             "inFlight": in_flight,
             **{
-                phase: _counts([part["reviews"][phase] for part in parts], seconds)
+                phase: _counts([part["reviews"][phase] for part in parts], seconds, _outcomes)
                 for phase in ("mutate", "validate")
             },
         },
@@ -216,7 +216,8 @@ def _merged_webhooks(parts: Sequence[Json], seconds: float) -> list[Json]:
         for webhook in part["webhooks"]:
             found.setdefault(_identity(webhook), []).append(webhook)
     return [
-        _without(webhook, "recent", "total") | _counts(found[_identity(webhook)], seconds)
+        _without(webhook, "recent", "total")
+        | _counts(found[_identity(webhook)], seconds, _outcomes_of_webhook)
         for webhook in parts[0]["webhooks"]
     ]
 
@@ -225,19 +226,19 @@ def _identity(webhook: Json) -> tuple[str, str, str]:
     return webhook["phase"], webhook["configuration"], webhook["name"]
 
 
-def _counts(counted: Sequence[Json], seconds: float) -> Json:
-    """Return the sums of *counted*, each with ``recent`` and ``total``, as rates and percentiles."""
+def _counts(counted: Sequence[Json], seconds: float, outcomes: Callable[[Numbers], Json]) -> Json:
+    """Return the sums of *counted*, with rates, *outcomes* and percentiles of ``recent`` and ``total``."""
     recent, total = (_sum(_each(counted, member)) for member in ("recent", "total"))
     calls = sum(recent.buckets)
     return {
         "recent": {
             "count": calls,
             "perSecond": round(calls / seconds, 3) if seconds > 0 else 0.0,
-            **_outcomes(recent),
+            **outcomes(recent),
             "p50Ms": _milliseconds(recent, 0.5),
             "p99Ms": _milliseconds(recent, 0.99),
         },
-        "total": {"count": sum(total.buckets), **_outcomes(total)},
+        "total": {"count": sum(total.buckets), **outcomes(total)},
     }
 
 
@@ -246,9 +247,8 @@ def _sum(counted: Sequence[Json]) -> Numbers:
     for one in counted:
         if one["buckets"]:
             found.buckets = list(map(add, found.buckets, one["buckets"])) if found.buckets else one["buckets"]
-        found.denied += one["denied"]
-        found.failed_closed += one["failed_closed"]
-        found.failed_open += one["failed_open"]
+        for name in COUNTED:
+            setattr(found, name, getattr(found, name) + one[name])
     return found
 
 
@@ -257,6 +257,20 @@ def _outcomes(numbers: Numbers) -> Json:
         "denied": numbers.denied,
         "failedClosed": numbers.failed_closed,
         "failedOpen": numbers.failed_open,
+    }
+
+
+def _outcomes_of_webhook(numbers: Numbers) -> Json:
+    return {
+        **_outcomes(numbers),
+        "wouldBeDenied": numbers.would_be_denied,
+        "wouldFailClosed": numbers.would_fail_closed,
+        "candidate": {
+            "compared": numbers.compared,
+            "newlyDenied": numbers.newly_denied,
+            "newlyAllowed": numbers.newly_allowed,
+            "failed": numbers.candidate_failed,
+        },
     }
 
 

@@ -1,8 +1,9 @@
 """Pages as HTML: a name and the JSON of a page in, bytes out.
 
 Every value passes through ``printable`` and is then escaped: no text can become markup, end a line, reorder
-its neighbours or hide. A page has no script and loads nothing; its policy allows its own style
-sheet only. Links are relative, so that pages work behind a proxy that adds a prefix to the path.
+its neighbours or hide. Messages alone keep their line breaks, since a status has a line for each denial. A
+page has no script and loads nothing; its policy allows its own style sheet only. Links are relative, so that
+pages work behind a proxy that adds a prefix to the path.
 
 Source: W3C Content Security Policy Level 3; WCAG 2.2.
 """
@@ -23,6 +24,7 @@ from admission_gateway_worker.text import printable
 from gateway.pages.decision_view import view
 from gateway.pages.namespaces import table
 from gateway.pages.notices import duration, is_soon, notices
+from gateway.pages.rollouts import in_rollout
 from gateway.pages.yaml_text import sections
 
 if TYPE_CHECKING:
@@ -106,7 +108,7 @@ def _derived(page: str, data: Json) -> Json:
     """Return the values of *page* that are derived from *data*."""
     match page:
         case "overview":
-            return {"notices": notices(data)}
+            return {"notices": notices(data), "rollouts": in_rollout(data["webhooks"])}
         case "decision":
             return {"view": view(data["decision"])}
         case "explain":
@@ -132,6 +134,7 @@ def _environment() -> Environment:
         cut=printable,
         duration=duration,
         expiry=expiry,
+        lines=lines,
         grouped=lambda number: f"{number:,}",
         milliseconds=milliseconds,
         path_part=lambda text: quote(text, safe="", errors="replace"),
@@ -144,6 +147,12 @@ def _environment() -> Environment:
 def _shown(value: object) -> object:
     """Return *value* as it is shown; markup of the templates stays."""
     return value if isinstance(value, Markup | int) else printable(value, _SHOWN_CHARS)
+
+
+def lines(text: str, max_chars: int = _SHOWN_CHARS) -> Markup:
+    """Return the message *text*, cut to *max_chars*, with its line breaks."""
+    shown = text if len(text) <= max_chars else f"{text[: max_chars - 1]}…"
+    return Markup("\n").join(printable(line, None) for line in shown.split("\n"))
 
 
 def expiry(seconds: float) -> Markup:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     Labels = Mapping[str, str]
 
 _PHASES: Final = {"admit": "mutate", "validating": "validate"}
+_DIFFERENCES: Final = {"newlyDenied": "newly_denied", "newlyAllowed": "newly_allowed", "failed": "failed"}
 
 
 class _Samples:
@@ -126,6 +127,8 @@ def _refused() -> Json:
 def _webhooks(samples: _Samples, seconds: float) -> Iterator[Json]:
     for labels, timeout_s in samples.of("webhook_timeout_seconds"):
         own = {"name": labels["name"], "type": labels["type"]}
+        counts = _counts(samples, "webhook_admission_duration_seconds", seconds, own)
+        rollout = _rollout_counts(samples, own)
         yield {
             "phase": _PHASES.get(labels["type"], labels["type"]),
             "configuration": "",
@@ -137,7 +140,7 @@ def _webhooks(samples: _Samples, seconds: float) -> Iterator[Json]:
             "failurePolicy": "",
             "timeoutSeconds": int(timeout_s),
             "sideEffects": "",
-            **_counts(samples, "webhook_admission_duration_seconds", seconds, own),
+            **{member: counted | rollout for member, counted in counts.items()},
         }
 
 
@@ -165,6 +168,20 @@ def _counts(samples: _Samples, histogram: str, seconds: float, labels: dict[str,
     return {
         "recent": {"count": count, "perSecond": per_second, **outcomes, **percentiles},
         "total": {"count": count, **outcomes},
+    }
+
+
+def _rollout_counts(samples: _Samples, labels: dict[str, str]) -> Json:
+    return {
+        "wouldBeDenied": samples.sum("webhook_not_enforced_total", result="denied", **labels),
+        "wouldFailClosed": samples.sum("webhook_not_enforced_total", result="failed", **labels),
+        "candidate": {
+            "compared": samples.sum("candidate_reviews_total", **labels),
+            **{
+                name: samples.sum("candidate_differences_total", kind=kind, **labels)
+                for name, kind in _DIFFERENCES.items()
+            },
+        },
     }
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from admission_gateway_worker.text import printable
 from gateway.pages.notices import duration, is_soon
+from gateway.pages.rollouts import in_rollout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -46,6 +47,7 @@ def render(readings: Sequence[Reading], *, is_styled: bool) -> list[str]:
     if overviews:
         for title, rows in (
             ("WEBHOOK", _webhook_rows(overviews)),
+            ("ROLL-OUT", _rollout_rows(overviews)),
             ("POOL AND ENDPOINT", _pool_rows(overviews)),
             ("CERTIFICATE", _certificate_rows(overviews)),
             ("EXCEPTION", _exception_rows(overviews)),
@@ -105,11 +107,7 @@ def _webhook_rows(overviews: Sequence[Json]) -> list[list[Cell]]:
             "WEBHOOK", "PHASE", "ON FAILURE", "MODE", "RATE/S", "DENIED", "CLOSED", "OPEN", "P50 MS", "P99 MS"
         )
     ]
-    found: dict[tuple[str, str, str], list[Json]] = {}
-    for overview in overviews:
-        for webhook in overview["webhooks"]:
-            key = webhook["phase"], webhook["configuration"], webhook["name"]
-            found.setdefault(key, []).append(webhook)
+    found = _by_identity(webhook for overview in overviews for webhook in overview["webhooks"])
     for (phase, configuration, name), webhooks in list(found.items())[:_SHOWN_WEBHOOKS]:
         recent = [webhook["recent"] for webhook in webhooks]
         closed, opened = (sum(one[member] for one in recent) for member in ("failedClosed", "failedOpen"))
@@ -130,6 +128,47 @@ def _webhook_rows(overviews: Sequence[Json]) -> list[list[Cell]]:
     if len(found) > _SHOWN_WEBHOOKS:
         rows.append([(f"and {len(found) - _SHOWN_WEBHOOKS} more; --json has all", "dim")])
     return rows
+
+
+def _by_identity(webhooks: Iterable[Json]) -> dict[tuple[str, str, str], list[Json]]:
+    """Return *webhooks* of several gateways by phase, configuration and name."""
+    found: dict[tuple[str, str, str], list[Json]] = {}
+    for webhook in webhooks:
+        key = webhook["phase"], webhook["configuration"], webhook["name"]
+        found.setdefault(key, []).append(webhook)
+    return found
+
+
+def _rollout_rows(overviews: Sequence[Json]) -> list[list[Cell]]:
+    """Return what roll-outs would change: the sums of all gateways, since their start."""
+    titles = "ROLL-OUT", "MODE", "CALLS", "WOULD BE DENIED", "WOULD FAIL", "COMPARED"
+    rows = [_head(*titles, "NEWLY DENIED", "NEWLY ALLOWED", "CANDIDATE FAILED")]
+    found = _by_identity(one for overview in overviews for one in in_rollout(overview["webhooks"]))
+    for (_, configuration, name), webhooks in list(found.items())[:_SHOWN_WEBHOOKS]:
+        totals = [webhook["total"] for webhook in webhooks]
+        candidates = [total["candidate"] for total in totals]
+        rows.append(
+            [
+                (f"{configuration}/{name}" if configuration else name, ""),
+                (webhooks[0]["mode"], "dim"),
+                _sum_of(totals, "count"),
+                _sum_of(totals, "wouldBeDenied", "warn"),
+                _sum_of(totals, "wouldFailClosed", "bad"),
+                _sum_of(candidates, "compared"),
+                _sum_of(candidates, "newlyDenied", "warn"),
+                _sum_of(candidates, "newlyAllowed", "warn"),
+                _sum_of(candidates, "failed", "bad"),
+            ]
+        )
+    if len(found) > _SHOWN_WEBHOOKS:
+        rows.append([(f"and {len(found) - _SHOWN_WEBHOOKS} more; --json has all", "dim")])
+    return rows
+
+
+def _sum_of(counts: Iterable[Json], member: str, style: Style = "") -> Cell:
+    """Return the sum of *member* in *counts*, with *style* unless it is zero."""
+    number = sum(one[member] for one in counts)
+    return f"{number:,}", style if number else ""
 
 
 def _pool_rows(overviews: Sequence[Json]) -> list[list[Cell]]:

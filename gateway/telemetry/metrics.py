@@ -17,7 +17,8 @@ from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed, Failure
 from gateway.telemetry import definitions
 from gateway.telemetry.exception_uses import ExceptionUses
 from gateway.telemetry.process import OwnProcess
-from gateway.telemetry.series import Counts, Numbers, Timings
+from gateway.telemetry.rollouts import RolloutCounts
+from gateway.telemetry.series import PHASES, TYPES, Counts, Numbers, Timings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,7 +41,6 @@ SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.
 QUEUE_SECONDS: Final = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
 BATCH_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
-_TYPES: Final = {"mutate": "admit", "validate": "validating"}
 _MAX_CODE: Final = 600
 _KEPT_INVOCATIONS: Final = 16_384
 """Cached timings by invocation. A full cache is emptied, which removes those of past configurations."""
@@ -147,13 +147,10 @@ class Metrics:
         self.policy_mismatches: Mapping[tuple[str, str, str], int] = {}
         """The number of workers by webhook, phase and reason, see ``gateway.worker_watch``."""
         self.worker_calls = Counts(definitions.WORKER_CALLS)
-        self.not_enforced = Counts(definitions.WEBHOOK_NOT_ENFORCED)
-        self._compared = Counts(definitions.CANDIDATE_REVIEWS)
-        self._differences = Counts(definitions.CANDIDATE_DIFFERENCES)
-        self._dropped_afterwards = Counts(definitions.CALLS_AFTER_ANSWER_DROPPED)
+        self.rollouts = RolloutCounts()
         self.registry.register(self)
         self.registry.register(self.worker_calls)
-        for counts in (self.not_enforced, self._compared, self._differences, self._dropped_afterwards):
+        for counts in self.rollouts.all:
             self.registry.register(counts)
         self._rejections = self._counter(definitions.WEBHOOK_REJECTIONS)
         self._fail_open = self._counter(definitions.WEBHOOK_FAIL_OPEN)
@@ -183,7 +180,7 @@ class Metrics:
         self.exceptions.use(exceptions)
         timeouts: dict[tuple[str, ...], int] = {}
         for webhook in webhooks:
-            key = webhook.name, _TYPES[webhook.phase]
+            key = webhook.name, TYPES[webhook.phase]
             timeouts[key] = min(webhook.timeout_s, timeouts.get(key, webhook.timeout_s))
             if webhook.failure_policy == "Ignore":
                 # A counter that begins with 1 shows no increase.
@@ -234,7 +231,7 @@ class Metrics:
     def exclusions(self, operation: str, exclusions: Iterable[tuple[Invocation, Excluded]]) -> None:
         """Count the webhooks of one review that their conditions excluded."""
         for invocation, excluded in exclusions:
-            labels = invocation.webhook.name, _TYPES[invocation.webhook.phase], operation
+            labels = invocation.webhook.name, TYPES[invocation.webhook.phase], operation
             self._exclusions.labels(*labels).inc()
             if excluded.errors:
                 self._condition_errors.labels(*labels).inc(excluded.errors)
@@ -246,7 +243,7 @@ class Metrics:
             call = outcome.call
             elapsed_s = outcome.evaluated_s if call is None else call.elapsed_s
             if outcome.mode != "Enforce":
-                self._not_enforced(outcome)
+                self.rollouts.not_enforced(outcome)
             if elapsed_s is not None and type(outcome.verdict) is Allowed:
                 timing = allowed.get(outcome.invocation)
                 if timing is None:
@@ -264,33 +261,33 @@ class Metrics:
             of_phase.denied += 0 if allowed else timing.count
         for (name, phase, *_), timing in self._calls.items():
             found[phase, name].add(timing.buckets.copy())
-        phases = {kind: phase for phase, kind in _TYPES.items()}
         for counter in (self._rejections, self._fail_open):
             for family in counter.collect():
                 for sample in family.samples:
                     if sample.name.endswith("_created"):
                         continue
                     labels, count = sample.labels, int(sample.value)
-                    of_webhook = found[phases[labels["type"]], labels["name"]]
+                    of_webhook = found[PHASES[labels["type"]], labels["name"]]
                     if counter is self._fail_open:
                         of_webhook.failed_open += count
                     elif labels["error_type"] == "no_error":
                         of_webhook.denied += count
                     else:
                         of_webhook.failed_closed += count
+        self.rollouts.add_to(found)
         return found
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families that are counted as plain numbers. The name is prometheus_client's."""
         yield self._reviews.histogram(
-            definitions.REVIEW_DURATION, lambda key: (_TYPES[key[0]], key[1], _word(key[2]))
+            definitions.REVIEW_DURATION, lambda key: (TYPES[key[0]], key[1], _word(key[2]))
         )
         yield self._calls.histogram(
-            definitions.WEBHOOK_DURATION, lambda key: (key[0], _TYPES[key[1]], key[2], _word(key[4]))
+            definitions.WEBHOOK_DURATION, lambda key: (key[0], TYPES[key[1]], key[2], _word(key[4]))
         )
         yield self._calls.counter(
             definitions.WEBHOOK_REQUESTS,
-            lambda key: (key[0], _TYPES[key[1]], key[2], str(key[3]), _word(key[4])),
+            lambda key: (key[0], TYPES[key[1]], key[2], str(key[3]), _word(key[4])),
         )
         yield self.worker_batch_sizes.histogram(definitions.WORKER_BATCH_SIZE, lambda pool: (pool,))
         yield self.worker_queue_seconds.histogram(definitions.WORKER_QUEUE, lambda pool: (pool,))
@@ -311,7 +308,7 @@ class Metrics:
         yield _family(
             definitions.WEBHOOK_POLICY_MISMATCHES,
             {
-                (name, _TYPES[phase], why): count
+                (name, TYPES[phase], why): count
                 for (name, phase, why), count in self.policy_mismatches.items()
             },
         )
@@ -351,12 +348,12 @@ class Metrics:
             {(reason,): number for reason, number in tuple(self.refused_tokens.items())},
         )
         yield _family(
-            definitions.REVIEWS_CANCELLED, {(kind,): self.cancelled[phase] for phase, kind in _TYPES.items()}
+            definitions.REVIEWS_CANCELLED, {(kind,): self.cancelled[phase] for phase, kind in TYPES.items()}
         )
         yield _family(
             definitions.CACHE_LOOKUPS,
             {
-                (name, _TYPES[phase], result): number
+                (name, TYPES[phase], result): number
                 for (name, phase, result), number in tuple(self.cache_lookups.items())
             },
         )
@@ -372,31 +369,9 @@ class Metrics:
         self._allowed[invocation] = timing
         return timing
 
-    def compared(self, webhook: Webhook, kinds: Iterable[str]) -> None:
-        """Count a comparison of the candidate of *webhook* with the client in force, and its differences."""
-        labels = webhook.name, _TYPES[webhook.phase]
-        self._compared.add(labels)
-        for kind in kinds:
-            self._differences.add((*labels, kind))
-
-    def dropped_afterwards(self, webhook: Webhook) -> None:
-        """Count a call of *webhook* after the answer that was not made."""
-        self._dropped_afterwards.add((webhook.name, _TYPES[webhook.phase]))
-
-    def _not_enforced(self, outcome: Outcome) -> None:
-        """Count what *outcome*, of a webhook in another mode than Enforce, would have done."""
-        results = {
-            "denied": type(outcome.verdict) is not Failed and outcome.would_reject,
-            "failed": type(outcome.verdict) is Failed and outcome.would_reject,
-            "changed": outcome.would_change,
-        }
-        webhook = outcome.invocation.webhook
-        for result in (result for result, is_given in results.items() if is_given):
-            self.not_enforced.add((webhook.name, _TYPES[webhook.phase], outcome.mode, result))
-
     def _refused_or_failed(self, outcome: Outcome, operation: str) -> None:
         webhook, verdict = outcome.invocation.webhook, outcome.verdict
-        kind, rejects, code = _TYPES[webhook.phase], outcome.rejects, _http_code(verdict)
+        kind, rejects, code = TYPES[webhook.phase], outcome.rejects, _http_code(verdict)
         if outcome.elapsed_s is not None or not code:
             self._calls[webhook.name, webhook.phase, operation, code, rejects].observe(
                 outcome.elapsed_s or 0.0

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import accumulate
 from operator import add, sub
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, Exemplar, HistogramMetricFamily
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from gateway.telemetry.definitions import Definition
 
 Key = TypeVar("Key", bound="Hashable")
+
+TYPES: Final = {"mutate": "admit", "validate": "validating"}
+"""The label ``type`` by phase."""
+PHASES: Final = {kind: phase for phase, kind in TYPES.items()}
 
 
 def newest(one: Exemplar | None, other: Exemplar) -> Exemplar:
@@ -126,6 +130,15 @@ class Numbers:
     failed_closed: int = 0
     """Failures that rejected the request, and refused dry runs."""
     failed_open: int = 0
+    would_be_denied: int = 0
+    """Denials that the mode of the webhook let pass."""
+    would_fail_closed: int = 0
+    """Failures under Fail that the mode of the webhook let pass."""
+    compared: int = 0
+    """Reviews for which the candidate was compared with the client in force."""
+    newly_denied: int = 0
+    newly_allowed: int = 0
+    candidate_failed: int = 0
 
     def add(self, buckets: list[int]) -> None:
         """Add calls or reviews by duration."""
@@ -135,10 +148,12 @@ class Numbers:
         """Return what was counted since *other*."""
         return Numbers(
             list(map(sub, self.buckets, other.buckets)) if other.buckets else self.buckets,
-            self.denied - other.denied,
-            self.failed_closed - other.failed_closed,
-            self.failed_open - other.failed_open,
+            **{name: getattr(self, name) - getattr(other, name) for name in COUNTED},
         )
+
+
+COUNTED: Final = tuple(one.name for one in fields(Numbers) if one.name != "buckets")
+"""The fields of ``Numbers`` that are plain counts."""
 
 
 class Counts:
@@ -152,6 +167,10 @@ class Counts:
         """Add *number* to the counter with these label values."""
         self._counts[values] = self._counts.get(values, 0) + number
 
+    def items(self) -> list[tuple[tuple[str, ...], int]]:
+        """Return the values of the labels with the number of each counter."""
+        return list(self._counts.items())
+
     def drop(self, *first_values: str) -> None:
         """Remove the counters whose label values begin with these."""
         length = len(first_values)
@@ -163,6 +182,6 @@ class Counts:
         """Yield the one family. The name is prometheus_client's."""
         definition = self._definition
         family = CounterMetricFamily(definition.family, definition.help, labels=definition.labels)
-        for values, count in list(self._counts.items()):
+        for values, count in self.items():
             family.add_metric(values, count)
         yield family

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gateway.core.answer import Answer, Origin
 from gateway.core.decision import decide
+from gateway.core.evaluation import NO_MODES
 from gateway.core.matching import Selection
 from gateway.core.response import encode
 from tests.core.build import request, settle, webhook
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from gateway.core.call import Call
     from gateway.core.review import AdmissionRequest
     from gateway.core.verdict import Verdict
-    from gateway.core.webhook import Webhook
+    from gateway.core.webhook import Mode, Webhook
 
 
 def answer(
@@ -24,10 +25,13 @@ def answer(
     webhooks: Sequence[Webhook] = (),
     review: AdmissionRequest | None = None,
     target: bytes = b"/mutate?timeout=10s",
+    modes: Mapping[int, Mode] = NO_MODES,
 ) -> Answer:
     """The answer to *review* with these *answers* of *webhooks*, see ``tests.core.build.settle``."""
     hooks = webhooks or (webhook(),)
-    evaluation = settle(hooks, review or request(name="web", userInfo={"username": "ann"}), answers)
+    evaluation = settle(
+        hooks, review or request(name="web", userInfo={"username": "ann"}), answers, modes=modes
+    )
     decision = decide(evaluation, "Metadata")
     body = encode("admission.k8s.io/v1", evaluation.request.uid, decision)
     return Answer(body, decision, evaluation, Selection(hooks[0].phase, hooks), Origin(target), 0.0)

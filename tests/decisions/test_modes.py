@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.core.decision import decide
 from gateway.core.verdict import ALLOWED, Denied, Failed, FailureReason, Verdict
 from gateway.decisions import line
 from gateway.decisions.allowed_lines import AllowedLines
 from gateway.decisions.record import is_noteworthy, record_of
 from gateway.reports.finding import denials, denials_not_enforced, failures
 from gateway.telemetry.metrics import Metrics
-from tests.core.build import add, patch, request, settle, webhook
+from tests.core.build import add, patch
 from tests.decisions.kit import answer
 
 if TYPE_CHECKING:
@@ -26,8 +25,7 @@ NAME = "a.policies.test"
 
 
 def answered(verdict: Verdict, mode: Mode = "Warn") -> Answer:
-    evaluation = settle([webhook()], request(), {NAME: verdict}, modes={0: mode})
-    return answer()._replace(evaluation=evaluation, decision=decide(evaluation, "Metadata"))
+    return answer({NAME: verdict}, modes={0: mode})
 
 
 def test_a_rejection_that_is_not_enforced_is_noteworthy_and_decides_nothing() -> None:

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.pages.documents import merge
 from gateway.pages.state import PageRequest
+from gateway.telemetry.series import COUNTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
 def counts(**given: int) -> dict[str, Any]:
-    none = {"buckets": [], "denied": 0, "failed_closed": 0, "failed_open": 0}
+    none = {"buckets": [], **dict.fromkeys(COUNTED, 0)}
     return {"recent": {**none, **given}, "total": {**none, **given}}
 
 
@@ -176,10 +177,10 @@ def decision(text: Callable[[str], str] = str) -> dict[str, Any]:
 def documents(text: Callable[[str], str] = str) -> dict[str, dict[str, Any]]:
     """Return the JSON of each page by its name."""
     cell = {"namespace": text("shop"), "phase": "mutate", "configuration": text("conf"), "webhook": text("a")}
-    numbers = {"denied": 3, "failedClosed": 0, "failedOpen": 1}
+    numbers = {"denied": 3, "failedClosed": 0, "failedOpen": 1, "wouldBeRefused": 2}
     webhook = {"name": text("a.b.c"), "clientConfig": {"url": text("https://a.example/")}}
     parts: dict[str, dict[str, Any]] = {
-        "overview": overview_part(text, failed_closed=1, failed_open=2),
+        "overview": overview_part(text, failed_closed=1, failed_open=2, compared=329, newly_denied=63),
         "decisions": {"decisions": [decision(text)], "leftOut": 4},
         "decision": {"decision": decision(text)},
         "differences": {

@@ -18,6 +18,7 @@ from gateway.decisions.namespaces import NamespaceCounts
 from gateway.pages.documents import merge, page_of
 from gateway.pages.namespaces import table
 from gateway.pages.notices import notices
+from gateway.pages.rollouts import in_rollout
 from gateway.pages.routes import Pages
 from gateway.pages.state import PageRequest, encoded
 from gateway.serving.message import HttpRequest, Response
@@ -26,10 +27,11 @@ from gateway.telemetry.metrics import SECONDS, Metrics
 from gateway.telemetry.window import EVERY_S, KEPT, Window, percentile
 from tests.core.build import request, webhook
 from tests.decisions.kit import answer
-from tests.pages.kit import decision, overview_part
+from tests.pages.kit import counts, decision, overview_part
 
 if TYPE_CHECKING:
     from gateway.core.verdict import Verdict
+    from gateway.core.webhook import FailurePolicy, Mode
 
 
 def merged(page: str, *parts: dict[str, Any], query: dict[str, str] | None = None) -> dict[str, Any]:
@@ -80,7 +82,7 @@ def test_the_worst_notice_comes_first_and_a_sound_gateway_has_none() -> None:
     levels = [notice.level for notice in notices(found)]
     assert levels == sorted(levels)
     titles = " ".join(notice.title for notice in notices(found))
-    for text in ("was refused", "not ready", "failed closed", "cannot be read", "without a ready endpoint"):
+    for text in ("was refused", "not ready", "failed closed", "cannot be read", "has no ready endpoint"):
         assert text in titles
     for text in ("exceptions that have expired",):
         assert text in titles
@@ -93,6 +95,34 @@ def test_the_worst_notice_comes_first_and_a_sound_gateway_has_none() -> None:
     sound["faults"] = []
     sound["exceptions"] = sound["exceptions"][1:]
     assert notices(merged("overview", sound)) == []
+
+
+def test_a_dead_pool_is_one_notice_with_its_webhooks_and_the_effect() -> None:
+    part = overview_part(failed_closed=3)
+    part["pools"] = [{"name": "pool", "endpoints": [{"address": "a", "state": "down", "inFlight": 0}]}]
+    effect = "no worker is reachable; webhooks that fail closed: a.b.c"
+    part["faults"] = [f"worker pool pool: {effect}", "worker pool pool-b: policy a: not served"]
+    part["webhooks"] = part["webhooks"][:1]
+    found = merged("overview", part)
+    of_pages = [one for one in notices(found) if "pool pool" in one.title or "pool" in " ".join(one.lines)]
+    del found["webhooks"][0]["pool"]  # as in an overview of metrics
+    for seen in (of_pages, [one for one in notices(found) if "pool" in one.title + " ".join(one.lines)]):
+        lost, other = seen
+        assert lost.title == "worker pool pool has no ready endpoint; failurePolicy decides for its webhooks"
+        assert lost.lines == [effect, "a.b.c: in the last 60 s 3 failed closed, 0 failed open"]
+        assert other.lines == ["worker pool pool-b: policy a: not served"]
+    assert not any("webhooks failed" in one.title for one in notices(found))
+
+
+def test_what_a_roll_out_would_change_is_counted_by_webhook() -> None:
+    part = overview_part(compared=329, newly_denied=63, would_be_denied=5)
+    plain = {**part["webhooks"][1], "name": "plain", "mode": "Enforce", "rollout": None, **counts()}
+    part["webhooks"].append(plain)
+    found = merged("overview", part, part)
+    assert [one["name"] for one in in_rollout(found["webhooks"])] == ["a.b.c", "a.b.c"]
+    total = found["webhooks"][0]["total"]
+    assert (total["wouldBeDenied"], total["denied"]) == (10, 0)
+    assert total["candidate"] == {"compared": 658, "newlyDenied": 126, "newlyAllowed": 0, "failed": 0}
 
 
 def test_decisions_of_processes_are_in_the_order_of_time() -> None:
@@ -232,6 +262,32 @@ def test_namespaces_are_counted_within_a_bound(monkeypatch: pytest.MonkeyPatch) 
     assert rows[0]["namespace"] == "one"
     assert [cell["shade"] for cell in rows[0]["cells"]] == [5, 5]
     assert {cell["count"] for cell in rows[1]["cells"]} == {0, 2}
+
+
+@given(st.sampled_from(["Enforce", "Warn", "Audit"]), st.sampled_from(["Fail", "Ignore"]), st.booleans())
+def test_a_mode_that_lets_requests_pass_counts_no_denial(
+    mode: Mode, policy: FailurePolicy, is_denied: bool
+) -> None:
+    verdict: Verdict = Denied(403, message="no") if is_denied else Failed(FailureReason.DEADLINE, "slow")
+    hooks = [webhook("a.b.c", failure_policy=policy)]
+    given_answer = answer({"a.b.c": verdict}, hooks, modes={} if mode == "Enforce" else {0: mode})
+    counts = NamespaceCounts()
+    counts.offer(given_answer, 0.1, "d", is_noteworthy=True)
+    cells = counts.document()["cells"]
+    found = {name for cell in cells for name in namespace_counts.COUNTS if cell[name]}
+    if not is_denied and policy == "Ignore":
+        expected = {"failedOpen"}
+    elif mode != "Enforce":
+        expected = {"wouldBeRefused"}
+    else:
+        expected = {"denied" if is_denied else "failedClosed"}
+    assert found == expected
+    metrics = Metrics()
+    metrics.review_answered(given_answer, 0.004)
+    numbers = metrics.numbers()["mutate", "a.b.c"]
+    assert bool(numbers.denied) == ("denied" in expected)
+    assert bool(numbers.would_be_denied) == (is_denied and "wouldBeRefused" in expected)
+    assert bool(numbers.would_fail_closed) == (not is_denied and "wouldBeRefused" in expected)
 
 
 def test_the_uses_of_an_exception_by_all_processes_are_added() -> None:

@@ -114,6 +114,19 @@ def test_names_are_shown() -> None:
     assert "writes 1 path of another webhook" in found
 
 
+def test_a_message_of_several_denials_has_a_line_for_each() -> None:
+    found = {**documents()["decision"]}
+    found["decision"] = {**found["decision"], "message": "a.b.c: no\nd.e.f: <b>\u202enever"}
+    html = render("decision", found, {}, root="./", json_link="?").decode()
+    assert "a.b.c: no\nd.e.f: &lt;b&gt;\\u202enever</span>" in html
+
+
+def test_the_overview_says_how_many_requests_a_candidate_denies() -> None:
+    html = page("overview")
+    for text in ("Roll-outs", "Newly denied", ">329 <", ">63 <"):
+        assert text in html
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_loads_nothing_and_runs_nothing(name: str) -> None:
     found = outline(page(name))

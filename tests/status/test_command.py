@@ -68,8 +68,8 @@ def test_status_shows_webhooks_pools_and_what_was_refused(
     gateway.expect("worker pool unreachable")
     done = run_command("status", "--admin", admin)
     assert done.returncode == 1
-    assert "pools without a ready endpoint" in done.stdout
-    assert "worker pool pool: no worker is reachable; webhooks that fail closed: h0.v.test" in done.stdout
+    assert "worker pool pool has no ready endpoint" in done.stdout
+    assert "no worker is reachable; webhooks that fail closed: h0.v.test" in done.stdout
 
 
 @pytest.mark.process

@@ -30,6 +30,9 @@ def exposition() -> str:
     metrics._calls["h.v.test", "validate", "CREATE", 403, True].observe(0.004)
     metrics._rejections.labels("h.v.test", "validating", "CREATE", "no_error", "403").inc(3)
     metrics._rejections.labels("h.v.test", "validating", "CREATE", "calling_webhook_error", "500").inc(2)
+    metrics.rollouts._not_enforced.add(("h.v.test", "validating", "Warn", "denied"), 7)
+    metrics.rollouts._compared.add(("h.v.test", "validating"), 329)
+    metrics.rollouts._differences.add(("h.v.test", "validating", "newly_denied"), 63)
     metrics._fail_open.labels("h.v.test", "validating").inc(4)
     metrics.configuration = "d" * 64, {("h.v.test", "validating"): 10}
     metrics.worker_endpoints.labels("pool", "ready").set(1)
@@ -43,14 +46,25 @@ def test_the_overview_of_metrics_has_counts_pools_and_a_refused_configuration(ex
     overview = overview_of_metrics(exposition, "", [], 2_000_000_000.0)
     (webhook,) = overview["webhooks"]
     assert (webhook["phase"], webhook["name"], webhook["timeoutSeconds"]) == ("validate", "h.v.test", 10)
-    assert webhook["total"] == {"count": 2, "denied": 3, "failedClosed": 2, "failedOpen": 4}
+    assert webhook["total"] == {
+        "count": 2,
+        "denied": 3,
+        "failedClosed": 2,
+        "failedOpen": 4,
+        "wouldBeDenied": 7,
+        "wouldFailClosed": 0,
+        "candidate": {"compared": 329, "newlyDenied": 63, "newlyAllowed": 0, "failed": 0},
+    }
     assert 1 <= webhook["recent"]["p50Ms"] <= webhook["recent"]["p99Ms"] <= 5
     assert [(pool["name"], pool["ready"]) for pool in overview["pools"]] == [("pool", 1), ("lost", 0)]
     assert overview["configuration"]["digest"] == "d" * 64
     reading = Reading("g", overview, "metrics")
     assert {notice.title.partition(";")[0] for notice in reading.notices() if notice.level == "bad"} >= {
-        "pools without a ready endpoint"
+        "worker pool lost has no ready endpoint"
     }
+    lines = render([reading, reading], is_styled=False)
+    at = next(index for index, line in enumerate(lines) if line.startswith("ROLL-OUT"))
+    assert lines[at + 1].split() == ["h.v.test", "4", "14", "0", "658", "126", "0", "0"]
     assert any("was refused" in notice.title for notice in reading.notices())
 
 
@@ -97,6 +111,10 @@ def test_no_text_of_a_gateway_reaches_the_terminal_unescaped(text: str) -> None:
         "webhooks": [
             {
                 **dict.fromkeys(("phase", "configuration", "name", "failurePolicy", "mode"), "x"),
+                "total": {
+                    **dict.fromkeys(("count", "wouldBeDenied", "wouldFailClosed"), 1),
+                    "candidate": dict.fromkeys(("compared", "newlyDenied", "newlyAllowed", "failed"), 1),
+                },
                 "recent": {
                     "perSecond": 1.5,
                     "denied": 1,
