@@ -132,7 +132,7 @@ def _checked(fields: Fields, name: str, folder: Path, check: Callable[[bytes], o
     if not text:
         fields.problem(name, "is empty, expected the path of a file")
         return None
-    path = folder / text
+    path = fields.report.resolve(folder, text)
     try:
         check(read_file(path))
     except UnusableFileError as error:

@@ -23,39 +23,43 @@ def digest(config: Config) -> str:
     """Return the SHA-256 of the canonical form of *config*, 64 hexadecimal digits.
 
     The canonical form is JSON of the values after defaulting, with sorted keys, so it does not depend on the
-    layout of files, the order of documents or the Python process. Of files with certificates and credentials
-    it has the paths. It has no field that is excluded from ``repr``, since such fields are secrets: a digest
+    layout of files, the order of documents, the Python process or its machine. Of files with certificates and
+    credentials it has the paths as the documents write them, relative or absolute; those of the command line
+    are left out. It has no field that is excluded from ``repr``, since such fields are secrets: a digest
     is shown to readers who could otherwise try out guesses. The time is linear in the size of *config*: some
     100 ms for thousands of webhooks.
     """
-    return hashlib.sha256(_json(_canonical(config)).encode()).hexdigest()
+    return hashlib.sha256(_json(_canonical(config, config.named_files)).encode()).hexdigest()
 
 
-def _canonical(value: object) -> object:
+def _canonical(value: object, named_files: Mapping[str, str]) -> object:
+    """Return *value* as JSON; *named_files* has the paths in it that documents name."""
     match value:
+        case str() | Path() if (text := named_files.get(str(value))) is not None:
+            return {"": "file", "path": text}
         case None | bool() | int() | float() | str():
             return value
         case bytes():
             return value.hex()
         case Path():
-            return str(value)
+            return None
         case Mapping():
-            return {key: _canonical(item) for key, item in value.items()}
+            return {key: _canonical(item, named_files) for key, item in value.items()}
         case tuple():
-            return [_canonical(item) for item in value]
+            return [_canonical(item, named_files) for item in value]
         case frozenset():
-            return sorted(map(_canonical, value), key=_json)
+            return sorted((_canonical(item, named_files) for item in value), key=_json)
         case _ if is_dataclass(value):
             # With the type: members of a union can have the same fields.
             return {
                 "": type(value).__name__,
                 **{
-                    field.name: _canonical(getattr(value, field.name))
+                    field.name: _canonical(getattr(value, field.name), named_files)
                     for field in fields(value)
                     if field.repr and field.name not in _LEFT_OUT
                 },
             }
-    return _canonical(cast("MatchConditions", value).expressions)
+    return _canonical(cast("MatchConditions", value).expressions, named_files)
 
 
 def _json(value: object) -> str:

@@ -49,6 +49,8 @@ class Report:
     """Warnings: field path and message of values that are accepted, but probably a mistake."""
     folder: Path | None = None
     """Where relative paths of a webhook begin; None: in a custom resource, which may name no files."""
+    named_files: dict[str, str] = field(default_factory=dict)
+    """The paths that :meth:`resolve` returned, and the texts from which they were made."""
 
     @property
     def is_full(self) -> bool:
@@ -64,6 +66,12 @@ class Report:
         """Add a warning about the field at *path*."""
         if len(self.questionable) < MAX_PROBLEMS:
             self.questionable.append((path, message))
+
+    def resolve(self, folder: Path, text: str) -> Path:
+        """Return the path *text*, which begins in *folder* unless it is absolute."""
+        path = folder / text
+        self.named_files[str(path)] = text
+        return path
 
     def problems(self) -> list[Problem]:
         """The problems, with their place."""

@@ -40,7 +40,7 @@ def read_image_review(client_config: Fields) -> HttpsClient | None:
     backoff_ms = _number(fields, "retryBackoff", DEFAULT_BACKOFF_MS, LONGEST_BACKOFF_MS)
     default_allow = fields.boolean("defaultAllow") if fields.has("defaultAllow") else None
     fields.finish()
-    path = (folder / file).absolute()
+    path = fields.report.resolve(folder.absolute(), file)
     kubeconfig = _read(fields, path) if file else None
     if kubeconfig is None:
         return None

@@ -92,7 +92,7 @@ def read_kubernetes(fields: Fields | None, folder: Path) -> KubernetesSettings |
     if fields is None:
         return None
     file, context = fields.string("kubeconfig", None), fields.string("context", None)
-    path = None if file is None else folder / file
+    path = None if file is None else fields.report.resolve(folder, file)
     if context == "":
         fields.problem("context", "is empty, expected the name of a context")
     elif file == "":
@@ -249,7 +249,7 @@ class KubeconfigReader:
         text = fields.optional_string("tokenFile")
         if not text:
             return None
-        path = self._folder / text
+        path = fields.report.resolve(self._folder, text)
         try:
             read_token(path)
         except UnusableFileError as error:
@@ -275,8 +275,9 @@ class KubeconfigReader:
             if text:
                 pem = base64.b64decode(text, validate=True)
             elif file:
-                self.files.append(self._folder / file)
-                pem = read_file(self._folder / file)
+                path = fields.report.resolve(self._folder, file)
+                self.files.append(path)
+                pem = read_file(path)
             else:
                 return b""
             check(pem)
@@ -294,7 +295,7 @@ class KubeconfigReader:
             return None
         command = fields.required_string("command")
         if "/" in command:
-            command = str(self._folder / command)
+            command = str(fields.report.resolve(self._folder, command))
         variables = tuple(
             (entry.required_string("name"), entry.optional_string("value"))
             for entry in fields.mappings("env")

@@ -216,7 +216,14 @@ def read(found: Iterable[Document]) -> Config:
     _warn_if_all_are_left(collected)
     warnings = [warning for document in documents for warning in document.report.warnings()]
     warnings += _unknown_namespaces(collected)
-    return replace(_config(collected, bound, tuple(warnings)), source=_source(documents))
+    config = _config(collected, bound, tuple(warnings))
+    return replace(config, source=_source(documents), named_files=_named_in(documents))
+
+
+def _named_in(documents: Sequence[Document]) -> dict[str, str]:
+    """Return the paths that *documents* name; of several texts for one the first in alphabetical order."""
+    named = [item for document in documents for item in document.report.named_files.items()]
+    return dict(sorted(named, reverse=True))
 
 
 def _source(documents: Sequence[Document]) -> bytes:

@@ -220,6 +220,9 @@ class Config:
     source: bytes = field(default=b"", repr=False, compare=False)
     """JSON of the documents in files: a list of objects with ``file`` and ``content``. Empty: it has none."""
 
+    named_files: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """The paths that the documents name, and how they write them. Others are from the command line."""
+
     @property
     def webhooks(self) -> tuple[Webhook, ...]:
         """All of them."""

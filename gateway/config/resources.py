@@ -137,6 +137,7 @@ def _read_targets(spec: Fields, folder: Path | None) -> tuple[str, ...]:
             spec.report.add(path, f"found {shown(text)}, {reason}")
             continue
         resolved = text if folder is None else addresses.below(folder, text)
+        spec.report.named_files[resolved] = text
         if resolved in seen:
             spec.report.add(path, f"found {shown(text)} twice")
         seen.add(resolved)

@@ -70,7 +70,7 @@ def read_webhook_users(fields: Fields, name: str, folder: Path) -> WebhookUsers 
     if not text:
         fields.problem(name, "is empty, expected the path of a kubeconfig")
         return None
-    path = folder / text
+    path = fields.report.resolve(folder, text)
     try:
         document = read_document(path)
     except UnusableFileError as error:
@@ -78,6 +78,7 @@ def read_webhook_users(fields: Fields, name: str, folder: Path) -> WebhookUsers 
         return None
     report = Report("")
     users = _read(path, Fields(document, "", report))
+    fields.report.named_files.update(report.named_files)
     for place, message in report.found:
         fields.problem(name, f"{printable(path)}: {place}: {message}")
     return users

@@ -229,7 +229,7 @@ WORKER_ENDPOINTS: Final = _gauge("worker_endpoints", "endpoints by state", "pool
 
 CONFIG_INFO: Final = _gauge(
     "config_info",
-    "always 1; `digest` is the SHA-256 of the configuration in force, equal for equal configurations",
+    "always 1; `digest` is the SHA-256 of the configuration, the same on all machines",
     "digest",
     is_lowest=True,
 )

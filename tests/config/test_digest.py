@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
+from contextlib import chdir
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import trustme
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gateway.config.digest import digest
 from gateway.config.kubeconfig import ExecPlugin, KubeconfigUser
 from gateway.config.load import load
 from gateway.config.model import Config, GatewaySettings
 from gateway.config.webhook_users import WebhookUsers
+from gateway.options import Options
 from tests.config.test_load import NAMESPACE, POOL, configuration, joined
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.config.test_properties import wholes
 
 SELECTOR = "  objectSelector: {matchExpressions: [{key: a, operator: In, values: [x, y, z, w]}]}\n"
 CONDITIONS = "  matchConditions: [{name: c, expression: %s}]\n"
@@ -90,3 +99,169 @@ def test_addresses_and_secrets_are_not_part_of_it() -> None:
 
 def test_text_that_is_no_unicode_has_a_digest() -> None:
     assert digest(Config(configurations=frozenset({("mutate", "\ud800")}))) != digest(Config())
+
+
+# -- files, folders and processes ---------------------------------------------------------------------
+
+GATEWAY = "admission-gateway.io/v1alpha1"
+PAIR = {"certFile": "tls.crt", "keyFile": "keys/tls.key"}
+FILES: dict[str, Any] = {
+    "tls": {**PAIR, "clientCAFile": "ca.crt"},
+    "authentication": {"tokenFile": "tokens", "basicAuthFile": "./passwords"},
+    "webhookKubeConfigFile": "kube/users.json",
+    "kubernetes": {"kubeconfig": "kube/users.json"},
+    "record": {"folder": "recordings"},
+}
+"""Fields with files, below the folder of the configuration."""
+POOLS: tuple[dict[str, Any], ...] = (
+    {"target": "unix:worker.sock"},
+    {"target": "dns:///pods:1", "tls": {**PAIR, "caFile": "../ca.crt"}},
+    {"command": ["python", "policies.py"]},
+)
+IMAGES = """
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: images}
+webhooks:
+- name: images.example.com
+  clientConfig: {imageReview: {kubeConfigFile: kube/users.json}}
+  rules: [{operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [pods]}]
+  sideEffects: None
+  admissionReviewVersions: [v1]
+"""
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a configuration that names files in every way, in its folder ``config``."""
+    root = tmp_path_factory.mktemp("first") / "machine"
+    config = root / "config"
+    for folder in ("kube", "keys"):
+        (config / folder).mkdir(parents=True)
+    ca = trustme.CA()
+    pair = ca.issue_cert("gateway.example.com")
+    for file in (root / "ca.crt", config / "ca.crt", config / "kube" / "ca.crt"):
+        ca.cert_pem.write_to_path(file)
+    (config / "tls.crt").write_bytes(pair.cert_chain_pems[0].bytes())
+    pair.private_key_pem.write_to_path(config / "keys" / "tls.key")
+    for name, text in (("tokens", "secret\n"), ("passwords", "a:b\n"), ("kube/token", "secret\n")):
+        (config / name).write_text(text)
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "./login"}}
+    cluster = {"server": "https://images.example.com/", "certificate-authority": "ca.crt"}
+    users = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "u", "user": {"tokenFile": "token"}}, {"name": "*", "user": user}],
+    }
+    (config / "kube" / "users.json").write_bytes(orjson.dumps(users))
+    gateway = {"apiVersion": GATEWAY, "kind": "GatewayConfiguration", **FILES}
+    pools = [
+        {"apiVersion": GATEWAY, "kind": "WorkerPool", "metadata": {"name": f"p{number}"}, "spec": spec}
+        for number, spec in enumerate(POOLS)
+    ]
+    (config / "pools.json").write_bytes(orjson.dumps({"apiVersion": "v1", "kind": "List", "items": pools}))
+    (config / "gateway.json").write_bytes(orjson.dumps(gateway))
+    (config / "images.yaml").write_text(IMAGES)
+    return root
+
+
+def test_two_processes_in_other_places_have_one_digest(machine: Path, tmp_path: Path) -> None:
+    """Folders, working folder, temporary folder, host name and the paths of the command line differ."""
+    code = (
+        "import sys, tempfile; from pathlib import Path; from gateway.config.digest import digest;"
+        "from gateway.options import Options; tls = Path(tempfile.mkdtemp()) / 'tls';"
+        "options = Options((Path(sys.argv[1]),), tls_cert=tls, tls_key=tls, client_ca=tls);"
+        "print(digest(options.load()))"
+    )
+    digests = []
+    for name, working_folder, argument in (
+        ("one", "", "config"),
+        ("two", "config", "."),
+        ("three", "..", ""),
+    ):
+        root = tmp_path / name
+        shutil.copytree(machine, root)
+        (root / "temporary").mkdir()
+        environment = {"TMPDIR": str(root / "temporary"), "HOSTNAME": name, "HOME": str(root)}
+        done = subprocess.run(
+            [sys.executable, "-c", code, argument or str(root / "config")],
+            cwd=root / working_folder,
+            env={**environment, "PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert not done.returncode, done.stderr
+        digests.append(done.stdout)
+    assert len(set(digests)) == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("gateway.json", '"tls.crt"', '"./keys/../tls.crt"'),
+        ("gateway.json", '"clientCAFile":"ca.crt"', '"clientCAFile":"../ca.crt"'),
+        ("gateway.json", '"tokens"', '"kube/token"'),
+        ("gateway.json", '"kubeconfig":"kube/users.json"', '"kubeconfig":"./kube/../kube/users.json"'),
+        ("pools.json", "unix:worker.sock", "unix:other.sock"),
+        ("pools.json", '"policies.py"', '"other.py"'),
+        ("pools.json", '"../ca.crt"', '"ca.crt"'),
+        ("images.yaml", "kube/users.json", "kube/../kube/users.json"),
+        ("kube/users.json", '"tokenFile":"token"', '"tokenFile":"../tokens"'),
+        ("kube/users.json", "./login", "./log-in"),
+    ],
+)
+def test_another_file_is_another_configuration(
+    file: str, old: str, new: str, machine: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    shutil.copytree(machine, root)
+    before = digest(load([root / "config"]))
+    changed = root / "config" / file
+    text = changed.read_text()
+    assert text.count(old) >= 1
+    changed.write_text(text.replace(old, new, 1))
+    assert digest(load([root / "config"])) != before
+
+
+def digest_at(place: Path, documents: list[dict[str, Any]], *, is_relative: bool, temporary: str) -> str:
+    folder = place / "config"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "all.json").write_bytes(orjson.dumps({"apiVersion": "v1", "kind": "List", "items": documents}))
+    given = Path("config") if is_relative else folder
+    certificate, key = Path(temporary, "tls.crt"), Path(temporary, "tls.key")
+    with chdir(place):
+        return digest(Options((given,), tls_cert=certificate, tls_key=key).load())
+
+
+def with_files(documents: list[dict[str, Any]], socket: str | None) -> list[dict[str, Any]]:
+    pool = {"apiVersion": GATEWAY, "kind": "WorkerPool", "metadata": {"name": "a.socket"}}
+    return [*documents, *([] if socket is None else [{**pool, "spec": {"target": f"unix:{socket}"}}])]
+
+
+NAMES = st.from_regex(r"[a-z]{1,12}", fullmatch=True)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=30, deadline=None)
+@given(
+    documents=wholes(),
+    socket=NAMES,
+    other=st.none() | NAMES,
+    places=st.lists(NAMES, min_size=2, max_size=2, unique=True),
+    is_relative=st.booleans(),
+)
+def test_it_depends_on_what_is_configured_and_on_nothing_else(
+    documents: list[dict[str, Any]],
+    socket: str,
+    other: str | None,
+    places: list[str],
+    is_relative: bool,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    first, second = (tmp_path_factory.mktemp("at") / place for place in places)
+    written = with_files(documents, socket)
+    expected = digest_at(first, written, is_relative=False, temporary="/tmp/a")
+    assert digest_at(second, written, is_relative=is_relative, temporary="/tmp/b") == expected
+    changed = digest_at(second, with_files(documents, other), is_relative=is_relative, temporary="/tmp/b")
+    assert (changed == expected) == (other == socket)
