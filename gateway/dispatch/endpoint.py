@@ -11,12 +11,12 @@ from gateway.dispatch.calls import InFlightCalls, open_calls, with_followers
 from gateway.dispatch.health import HealthWatch
 from gateway.dispatch.outlier_detection import OutlierState
 from gateway.dispatch.parameter_ids import MAX_IDS
-from gateway.dispatch.policy_listing import PolicyListing, list_policies
+from gateway.dispatch.policy_listing import PolicyListing, check_parameters, list_policies
 from gateway.dispatch.stream import MAX_BATCH_BYTES
 from gateway.dispatch.transport import WorkerTransport
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from gateway.config.model import WorkerPool
     from gateway.core.call import Call
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gateway.dispatch.calls import CallGroup, EndpointState, Transport
     from gateway.dispatch.dialer import Dialer
     from gateway.dispatch.hedging import Hedging
+    from gateway.dispatch.policy_listing import ParameterKey
     from gateway.dispatch.rpc import CallStatus
     from gateway.dispatch.timer_wheel import TimerWheel
     from gateway.telemetry.metrics import PoolMetrics
@@ -193,6 +194,12 @@ class WorkerEndpoint:
     async def list_policies(self) -> PolicyListing:
         """Return the policies that the worker serves."""
         return await list_policies(self._dialer)
+
+    async def check_parameters(
+        self, listing: PolicyListing, wanted: Collection[ParameterKey]
+    ) -> PolicyListing:
+        """Return *listing* with the worker's judgement about the *wanted* parameters."""
+        return await check_parameters(self._dialer, listing, wanted)
 
     def update_state(self) -> None:
         """Derive the state again from the connectivity and ``outlier``."""

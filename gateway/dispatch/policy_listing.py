@@ -1,90 +1,89 @@
-"""The policies that a worker serves, by its method ListPolicies, which is optional."""
+"""What a worker says about its policies: ListPolicies and CheckParameters, which are optional methods."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from google.protobuf.message import DecodeError
-
 from admission_gateway_worker.pb import worker_pb2
-from gateway.dispatch.dialer import Unreachable
-from gateway.dispatch.unary import SERVICE
+from gateway.dispatch.single_call import NoAnswerError, call_once
+from gateway.dispatch.verdicts import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from gateway.dispatch.dialer import Dialer
-    from gateway.dispatch.rpc import CallStatus
 
-LIST_POLICIES: Final = f"{SERVICE}/ListPolicies"
-LISTED_WITHIN_S: Final = 5.0
-MAX_LISTING_BYTES: Final = 1024 * 1024
-"""Ten thousand policies with a description of 100 characters."""
+    ParameterKey = tuple[str, bytes]
+    """Name of a policy, and the JSON of its parameters."""
+
+MAX_CHECKS: Final = 1000
+"""Parameters that one worker is asked about at a time."""
+_CHECKS_AT_A_TIME: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyListing:
-    """The answer of one worker."""
+    """The answers of one worker."""
 
     policies: Mapping[str, bool] | None
     """For each policy by name, whether it is mutating; None: there is no list, for the reason in ``why``."""
     why: str = ""
     schemas: Mapping[str, str] = field(default_factory=dict)
     """For each policy that takes parameters, their JSON Schema."""
+    checked: Mapping[ParameterKey, str] = field(default_factory=dict)
+    """Why no call can be evaluated with these parameters; empty: they can be used."""
+    unchecked: str = ""
+    """Why the worker judged no further parameters; empty: it judged all that it was asked about."""
+    is_reached: bool = True
 
 
 async def list_policies(dialer: Dialer) -> PolicyListing:
-    """Return the policies of the worker at *dialer*, over a connection of its own. Raises nothing."""
-    listing = _Listing()
+    """Return the policies of the worker at *dialer*. Raises nothing."""
+    request = worker_pb2.ListPoliciesRequest().SerializeToString()
     try:
-        async with asyncio.timeout(LISTED_WITHIN_S):
-            connection = await dialer.dial(LIST_POLICIES, listing)
+        answer = await call_once(dialer, "ListPolicies", request, worker_pb2.ListPoliciesResponse.FromString)
+    except NoAnswerError as error:
+        return PolicyListing(None, str(error), is_reached=bool(error.code))
+    schemas = {one.name: one.parameters_schema for one in answer.policies if one.parameters_schema}
+    return PolicyListing({policy.name: policy.mutating for policy in answer.policies}, schemas=schemas)
+
+
+async def check_parameters(
+    dialer: Dialer, listing: PolicyListing, wanted: Collection[ParameterKey]
+) -> PolicyListing:
+    """Return *listing* with the judgement of the worker at *dialer* about the *wanted* parameters.
+
+    What it judged before is kept, as far as it is wanted. After an error the worker is not asked again.
+    """
+    checked = {key: problem for key, problem in listing.checked.items() if key in wanted}
+    missing = [key for key in wanted if key not in checked]
+    pending = iter(missing[:MAX_CHECKS])
+    failures: list[str] = []
+
+    async def ask() -> None:
+        for key in pending:
+            if failures:
+                return
+            request = worker_pb2.CheckParametersRequest(policy=key[0], parameters=key[1])
             try:
-                connection.send(worker_pb2.ListPoliciesRequest().SerializeToString())
-                connection.finish_writing()
-                return await listing.result
-            finally:
-                connection.abort()
-    except Unreachable as error:
-        return PolicyListing(None, str(error))
-    except TimeoutError:
-        return PolicyListing(None, f"{dialer.address}: ListPolicies: no answer within {LISTED_WITHIN_S:g}s")
+                answer = await call_once(
+                    dialer,
+                    "CheckParameters",
+                    request.SerializeToString(),
+                    worker_pb2.CheckParametersResponse.FromString,
+                )
+            except NoAnswerError as error:
+                if error.code != "NOT_FOUND":
+                    failures.append(str(error))
+                    return
+                # The list has the policy: the worker was replaced, and its new list will be read.
+                checked[key] = ""
+            else:
+                checked[key] = one_line(answer.problem)
 
-
-class _Listing:
-    """The messages of one call of ListPolicies."""
-
-    def __init__(self) -> None:
-        self.result: asyncio.Future[PolicyListing] = asyncio.get_running_loop().create_future()
-
-    # -- called by the connection -----------------------------------------------------------------
-
-    def received(self, message: bytes | bytearray) -> None:
-        """Take the answer."""
-        if len(message) > MAX_LISTING_BYTES:
-            self._end(PolicyListing(None, f"ListPolicies: an answer of {len(message)} bytes"))
-            return
-        try:
-            answer = worker_pb2.ListPoliciesResponse.FromString(bytes(message))
-        except DecodeError:
-            self._end(PolicyListing(None, "ListPolicies: no valid ListPoliciesResponse"))
-            return
-        schemas = {one.name: one.parameters_schema for one in answer.policies if one.parameters_schema}
-        policies = {policy.name: policy.mutating for policy in answer.policies}
-        self._end(PolicyListing(policies, schemas=schemas))
-
-    def writable(self) -> None:
-        """Ignored: the only message is sent."""
-
-    def leaving(self) -> None:
-        """Ignored: the answer to the call may follow."""
-
-    def ended(self, status: CallStatus) -> None:
-        """The call has ended, perhaps without an answer."""
-        self._end(PolicyListing(None, f"ListPolicies: {status.code}: {status.details}"))
-
-    def _end(self, listing: PolicyListing) -> None:
-        if not self.result.done():
-            self.result.set_result(listing)
+    await asyncio.gather(*(ask() for _ in range(_CHECKS_AT_A_TIME)))
+    if len(missing) > MAX_CHECKS:
+        failures.append(f"CheckParameters: {len(missing)} parameters, of which {MAX_CHECKS} are judged")
+    return replace(listing, checked=checked, unchecked="".join(failures[:1]))

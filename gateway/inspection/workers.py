@@ -1,4 +1,4 @@
-"""``admission-gateway check --workers``: whether workers serve the policies that the webhooks name."""
+"""``admission-gateway check --workers``: whether workers accept policies and parameters of the webhooks."""
 
 from __future__ import annotations
 
@@ -41,6 +41,15 @@ async def check_workers(config: Config) -> list[Finding]:
         found: list[Finding] = [
             Finding("warning", where, message, "the policies cannot be compared")
             for where, message in await watch.read_all()
+        ]
+        found += [
+            Finding(
+                "warning",
+                where,
+                f"parameters are not judged by the policies themselves: {why}",
+                "a call fails if a policy cannot use them",
+            )
+            for where, why in watch.unjudged()
         ]
         for name, effect in watch.unreachable():
             advice = "start its workers, or correct its targets"

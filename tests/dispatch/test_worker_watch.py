@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -13,16 +14,12 @@ from gateway.core.review import decode
 from gateway.core.verdict import Failed
 from gateway.dispatch.parameters import ParameterTable
 from gateway.dispatch.policy_listing import PolicyListing
-from gateway.worker_watch import (
-    LOST_AFTER_S,
-    QUIET_S,
-    WorkerWatch,
-    parameter_mismatches,
-    policy_mismatches,
-)
+from gateway.policy_mismatch import parameter_mismatches, policy_mismatches
+from gateway.worker_watch import LOST_AFTER_S, QUIET_S, WorkerWatch
 from tests.kit import REVIEWS, pool_document, webhook_document
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from gateway.config.model import Config
@@ -32,11 +29,25 @@ if TYPE_CHECKING:
 REQUEST = decode((REVIEWS / "pod-create-mutate.json").read_bytes())
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class FakeEndpoint:
+    listing: PolicyListing
+    problem: str = ""
+    """The worker's judgement of all parameters."""
     address: str = "a:1"
-    connected_count: int = 0
+    connected_count: int = 1
     lost_reason: str = ""
+    asked: list[object] = field(default_factory=list)
+
+    async def list_policies(self) -> PolicyListing:
+        self.asked.append("list")
+        return self.listing
+
+    async def check_parameters(
+        self, listing: PolicyListing, wanted: Collection[tuple[str, bytes]]
+    ) -> PolicyListing:
+        self.asked += sorted(wanted - listing.checked.keys())
+        return replace(listing, checked=dict.fromkeys(wanted, self.problem))
 
 
 @dataclass
@@ -127,10 +138,13 @@ def test_what_workers_declare_holds_for_their_pool_alone(tmp_path: Path) -> None
     schema = '{"properties": {"max": {"type": "integer"}}}'
     listing = PolicyListing({"x": False}, schemas={"x": schema})
     watch = WorkerWatch(None, Clock(), table)
-    endpoint = cast("Any", FakeEndpoint())
-    pool = cast("Pool", FakePool(endpoints=(endpoint,)))
-    watch._listings[endpoint] = 1, listing
-    watch.use(config, {"p": pool})
+    pool = cast("Pool", FakePool(endpoints=(FakeEndpoint(listing),)))
+
+    async def use() -> None:
+        watch.use(config, {"p": pool})
+        await watch.read_all()
+
+    asyncio.run(use())
     (found,) = watch.mismatches()
     assert found.reason == "parameters"
     assert isinstance(table.of(hook.worker, REQUEST, None), Failed)
@@ -139,17 +153,49 @@ def test_what_workers_declare_holds_for_their_pool_alone(tmp_path: Path) -> None
     assert not table.has_schemas
 
 
+def test_a_worker_is_asked_when_it_connects_and_when_the_parameters_change(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def config_of(value: int) -> Config:
+        worker = {"pool": "p", "policy": "x", "parameters": {"max": value}}
+        script = {"webhook": {"clientConfig": {"worker": worker}}}
+        file = tmp_path / "c.yaml"
+        file.write_text(pool_document("p", "a:1") + webhook_document("validate", "v", "p", script))
+        return load([file])
+
+    endpoint = FakeEndpoint(PolicyListing({"x": False}, schemas={"x": "{}"}), "no number")
+    pools = {"p": cast("Pool", FakePool(endpoints=(endpoint,)))}
+
+    async def run() -> None:
+        watch = WorkerWatch(None, Clock())
+        for value in (3, 3, 4):
+            watch.use(config_of(value), pools)
+            await watch.read_all()
+            await watch.read_all()
+        assert endpoint.asked == ["list", ("x", b'{"max":3}'), ("x", b'{"max":4}')]
+        (found,) = watch.mismatches()
+        assert found.message == "no number (according to a:1), so that calls fail closed"
+        endpoint.asked, endpoint.problem, endpoint.connected_count = [], "", 2
+        await watch.read_all()
+        assert endpoint.asked == ["list", ("x", b'{"max":4}')]
+        assert watch.mismatches() == []
+
+    asyncio.run(run())
+    # Once for each value, and not again for each question.
+    assert [text.partition(":")[0] for text in caplog.messages] == ["policy mismatch"] * 2
+
+
 @pytest.mark.parametrize(
     ("schemas", "message"),
     [
         (
             {"a": "", "b": ""},
-            "found parameters, expected none: the policy takes none (declared by a, b), so that",
+            "found parameters, expected none: the policy takes none (according to a, b), so that",
         ),
-        ({"a": "{", "b": "{}"}, " (declared by a), so that parameters are not checked"),
+        ({"a": "{", "b": "{}"}, " (according to a), so that parameters are not checked"),
         (
             {"a": '{"maxProperties": 0}', "b": "{}"},
-            "(declared by a), so that its calls may fail: other workers accept them",
+            "(according to a), so that its calls may fail: other workers accept them",
         ),
     ],
 )

@@ -27,6 +27,9 @@ Flags for a worker that differs from others with the same policies:
 - ``--log FILE``: a line for each call as it comes in, with the review's uid and the policy, which outlives a
   worker that is killed
 - ``--chains``: evaluates a call with ``after`` on the object that the earlier call leaves
+- ``--declare FILE``: serves ListPolicies, with the policies that are the members of the JSON object in FILE,
+  and CheckParameters if one of them has ``problem``. A policy may have ``schema``, ``mutating`` and
+  ``problem``, the judgement of all its parameters. FILE is read again for each call
 - ``--health``: serves grpc.health.v1; SIGUSR1 turns SERVING into NOT_SERVING and back
 """
 
@@ -166,8 +169,15 @@ class Stream:
 
 class Worker:
     def __init__(
-        self, override: dict[str, Any], every: int, log: Path | None, *, has_chains: bool = False
+        self,
+        override: dict[str, Any],
+        every: int,
+        log: Path | None,
+        *,
+        has_chains: bool = False,
+        declared: Path | None = None,
     ) -> None:
+        self.declared = declared
         self.has_chains = has_chains
         self.override = override
         self.every = every
@@ -184,6 +194,28 @@ class Worker:
         if self.override and not script.get("report") and SEEN["scripts"] % self.every == 0:
             return {**script, **self.override}
         return script
+
+    async def list_policies(self, _: bytes, __: Any) -> bytes:
+        assert self.declared is not None
+        policies = [
+            worker_pb2.Policy(
+                name=name,
+                mutating=one.get("mutating", False),
+                parameters_schema=json.dumps(one["schema"]) if "schema" in one else "",
+            )
+            for name, one in json.loads(self.declared.read_bytes()).items()
+        ]
+        return worker_pb2.ListPoliciesResponse(policies=policies).SerializeToString()
+
+    async def check_parameters(self, data: bytes, context: Any) -> bytes:
+        request = worker_pb2.CheckParametersRequest.FromString(data)
+        declared = {} if self.declared is None else json.loads(self.declared.read_bytes())
+        if not any("problem" in one for one in declared.values()):
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not declared")
+        if request.policy not in declared:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "no such policy")
+        problem = declared[request.policy].get("problem", "")
+        return worker_pb2.CheckParametersResponse(problem=problem).SerializeToString()
 
     async def review(self, data: bytes, context: Any) -> bytes:
         SEEN["unary"] += 1
@@ -311,6 +343,9 @@ async def serve(worker: Worker, parsed: argparse.Namespace) -> None:
         ]
     )
     handlers: dict[str, Any] = {"Review": grpc.unary_unary_rpc_method_handler(worker.review)}
+    if worker.declared is not None:
+        handlers["ListPolicies"] = grpc.unary_unary_rpc_method_handler(worker.list_policies)
+        handlers["CheckParameters"] = grpc.unary_unary_rpc_method_handler(worker.check_parameters)
     if not parsed.no_stream:
         handlers["ReviewStream"] = grpc.stream_stream_rpc_method_handler(worker.review_stream)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
@@ -339,10 +374,13 @@ def main() -> None:
     parser.add_argument("--override", type=json.loads, default={}, metavar="JSON")
     parser.add_argument("--every", type=int, default=1, metavar="N")
     parser.add_argument("--log", type=Path, metavar="FILE")
+    parser.add_argument("--declare", type=Path, metavar="FILE")
     parser.add_argument("--health", action="store_true")
     parser.add_argument("--chains", action="store_true")
     parsed = parser.parse_args()
-    worker = Worker(parsed.override, parsed.every, parsed.log, has_chains=parsed.chains)
+    worker = Worker(
+        parsed.override, parsed.every, parsed.log, has_chains=parsed.chains, declared=parsed.declare
+    )
     asyncio.run(serve(worker, parsed))
 
 

@@ -159,7 +159,7 @@ def test_parameters_that_the_policy_refuses_are_told(
     expected = [
         'c.yaml: document 2: ValidatingWebhookConfiguration "v": webhooks[0].clientConfig.worker: webhook ',
         'v/h0.v.test: policy "limit" of pool pool: parameters.max: found the string "3", expected a value ',
-        f"of type integer (declared by {worker}), so that calls fail open",
+        f"of type integer (according to {worker}), so that calls fail open",
         'policy "limit" of pool pool: parameters.mx: unknown parameter; did you mean "max"?',
         'policy "plain" of pool pool: parameters: found parameters, expected none: the policy takes none',
     ]

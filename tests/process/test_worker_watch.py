@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +94,37 @@ def test_check_names_a_pool_without_a_reachable_worker(
     # A worker without ListPolicies cannot be checked, which is no fault.
     configure(tmp_path, start_worker().target, {})
     done = run_command("check", "--config", tmp_path, "--workers")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "workers: 0 errors, 0 warnings")
+
+
+def test_what_only_the_policy_itself_refuses_is_told(
+    tmp_path: Path, start_worker: Callable[..., WorkerProcess], start_gateway: Callable[..., GatewayProcess]
+) -> None:
+    declared = tmp_path / "policies.json"
+    worker = start_worker(None, "--declare", str(declared))
+    client = {"worker": {"pool": "pool", "policy": "{}", "parameters": {"pattern": "("}}}
+    (tmp_path / "config").mkdir()
+    configure(tmp_path / "config", worker.target, {"webhook": {"clientConfig": client}})
+
+    def declare(**policy: object) -> None:
+        declared.write_text(json.dumps({"{}": {"schema": {"type": "object"}, **policy}}))
+
+    declare(problem='the parameters of policy "{}" cannot be used: missing ), unterminated subpattern')
+    done = run_command("check", "--config", tmp_path / "config", "--workers")
+    problem = f"cannot be used: missing ), unterminated subpattern (according to {worker.target})"
+    assert (done.returncode, done.stdout.count("error: ")) == (1, 1)
+    assert problem in done.stdout
+    gateway = start_gateway(tmp_path / "config")
+    gateway.expect(re.escape(problem))
+    eventually(lambda: problem in gateway.admin("/readyz?verbose")[1])
+    # A worker without the method judges nothing, which is said.
+    declare()
+    done = run_command("check", "--config", tmp_path / "config", "--workers")
+    assert done.returncode == 0
+    assert "CheckParameters: UNIMPLEMENTED" in done.stdout
+    assert done.stdout.splitlines()[-1] == "workers: 0 errors, 1 warnings"
+    declare(problem="")
+    done = run_command("check", "--config", tmp_path / "config", "--workers")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "workers: 0 errors, 0 warnings")
 
 
