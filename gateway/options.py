@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from gateway.config.addresses import parse_host_port
 from gateway.config.history import History, HistoryError
 from gateway.config.load import fingerprint, load, read, require_webhooks
 from gateway.config.model import Pinned
@@ -135,8 +136,8 @@ class Options:
                 where = Problem("", "", f"the state folder {self.state} cannot be written: {error.strerror}")
                 raise ConfigError([where]) from None
             tls = replace(tls, cert_file=cert_file, key_file=key_file)
-        listen = self.listen or (LOOPBACK_LISTEN if self.dev and not self.config else settings.listen)
-        admin_listen = self.admin_listen or settings.admin_listen
+        listen = self.listen or self._address(settings.listen)
+        admin_listen = self.admin_listen or self._address(settings.admin_listen)
         if listen == admin_listen and not listen.endswith(":0"):
             raise ConfigError([Problem("", "", f"--listen and --admin-listen are both {listen}")])
         return replace(
@@ -147,6 +148,10 @@ class Options:
             processes=self.processes or settings.processes,
         )
 
+    def _address(self, address: str) -> str:
+        """Return *address* of the configuration; a development gateway has its port on loopback."""
+        from gateway.serving.page_access import is_loopback_address
 
-LOOPBACK_LISTEN: Final = "127.0.0.1:8443"
-"""A development gateway listens on loopback only."""
+        if not self.dev or is_loopback_address(address):
+            return address
+        return f"127.0.0.1:{parse_host_port(address)[1]}"

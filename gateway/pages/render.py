@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
+import unicodedata
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from admission_gateway_worker.text import printable
 from gateway.pages.decision_view import view
+from gateway.pages.explain import MAX_JSON_BYTES
 from gateway.pages.namespaces import table
 from gateway.pages.notices import duration, is_soon, notices
 from gateway.pages.rollouts import in_rollout
@@ -71,15 +74,19 @@ def headers_of(page: str) -> bytes:
     ).encode()
 
 
-def render(page: str, data: Json, query: Mapping[str, str], *, root: str, json_link: str) -> bytes:
+def render(
+    page: str, data: Json, query: Mapping[str, str], *, root: str, json_link: str, review: str = ""
+) -> bytes:
     """Return the page called *page* with *data*, its JSON, for a request with *query*.
 
-    *root* is the relative link to the overview, *json_link* that to the JSON.
+    *root* is the relative link to the overview, *json_link* that to the JSON. *review* is the text of the
+    form, which stays there.
     """
     context = {
         "page": _SECTIONS.get(page, page),
         "data": data,
         "query": query,
+        "review": review if len(review) <= MAX_JSON_BYTES else "",
         "root": root,
         "json_link": json_link,
         "navigation": NAVIGATION,
@@ -139,6 +146,7 @@ def _environment() -> Environment:
         milliseconds=milliseconds,
         path_part=lambda text: quote(text, safe="", errors="replace"),
         query=lambda fields: urlencode(fields, errors="replace"),
+        typed=typed,
         rate=lambda rate: f"{rate:,.0f}" if rate >= 10 else f"{rate:.3g}",
     )
     return environment
@@ -153,6 +161,25 @@ def lines(text: str, max_chars: int = _SHOWN_CHARS) -> Markup:
     """Return the message *text*, cut to *max_chars*, with its line breaks."""
     shown = text if len(text) <= max_chars else f"{text[: max_chars - 1]}…"
     return Markup("\n").join(printable(line, None) for line in shown.split("\n"))
+
+
+def typed(text: str) -> Markup:
+    """Return *text* as the content of a textarea, which sends the same text again.
+
+    Invisible characters are character references. Control characters that no reference can stand for become
+    U+FFFD.
+
+    Source: HTML Living Standard, sections 4.10.11 (a first newline is dropped) and 13.2.5.80 (references).
+    """
+    found = str(escape(re.sub("\r\n?", "\n", text)))
+    if not found.isprintable():
+        found = "".join(one if one == "\n" or one.isprintable() else _reference(one) for one in found)
+    return Markup(f"\n{found}")  # noqa: S704 - escaped above
+
+
+def _reference(character: str) -> str:
+    is_lost = unicodedata.category(character) in ("Cc", "Cs") and character != "\t"
+    return "\ufffd" if is_lost else f"&#{ord(character)};"
 
 
 def expiry(seconds: float) -> Markup:

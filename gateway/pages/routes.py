@@ -6,6 +6,7 @@ Pages are made in one thread (``gateway.pages.one_thread``), so that their reade
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import parse_qsl, unquote, urlencode
 
@@ -127,15 +128,24 @@ class Pages:
         elif http.method != b"POST":
             parts = []
         elif not request.body:
-            return error_response(400, "expected an AdmissionReview or an object, found nothing")
+            return await _refused(request, 400, "expected an AdmissionReview or an object, found nothing")
         elif form != _PART and not self._explained.take(self._clock()):
-            return error_response(429, "too many reviews to explain, try again in a second")
+            return await _refused(request, 429, "too many reviews to explain, try again in a second")
         else:
             parts = await self._source.parts(request)
         if form == _PART:
             return Response(200, encoded(parts[0]))
         make = _json if form == "json" else _html
         return await in_thread(make, page, request, parts, self._source.processes)
+
+
+async def _refused(request: PageRequest, status: int, error: str) -> Response:
+    """Return the answer to a review that is not explained; a form is shown again with its content."""
+    if not request.is_form:
+        return error_response(status, error)
+    part = {"decisions": [], "notReached": [], "error": error}
+    response = await in_thread(_html, "explain", request, [part], 1)
+    return replace(response, status=status)
 
 
 def _json(page: str, request: PageRequest, parts: Sequence[Json], processes: int) -> Response:
@@ -155,12 +165,13 @@ def _html(page: str, request: PageRequest, parts: Sequence[Json], processes: int
     from gateway.pages.render import headers_of, render
 
     found = merge(page, request, parts, processes)
-    status = 200
+    status = 200 if found is None or not found.get("error") else 400
     if found is None:
         page, found, status = "missing", {"message": _NO_DECISION}, 404
     root = "../" * (request.path.count("/") - 1) or "./"
     json_link = "?" + urlencode({**request.query, "format": "json"}, errors="replace")
-    body = render(page, found, request.query, root=root, json_link=json_link)
+    review = request.body.decode(errors="replace") if request.is_form else ""
+    body = render(page, found, request.query, root=root, json_link=json_link, review=review)
     return Response(status, body, headers_of(page), _HTML)
 
 
@@ -171,16 +182,16 @@ def _read(request: HttpRequest) -> tuple[PageRequest, str]:
     body = request.body if request.method == b"POST" else b""
     if request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() == _FORM:
         # Not so for programs: `curl --data` adds this type to plain JSON.
-        found = _fields(body)
+        found = _fields(body, keep_blank_values=True)
         if "review" in found:
-            body = found.pop("review").encode()
-            query.update(found)
+            review = found.pop("review").encode()
+            return PageRequest(_path(request), {**query, **found}, review, is_form=True), form
     return PageRequest(_path(request), query, body), form
 
 
-def _fields(text: bytes) -> dict[str, str]:
+def _fields(text: bytes, *, keep_blank_values: bool = False) -> dict[str, str]:
     try:
-        return dict(parse_qsl(text.decode("latin-1"), max_num_fields=_MAX_FIELDS))
+        return dict(parse_qsl(text.decode("latin-1"), keep_blank_values, max_num_fields=_MAX_FIELDS))
     except ValueError:
         return {}
 

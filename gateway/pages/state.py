@@ -30,6 +30,8 @@ class PageRequest(NamedTuple):
     """Without ``format``; of a repeated name the last value."""
     body: bytes = b""
     """The review to explain; empty: none."""
+    is_form: bool = False
+    """Whether the form of a page sent the body, which that page shows again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from bisect import bisect_left
+from html import escape
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import pytest
 from hypothesis import given
@@ -19,7 +21,7 @@ from gateway.pages.documents import merge, page_of
 from gateway.pages.namespaces import table
 from gateway.pages.notices import notices
 from gateway.pages.rollouts import in_rollout
-from gateway.pages.routes import Pages
+from gateway.pages.routes import EXPLAINED_AT_ONCE, Pages
 from gateway.pages.state import PageRequest, encoded
 from gateway.serving.message import HttpRequest, Response
 from gateway.serving.page_access import PageAccess
@@ -159,6 +161,13 @@ class _Parts:
         return [self._part]
 
 
+def answered_form(pages: Pages, body: bytes) -> Response:
+    headers = {b"host": b"localhost", b"content-type": b"application/x-www-form-urlencoded"}
+    request = HttpRequest(0.0, b"POST", b"/explain", headers)
+    request.body = body
+    return pages.screen(request) or asyncio.run(pages.answer(request))
+
+
 def answered(pages: Pages, target: bytes, method: bytes = b"GET", body: bytes = b"") -> Response:
     request = HttpRequest(0.0, method, target, {b"host": b"localhost"})
     request.body = body
@@ -172,6 +181,31 @@ def test_the_json_commands_no_terminal_and_has_the_same_value() -> None:
     body = answered(Pages(_Parts(part), lambda: access), b"/decisions?format=json").body
     assert json.loads(body)["decisions"][0]["message"] == text
     assert all(character.isprintable() or character == "\n" for character in body.decode())
+
+
+@pytest.mark.parametrize(
+    ("review", "status", "error"),
+    [
+        ("kind: <Pod>\nspec: {", 400, "cannot be read"),
+        ("", 400, "found nothing"),
+        ("kind: <Pod>", 429, "too many reviews"),
+    ],
+)
+def test_an_error_leaves_the_form_as_it_was_sent(review: str, status: int, error: str) -> None:
+    access = PageAccess(PageSettings(), "127.0.0.1:1")
+    part = {"decisions": [], "notReached": [], "error": "cannot be read"}
+    pages = Pages(_Parts(part), lambda: access, lambda: 0.0)
+    form = urlencode({"review": review, "user": "ann", "operation": "DELETE"}).encode()
+    for _ in range(EXPLAINED_AT_ONCE if status == 429 else 0):
+        assert answered_form(pages, form).status == 400
+    answer = answered_form(pages, form)
+    html = answer.body.decode()
+    assert (answer.status, error in html) == (status, True)
+    assert f">\n{escape(review, quote=False)}</textarea>" in html
+    assert 'value="ann"' in html
+    assert "<option selected>DELETE</option>" in html
+    # Of a program it is JSON, without the text.
+    assert "kind" not in answered(pages, b"/explain?format=json", b"POST", b"").body.decode()
 
 
 @pytest.mark.parametrize(

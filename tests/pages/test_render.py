@@ -47,7 +47,8 @@ class Outline(HTMLParser):
 
 def page(name: str, text: Callable[[str], str] = str) -> str:
     query = {"namespace": text("shop"), "operation": "UPDATE"}
-    return render(name, documents(text)[name], query, root="./", json_link=f"?{text('a')}").decode()
+    links = {"root": "./", "json_link": f"?{text('a')}"}
+    return render(name, documents(text)[name], query, **links, review=text("kind: Pod")).decode()
 
 
 def outline(html: str) -> Outline:
@@ -112,6 +113,34 @@ def test_names_are_shown() -> None:
     ):
         assert text in found
     assert "writes 1 path of another webhook" in found
+
+
+class _Textarea(HTMLParser):
+    """The content of the textarea of a page, as a browser reads it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_inside = False
+        self.content = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.is_inside = tag == "textarea"
+
+    def handle_endtag(self, tag: str) -> None:
+        self.is_inside = False
+
+    def handle_data(self, data: str) -> None:
+        self.content += data if self.is_inside else ""
+
+
+@given(text=st.one_of(st.sampled_from(HOSTILE), st.text(st.characters(exclude_categories=["Cs", "Cc"]))))
+@example(text="\nspec:\r\n\tcontainers: []  \n")
+def test_the_form_keeps_the_text_that_was_typed(text: str) -> None:
+    found = _Textarea()
+    found.feed(page("explain", lambda usual: text if usual == "kind: Pod" else usual))
+    expected = re.sub("\r\n?", "\n", text)
+    lost = {one for one in expected if unicodedata.category(one) in ("Cc", "Cs")} - {"\n", "\t"}
+    assert found.content == "\n" + "".join("\ufffd" if one in lost else one for one in expected)
 
 
 def test_a_message_of_several_denials_has_a_line_for_each() -> None:
