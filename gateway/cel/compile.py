@@ -15,7 +15,7 @@ from gateway.cel.check import check
 from gateway.cel.environment import ENVIRONMENT
 from gateway.cel.errors import CostExceeded, EvaluationError, InvalidExpression
 from gateway.cel.lexer import CompileError
-from gateway.cel.meter import EXCEEDED, EXPRESSION_LIMIT, METER, start
+from gateway.cel.meter import EXCEEDED, EXPRESSION_LIMIT, METER, start, start_expression
 from gateway.cel.parse import parse
 from gateway.cel.program.builder import Program
 from gateway.cel.syntax import Comprehension, Node, nodes, variables
@@ -48,13 +48,13 @@ class Expression:
     def evaluate(self, frame: list[object], budget: float) -> object:
         """Return the value for *frame*: those of ``GLOBALS``, and ``program.slots`` more items.
 
-        Afterwards the meter has the cost.
+        Afterwards the meter has the cost. The caller has begun the evaluation, see ``meter.start``.
 
         Raises:
             EvaluationError: the expression has no value for this request.
             CostExceeded: it costs more than *budget*.
         """
-        start(budget)
+        start_expression(budget)
         return self.evaluate_within(frame)
 
     def evaluate_within(self, frame: list[object]) -> object:

@@ -1,30 +1,61 @@
 """CEL's ``==``: deep equality, also between number types. A bool never equals a number.
 
+Parts of a value can be shared: such a value has far more leaves than it takes memory. So values are walked in
+Python, every part is counted in steps before it is compared, and no call of C code sees a whole value.
+
 Source: cel-go common/types (Equal of each type).
 """
 
 from __future__ import annotations
 
-from typing import Final
+from enum import Enum
+from itertools import repeat
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
 from gateway.cel.errors import EvaluationError
-from gateway.cel.meter import count_steps, count_values
+from gateway.cel.meter import LONG_TEXT, count_comparison, count_steps, count_values
 from gateway.cel.values import Optional, Struct, Uint
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
 _PLAIN: Final = frozenset({str, int, float, type(None), bytes})
+_TEXTS: Final = frozenset({str, bytes})
 _CONTAINERS: Final = (list, dict)
+_SCALARS: Final = frozenset({int, float, bool, type(None)})
 _AS_WRITTEN: Final = orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS
+_SMALL_NUMBER: Final = 10_000
+_SMALL_SIZE: Final = 100_000
+"""Parts, and characters of long texts, of a value that C code may read at once: within a millisecond."""
+_WITH_PARTS: Final = (list, dict, Optional, Struct)
 _LOOK: Final = 10
 """Steps for a comparison that Python makes by itself."""
-_BYTE: Final = 5
-"""Steps for a byte in a comparison of JSON texts."""
+_LOOKS: Final = 10_000
+"""Comparisons that one call of C code makes."""
 _CONTAINER: Final = 20
 """The number of values that take as long as an empty list or map."""
 _AT_ONCE: Final = 100
 """Pairs that are counted together."""
 _NUMBERS: Final = frozenset({int, float, Uint})
+_ABSENT: Final = object()
+
+
+class _Rule(Enum):
+    """How two parts are compared: what holds if their types cannot be compared."""
+
+    STRICT = 1
+    """It is an error."""
+    LENIENT = 2
+    """They are equal: within lists and maps cel-go treats them so."""
+    DIFFERENT = 3
+    """They are not equal."""
+    IDENTICAL = 4
+    """They have to be of the same types, numbers too."""
+
+
+_STRICT, _LENIENT, _DIFFERENT, _IDENTICAL = _Rule
 
 
 def equal(left: object, right: object) -> bool:
@@ -33,56 +64,76 @@ def equal(left: object, right: object) -> bool:
     Raises:
         EvaluationError: *left* is of a type of Kubernetes that compares only with itself, and *right* is not.
             Within lists and maps cel-go treats the two as equal.
+        CostExceeded: they have too many parts.
     """
     if type(left) in _PLAIN and type(left) is type(right):
         return left == right
-    if type(left) in _CONTAINERS and type(left) is type(right) and _is_same_json(left, right):
-        return True
+    if type(left) in _CONTAINERS and type(left) is type(right):
+        if len(left) != len(right):  # type: ignore[arg-type]
+            return False
+        if _is_small(left) and _is_same_json(left, right):
+            return True
     return _walked(left, right)
 
 
-def _walked(left: object, right: object) -> bool:
-    waiting = [(left, right, True)]
-    seen = 0
+def _is_small(value: object) -> bool:
+    """Return whether *value* is JSON that C code may read at once; shared parts count each time."""
+    waiting = [value]
+    number = size = 0
     while waiting:
-        one, other, is_strict = waiting.pop()
-        if isinstance(one, list | dict):
-            seen += len(one) + _CONTAINER
-            if seen > _AT_ONCE:
-                count_values(seen)
-                seen = 0
-        parts = _parts(one, other)
-        if parts is None:
-            same = _is_same(one, other)
-            if same is None and is_strict:
-                raise EvaluationError("no such overload")
-            if same is False:
-                return False
-            continue
-        if not isinstance(parts, list):
+        one = waiting.pop()
+        if type(one) is not dict and type(one) is not list:
             return False
-        is_strict = is_strict and isinstance(one, Optional)
-        for part, against in parts:
-            kind = type(part)
-            if kind not in _PLAIN or kind is not type(against):
-                waiting.append((part, against, is_strict))
-            elif part != against:
-                return False
-    count_values(seen)
-    return True
+        number += len(one) + 1
+        if number > _SMALL_NUMBER or size > _SMALL_SIZE:
+            break
+        for each in one.values() if isinstance(one, dict) else one:
+            kind = type(each)
+            if kind is str:
+                size += len(each)
+            elif kind not in _SCALARS:
+                waiting.append(each)
+    count_values(min(number, _SMALL_NUMBER))
+    return not waiting and number <= _SMALL_NUMBER and size <= _SMALL_SIZE
 
 
 def _is_same_json(left: object, right: object) -> bool:
     """Return whether two values are the same JSON: a fast test, which only equal values pass."""
     try:
         # In Python 1 equals true; in the JSON text NaN is null.
-        if left != right:
-            return False
-        written = orjson.dumps(left, option=_AS_WRITTEN)
-        count_steps(len(written) * _BYTE)
-        return written == orjson.dumps(right, option=_AS_WRITTEN)
+        return left == right and orjson.dumps(left, option=_AS_WRITTEN) == orjson.dumps(
+            right, option=_AS_WRITTEN
+        )
     except (TypeError, EvaluationError, RecursionError):
         return False
+
+
+def _walked(left: object, right: object) -> bool:
+    waiting = [(left, right, _STRICT)]
+    seen = 0
+    while waiting:
+        one, other, rule = waiting.pop()
+        pairs, inner = _parts(one, other, rule)
+        if pairs is None:
+            same = _is_same(one, other, rule)
+            if same is None and rule is _STRICT:
+                raise EvaluationError("no such overload")
+            if same is False or (same is None and rule is _DIFFERENT):
+                return False
+            continue
+        seen += (len(one) if isinstance(one, list | dict) else 1) + _CONTAINER
+        if seen > _AT_ONCE:
+            count_values(seen)
+            seen = 0
+        for part, against in pairs:
+            if type(part) not in _PLAIN or type(part) is not type(against):
+                waiting.append((part, against, inner))
+            elif part != against:
+                return False
+            elif isinstance(part, str) and len(part) > LONG_TEXT:
+                count_comparison(part)
+    count_values(seen)
+    return True
 
 
 def is_equal(left: object, right: object) -> bool:
@@ -93,23 +144,31 @@ def is_equal(left: object, right: object) -> bool:
         return False
 
 
-def _parts(left: object, right: object) -> list[tuple[object, object]] | bool | None:
-    """Return pairs of parts to compare; False if the values differ, None if they have no parts."""
-    if isinstance(left, dict) and isinstance(right, dict):
-        if left.keys() != right.keys():
-            return False
-        return [(value, right[key]) for key, value in left.items()]
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and list(zip(left, right, strict=True))
-    if isinstance(left, Optional) and isinstance(right, Optional):
-        return left.present is right.present and [(left.value, right.value)]
-    return None
+def _parts(left: object, right: object, rule: _Rule) -> tuple[Iterable[tuple[object, object]] | None, _Rule]:
+    """Return pairs of parts with the rule for them; None if the values have no parts, or differ."""
+    inner = rule if rule is _IDENTICAL else _LENIENT
+    if isinstance(left, dict) and isinstance(right, dict) and len(left) == len(right):
+        return zip(left.values(), map(right.get, left, repeat(_ABSENT)), strict=False), inner
+    if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        return zip(left, right, strict=True), inner
+    if isinstance(left, Optional) and isinstance(right, Optional) and left.present is right.present:
+        return [(left.value, right.value)], rule
+    if not isinstance(left, Struct) or not isinstance(right, Struct) or left.cel_type != right.cel_type:
+        return None, rule
+    one, other = left.fields, right.fields
+    if left.cel_type != "JSONPatch" or rule is _IDENTICAL:
+        # All parts of an Object are compared with their types.
+        return [(one, other)], _IDENTICAL
+    pairs = [(one.get(each, ""), other.get(each, "")) for each in ("op", "path", "from")]
+    return [*pairs, (one.get("value", _ABSENT), other.get("value", _ABSENT))], _DIFFERENT
 
 
-def _is_same(left: object, right: object) -> bool | None:
+def _is_same(left: object, right: object, rule: _Rule) -> bool | None:
     """Return whether two values without parts are equal; None if they cannot be compared."""
-    if isinstance(left, Struct):
-        return isinstance(right, Struct) and _is_same_struct(left, right)
+    if right is _ABSENT or isinstance(left, _WITH_PARTS):
+        return left is right
+    if rule is _IDENTICAL:
+        return type(left) is type(right) and left == right
     # A computed quantity has a Go type that Equal does not accept as its right operand.
     is_alike = type(left) is type(right) and not getattr(right, "is_computed", False)
     if hasattr(left, "cel_type") and right is not None and not is_alike:
@@ -124,50 +183,39 @@ def _is_same(left: object, right: object) -> bool | None:
     return left == right
 
 
-def _is_same_struct(left: Struct, right: Struct) -> bool:
-    """Compare the texts and the value of a ``JSONPatch``, and all parts of an ``Object`` with their types."""
-    if left.cel_type != right.cel_type:
-        return False
-    if left.cel_type != "JSONPatch":
-        return _is_identical(left.fields, right.fields)
-    if ("value" in left.fields) is not ("value" in right.fields):
-        return False
-    texts = all(left.fields.get(each, "") == right.fields.get(each, "") for each in ("op", "path", "from"))
-    return texts and is_equal(left.fields.get("value"), right.fields.get("value"))
-
-
-def _is_identical(left: object, right: object) -> bool:
-    """Whether two values are equal and of the same types."""
-    if type(left) is not type(right):
-        return False
-    if isinstance(left, dict) and isinstance(right, dict):
-        same_keys = left.keys() == right.keys()
-        return same_keys and all(_is_identical(value, right[key]) for key, value in left.items())
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(_is_identical, left, right))
-    if isinstance(left, Struct) and isinstance(right, Struct):
-        return left.cel_type == right.cel_type and _is_identical(left.fields, right.fields)
-    return left == right
-
-
 def contains(items: list[object], wanted: object) -> bool:
     """Return whether *wanted* is in the list *items*."""
     kind = type(wanted)
     if kind in _PLAIN or kind is Uint:
         count_steps(len(items) * _LOOK)
-        found = wanted in items
-        # In Python true equals 1.
-        if not found or kind not in _NUMBERS or wanted not in (0, 1):
-            return found
-        return any(item == wanted for item in items if type(item) in _NUMBERS)
+        if kind in _TEXTS:
+            count_comparison(wanted, len(items))  # type: ignore[arg-type]
+        is_like_bool = kind in _NUMBERS and wanted in (0, 1)
+        for some in _chunks(items):
+            if wanted in some and (
+                # In Python true equals 1.
+                not is_like_bool or any(item == wanted for item in some if type(item) in _NUMBERS)
+            ):
+                return True
+        return False
     count_values(len(items) * _CONTAINER)
     return any(is_equal(wanted, item) for item in items)
+
+
+def _chunks(items: list[object]) -> Iterator[list[object]]:
+    if len(items) <= _LOOKS:
+        yield items
+    else:
+        for start in range(0, len(items), _LOOKS):
+            yield items[start : start + _LOOKS]
 
 
 def position(items: list[object], wanted: object, order: range) -> int | None:
     """Return the first index in *order* at which *items* has *wanted*, if any."""
     kinds = _NUMBERS if type(wanted) in _NUMBERS else {type(wanted)} if type(wanted) in _PLAIN else ()
     count_values(len(order))
+    if type(wanted) in _TEXTS:
+        count_comparison(wanted, len(order))  # type: ignore[arg-type]
     for index in order:
         item = items[index]
         if type(item) in kinds:

@@ -1,8 +1,8 @@
-"""The cost budget of an evaluation: one for each thread, which evaluates one expression at a time.
+"""The cost budget of an expression: one for each thread, which evaluates one expression at a time.
 
 The units are cel-go's: 0.1 for a byte that is traversed, 1 for a call. Work that is free in cel-go, but takes
 time or memory here, is counted separately in steps. Costs and steps decide whether an evaluation can run on
-the event loop. The limit of steps is an evaluation of some seconds.
+the event loop. All expressions of a webhook, or of a policy, share one allowance of steps: some seconds.
 
 Source: k8s.io/apiserver pkg/cel/library/cost.go, pkg/apis/cel/config.go; cel-go interpreter/runtimecost.go.
 """
@@ -27,6 +27,8 @@ _VALUE: Final = 50
 # A copy counts by its memory, not its time: the limit is 80 MB of items, or 50 million characters.
 _ITEM: Final = 100
 _CHARACTER: Final = 20
+LONG_TEXT: Final = 1_000
+"""Characters from which the comparison of a text counts beside that of the value."""
 EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
 _CHECK: Final = 350_000
 """The cost of a check of the authorizer: an expression can have two."""
@@ -48,25 +50,28 @@ METER: Final = Meter()
 
 
 def start(budget: float) -> None:
-    """Begin an expression with this *budget*."""
+    """Begin an evaluation: expressions that share the allowance of steps. The first has this *budget*."""
+    start_expression(budget)
+    METER.steps = 0
+
+
+def start_expression(budget: float) -> None:
+    """Begin a further expression of the evaluation, with this *budget*."""
     METER.budget = METER.left = budget
     METER.checks = 0
-    if budget >= BRIEF_LIMIT:
-        METER.steps = 0
 
 
-def suspend(budget: float) -> tuple[float, float, int, float]:
+def suspend(budget: float) -> tuple[float, float, int]:
     """Begin another expression with this *budget* inside the present one; :func:`resume` takes the result."""
-    saved = METER.budget, METER.left, METER.checks, METER.steps
-    start(budget)
+    saved = METER.budget, METER.left, METER.checks
+    start_expression(budget)
     return saved
 
 
-def resume(saved: tuple[float, float, int, float]) -> float:
+def resume(saved: tuple[float, float, int]) -> float:
     """Go on with the expression that was suspended, and return the cost of the other one."""
     cost = spent()
-    METER.budget, METER.left, METER.checks, steps = saved
-    METER.steps += steps
+    METER.budget, METER.left, METER.checks = saved
     return cost
 
 
@@ -113,6 +118,11 @@ def count_items(items: int) -> None:
 def count_text(characters: int) -> None:
     """Count a new text of so many *characters*. Raises CostExceeded as ``count_steps``."""
     count_steps(characters * _CHARACTER)
+
+
+def count_comparison(text: str | bytes, times: int = 1) -> None:
+    """Count *times* comparisons of *text* with another one. Raises CostExceeded as ``count_steps``."""
+    count_steps((len(text) >> 5) * times)
 
 
 def spent() -> float:

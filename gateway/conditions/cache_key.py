@@ -10,12 +10,14 @@ import orjson
 from gateway.cel.compile import compile_expression
 from gateway.cel.environment import ENVIRONMENT
 from gateway.cel.errors import CostExceeded, EvaluationError, InvalidExpression
-from gateway.cel.meter import BRIEF_LIMIT
+from gateway.cel.meter import BRIEF_LIMIT, start
+from gateway.cel.sizes import json_bytes
 from gateway.conditions.match_conditions import variables_of
 
 if TYPE_CHECKING:
     from gateway.core.conditions import ConditionInput
 
+_MAX_BYTES: Final = 1024 * 1024
 _TYPES: Final = ("string", "int", "uint", "double", "bool", "list", "map", "dyn")
 
 
@@ -34,12 +36,15 @@ class CompiledKey:
     def digest(self, condition_input: ConditionInput) -> bytes:
         """Return a digest of the value and of what is requested: operation, resource and subresource.
 
-        It is empty if there is no value for this request, or only at a high cost.
+        It is empty if there is no value for this request, only at a high cost, or one of more than 1 MiB.
         """
         request = condition_input.document
         frame: list[object] = [*variables_of(condition_input).values, *[None] * self._compiled.program.slots]
+        start(BRIEF_LIMIT)
         try:
             value = self._compiled.evaluate(frame, BRIEF_LIMIT)
+            if json_bytes(value, _MAX_BYTES) > _MAX_BYTES:
+                return b""
             requested = [request.get(name) for name in ("operation", "resource", "subResource")]
             text = orjson.dumps([*requested, value], option=orjson.OPT_SORT_KEYS)
         except (EvaluationError, CostExceeded, TypeError):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.cel.errors import CostExceeded, EvaluationError
 from gateway.cel.lazy import LazyVariables
-from gateway.cel.meter import BRIEF_LIMIT, EXPRESSION_LIMIT, METER, spent, start
+from gateway.cel.meter import BRIEF_LIMIT, EXPRESSION_LIMIT, METER, spent, start_expression
 from gateway.cel.program.source import all_true_source
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class AllTrue:
             return -1
         limit = min(limit, BRIEF_LIMIT)
         if source.uses_meter:
-            start(limit)
+            start_expression(limit)
         if not source.needs_frame:
             cost = source.run(values, limit)
         else:

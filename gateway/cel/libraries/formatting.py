@@ -160,19 +160,19 @@ def _text(value: object) -> str:
         return "null"
     if isinstance(value, TypeName):
         return value.name
-    return _literal(value) if isinstance(value, list | dict) else to_string(value)
+    return literal(value) if isinstance(value, list | dict) else to_string(value)
 
 
-def _literal(value: object) -> str:
+def literal(value: object) -> str:
     """Return a value within a list or map as a CEL literal."""
     count_values(10)
     if isinstance(value, list):
-        return f"[{', '.join(map(_literal, value))}]"
+        return _counted(f"[{', '.join(map(literal, value))}]")
     if isinstance(value, dict):
         if not all(isinstance(key, str | int) for key in value):
             raise EvaluationError("no formatting function for map key of type double")
-        pairs = sorted((_literal(key), _literal(one)) for key, one in value.items())
-        return f"{{{', '.join(f'{key}:{one}' for key, one in pairs)}}}"
+        pairs = sorted((literal(key), literal(one)) for key, one in value.items())
+        return _counted(f"{{{', '.join(f'{key}:{one}' for key, one in pairs)}}}")
     if isinstance(value, float):
         return f"{value:.{_DEFAULT_PRECISION}f}" if math.isfinite(value) else f'"{_go_infinity(value)}"'
     if isinstance(value, str):
@@ -184,6 +184,11 @@ def _literal(value: object) -> str:
         return f'{"timestamp" if isinstance(value, Timestamp) else "duration"}("{to_string(value)}")'
     _check_kind("s", type_name(value))
     return _text(value)
+
+
+def _counted(text: str) -> str:
+    count_text(len(text))
+    return text
 
 
 def _go_infinity(value: float) -> str:

@@ -25,6 +25,10 @@ _KINDS: Final[dict[type, str]] = {
 }
 
 
+_CONTAINER: Final = 20
+"""The number of values that take as long as an empty list or map."""
+
+
 def check_comparable(value: object, function: str = "") -> None:
     """Raise EvaluationError unless *value* is of a type that has an order.
 
@@ -62,7 +66,7 @@ def charge_traversal(value: object) -> None:
         elif isinstance(one, bytes):
             cost += len(one) // 10
         elif isinstance(one, list | dict):
-            count_values(len(one))
+            count_values(2 * len(one) + _CONTAINER)
             waiting.extend(one)
             if isinstance(one, dict):
                 waiting.extend(one.values())

@@ -10,9 +10,9 @@ from typing import Final
 
 from gateway.cel.errors import EvaluationError
 from gateway.cel.functions import function
-from gateway.cel.libraries.formatting import format_string
+from gateway.cel.libraries.formatting import format_string, literal
 from gateway.cel.meter import charge, count_items, count_text, count_values
-from gateway.cel.values import ESCAPES, show
+from gateway.cel.values import ESCAPES
 
 _SPACE: Final = (
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029"
@@ -137,7 +137,7 @@ def _join(values: list[object], separator: str = "") -> str:
             # The first element decides the overload.
             if not isinstance(values[0], str):
                 raise EvaluationError(f"no such overload: join(list{', string' if separator else ''})")
-            raise EvaluationError(f"join: invalid input: {show(value)}")
+            raise EvaluationError(f"join: invalid input: {literal(value)}")
         size += len(value)
     charge(math.ceil(size * 2 * 0.1))
     count_values(len(values))

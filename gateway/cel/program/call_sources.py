@@ -81,6 +81,8 @@ def _search(name: str, text: Built, part: Built) -> Source:
         known = writer.value_of(wanted)
         cost = str(math.ceil(0.1 * len(known))) if isinstance(known, str) else f"ceil(0.1 * len({wanted}))"
         writer.charge(f"{cost} * ceil(0.1 * len({whole}))" if name == "contains" else cost)
+        # Before a search that may take long.
+        writer.give_up_if("cost > limit" if isinstance(known, str) else f"cost > limit or len({wanted}) > 99")
         return _SEARCHES[name].format(whole, wanted)
 
     return Source(write, is_bool=True)
