@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import disable_created_metrics
 
 from gateway import image_review
+from gateway.acceptance import Acceptance
 from gateway.admit import Admission, Observers
 from gateway.after_answer import CallsAfterAnswer
 from gateway.cluster_follower import Cluster, ClusterFollower
 from gateway.config.changes import log_change
-from gateway.config.digest import digest
 from gateway.core.answer import Origin
 from gateway.core.trace import passed_on, read_traceparent
 from gateway.decisions.log import DecisionLog
@@ -29,7 +29,6 @@ from gateway.history_keeper import HistoryKeeper
 from gateway.pages.process import OneProcess
 from gateway.pages.routes import Pages
 from gateway.pages.state import ProcessState, Refusal
-from gateway.paths import Paths
 from gateway.serving.admin import ADMIN_BOUNDS, AdminRoutes
 from gateway.serving.connection_table import ConnectionTable
 from gateway.serving.files import FileChanges
@@ -67,6 +66,8 @@ log = logging.getLogger(__name__)
 STARTING: Final = "starting"
 """Why a gateway is not ready that does not listen yet."""
 DRAINING: Final = "draining"
+MAX_REFUSAL_LINES: Final = 20
+"""Problems of a refused configuration in ``/readyz?verbose``. The log has all."""
 
 
 class Gateway:
@@ -98,10 +99,12 @@ class Gateway:
         """The recent decisions of this process."""
         self.namespaces = NamespaceCounts()
         self._options = options
-        self._on_config = on_config
         self._reuse_port = process is not None
         self._not_ready: str | None = STARTING
         self._pools = Pools(self.metrics, targets)
+        self._acceptance = Acceptance(self._pools, on_config, options.require_webhooks)
+        self._judged_revision = 0
+        """That of the answers of workers when they were last asked to accept a configuration again."""
         self._follower = ClusterFollower()
         self._front_end = FrontEnd()
         self._refusal: Refusal | None = None
@@ -315,7 +318,7 @@ class Gateway:
                 self._refusal = Refusal(time.time(), error.problems)
                 return False
             self._refusal = None
-            return True
+            return not self._acceptance.is_rejected
 
     async def _put_in_force(self, files: Config) -> None:
         """Prepare everything that can fail, then swap it in; when this raises, nothing has changed."""
@@ -326,14 +329,9 @@ class Gateway:
         tracing = None if files is self._files else await self._tracing.prepare(settings.tracing)
         cluster = await self._follower.prepare(settings.kubernetes, is_start=self.config is None)
         try:
-            combined = await cluster.combine(files)
-            self._options.require_webhooks(combined.config, self.config)
-            if credentials is None and combined.config == self.config:
-                snapshot = None
-            else:
-                snapshot = await self._snapshot(
-                    combined.config, cluster, rereads_files=credentials is not None
-                )
+            combined, snapshot = await self._acceptance.accept(
+                files, self.config, cluster, rereads_files=credentials is not None
+            )
         except BaseException:
             await self._follower.discard(cluster)
             raise
@@ -361,21 +359,6 @@ class Gateway:
         await self._follower.use(cluster, combined)
         await self._token_keys.use(settings, self._front_end.tokens)
 
-    async def _snapshot(self, config: Config, cluster: Cluster, *, rereads_files: bool) -> Snapshot:
-        """Return the snapshot of *config* when its workers are ready, or have had time to become so."""
-        bundles = cluster.follow_ca_bundles(config)
-        cluster.follow_for_policies(config)
-        prepared = await self._pools.prepare(config, bundles, rereads_files=rereads_files)
-        try:
-            self._on_config(config)
-            await asyncio.gather(prepared.wait_until_ready(), cluster.wait_until_policies_synced())
-            # In a thread: with the thousands of webhooks of a large cluster this would delay reviews.
-            paths, digest_ = await asyncio.to_thread(lambda: (Paths(config), digest(config)))
-        except BaseException:
-            await self._pools.discard(prepared)
-            raise
-        return self._pools.use(prepared, paths, digest_, cluster.view)
-
     def _check(self) -> None:
         """Check files and workers; the listener calls it about once a second."""
         if self._not_ready == DRAINING:
@@ -384,6 +367,11 @@ class Gateway:
         if not self._reloading.locked() and self._changes.is_due():
             self._keep(self._reload_changed_files())
         self._worker_watch.check()
+        if self._acceptance.is_rejected and self._worker_watch.revision != self._judged_revision:
+            # A worker was replaced: it may accept what the others reject.
+            self._judged_revision = self._worker_watch.revision
+            self._changes.retry()
+            self._follower.retry()
 
     async def _reload_changed_files(self) -> None:
         problem, is_new = await self._reload_files()
@@ -408,7 +396,9 @@ class Gateway:
         return self._worker_watch.warnings() + self._follower.warnings
 
     def _warnings(self) -> list[str]:
-        return self._keeper.warnings + self._faults()
+        refused = [] if self._refusal is None else self._refusal.problems[:MAX_REFUSAL_LINES]
+        lines = [f"configuration refused, the one in force stays: {one}" for one in refused]
+        return self._keeper.warnings + lines + self._follower.refusals + self._faults()
 
     def _refresh_pages(self) -> None:
         self._page_access.refresh()

@@ -20,6 +20,7 @@ from gateway.snapshot import ClusterView
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from gateway.config.custom import Rejections
     from gateway.config.model import Config, KubernetesSettings
     from gateway.core.webhook import CaBundleSource
     from gateway.credentials.ca_bundle import CaBundle
@@ -51,9 +52,9 @@ class Cluster:
     params: ClusterParams | None = None
     schemas: ClusterSchemas | None = None
 
-    async def combine(self, files: Config) -> Combined:
-        """Return the configuration of *files* together with the custom resources."""
-        return Combined(files) if self.resources is None else await self.resources.combine(files)
+    async def combine(self, files: Config, rejected: Rejections) -> Combined:
+        """Return the configuration of *files* together with the custom resources; see ``combine``."""
+        return Combined(files) if self.resources is None else await self.resources.combine(files, rejected)
 
     def follow_ca_bundles(self, config: Config) -> Mapping[CaBundleSource, CaBundle]:
         """Follow the bundles of *config*, and return them; not all may have been read yet."""
@@ -117,6 +118,15 @@ class ClusterFollower:
     def refused(self) -> int:
         """The number of custom resources that are not in force in their present form."""
         return 0 if self._current.resources is None else self._current.resources.refused
+
+    @property
+    def refusals(self) -> list[str]:
+        """A line for each custom resource that workers reject."""
+        return [] if self._current.resources is None else self._current.resources.rejected
+
+    def retry(self) -> None:
+        """Put the custom resources in force again, because the cause of a refusal may be over."""
+        self._changed.set()
 
     @property
     def watch_state(self) -> tuple[bool, int] | None:

@@ -101,7 +101,8 @@ class WorkerWatch:
         self._now = now
         self._pools: dict[str, _WatchedPool] = {}
         self._asked: dict[WorkerEndpoint, _Asked] = {}
-        self._revision = 0
+        self.revision = 0
+        """Increases when a worker has been asked."""
         self._tasks: dict[WorkerEndpoint, asyncio.Task[None]] = {}
         self._limit = asyncio.Semaphore(MAX_ASKED)
 
@@ -248,8 +249,8 @@ class WorkerWatch:
         why = listing.why or listing.unchecked
         if why:
             log.debug("policies of a worker are not known: %s: %s", endpoint.address, why)
-        self._revision += 1
-        self._asked[endpoint] = _Asked(count, self._revision, clients, listing)
+        self.revision += 1
+        self._asked[endpoint] = _Asked(count, self.revision, clients, listing)
         for name, one in self._pools.items():
             if endpoint in one.pool.endpoints:
                 self._check_policies(name, one)

@@ -14,7 +14,8 @@ by itself; after an invalid change its last valid version stays in force. The ru
 5. Policies and bindings in custom resources belong to each other only. A policy that was never valid fails by
    its failurePolicy, if the requests that it matches are known, and so does one whose paramKind is not listed
    in ``GatewayConfiguration.policies``.
-6. An exception that is invalid does not apply, whether an earlier version was valid or not: the webhooks are
+6. A webhook configuration or a WorkerPool that workers reject counts as invalid: rules 1 to 3 hold.
+7. An exception that is invalid does not apply, whether an earlier version was valid or not: the webhooks are
    called.
 
 Pure: the result depends on the objects and the last valid versions, and not on the order of their arrival.
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from gateway.config.custom_policies import REFUSED, CustomPolicies, is_identified
@@ -46,8 +48,14 @@ if TYPE_CHECKING:
     from gateway.config.custom_resource import Content, Key
     from gateway.config.model import Config, Pinned
 
+    Rejections = Mapping[Key, tuple[Problem, ...]]
+    """By custom resource, why workers reject its present version."""
+
 ACCEPTED = "Accepted"
 """The reason of a resource that is in force."""
+REJECTED = "RejectedByWorkers"
+"""The reason of a resource whose policy or parameters all reachable workers of the pool reject."""
+NONE_REJECTED: Rejections = MappingProxyType({})
 _LEFT = "left to the API server: policies.leftToAPIServer of the GatewayConfiguration has its kind"
 _POLICY_OF = {binding: policy for policy, binding in POLICY_KINDS.items()}
 _POLICY_TYPES = (ValidatingPolicy, MutatingPolicy)
@@ -60,8 +68,8 @@ class ResourceStatus:
 
     resource: CustomResource
     reason: str
-    """Of the status condition: Accepted, Invalid, NameInFiles, NoWorkerPool, Expired, UnknownWebhook,
-    ParamKindNotListed, PolicyInFiles, NoPolicy, LeftToAPIServer or Pinned."""
+    """Of the status condition: Accepted, Invalid, NameInFiles, NoWorkerPool, RejectedByWorkers, Expired,
+    UnknownWebhook, ParamKindNotListed, PolicyInFiles, NoPolicy, LeftToAPIServer or Pinned."""
     problems: tuple[Problem, ...] = ()
     """Why it is refused."""
     effect: str = ""
@@ -86,11 +94,16 @@ class Combined:
 
 
 def combine(
-    files: Config, resources: Iterable[CustomResource], before: Combined | None, now: float = 0.0
+    files: Config,
+    resources: Iterable[CustomResource],
+    before: Combined | None,
+    now: float = 0.0,
+    rejected: Rejections = NONE_REJECTED,
 ) -> Combined:
     """Return *files* and *resources* as one configuration; *before* is the previous result, if any.
 
     *now* is the time in seconds since 1970. It decides only which exceptions have expired, for their status.
+    *rejected* has the resources whose present versions workers reject.
     """
     known: Mapping[Key, ReadResource] = {} if before is None else before.read
     read: dict[Key, ReadResource] = {}
@@ -108,7 +121,7 @@ def combine(
         for key, earlier in ({} if before is None else before.valid).items()
         if key in read and read[key].resource.uid == earlier.resource.uid
     }
-    combination = _Combination(files, read, valid, now, {} if before is None else before.bound)
+    combination = _Combination(files, read, valid, now, {} if before is None else before.bound, rejected)
     # Pools come before the configurations that refer to them, and webhooks before their exceptions.
     statuses = [combination.add(kind, name) for kind in CUSTOM_KINDS for of, name in read if of == kind]
     statuses.sort(key=lambda one: one.resource.key)
@@ -125,10 +138,15 @@ def resources_in_force(combined: Combined) -> list[CustomResource]:
 
 
 def combine_pinned(
-    files: Config, pinned: Pinned, resources: Iterable[CustomResource], before: Combined | None, now: float
+    files: Config,
+    pinned: Pinned,
+    resources: Iterable[CustomResource],
+    before: Combined | None,
+    now: float,
+    rejected: Rejections = NONE_REJECTED,
 ) -> Combined:
     """Return the *pinned* configuration. The statuses are those of *resources*, which are in the cluster."""
-    combined = combine(files, pinned.resources, before, now)
+    combined = combine(files, pinned.resources, before, now, rejected)
     kept = {status.resource.key: status for status in combined.statuses}
     note = f"waits: the gateway is pinned to the configuration {pinned.digest[:12]} since {pinned.since}"
 
@@ -156,8 +174,10 @@ class _Combination:
         valid: dict[Key, ReadResource],
         now: float,
         bound: Mapping[tuple[str, str], BoundEntry],
+        rejected: Rejections,
     ) -> None:
         self._files = files
+        self._rejected = rejected
         self._now = now
         self._read = read
         self._valid = valid
@@ -186,6 +206,8 @@ class _Combination:
         problems, reason = read.problems, "Invalid"
         if not problems:
             problems, reason = self._missing_pools(read), "NoWorkerPool"
+        if not problems:
+            problems, reason = self._rejected.get(resource.key, ()), REJECTED
         if not problems:
             self._valid[kind, name] = read
             self._warnings += read.warnings

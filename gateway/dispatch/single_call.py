@@ -40,9 +40,11 @@ async def call_once(dialer: Dialer, method: str, request: bytes, parse: Callable
             ``ANSWERED_WITHIN_S``, or *parse* raised a DecodeError.
     """
     answer = _Answer(method)
+    code = ""
     try:
         async with asyncio.timeout(ANSWERED_WITHIN_S):
             connection = await dialer.dial(f"{SERVICE}/{method}", answer)
+            code = "DEADLINE_EXCEEDED"
             try:
                 connection.send(request)
                 connection.finish_writing()
@@ -53,7 +55,7 @@ async def call_once(dialer: Dialer, method: str, request: bytes, parse: Callable
         raise NoAnswerError(str(error)) from None
     except TimeoutError:
         why = f"{dialer.address}: {method}: no answer within {ANSWERED_WITHIN_S:g}s"
-        raise NoAnswerError(why, "DEADLINE_EXCEEDED") from None
+        raise NoAnswerError(why, code) from None
     except DecodeError:
         raise NoAnswerError(f"{method}: no valid {method}Response", "OK") from None
 

@@ -12,7 +12,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Final
 
-from gateway.config.custom import ACCEPTED, combine, combine_pinned
+from gateway.config.custom import ACCEPTED, NONE_REJECTED, REJECTED, combine, combine_pinned
 from gateway.config.custom_resource import PLURALS, CustomResource
 from gateway.config.documents import GATEWAY_VERSION, POLICY_KINDS
 from gateway.config.exceptions import CLUSTER_WIDE, NAMESPACED
@@ -24,7 +24,7 @@ from gateway.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
-    from gateway.config.custom import Combined, ResourceStatus
+    from gateway.config.custom import Combined, Rejections, ResourceStatus
     from gateway.config.custom_resource import Key
     from gateway.config.model import Config, KubernetesSettings
     from gateway.core.exceptions import PolicyException
@@ -82,6 +82,17 @@ class ClusterCustomResources:
         """How many resources are refused."""
         return 0 if self.combined is None else sum(bool(one.problems) for one in self.combined.statuses)
 
+    @property
+    def rejected(self) -> list[str]:
+        """A line for each problem of the resources that workers reject."""
+        statuses = () if self.combined is None else self.combined.statuses
+        return [
+            f"custom resource refused ({status.effect}): {problem}"
+            for status in statuses
+            if status.reason == REJECTED
+            for problem in status.problems
+        ]
+
     async def start(self) -> None:
         """Begin to follow the resources; this does not wait for the API server.
 
@@ -101,14 +112,19 @@ class ClusterCustomResources:
             return False
         return True
 
-    async def combine(self, files: Config) -> Combined:
-        """Return the configuration of *files* and the resources; it is not in force yet."""
+    async def combine(self, files: Config, rejected: Rejections = NONE_REJECTED) -> Combined:
+        """Return the configuration of *files* and the resources; it is not in force yet.
+
+        *rejected* has the resources whose present versions workers reject.
+        """
         resources = [resource for store in self._stores.values() for resource in store.by_name.values()]
         now, pinned = time.time(), files.pinned
         # In a thread: reading large objects takes long.
         if pinned is not None:
-            return await asyncio.to_thread(combine_pinned, files, pinned, resources, self.combined, now)
-        return await asyncio.to_thread(combine, files, resources, self.combined, now)
+            return await asyncio.to_thread(
+                combine_pinned, files, pinned, resources, self.combined, now, rejected
+            )
+        return await asyncio.to_thread(combine, files, resources, self.combined, now, rejected)
 
     def use(self, combined: Combined) -> None:
         """Log the result for each resource, and write it to the cluster: *combined* is now in force."""

@@ -75,6 +75,10 @@ class FileChanges:
         self._unstable_checks += 1
         return self.is_stable or self._unstable_checks >= MAX_UNSTABLE_CHECKS
 
+    def retry(self) -> None:
+        """Read unusable files again at the next check, because the cause may be over."""
+        self._checks_to_retry = 0
+
     def accepted(self, state: object) -> None:
         """Note that the files are in force with the content that they had at *state*."""
         self._read = state

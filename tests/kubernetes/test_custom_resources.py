@@ -136,6 +136,72 @@ def test_an_invalid_change_is_refused_alone_and_can_be_corrected(
     assert gateway.metric(RELOADED) == 1
 
 
+@pytest.fixture
+def declared(tmp_path: Path) -> Path:
+    """The policies of ``declaring``."""
+    file = tmp_path / "policies.json"
+    file.write_text(json.dumps({json.dumps(DENIED): {}}))
+    return file
+
+
+@pytest.fixture
+def declaring(start_worker: StartWorker, declared: Path) -> str:
+    """A worker that lists its policies."""
+    return start_worker("127.0.0.1:0", "--declare", str(declared)).target
+
+
+def test_a_change_that_workers_reject_is_refused_alone_and_taken_when_they_accept_it(
+    server: ApiServer,
+    folder: Path,
+    declaring: str,
+    declared: Path,
+    start_gateway: StartGateway,
+) -> None:
+    server.apply(pool("pods", declaring))
+    server.apply(custom("validate", "v", "pods", DENIED))
+    gateway = start_gateway(folder, "--allow-empty")
+    other = {"deny": {"message": "another"}}
+    server.apply(custom("validate", "v", "pods", other))
+    server.apply(custom("validate", "w", "pods", DENIED))
+    server.wait_for(lambda: conditions(server, VALIDATING, "v") == ("False", "RejectedByWorkers", 2))
+    server.wait_for(lambda: conditions(server, VALIDATING, "w") == ("True", "Accepted", 1))
+    message = server.ready(VALIDATING, "v")["message"]
+    assert message.startswith("webhooks[0].clientConfig.worker.policy: found ")
+    assert message.endswith("\nEffect: generation 1 stays in force.")
+    assert answers(gateway) == (False, "h0.v.test: refused\nh0.w.test: refused")
+    assert gateway.metric(RELOADED) == 0
+    assert "custom resource refused (generation 1 stays in force): " in gateway.admin("/readyz?verbose")[1]
+    # Its workers are replaced: the gateway asks the new ones at once.
+    declared.write_text(json.dumps({json.dumps(one): {} for one in (DENIED, other)}))
+    server.apply(pool("more", declaring))
+    server.apply(custom("validate", "x", "more", DENIED))
+    eventually(lambda: answers(gateway)[1].startswith("h0.v.test: another"))
+    server.wait_for(lambda: conditions(server, VALIDATING, "v") == ("True", "Accepted", 2))
+    assert "custom resource refused" not in gateway.admin("/readyz?verbose")[1]
+    assert gateway.log.count("custom resource refused") == 1
+
+
+def test_a_pool_whose_workers_reject_its_webhooks_is_refused(
+    server: ApiServer,
+    folder: Path,
+    declaring: str,
+    tmp_path: Path,
+    start_gateway: StartGateway,
+    start_worker: StartWorker,
+) -> None:
+    server.apply(pool("pods", declaring))
+    server.apply(custom("validate", "v", "pods", DENIED))
+    gateway = start_gateway(folder, "--allow-empty")
+    other = tmp_path / "other.json"
+    other.write_text("{}")
+    server.apply(pool("pods", start_worker("127.0.0.1:0", "--declare", str(other)).target))
+    server.wait_for(lambda: conditions(server, "WorkerPool", "pods") == ("False", "RejectedByWorkers", 2))
+    assert conditions(server, VALIDATING, "v") == ("True", "Accepted", 1)
+    message = server.ready("WorkerPool", "pods")["message"]
+    assert 'ValidatingWebhookConfiguration "v": webhooks[0].clientConfig.worker.policy: found' in message
+    assert answers(gateway) == (False, "h0.v.test: refused")
+
+
 def test_a_start_with_invalid_resources_fails_closed(
     server: ApiServer, folder: Path, target: str, start_gateway: StartGateway
 ) -> None:

@@ -1,0 +1,148 @@
+"""A configuration that all reachable workers reject does not replace one in force."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.kit import pool_document, webhook_document
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.kit import GatewayProcess, WorkerProcess
+
+    StartGateway = Callable[..., GatewayProcess]
+    StartWorker = Callable[..., WorkerProcess]
+
+pytestmark = pytest.mark.process
+
+RELOADED = "admission_gateway_config_last_reload_successful"
+DENY = '{"deny": {"message": "as before"}}'
+SCHEMA = {"properties": {"max": {"type": "integer"}}}
+REFUSED = r"ERROR configuration refused, the one in force stays: .*/c\.yaml: document \d: .* \"v\": "
+
+
+class World:
+    """A folder with the configuration, and a worker whose policies a file lists."""
+
+    def __init__(self, folder: Path, start_worker: StartWorker) -> None:
+        self.config = folder / "config"
+        self.config.mkdir()
+        self.declared = folder / "policies.json"
+        self.declare({DENY: {"schema": SCHEMA}})
+        self.worker = start_worker(None, "--declare", str(self.declared))
+        self.configure(client(DENY, {"max": 3}))
+
+    def declare(self, policies: dict[str, Any], file: Path | None = None) -> None:
+        (file or self.declared).write_text(json.dumps(policies))
+
+    def configure(self, *hooks: dict[str, Any], targets: tuple[str, ...] = ()) -> None:
+        document = webhook_document("validate", "v", "pool", *({"webhook": hook} for hook in hooks))
+        # Not half of it: the gateway reads a file that is stable.
+        written = self.config / ".c"
+        written.write_text(pool_document("pool", *(targets or (self.worker.target,))) + document)
+        written.rename(self.config / "c.yaml")
+
+
+@pytest.fixture
+def world(tmp_path: Path, start_worker: StartWorker) -> World:
+    return World(tmp_path, start_worker)
+
+
+def client(policy: str, parameters: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    worker = {"pool": "pool", "policy": policy}
+    return {
+        "clientConfig": {"worker": worker if parameters is None else {**worker, "parameters": parameters}},
+        **fields,
+    }
+
+
+def is_as_before(gateway: GatewayProcess) -> bool:
+    response = gateway.review("/validate", "pod-create-mutate")
+    return bool(response["status"]["message"] == "h0.v.test: as before")
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    ("hook", "problem"),
+    [
+        (client("{}"), 'worker.policy: found "{}", which no worker of pool "pool" serves'),
+        (client(DENY, {"max": "3"}), 'worker.parameters.max: found the string "3", expected a value of type'),
+        (client(DENY, {"max": 4}), "worker.parameters: no number"),
+    ],
+    ids=["policy", "schema", "prepare"],
+)
+def test_it_is_refused_and_the_one_in_force_stays(
+    world: World, start_gateway: StartGateway, hook: dict[str, Any], problem: str
+) -> None:
+    gateway = start_gateway(world.config)
+    assert is_as_before(gateway)
+    assert gateway.metric(RELOADED) == 1
+    if "no number" in problem:
+        world.declare({DENY: {"schema": SCHEMA, "problem": "no number"}})
+    world.configure(hook)
+    gateway.expect(REFUSED + r"webhooks\[0\]\.clientConfig\." + re.escape(problem))
+    assert gateway.metric(RELOADED) == 0
+    assert re.search(
+        r"warning: configuration refused.*" + re.escape(problem), gateway.admin("/readyz?verbose")[1]
+    )
+    assert is_as_before(gateway)
+    # Once the workers accept it, it comes into force without another change.
+    world.declare({DENY: {"schema": {}}, "{}": {}})
+    eventually(lambda: gateway.metric(RELOADED) == 1)
+    gateway.expect("configuration reloaded")
+    assert "configuration refused" not in gateway.admin("/readyz?verbose")[1]
+    assert gateway.log.count("configuration refused") == 1
+
+
+def test_a_webhook_that_is_in_force_blocks_no_other_change(world: World, start_gateway: StartGateway) -> None:
+    # At a start there is none in force: the gateway serves, with the warnings.
+    broken = client("{}", {"max": 3})
+    world.configure(broken)
+    gateway = start_gateway(world.config)
+    gateway.expect("policy mismatch: .*not served by")
+    world.configure({**broken, "failurePolicy": "Ignore", "timeoutSeconds": 3}, client(DENY))
+    gateway.expect("configuration reloaded")
+    assert gateway.review("/validate", "pod-create-mutate")["status"]["message"] == "h1.v.test: as before"
+    # Another webhook with the same mistake is a change.
+    world.configure({**broken, "failurePolicy": "Ignore"}, client(DENY), broken)
+    gateway.expect(REFUSED + r"webhooks\[2\]\.clientConfig\.worker\.policy")
+
+
+def test_a_candidate_and_a_worker_that_is_not_known_block_nothing(
+    world: World, start_gateway: StartGateway, start_worker: StartWorker
+) -> None:
+    gateway = start_gateway(world.config)
+    world.configure(client(DENY, rollout={"candidate": client("{}")}))
+    after = gateway.expect("configuration reloaded").end()
+    # A worker without ListPolicies may accept it, and so may one that cannot be reached.
+    for targets in ((world.worker.target, start_worker().target), ("unix:/nowhere",)):
+        world.configure(client("{}"), targets=targets)
+        after = gateway.expect("configuration reloaded", after=after).end()
+        world.configure(client(DENY))
+        after = gateway.expect("configuration reloaded", after=after).end()
+    # One new worker beside the old ones is enough.
+    new = world.declared.with_name("new.json")
+    world.declare({DENY: {}, "{}": {}}, new)
+    upgraded = start_worker(None, "--declare", str(new)).target
+    world.configure(client("{}"), targets=(world.worker.target, upgraded))
+    gateway.expect("configuration reloaded", after=after)
+    assert "configuration refused" not in gateway.log
+
+
+def test_a_pool_whose_new_workers_do_not_serve_the_policies_is_refused(
+    world: World, start_gateway: StartGateway, start_worker: StartWorker
+) -> None:
+    gateway = start_gateway(world.config)
+    other = world.declared.with_name("other.json")
+    world.declare({"{}": {}}, other)
+    target = start_worker(None, "--declare", str(other)).target
+    world.configure(client(DENY, {"max": 3}), targets=(target,))
+    gateway.expect(REFUSED + r"webhooks\[0\]\.clientConfig\.worker\.policy")
+    assert is_as_before(gateway)
