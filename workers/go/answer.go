@@ -117,7 +117,7 @@ func allowedWith(review *Review, operations []Operation) outcome {
 		Allowed: true, Warnings: review.warnings, AuditAnnotations: review.annotations,
 	}
 	if len(operations) > 0 {
-		response.Patch = tree.AppendPatch(nil, operations)
+		review.payload.step(func() { response.Patch = tree.AppendPatch(nil, operations) })
 	}
 	return limited(response)
 }

@@ -23,7 +23,7 @@ func (r *Review) SetPatch(operations ...Operation) {
 
 // Changes returns the patch of this call: that of [Review.SetPatch], or the changes of the object. It is empty
 // for a policy that is not mutating.
-func (r *Review) Changes() ([]Operation, error) {
+func (r *Review) Changes() (operations []Operation, err error) {
 	switch {
 	case !r.mutating:
 		return nil, nil
@@ -32,6 +32,12 @@ func (r *Review) Changes() ([]Operation, error) {
 	case !r.touched || r.err != nil:
 		return nil, r.err
 	}
+	r.payload.step(func() { operations, err = r.derived() })
+	return operations, err
+}
+
+// derived returns the changes of the object.
+func (r *Review) derived() ([]Operation, error) {
 	after, err := tree.Normal(r.request["object"])
 	if err != nil {
 		return nil, fmt.Errorf("the object cannot be written as JSON: %w", err)
@@ -78,15 +84,19 @@ func (r *Review) Decode(into any) (bool, error) { return r.decodeMember("object"
 // DecodeOld is [Review.Decode] for the stored object.
 func (r *Review) DecodeOld(into any) (bool, error) { return r.decodeMember("oldObject", into) }
 
-func (r *Review) decodeMember(key string, into any) (bool, error) {
-	value, err := r.document(key)
-	if value == nil || err != nil {
-		return false, err
-	}
-	if err := decode(value, into); err != nil {
-		return false, fmt.Errorf("the %s is no %T: %w", key, into, err)
-	}
-	return true, nil
+func (r *Review) decodeMember(key string, into any) (found bool, err error) {
+	r.look()
+	r.payload.step(func() {
+		var value any
+		if value, err = r.document(key); value == nil || err != nil {
+			return
+		}
+		if err = decode(value, into); err != nil {
+			err = fmt.Errorf("the %s is no %T: %w", key, into, err)
+		}
+		found = err == nil
+	})
+	return found, err
 }
 
 // document returns the current value of a member; nil if there is none.
@@ -97,8 +107,13 @@ func (r *Review) document(key string) (any, error) {
 
 // Update copies the changes of a Go value, usually one from [Review.Decode], to the object. Only differences are
 // copied: fields unknown to the type are kept, and empty fields that the type adds are ignored.
-func (r *Review) Update(from any) error {
+func (r *Review) Update(from any) (err error) {
 	r.touch() // so that the object shares nothing with the document of other calls
+	r.payload.step(func() { err = r.update(from) })
+	return err
+}
+
+func (r *Review) update(from any) error {
 	document, err := r.document("object")
 	if err != nil {
 		return err

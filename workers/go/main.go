@@ -9,7 +9,6 @@ import (
 	"math"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,9 +19,6 @@ import (
 const (
 	// defaultGrace is the gateway's default drain time, and less than the 30 s of a pod's grace period.
 	defaultGrace = 10 * time.Second
-	// collectAt is the growth of the heap between two collections, in percent. The heap of a worker is small and
-	// mostly garbage, so that the default of 100 would collect every 4 MB.
-	collectAt = 800
 )
 
 const usage = `Serves admission policies over gRPC.
@@ -69,7 +65,7 @@ func (s *Server) run(arguments []string, stdout, stderr io.Writer) int {
 		return 1
 	}
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(collectAt)
+		collectAtGrowth()
 	}
 	if at := s.MetricsAddress(); at != "" {
 		say("metrics on http://" + at + metricsPath)

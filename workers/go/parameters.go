@@ -184,10 +184,12 @@ func (s *stream) takeParameters(batch *pb.ReviewBatch) string {
 			return fmt.Sprintf("parameters have %d bytes, expected at most %d", len(sent.Json), maxParametersBytes)
 		}
 		if s.parameters == nil {
-			s.parameters = make(map[uint32][]byte)
+			s.parameters = make(map[uint32]*kept)
 		}
-		s.parameters[sent.Id] = sent.Json
+		s.parameterBytes += len(sent.Json) - len(s.parameters[sent.Id].text())
+		s.parameters[sent.Id] = &kept{json: sent.Json, bytes: len(sent.Json)}
 	}
+	s.limits.parameters.set(s.parameterPart, s.parameterBytes)
 	return ""
 }
 

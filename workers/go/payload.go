@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
 
 	"admission-gateway.io/worker/internal/tree"
 )
@@ -12,8 +15,14 @@ import (
 // parsed once for all of them.
 type payload struct {
 	requestJSON, namespaceJSON []byte
-	// patches lead from the object of requestJSON to the version, in order.
-	patches [][]byte
+	// patches lead from the object of requestJSON to the version; nil: it is that object.
+	patches *patches
+	// of is the client, and limits are those of its worker; nil in a unit test.
+	of     *client
+	limits *limits
+	// stepped is the time that steps have taken, and progress counts their begins and ends.
+	stepped  time.Duration
+	progress atomic.Int32
 
 	// request is nil before the first use.
 	request map[string]any
@@ -27,35 +36,80 @@ type payload struct {
 	hasVersions bool
 }
 
+// patches are the last one, and those before it. A version of a chain shares them with the versions before.
+type patches struct {
+	before *patches
+	last   []byte
+	// bytes is the length of all.
+	bytes int
+}
+
+// bytes is the length of the JSON of the version, roughly.
+func (p *payload) bytes() int {
+	if p.patches == nil {
+		return len(p.requestJSON) + len(p.namespaceJSON)
+	}
+	return len(p.requestJSON) + len(p.namespaceJSON) + p.patches.bytes
+}
+
+// step does work on the whole document, when it is the turn of its client.
+func (p *payload) step(work func()) {
+	if p.bytes() < stepBytes {
+		work()
+		return
+	}
+	start := time.Now()
+	p.progress.Add(1)
+	defer func() {
+		p.progress.Add(1)
+		p.stepped += time.Since(start)
+	}()
+	p.limits.step(p.of, p.bytes(), work)
+}
+
 // parse returns the request, or an empty object and an error.
 func (p *payload) parse() (map[string]any, error) {
 	if p.request == nil {
-		if p.shared && len(p.patches) == 0 {
-			p.record = &tree.Record{}
-		}
-		p.request, p.err = parseObject("admission_request", p.requestJSON, p.record)
-		if p.err != nil {
-			p.request = map[string]any{}
-		}
-		for _, patch := range p.patches {
-			p.patch(patch)
-		}
+		p.step(p.parseNow)
 	}
 	return p.request, p.err
+}
+
+func (p *payload) parseNow() {
+	if p.shared && p.patches == nil {
+		p.record = &tree.Record{}
+	}
+	p.request, p.err = parseObject("admission_request", p.requestJSON, p.record)
+	if p.err != nil {
+		p.request = map[string]any{}
+	}
+	var inOrder [][]byte
+	for each := p.patches; each != nil; each = each.before {
+		inOrder = append(inOrder, each.last)
+	}
+	for _, patch := range slices.Backward(inOrder) {
+		p.patch(patch)
+	}
 }
 
 // lend returns the request for a policy that may keep and change parts of it.
 func (p *payload) lend() map[string]any {
 	request, _ := p.parse()
 	if p.shared && p.record == nil {
-		p.record = tree.NewRecord(request)
+		p.step(func() { p.record = tree.NewRecord(request) })
 	}
 	p.lent = true
 	return request
 }
 
 // isIntact reports whether no policy has changed the request.
-func (p *payload) isIntact() bool { return !p.lent || p.record == nil || p.record.Unchanged() }
+func (p *payload) isIntact() (isIntact bool) {
+	if !p.lent || p.record == nil {
+		return true
+	}
+	p.step(func() { isIntact = p.record.Unchanged() })
+	return isIntact
+}
 
 // forget drops the parsed form; the next use parses again.
 func (p *payload) forget() { p.request, p.err, p.lent, p.record = nil, nil, false, nil }
@@ -63,18 +117,23 @@ func (p *payload) forget() { p.request, p.err, p.lent, p.record = nil, nil, fals
 // after returns the version of the payload after a patch, for other calls of the same goroutine.
 func (p *payload) after(patch []byte) *payload {
 	changed := p.fresh()
-	changed.patches = append(changed.patches[:len(changed.patches):len(changed.patches)], patch)
+	changed.patches = &patches{before: p.patches, last: patch, bytes: len(patch)}
+	if p.patches != nil {
+		changed.patches.bytes += p.patches.bytes
+	}
 	if p.request != nil {
 		p.hasVersions = true
 		changed.request, changed.err = maps.Clone(p.request), p.err
-		changed.patch(patch)
+		p.step(func() { changed.patch(patch) })
 	}
 	return changed
 }
 
 // fresh returns the same version for another goroutine, which parses it again.
 func (p *payload) fresh() *payload {
-	return &payload{requestJSON: p.requestJSON, namespaceJSON: p.namespaceJSON, patches: p.patches}
+	return &payload{
+		requestJSON: p.requestJSON, namespaceJSON: p.namespaceJSON, patches: p.patches, of: p.of, limits: p.limits,
+	}
 }
 
 // patch changes the object. A patch that does not apply is a failure of its webhook, and changes nothing.

@@ -57,15 +57,17 @@ type policy struct {
 }
 
 const (
-	// quickTime is the time in which a call of a policy that is not slow returns.
-	quickTime = time.Millisecond
+	// quickTime is the time in which a call of a policy that is not slow returns, for each quickBytes of its payload: a
+	// policy that looks at a large object computes for longer, but does not wait.
+	quickTime  = time.Millisecond
+	quickBytes = 16 * 1024
 	// quickCalls is how many calls in a row end the time of a slow policy.
 	quickCalls = 16
 )
 
 // ran records the time that a call of a slow policy took.
-func (p *policy) ran(took time.Duration) {
-	if took > quickTime {
+func (p *policy) ran(took time.Duration, bytes int) {
+	if took > quickTime*time.Duration(1+bytes/quickBytes) {
 		p.quickCalls.Store(0)
 	} else if p.quickCalls.Add(1) >= quickCalls {
 		p.quickCalls.Store(0)

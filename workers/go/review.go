@@ -108,7 +108,8 @@ func (r *Review) touch() map[string]any {
 	if !r.touched {
 		r.touched, r.request = true, maps.Clone(request)
 		if object, ok := request["object"]; ok {
-			r.before, r.request["object"] = object, runtime.DeepCopyJSONValue(object)
+			r.before = object
+			r.payload.step(func() { r.request["object"] = runtime.DeepCopyJSONValue(object) })
 		}
 	}
 	return r.request
@@ -142,8 +143,10 @@ func (r *Review) OldObject() map[string]any { return objectIn(r.lend(), "oldObje
 // NamespaceObject returns the Namespace of the request; nil if there is none or it is unknown.
 func (r *Review) NamespaceObject() map[string]any {
 	if r.namespaceObject == nil && len(r.payload.namespaceJSON) > 0 {
-		object, err := parseObject("namespace_object", r.payload.namespaceJSON, nil)
-		r.namespaceObject, r.err = object, cmp.Or(r.err, err)
+		r.payload.step(func() {
+			object, err := parseObject("namespace_object", r.payload.namespaceJSON, nil)
+			r.namespaceObject, r.err = object, cmp.Or(r.err, err)
+		})
 	}
 	return r.namespaceObject
 }

@@ -1,7 +1,11 @@
 package worker
 
 import (
+	"fmt"
+	"runtime"
 	"time"
+
+	"google.golang.org/grpc/codes"
 
 	pb "admission-gateway.io/worker/internal/workerpb"
 )
@@ -12,6 +16,12 @@ const (
 	watchInterval = 5 * time.Millisecond
 	// idleWatches is how often it looks without finding anything before it pauses until the next batch.
 	idleWatches = 20
+	// maxChainedBytes is the limit of the patches that lead to the object of a call in a chain.
+	maxChainedBytes = 512 * 1024
+)
+
+var tooLongChain = errorOutcome(
+	codes.ResourceExhausted, fmt.Sprintf("the calls before this one leave patches of more than %d bytes", maxChainedBytes),
 )
 
 // call is one call of a stream.
@@ -21,8 +31,10 @@ type call struct {
 	timeout time.Duration
 	// traceparent is not yet validated.
 	traceparent string
-	// parameters have the JSON of the parameters; empty: none.
-	parameters []byte
+	// parameters have the JSON of the parameters; nil: none.
+	parameters *kept
+	// sent is the payload as it was sent.
+	sent *kept
 	// started is zero until the policy has begun, and without metrics.
 	started time.Time
 	// payload is nil while the call waits for the call that it is after.
@@ -33,6 +45,12 @@ type call struct {
 	next []*call
 	// isChained is set for a call that is after another one.
 	isChained bool
+	// waiting is set while the call waits for its turn.
+	waiting *waiter
+	// weight is the number of bytes with which it is evaluated.
+	weight int
+	// isBegun is set once its policy has begun.
+	isBegun bool
 }
 
 // group has calls for one version of a payload.
@@ -41,23 +59,28 @@ type group struct {
 	calls   []*call
 }
 
-func newGroup(sent *pb.Payload) *group {
-	return &group{payload: &payload{requestJSON: sent.AdmissionRequest, namespaceJSON: sent.NamespaceObject}}
+func (s *stream) newGroup(sent *pb.Payload) *group {
+	return &group{payload: &payload{
+		requestJSON: sent.AdmissionRequest, namespaceJSON: sent.NamespaceObject, of: s.of, limits: s.limits,
+	}}
 }
 
 // run evaluates calls one after another in its goroutine: a goroutine for each call costs more than a quick policy, and
 // the calls of a payload share what is parsed. Calls that take long delay no others for longer than two intervals:
-// then [run.relieve] moves the others to goroutines of their own. The stream's mutex guards the fields.
+// then [run.relieve] moves the others to another goroutine. The calls of a payload are evaluated one after another as long
+// as each of them is quick, because each other goroutine would parse the payload again. The stream's mutex guards the fields.
 type run struct {
 	*stream
 	// isReader is set in the run that reads the next batch when it has evaluated the last one.
 	isReader bool
 	current  *group
 	waiting  []*group
-	// evaluating is the call of the current group that is being evaluated.
+	// evaluating is the call that is being evaluated; nil while it waits for its turn.
 	evaluating *call
-	// watches and groupWatches count the intervals that began since the run and its current group began.
-	watches, groupWatches int
+	// watches and callWatches count the intervals that began since the run and the call began, without its steps.
+	watches, callWatches int
+	// progress is that of the payload at the last watch.
+	progress int32
 }
 
 // work evaluates the waiting calls, and in the reader those of the following batches.
@@ -79,6 +102,11 @@ func (r *run) evaluate() bool {
 	r.watches = 0
 	r.keepWatch()
 	for begun := r.next(); begun != nil; begun = r.next() {
+		if !r.admit(begun) {
+			continue
+		}
+		begun.isBegun = true
+		r.evaluating, r.callWatches = begun, 0
 		r.running++
 		begun.started = begun.policy.meter.begin()
 		r.mu.Unlock()
@@ -90,6 +118,7 @@ func (r *run) evaluate() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.runs, r)
+	r.limits.received.set(r.receivedPart, r.received)
 	return r.isReader
 }
 
@@ -99,8 +128,12 @@ func (r *run) next() *call {
 		for r.current != nil && len(r.current.calls) > 0 {
 			first := r.current.calls[0]
 			r.current.calls = r.current.calls[1:]
-			if r.inFlight[first.id] == first {
-				r.evaluating = first
+			isAlone := len(r.current.calls) == 0 && len(r.waiting) == 0
+			switch {
+			case r.inFlight[first.id] != first:
+			case first.policy.isSlow.Load() && !isAlone:
+				r.start(first)
+			default:
 				return first
 			}
 		}
@@ -109,9 +142,38 @@ func (r *run) next() *call {
 			return nil
 		}
 		r.current, r.waiting = r.waiting[0], r.waiting[1:]
-		r.groupWatches = 0
 		r.keepWatch()
 	}
+}
+
+// admit waits until there is room for another answer and another evaluation, and returns whether the call still needs
+// one; requires the mutex, which it releases while it waits.
+func (r *run) admit(begun *call) bool {
+	r.evaluating = nil
+	for r.out.unsent >= maxMessageBytes && !r.closed {
+		r.out.room.Wait()
+	}
+	if r.inFlight[begun.id] != begun {
+		return false
+	}
+	begun.weight = begun.payload.bytes()
+	begun.waiting = r.limits.evaluated.ask(r.of, begun.weight)
+	if begun.waiting == nil {
+		return true
+	}
+	waiting := begun.waiting
+	r.mu.Unlock()
+	<-waiting.ready
+	r.mu.Lock()
+	begun.waiting = nil
+	switch {
+	case !waiting.isTurn:
+		return false
+	case r.inFlight[begun.id] != begun:
+		r.limits.evaluated.give(r.of, begun.weight)
+		return false
+	}
+	return true
 }
 
 // call evaluates the call, also if the policy ends its goroutine.
@@ -120,39 +182,67 @@ func (r *run) call(begun *call) {
 	defer func() { r.finish(begun, result) }()
 	begun.review = Review{
 		payload: begun.payload, mutating: begun.policy.mutating, traceparent: begun.traceparent,
-		parametersJSON: begun.parameters,
+		parametersJSON: begun.parameters.text(),
 	}
 	if !begun.policy.isSlow.Load() {
 		result = begun.policy.run(&begun.ctx, &begun.review)
 		return
 	}
-	start := time.Now()
+	start, stepped := time.Now(), begun.payload.stepped
 	result = begun.policy.run(&begun.ctx, &begun.review)
-	begun.policy.ran(time.Since(start))
+	begun.policy.ran(time.Since(start)-(begun.payload.stepped-stepped), begun.weight)
 }
 
 // finish records the outcome of a call, and lets the calls after it wait here.
 func (r *run) finish(ended *call, result outcome) {
 	ended.ctx.cancel()
 	used := ended.payload
+	// The slices of the batch keep the call, but not what it has parsed.
+	ended.review = Review{}
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.running--
+	r.evaluating = nil
 	isShared := len(r.current.calls) > 0 || len(ended.next) > 0 || used.hasVersions
-	if isShared && !used.isIntact() {
+	isPassedOn := r.settle(ended, result) && len(ended.next) > 0
+	r.drop(ended)
+	r.mu.Unlock()
+	r.limits.evaluated.give(r.of, ended.weight)
+	isIntact := !isShared || used.isIntact()
+	if !isIntact {
 		// The policy has changed what others get, or are going to get.
 		used.forget()
+	}
+	version := used
+	if isPassedOn && len(result.response.GetPatch()) > 0 && result.response.GetAllowed() {
+		version = used.after(result.response.Patch)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !isIntact {
 		for _, later := range r.waiting {
 			later.payload.forget()
 		}
 	}
-	if !r.settle(ended, result) || len(ended.next) == 0 {
+	if !isPassedOn {
 		return
 	}
-	if result.response.GetAllowed() && len(result.response.GetPatch()) > 0 {
-		used = used.after(result.response.Patch)
+	released := r.release(ended, version)
+	if version.patches != nil && version.patches.bytes > maxChainedBytes {
+		for _, later := range released.calls {
+			r.refuse(later, tooLongChain)
+		}
+		return
 	}
-	r.waiting = append([]*group{r.release(ended, used)}, r.waiting...)
+	r.waiting = append([]*group{released}, r.waiting...)
+}
+
+// refuse answers a call that has not begun, and those after it; requires the mutex.
+func (s *stream) refuse(refused *call, result outcome) {
+	if s.settle(refused, result) {
+		for _, later := range refused.next {
+			s.refuse(later, result)
+		}
+	}
 }
 
 // settle adds the outcome to the next message, unless the call is already answered or cancelled; requires the mutex.
@@ -160,10 +250,21 @@ func (s *stream) settle(ended *call, result outcome) bool {
 	if s.inFlight[ended.id] != ended {
 		return false
 	}
-	delete(s.inFlight, ended.id)
+	s.leave(ended)
 	ended.policy.meter.end(ended.started, result)
 	s.out.add(&pb.Verdict{Id: ended.id, Chained: ended.isChained}, result)
 	return true
+}
+
+// leave takes a call out of those in flight; requires the mutex.
+func (s *stream) leave(ended *call) {
+	delete(s.inFlight, ended.id)
+	if ended.waiting != nil {
+		s.limits.evaluated.giveUp(ended.waiting)
+	}
+	if !ended.isBegun {
+		s.drop(ended)
+	}
 }
 
 // release returns the calls after one that has ended as a group for their version of the payload; requires the mutex.
@@ -207,6 +308,21 @@ func (s *stream) start(calls ...*call) {
 	go (&run{stream: s, waiting: []*group{moved}}).work()
 }
 
+// move evaluates groups in one other goroutine; requires the mutex.
+func (s *stream) move(groups []*group) {
+	if len(groups) == 0 {
+		return
+	}
+	for _, each := range groups {
+		each.payload = each.payload.fresh()
+		each.share()
+		for _, later := range each.calls {
+			later.payload = each.payload
+		}
+	}
+	go (&run{stream: s, waiting: groups}).work()
+}
+
 // keepWatch has the run looked at after an interval; requires the mutex.
 func (r *run) keepWatch() {
 	r.runs[r], r.idleWatches = true, 0
@@ -222,33 +338,40 @@ func (s *stream) watch() {
 	defer s.mu.Unlock()
 	for busy := range s.runs {
 		busy.watches++
-		busy.groupWatches++
+		busy.callWatches++
+		if busy.evaluating != nil {
+			// An odd number: a step has begun. Steps say nothing of the policy.
+			if now := busy.evaluating.payload.progress.Load(); now != busy.progress || now%2 == 1 {
+				busy.progress, busy.callWatches = now, 0
+			}
+		}
 		if busy.watches > 1 {
 			busy.relieve()
 		}
 	}
-	s.idleWatches++
+	if s.idleWatches++; len(s.runs) > 0 {
+		s.idleWatches = 0
+	}
 	if s.isWatching = s.idleWatches < idleWatches; s.isWatching {
 		s.watcher.Reset(watchInterval)
 	}
 }
 
-// relieve moves the work behind the current group to other goroutines, and the other calls of a group that takes long;
-// requires the mutex.
+// relieve moves the work behind a call that takes long to another goroutine, or half of the work of a run that does, if
+// there are processors for it; requires the mutex.
 func (r *run) relieve() {
-	for _, later := range r.waiting {
-		r.start(later.calls...)
-	}
-	r.waiting = nil
-	if r.groupWatches > 1 {
-		if r.current != nil {
-			r.evaluating.policy.isSlow.Store(true)
-			for _, later := range r.current.calls {
-				r.start(later)
-			}
-			r.current.calls = nil
+	if r.evaluating != nil && r.callWatches > 1+r.evaluating.weight/quickBytes {
+		r.evaluating.policy.isSlow.Store(true)
+		groups := r.waiting
+		if len(r.current.calls) > 0 {
+			groups = append([]*group{{payload: r.current.payload, calls: r.current.calls}}, groups...)
 		}
+		r.current.calls, r.waiting = nil, nil
+		r.move(groups)
 		delete(r.runs, r)
+	} else if half := len(r.waiting) / 2; half > 0 && len(r.runs) < runtime.GOMAXPROCS(0) {
+		r.move(r.waiting[len(r.waiting)-half:])
+		r.waiting = r.waiting[:len(r.waiting)-half]
 	}
 	if r.isReader {
 		r.isReader = false

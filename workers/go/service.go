@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	pb "admission-gateway.io/worker/internal/workerpb"
 )
@@ -19,6 +20,7 @@ type service struct {
 	pb.UnimplementedPolicyWorkerServer
 	policies map[string]*policy
 	ordered  []*policy
+	limits   *limits
 
 	mu       sync.Mutex
 	unary    int
@@ -30,7 +32,7 @@ type service struct {
 
 func newService(ordered []*policy) *service {
 	s := &service{
-		ordered: ordered, policies: make(map[string]*policy, len(ordered)),
+		ordered: ordered, limits: newLimits(), policies: make(map[string]*policy, len(ordered)),
 		streams: make(map[*stream]bool), idle: make(chan struct{}, 1),
 	}
 	for _, registered := range ordered {
@@ -103,14 +105,53 @@ func (s *service) outcome(ctx context.Context, request *pb.ReviewRequest, full b
 	if len(request.Parameters) > maxParametersBytes {
 		return tooManyParameters(len(request.Parameters))
 	}
-	shared := &payload{requestJSON: request.AdmissionRequest, namespaceJSON: request.NamespaceObject}
-	review := &Review{payload: shared, mutating: policy.mutating, traceparent: traceparentIn(ctx), parametersJSON: request.Parameters}
+	of := clientIn(ctx)
+	shared := &payload{
+		requestJSON: request.AdmissionRequest, namespaceJSON: request.NamespaceObject, of: of, limits: s.limits,
+	}
 	answered := make(chan outcome, 1)
+	received := &part{of: of, end: func(err error) {
+		select {
+		case answered <- errorOutcome(status.Code(err), status.Convert(err).Message()):
+		default:
+		}
+	}}
+	s.limits.received.set(received, shared.bytes()+len(request.Parameters))
+	defer s.limits.received.set(received, 0)
+	if stopped, ok := s.waitFor(ctx, of, shared.bytes(), answered); ok {
+		return stopped
+	}
+	review := &Review{payload: shared, mutating: policy.mutating, traceparent: traceparentIn(ctx), parametersJSON: request.Parameters}
 	started := policy.meter.begin()
-	go policy.answer(ctx, review, func(result outcome) { answered <- result })
+	go policy.answer(ctx, review, func(result outcome) {
+		s.limits.evaluated.give(of, shared.bytes())
+		select {
+		case answered <- result:
+		default:
+		}
+	})
 	result := <-answered
 	policy.meter.end(started, result)
 	return result
+}
+
+// waitFor waits for the turn of an evaluation of so many bytes, or returns the outcome of a call that ends before it.
+func (s *service) waitFor(ctx context.Context, of *client, bytes int, answered <-chan outcome) (ended outcome, ok bool) {
+	waiting := s.limits.evaluated.ask(of, bytes)
+	if waiting == nil {
+		return outcome{}, false
+	}
+	select {
+	case <-waiting.ready:
+		return outcome{}, false
+	case ended = <-answered:
+	case <-ctx.Done():
+		ended, _ = stoppedOutcome(ctx)
+	}
+	if s.limits.evaluated.giveUp(waiting); waiting.isTurn {
+		s.limits.evaluated.give(of, bytes)
+	}
+	return ended, true
 }
 
 // traceparentIn returns the metadata of a call; empty if there is none.
@@ -123,7 +164,7 @@ func traceparentIn(ctx context.Context) string {
 
 // ReviewStream answers one stream.
 func (s *service) ReviewStream(rpc batchStream) error {
-	opened := newStream(rpc, s.policies)
+	opened := newStream(rpc, s.policies, s.limits)
 	s.enter(opened)
 	defer s.leave(opened)
 	return opened.serve()

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -62,10 +63,11 @@ func serverOptions(secret *tls.Config) []grpc.ServerOption {
 		}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
 	}
+	protected := insecure.NewCredentials()
 	if secret != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(secret)))
+		protected = credentials.NewTLS(secret)
 	}
-	return options
+	return append(options, grpc.Creds(guarded{protected}))
 }
 
 func (s *serving) start(options Options) error {

@@ -28,10 +28,14 @@ const (
 
 type batchStream = grpc.BidiStreamingServer[pb.ReviewBatch, pb.VerdictBatch]
 
+var tooManyCalls = errorOutcome(codes.ResourceExhausted, fmt.Sprintf("%d calls of this stream are in flight", maxInFlight))
+
 // stream is the server side of one ReviewStream. outbox.go sends the verdicts.
 type stream struct {
 	rpc      batchStream
 	policies map[string]*policy
+	of       *client
+	limits   *limits
 
 	mu       sync.Mutex
 	inFlight map[uint64]*call
@@ -51,8 +55,13 @@ type stream struct {
 	over      bool
 	draining  bool
 	lastBatch time.Time
-	// parameters are by id.
-	parameters map[uint32][]byte
+	// parameters are by id, and parameterBytes is the length of all.
+	parameters     map[uint32]*kept
+	parameterBytes int
+	// received is the length of the payloads and parameters of the calls in flight.
+	received int
+	// parts are what the limits know of parameterBytes and received.
+	parameterPart, receivedPart *part
 
 	// ended is closed at the end of the stream; err is then its status.
 	ended  chan struct{}
@@ -60,10 +69,12 @@ type stream struct {
 	err    error
 }
 
-func newStream(rpc batchStream, policies map[string]*policy) *stream {
+func newStream(rpc batchStream, policies map[string]*policy, limits *limits) *stream {
 	s := &stream{
-		rpc: rpc, policies: policies, inFlight: make(map[uint64]*call), runs: make(map[*run]bool), ended: make(chan struct{}),
+		rpc: rpc, policies: policies, of: clientIn(rpc.Context()), limits: limits,
+		inFlight: make(map[uint64]*call), runs: make(map[*run]bool), ended: make(chan struct{}),
 	}
+	s.parameterPart, s.receivedPart = &part{of: s.of, end: s.fail}, &part{of: s.of, end: s.fail}
 	s.out.room.L = &s.mu
 	s.watcher, s.expiry = time.AfterFunc(time.Hour, s.watch), time.AfterFunc(time.Hour, s.expire)
 	s.watcher.Stop()
@@ -84,10 +95,13 @@ func (s *stream) serve() error {
 	s.watcher.Stop()
 	s.expiry.Stop()
 	for _, call := range s.inFlight {
+		s.leave(call)
 		call.ctx.cancel()
 		call.policy.meter.cancel(call.started)
 	}
-	clear(s.inFlight)
+	s.parameters = nil
+	s.limits.parameters.set(s.parameterPart, 0)
+	s.limits.received.set(s.receivedPart, s.received)
 	return s.err
 }
 
@@ -197,6 +211,7 @@ func (r *run) accept(batch *pb.ReviewBatch) {
 		calls = make(map[uint64]earlier, len(batch.Calls))
 	}
 	groups := make([]*group, len(batch.Payloads))
+	sent := make([]*kept, len(batch.Payloads))
 	// Of slow policies.
 	var apart []*group
 	r.mu.Lock()
@@ -209,7 +224,7 @@ func (r *run) accept(batch *pb.ReviewBatch) {
 		r.end(status.Error(codes.InvalidArgument, problem))
 		return
 	}
-	for _, asked := range batch.Calls {
+	for index, asked := range batch.Calls {
 		after, isKnown := calls[asked.After]
 		isKnown = isKnown && asked.After != 0 && after.payload == asked.Payload
 		accepted := earlier{payload: asked.Payload, isCancelled: cancelled[asked.Id] || isKnown && after.isCancelled}
@@ -219,20 +234,28 @@ func (r *run) accept(batch *pb.ReviewBatch) {
 				r.end(status.Error(codes.InvalidArgument, text))
 				return
 			}
-			if problem, ok := r.problem(asked, len(batch.Payloads), isKnown); ok {
+			problem, ok := r.problem(asked, len(batch.Payloads), isKnown)
+			if index >= maxInFlight {
+				problem, ok = tooManyCalls, true
+			}
+			if ok {
 				r.out.add(&pb.Verdict{Id: asked.Id, Chained: isKnown}, problem)
 			} else {
-				accepted.call = r.begin(asked, isKnown)
+				payload := batch.Payloads[asked.Payload]
+				if sent[asked.Payload] == nil {
+					sent[asked.Payload] = &kept{bytes: len(payload.AdmissionRequest) + len(payload.NamespaceObject)}
+				}
+				accepted.call = r.begin(asked, isKnown, sent[asked.Payload])
 				if isKnown && after.call != nil {
 					after.call.next = append(after.call.next, accepted.call)
 				} else {
 					into := groups[asked.Payload]
-					switch sent := batch.Payloads[asked.Payload]; {
+					switch {
 					case accepted.call.policy.isSlow.Load():
-						into = newGroup(sent)
+						into = r.newGroup(payload)
 						apart = append(apart, into)
 					case into == nil:
-						into = newGroup(sent)
+						into = r.newGroup(payload)
 						groups[asked.Payload] = into
 						r.waiting = append(r.waiting, into)
 					}
@@ -256,6 +279,7 @@ func (r *run) accept(batch *pb.ReviewBatch) {
 			r.cancel(call)
 		}
 	}
+	r.limits.received.set(r.receivedPart, r.received)
 }
 
 // problem returns the outcome of a call that is rejected; requires the mutex.
@@ -273,7 +297,7 @@ func (s *stream) problem(asked *pb.Call, payloads int, isKnown bool) (problem ou
 	case asked.Parameters != 0 && !s.hasParameters(asked.Parameters):
 		return errorOutcome(codes.InvalidArgument, "the call has an id of parameters that this stream has not had"), true
 	case len(s.inFlight) >= maxInFlight || s.running >= maxRunning:
-		return errorOutcome(codes.ResourceExhausted, fmt.Sprintf("%d calls of this stream are in flight", maxInFlight)), true
+		return tooManyCalls, true
 	case asked.TimeoutMillis == 0:
 		return tooLate(), true
 	}
@@ -281,19 +305,62 @@ func (s *stream) problem(asked *pb.Call, payloads int, isKnown bool) (problem ou
 }
 
 // begin adds a call in flight; requires the mutex.
-func (s *stream) begin(asked *pb.Call, isChained bool) *call {
+func (s *stream) begin(asked *pb.Call, isChained bool, sent *kept) *call {
 	begun := &call{
 		id: asked.Id, policy: s.policies[asked.Policy], isChained: isChained,
 		timeout: time.Duration(asked.TimeoutMillis) * time.Millisecond, traceparent: asked.Traceparent,
-		parameters: s.parameters[asked.Parameters],
+		parameters: s.parameters[asked.Parameters], sent: sent,
 	}
 	s.inFlight[begun.id] = begun
+	s.received += begun.parameters.use() + begun.sent.use()
 	return begun
+}
+
+// drop lets go of what a call has kept; requires the mutex.
+func (s *stream) drop(ended *call) {
+	s.received -= ended.parameters.leave() + ended.sent.leave()
+	ended.parameters, ended.sent = nil, nil
+}
+
+// kept is a payload or a value of parameters, which counts while calls use it.
+type kept struct {
+	json  []byte
+	bytes int
+	uses  int
+}
+
+func (k *kept) text() []byte {
+	if k == nil {
+		return nil
+	}
+	return k.json
+}
+
+// use counts a use, and returns the bytes that are now kept.
+func (k *kept) use() int {
+	if k == nil {
+		return 0
+	}
+	if k.uses++; k.uses > 1 {
+		return 0
+	}
+	return k.bytes
+}
+
+// leave ends a use, and returns the bytes that are kept no longer.
+func (k *kept) leave() int {
+	if k == nil {
+		return 0
+	}
+	if k.uses--; k.uses > 0 {
+		return 0
+	}
+	return k.bytes
 }
 
 // cancel ends a call and those after it without verdicts; requires the mutex.
 func (s *stream) cancel(cancelled *call) {
-	delete(s.inFlight, cancelled.id)
+	s.leave(cancelled)
 	cancelled.ctx.cancel()
 	cancelled.policy.meter.cancel(cancelled.started)
 	for _, later := range cancelled.next {
