@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -93,6 +94,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --apply: wait up to SECONDS until the Service has a ready endpoint, and fail otherwise",
     )
     add(
+        "--workers",
+        action="store_true",
+        help="with --apply: first look the policies up at the workers in the network, for which --wait "
+        "waits too, and apply nothing if one is not served or refuses its parameters",
+    )
+    add(
         "--static",
         metavar="FOLDER",
         type=Path,
@@ -119,7 +126,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
         refuse("the following arguments are required: --config")
     options = None if parsed.roles_for else _options(parsed, refuse)
     account = _account(parsed, refuse) if parsed.roles_for else ("", "")
-    config = load(parsed.config, () if parsed.ca_file is None else (parsed.ca_file,))
+    config = files = load(parsed.config, () if parsed.ca_file is None else (parsed.ca_file,))
     kubernetes = config.gateway.kubernetes
     if kubernetes is not None and kubernetes.custom_resources:
         target = cluster.select(kubernetes, parsed.kubeconfig, parsed.context)
@@ -130,10 +137,13 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
         return _print_roles(config, account)
     backend, ca_warnings = _trusting(options.backend, parsed.ca_file)
     if parsed.apply:
+        began_at = time.monotonic()
         target = cluster.select(kubernetes, parsed.kubeconfig, parsed.context)
         if parsed.wait is not None:
             with Progress("waiting until the gateway is ready"):
                 _wait(target, options.backend, parsed.wait)
+        if parsed.workers:
+            _check_workers(files, (parsed.wait or 0.0) - (time.monotonic() - began_at))
         if config.gateway.tls.self_managed is not None and parsed.ca_file is None:
             backend, ca_warnings = _trusting_own(backend, target, config.gateway.tls.self_managed)
     with Progress("planning the registration"):
@@ -232,7 +242,7 @@ def _options(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> Reg
         refuse(
             "--static needs --url, and excludes --apply: files can name no Service, and are not in the API"
         )
-    for option in ("kubeconfig", "context", "force_conflicts", "if_registered"):
+    for option in ("kubeconfig", "context", "force_conflicts", "if_registered", "workers"):
         if getattr(parsed, option) and not parsed.apply:
             refuse(f"--{option.replace('_', '-')} needs --apply")
     return RegistrationOptions(
@@ -322,6 +332,32 @@ def _wait(target: KubernetesSettings, backend: Backend, seconds: float) -> None:
 
     assert backend.service is not None
     asyncio.run(wait_for_endpoint(target, backend.service[:2], seconds))
+
+
+def _check_workers(files: Config, wait_s: float) -> None:
+    """Print what is wrong with the workers of *files*, which have *wait_s* seconds to become reachable.
+
+    A worker of the gateway's own machine cannot be reached from here.
+
+    Custom resources are not looked at: each has other authors, and a status of its own.
+
+    Raises:
+        GatewayError: a policy is not served, or its parameters are refused, or no worker is reachable.
+    """
+    import asyncio
+
+    from gateway.inspection.workers import REACHED_WITHIN_S, check_workers, in_network
+
+    config, local = in_network(files)
+    with Progress("looking the policies up at their workers"):
+        found = asyncio.run(check_workers(config, max(REACHED_WITHIN_S, wait_s)))
+    logs.print_error(*found)
+    if local:
+        logs.print_error(f"worker pools of the gateway's own machine are not checked: {', '.join(local)}")
+    errors = sum(one.severity == "error" for one in found)
+    if errors:
+        what = "1 error" if errors == 1 else f"{errors} errors"
+        raise GatewayError(f"nothing was applied, the registration stays as it was: {what} about workers")
 
 
 def _apply(made: Plan, target: KubernetesSettings, parsed: argparse.Namespace) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from gateway.config import addresses
 from gateway.inspection.model import Finding
 from gateway.process.local_workers import STOP_GRACE_S, LocalWorkers, targets_of
 from gateway.snapshot import Pools
@@ -18,13 +20,25 @@ if TYPE_CHECKING:
     from gateway.config.model import Config
     from gateway.inspection.model import Severity
 
-_REACHED_WITHIN_S: Final = 5.0
+REACHED_WITHIN_S: Final = 5.0
 
 
-async def check_workers(config: Config) -> list[Finding]:
+def in_network(config: Config) -> tuple[Config, list[str]]:
+    """Return *config* without the pools whose workers only the gateway's own machine has, and their names."""
+    local = [
+        name
+        for name, pool in config.pools.items()
+        if pool.command or any(map(addresses.is_local, pool.targets))
+    ]
+    others = {name: pool for name, pool in config.pools.items() if name not in local}
+    return replace(config, pools=others), local
+
+
+async def check_workers(config: Config, reached_within_s: float = REACHED_WITHIN_S) -> list[Finding]:
     """Return the findings about the workers of *config*, errors first.
 
-    Workers with a command are started, and stopped in the end.
+    Workers with a command are started, and stopped in the end. Each pool has *reached_within_s* seconds until
+    a worker is reachable.
 
     Raises:
         ConfigError: TLS files of a pool cannot be used.
@@ -36,7 +50,7 @@ async def check_workers(config: Config) -> list[Finding]:
     try:
         workers.update(config.pools)
         prepared = await pools.prepare(config)
-        await prepared.wait_until_ready(_REACHED_WITHIN_S)
+        await prepared.wait_until_ready(reached_within_s)
         watch.use(config, prepared.made)
         found: list[Finding] = [
             Finding("warning", where, message, "the policies cannot be compared")

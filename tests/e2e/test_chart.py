@@ -226,7 +226,7 @@ def test_gateway_and_registration_may_read_every_custom_resource() -> None:
 def test_jobs_check_before_an_upgrade_register_after_it_and_remove_before_the_end() -> None:
     events = {o["metadata"]["name"]: hooks(o) for o in objects() if o["kind"] == "Job"}
     assert events == {
-        f"{NAME}-check": {"pre-install", "pre-upgrade"},
+        f"{NAME}-check": {"pre-install", "pre-upgrade", "pre-rollback"},
         f"{NAME}-register": {"post-install", "post-upgrade", "post-rollback"},
         f"{NAME}-unregister": {"pre-delete"},
     }
@@ -236,7 +236,7 @@ def test_jobs_check_before_an_upgrade_register_after_it_and_remove_before_the_en
         if o["kind"] == "Job"
     }
     assert off == {
-        f"{NAME}-check": {"pre-install", "pre-upgrade"},
+        f"{NAME}-check": {"pre-install", "pre-upgrade", "pre-rollback"},
         f"{NAME}-unregister": {"pre-delete", "pre-upgrade", "pre-rollback"},
     }
 
@@ -270,6 +270,19 @@ def test_cert_manager_keeps_the_ca_of_the_registration_up_to_date() -> None:
         volumes = only(kind, name, scenario)["spec"]["template"]["spec"]["volumes"]
         (secret,) = (volume["secret"] for volume in volumes if "secret" in volume)
         assert secret["secretName"] == issued["spec"]["secretName"]
+
+
+def test_the_job_that_registers_may_ask_the_workers_before_it_does() -> None:
+    def asks(*arguments: str) -> tuple[bool, bool]:
+        pod = only("Job", f"{NAME}-register", WORKERS, *arguments)["spec"]["template"]
+        rules = only("NetworkPolicy", f"{NAME}-samples", WORKERS, *arguments)["spec"]["ingress"]
+        (peers,) = (rule["from"] for rule in rules if rule["ports"] == [{"port": "grpc"}])
+        selectors = [peer["podSelector"]["matchLabels"] for peer in peers]
+        is_let_in = any(selector.items() <= pod["metadata"]["labels"].items() for selector in selectors)
+        return "--workers" in pod["spec"]["containers"][0]["args"], is_let_in
+
+    assert asks() == (True, True)
+    assert asks("--set=hooks.checkWorkers=false") == (False, False)
 
 
 def test_without_hooks_a_changed_configuration_makes_another_job() -> None:

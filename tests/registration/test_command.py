@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import datetime
 import json
+import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +22,7 @@ from gateway.errors import ClusterError
 from gateway.registration.backend import ca_bundle, parse_service, parse_url
 from gateway.registration.param_roles import param_roles
 from gateway.registration.yaml_output import to_yaml
-from tests.kit import webhook_document
+from tests.kit import Process, free_port, pool_document, webhook_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     import trustme
 
     Run = Callable[..., tuple[int, str, str]]
+    Serve = Callable[[int], None]
 
 SERVICE = ("--service", "policies/gateway")
 
@@ -168,6 +171,7 @@ def test_an_expired_ca_is_pointed_out(authority: trustme.CA) -> None:
         ([*SERVICE, "--context", "k"], "--context needs --apply"),
         ([*SERVICE, "--force-conflicts"], "--force-conflicts needs --apply"),
         ([*SERVICE, "--if-registered"], "--if-registered needs --apply"),
+        ([*SERVICE, "--workers"], "--workers needs --apply"),
         ([*SERVICE, "--wait", "1"], "--wait needs --service and --apply"),
         ([*SERVICE, "--roles-for", "a/b"], "not allowed with argument"),
         (["--roles-for", "gateway"], "argument --roles-for: expected NAMESPACE/NAME"),
@@ -409,3 +413,80 @@ def test_a_scheduled_run_creates_no_object(run: Run, cluster: Recorded, tmp_path
     arguments = ("--apply", "--kubeconfig", str(tmp_path / "k"), "--if-registered")
     assert run(*SERVICE, *arguments)[0] == 0
     assert [one["creates"] for one in cluster] == [False]
+
+
+@pytest.fixture
+def serve(request: pytest.FixtureRequest) -> Serve:
+    """Start a worker with the sample policies on a port."""
+
+    def serve(port: int) -> None:
+        listen = ("--listen", f"127.0.0.1:{port}")
+        worker = Process(sys.executable, "-m", "admission_gateway_worker.samples", *listen)
+        request.addfinalizer(worker.stop)
+
+    return serve
+
+
+def ask_for(policy: str, port: int, config: Path, **parameters: Any) -> None:
+    worker = {"pool": "pool", "policy": policy, **({"parameters": parameters} if parameters else {})}
+    (config / "all.yaml").write_text(
+        pool_document("pool", f"127.0.0.1:{port}")
+        + pool_document("own", "unix:own.sock")
+        + webhook_document("validate", "checks", "pool", {"webhook": {"clientConfig": {"worker": worker}}})
+        + webhook_document("mutate", "local", "own", {})
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "parameters", "problem"),
+    [
+        (
+            "deny-latest-tags",
+            {},
+            "not served by ipv4:127.0.0.1:{port}, so that calls fail closed; did you mean",
+        ),
+        ("deny-latest-tag", {"max": 1}, "so that calls fail closed"),
+    ],
+)
+def test_nothing_is_applied_while_a_worker_does_not_serve_a_policy(
+    run: Run,
+    cluster: Recorded,
+    config: Path,
+    serve: Serve,
+    policy: str,
+    parameters: dict[str, Any],
+    problem: str,
+) -> None:
+    port = free_port()
+    serve(port)
+    arguments = (*SERVICE, "--apply", "--workers", "--kubeconfig", str(config / "k"))
+    ask_for(policy, port, config, **parameters)
+    status, out, err = run(*arguments)
+    assert (status, out, list(cluster)) == (1, "", [])
+    assert "error: " in err
+    assert f'webhook checks/h0.checks.test: policy "{policy}" of pool pool: ' in err
+    assert problem.format(port=port) in err
+    assert "nothing was applied, the registration stays as it was: 1 error about workers" in err
+    ask_for("deny-latest-tag", port, config)
+    status, out, err = run(*arguments)
+    assert (status, len(cluster)) == (0, 1), err
+    assert "worker pools of the gateway's own machine are not checked: own" in err
+
+
+def test_workers_have_time_to_become_reachable(
+    run: Run, cluster: Recorded, config: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = free_port()
+    ask_for("deny-latest-tag", port, config)
+    arguments = (*SERVICE, "--apply", "--workers", "--kubeconfig", str(config / "k"))
+    status, _, err = run(*arguments)
+    assert (status, list(cluster)) == (1, [])
+    assert "error: worker pool pool: no worker is reachable; webhooks that fail closed: h0.checks.test" in err
+
+    async def wait_for_endpoint(*_: object) -> None:
+        # From here on the time of the workers runs.
+        threading.Thread(target=serve, args=(port,)).start()
+
+    monkeypatch.setattr("gateway.kubernetes.apply.wait_for_endpoint", wait_for_endpoint)
+    status, _, err = run(*arguments, "--wait", "60")
+    assert (status, len(cluster)) == (0, 1), err
