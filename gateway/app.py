@@ -153,8 +153,6 @@ class Gateway:
         """
         self._admin_address = admin_address
         self._page_access = PageAccess(config.gateway.pages, admin_address)
-        if self._page_access.why_off:
-            log.info("%s", self._page_access.why_off)
         source = OneProcess(self._state, self._window, self.recent, self.namespaces, self._shadows.findings)
         pages = Pages(source, lambda: self._page_access, is_part=self._reuse_port)
         routes = AdminRoutes(self._why_not_ready, self._exposition, pages, self._warnings)
@@ -227,7 +225,7 @@ class Gateway:
         """Return the observer of the reviews by *snapshot*."""
         observers: list[ReviewObserver] = [self.metrics]
         sinks: list[DecisionSink] = [self.decision_log] if self.decision_log.is_on else []
-        if not self._page_access.why_off:
+        if self._page_access.are_on:
             sinks += [self.recent, self.namespaces]
         if sinks:
             observers.append(DecisionObserver(snapshot.digest, sinks))

@@ -85,9 +85,9 @@ class Pages:
         self._waiting = 0
         self._explained = TokenBucket(EXPLAINED_PER_SECOND, EXPLAINED_AT_ONCE)
 
-    def screen(self, request: HttpRequest) -> Response | None:
+    def screen(self, request: HttpRequest, *, is_local: bool) -> Response | None:
         """Return the refusal for a path, method or client, by the head of *request*."""
-        refusal = self._access().refusal(request)
+        refusal = self._access().refusal(request, is_local=is_local)
         if refusal is not None:
             return refusal
         page = page_of(_path(request))

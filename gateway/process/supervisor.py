@@ -107,8 +107,6 @@ class Supervisor:
         """
         server_context(self._config.gateway.tls)
         self._options.require_webhooks_in_files(self._config, None)
-        if self._page_access.why_off:
-            log.info("%s", self._page_access.why_off)
         await self._admin.start()
         self._held = _hold_port(self._config.gateway.listen)
         self._on_config(self._config)

@@ -11,6 +11,7 @@ from admission_gateway_worker.text import printable
 from gateway.errors import Unavailable
 from gateway.serving.bounds import Bounds
 from gateway.serving.message import TEXT, Cancel, Exchange, HttpRequest, Response, error_response
+from gateway.serving.page_access import is_local
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -44,8 +45,11 @@ memory that reviews need, and make room within seconds: a kubelet that cannot co
 class PageRoutes(Protocol):
     """The pages of the admin port."""
 
-    def screen(self, request: HttpRequest) -> Response | None:
-        """Return the refusal for a path, method or client, by the head of *request*."""
+    def screen(self, request: HttpRequest, *, is_local: bool) -> Response | None:
+        """Return the refusal for a path, method or client, by the head of *request*.
+
+        *is_local* is whether the client is a process of this machine, or of this pod.
+        """
 
     def allows_body(self, request: HttpRequest) -> bool:
         """Whether *request*, which was not refused, may have a large body."""
@@ -81,9 +85,9 @@ class AdminRoutes:
         self._tasks: set[asyncio.Task[None]] = set()
         self.draining = False
 
-    def is_trusted_certificate(self, certificate: dict[str, Any] | None) -> bool:
-        """Return True: every client that reaches the port is allowed."""
-        return certificate is None
+    def is_trusted_client(self, _: dict[str, Any] | None, transport: asyncio.BaseTransport) -> bool:
+        """Return whether the client is a process of this machine, or of this pod: it gets pages."""
+        return is_local(transport)
 
     def screen(self, exchange: Exchange, *, is_trusted: bool) -> Response | None:
         """Return the refusal for a path or method that is not served."""
@@ -93,7 +97,7 @@ class AdminRoutes:
                 return error_response(405, "expected GET", headers=b"Allow: GET, HEAD\r\n")
         elif self._pages is None:
             return error_response(404, "expected /livez, /readyz or /metrics")
-        elif (refusal := self._pages.screen(request)) is not None:
+        elif (refusal := self._pages.screen(request, is_local=is_trusted)) is not None:
             return refusal
         elif self._pages.allows_body(request):
             return None

@@ -56,7 +56,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self.requests = 0
         """Answered so far."""
         self.is_trusted = False
-        """Whether the client's certificate alone is enough to be let in."""
+        """Whether the client needs no credentials."""
         self._certificate: dict[str, Any] | None = None
         self._authorities: frozenset[bytes] = frozenset()
         """The client CAs that verified the certificate."""
@@ -120,7 +120,11 @@ class HttpConnection(asyncio.BufferedProtocol):
     def check_client(self) -> None:
         """Check the client's certificate against the client CAs and client names that are trusted now."""
         is_verified = self._authorities <= self._connections.authorities
-        self.is_trusted = is_verified and self._service.is_trusted_certificate(self._certificate)
+        self.is_trusted = (
+            is_verified
+            and self._transport is not None
+            and self._service.is_trusted_client(self._certificate, self._transport)
+        )
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer to read into: the one of the listener, see READ_BUFFER_BYTES."""

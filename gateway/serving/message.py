@@ -13,9 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from math import inf
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import orjson
+
+if TYPE_CHECKING:
+    from asyncio import BaseTransport
 
 Cancel = Callable[[], object]
 """Called at most once, when the client has disconnected before the answer."""
@@ -214,13 +217,18 @@ class Service(Protocol):
     draining: bool
     """While True every answer ends its connection."""
 
-    def is_trusted_certificate(self, certificate: dict[str, Any] | None) -> bool:
-        """Whether a client's verified *certificate* alone (see ``ssl.SSLSocket.getpeercert``) is enough."""
+    def is_trusted_client(self, certificate: dict[str, Any] | None, transport: BaseTransport) -> bool:
+        """Whether a client needs no credentials.
+
+        Args:
+            certificate: Its verified certificate, see ``ssl.SSLSocket.getpeercert``; None: it has none.
+            transport: That of its connection.
+        """
 
     def screen(self, exchange: Exchange, *, is_trusted: bool) -> Response | None:
         """Return the refusal if the head of the request is refused; None to read the body.
 
-        *is_trusted* is whether the client's certificate is enough to be let in.
+        *is_trusted* is whether :meth:`is_trusted_client` lets the client in.
         """
 
     def authenticate(self, request: HttpRequest, *, is_trusted: bool) -> Response | None:

@@ -1,9 +1,10 @@
 """Which requests get the pages of the admin port.
 
-Without credentials the pages are served on loopback only, and only for a loopback name in ``Host``: otherwise
-the page of another site could read them, by a name that it resolves to 127.0.0.1 (DNS rebinding). Elsewhere
-each request needs a credential of ``GatewayConfiguration.pages``. A POST that a page of another site sends is
-refused, because browsers add credentials to it.
+Without credentials the pages are served over loopback only, whatever address the port listens on: to
+processes of this machine or, in a pod, of this pod, which ``kubectl port-forward`` is too. ``Host`` has to be
+a loopback name: otherwise the page of another site could read them, by a name that it resolves to 127.0.0.1
+(DNS rebinding). With credentials in ``GatewayConfiguration.pages`` each request needs one. A POST that a page
+of another site sends is refused, because browsers add credentials to it.
 
 Source: Fetch Metadata Request Headers (W3C), RFC 6454 section 7 (Origin).
 """
@@ -11,18 +12,24 @@ Source: Fetch Metadata Request Headers (W3C), RFC 6454 section 7 (Origin).
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING
+import socket
+from typing import TYPE_CHECKING, Final
 
-from gateway.config.addresses import parse_host_port
 from gateway.config.model import ServerTls
 from gateway.serving.authentication import ClientAuthenticator
 from gateway.serving.message import Response, error_response
 
 if TYPE_CHECKING:
+    from asyncio import BaseTransport
+
     from gateway.config.model import PageSettings
     from gateway.serving.message import HttpRequest
 
-_WAY_ON = "add tokenFile or basicAuthFile to GatewayConfiguration.pages, or listen on loopback"
+_OFF: Final = "the pages are off: GatewayConfiguration.pages.enabled is false"
+_ELSEWHERE: Final = (
+    "the pages are served over loopback only: use kubectl port-forward, or add tokenFile or basicAuthFile to "
+    "GatewayConfiguration.pages"
+)
 
 
 class PageAccess:
@@ -37,12 +44,8 @@ class PageAccess:
         self._authenticator = ClientAuthenticator(settings.authentication, ServerTls(), "pages")
         # At a unix socket, in a private folder, the supervisor reads the pages of its processes.
         self._needs_credentials = self._authenticator.is_required and not address.startswith("unix:")
-        self.why_off = ""
-        """Why there are no pages; empty: there are."""
-        if not settings.is_enabled:
-            self.why_off = "the pages are off: GatewayConfiguration.pages.enabled is false"
-        elif not self._needs_credentials and not is_loopback_address(address):
-            self.why_off = f"the pages are off: adminListen is not on loopback; {_WAY_ON}"
+        self.are_on = settings.is_enabled
+        """Whether there are pages."""
 
     @property
     def is_current(self) -> bool:
@@ -53,15 +56,20 @@ class PageAccess:
         """Read the files of credentials again if they have changed."""
         self._authenticator.refresh()
 
-    def refusal(self, request: HttpRequest) -> Response | None:
-        """Return the refusal of *request*; None: its client may read pages."""
+    def refusal(self, request: HttpRequest, *, is_local: bool) -> Response | None:
+        """Return the refusal of *request*; None: its client may read pages.
+
+        *is_local* is what :func:`is_local` says of its connection.
+        """
         headers = request.headers
-        if self.why_off:
-            return error_response(404, self.why_off)
+        if not self.are_on:
+            return error_response(404, _OFF)
         if self._needs_credentials:
             refusal = self._authenticator.challenge(headers.get(b"authorization"))
             if refusal is not None:
                 return refusal
+        elif not is_local:
+            return error_response(403, _ELSEWHERE)
         elif not _is_loopback_name(_name_of(headers.get(b"host", b"").decode("latin-1"))):
             return error_response(403, "expected a loopback name such as localhost in Host")
         if request.method == b"POST" and _is_cross_site(headers):
@@ -69,9 +77,16 @@ class PageAccess:
         return None
 
 
-def is_loopback_address(address: str) -> bool:
-    """Whether only processes of this machine reach *address*, HOST:PORT or unix:PATH."""
-    return address.startswith("unix:") or _is_loopback_name(parse_host_port(address)[0])
+def is_local(transport: BaseTransport) -> bool:
+    """Whether both ends of a connection are on this machine's loopback interface, or it has a unix socket.
+
+    The address of one end would not be enough: a packet from elsewhere can have been redirected to loopback.
+    """
+    found = transport.get_extra_info("socket")
+    if found is not None and found.family == socket.AF_UNIX:
+        return True
+    ends = [transport.get_extra_info(name) for name in ("peername", "sockname")]
+    return all(isinstance(end, tuple) and _is_loopback_name(end[0]) for end in ends)
 
 
 def _name_of(host: str) -> str:
@@ -87,7 +102,9 @@ def _is_loopback_name(name: str) -> bool:
         # Names that resolve to loopback only: RFC 6761 section 6.3.
         return True
     try:
-        return ipaddress.ip_address(name).is_loopback
+        address = ipaddress.ip_address(name)
+        # A socket for both families has IPv4 addresses as ::ffff:127.0.0.1.
+        return (getattr(address, "ipv4_mapped", None) or address).is_loopback
     except ValueError:
         return False
 

@@ -37,6 +37,7 @@ from gateway.serving.message import (
 )
 
 if TYPE_CHECKING:
+    from asyncio import BaseTransport
     from collections.abc import Callable
 
     from gateway.serving.authentication import ClientAuthenticator
@@ -149,7 +150,7 @@ class Router(Generic[Selection]):
 
     # -- called by the connections ----------------------------------------------------------------
 
-    def is_trusted_certificate(self, certificate: dict[str, Any] | None) -> bool:
+    def is_trusted_client(self, certificate: dict[str, Any] | None, _: BaseTransport) -> bool:
         """Whether a client's verified *certificate* alone is enough to be let in."""
         return self.authenticator is not None and self.authenticator.is_trusted_certificate(certificate)
 

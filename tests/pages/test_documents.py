@@ -171,7 +171,7 @@ def answered_form(pages: Pages, body: bytes) -> Response:
 def answered(pages: Pages, target: bytes, method: bytes = b"GET", body: bytes = b"") -> Response:
     request = HttpRequest(0.0, method, target, {b"host": b"localhost"})
     request.body = body
-    return pages.screen(request) or asyncio.run(pages.answer(request))
+    return pages.screen(request, is_local=True) or asyncio.run(pages.answer(request))
 
 
 def test_the_json_commands_no_terminal_and_has_the_same_value() -> None:

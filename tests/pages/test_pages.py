@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.e2e.kubelet.network import NODE_IP, missing, private_network
 from tests.kit import PATIENCE_S, REVIEWS, pool_document, webhook_document
 from tests.waiting import eventually
 
@@ -33,10 +34,10 @@ PATHS = ("/", "/decisions", "/namespaces", "/configz", "/explain")
 
 
 def fetch(
-    gateway: GatewayProcess, path: str, body: bytes = b"", **headers: str
+    gateway: GatewayProcess, path: str, body: bytes = b"", *, address: str = "127.0.0.1", **headers: str
 ) -> tuple[int, dict[str, str], str]:
     """Return status, headers and body of a GET, or of a POST of *body*."""
-    connection = http.client.HTTPConnection("127.0.0.1", gateway.admin_port, timeout=PATIENCE_S)
+    connection = http.client.HTTPConnection(address, gateway.admin_port, timeout=PATIENCE_S)
     try:
         fields = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request("POST" if body else "GET", path, body or None, fields)
@@ -267,20 +268,24 @@ def test_no_page_shows_data_of_secrets_or_tokens(
     assert len(re.findall("redacted", everything)) > 10
 
 
-def test_pages_are_off_elsewhere_without_credentials_and_the_probes_stay(
-    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
+@pytest.mark.skipif(bool(missing()), reason=f"no private network: {missing()}")
+@pytest.mark.parametrize("count", ["1", "2"])
+def test_without_credentials_pages_are_for_clients_over_loopback_and_the_probes_for_all(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, count: str
 ) -> None:
-    (tmp_path / "c.yaml").write_text(
-        pool_document("pool", start_worker().target) + webhook_document("validate", "v", "pool", {})
-    )
-    gateway = start_gateway(tmp_path, "--admin-listen", "0.0.0.0:0")
-    for path in PATHS:
-        status, _, text = fetch(gateway, path)
-        assert status == 404
-        assert "adminListen is not on loopback" in text
-    for path in ("/livez", "/readyz", "/metrics"):
-        assert fetch(gateway, path)[0] == 200
-    assert "the pages are off" in gateway.log
+    """As in a pod: probes and metrics come to its address, and ``kubectl port-forward`` over its loopback."""
+    with private_network():
+        (tmp_path / "c.yaml").write_text(
+            pool_document("pool", start_worker().target) + webhook_document("validate", "v", "pool", {})
+        )
+        gateway = start_gateway(tmp_path, "--admin-listen", "0.0.0.0:0", "--processes", count)
+        for path in PATHS:
+            assert fetch(gateway, path)[0] == 200
+            status, _, text = fetch(gateway, path, Host="localhost", address=NODE_IP)
+            assert status == 403
+            assert "the pages are served over loopback only: use kubectl port-forward" in text
+        for path in ("/livez", "/readyz", "/metrics"):
+            assert fetch(gateway, path, address=NODE_IP)[0] == 200
 
 
 def test_a_refused_configuration_is_shown_until_another_is_accepted(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING
+import socket
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gateway.config.model import Authentication, PageSettings
 from gateway.serving.admin import ADMIN_BOUNDS, AdminRoutes
 from gateway.serving.message import HttpRequest, Response
-from gateway.serving.page_access import PageAccess, is_loopback_address
+from gateway.serving.page_access import PageAccess, is_local
 from tests.serving.kit import TOO_LARGE, Wire, refused
 
 if TYPE_CHECKING:
@@ -19,35 +21,62 @@ if TYPE_CHECKING:
 LOOPBACK, EVERYWHERE = "127.0.0.1:9090", "0.0.0.0:9090"
 
 
-def status(access: PageAccess, method: bytes = b"GET", **headers: bytes) -> int:
-    """Return the status of the refusal; 200 for none."""
+def status(access: PageAccess, method: bytes = b"GET", /, **headers: bytes) -> int:
+    """Return the status of the refusal of a local client; 200 for none."""
+    return _status(access, method, headers, is_local=True)
+
+
+def status_elsewhere(access: PageAccess, method: bytes = b"GET", /, **headers: bytes) -> int:
+    """Return the status of the refusal of another client; 200 for none."""
+    return _status(access, method, headers, is_local=False)
+
+
+def _status(access: PageAccess, method: bytes, headers: dict[str, bytes], *, is_local: bool) -> int:
     fields = {name.replace("_", "-").encode(): value for name, value in headers.items()}
-    refusal = access.refusal(HttpRequest(0.0, method, b"/", {b"host": b"localhost:9090", **fields}))
+    request = HttpRequest(0.0, method, b"/", {b"host": b"localhost:9090", **fields})
+    refusal = access.refusal(request, is_local=is_local)
     return 200 if refusal is None else refusal.status
 
 
+class Ends:
+    """The transport of a connection between two addresses."""
+
+    def __init__(self, peer: object, own: object, family: int = socket.AF_INET) -> None:
+        self._found = {"peername": peer, "sockname": own, "socket": SimpleNamespace(family=family)}
+
+    def get_extra_info(self, name: str) -> Any:
+        return self._found.get(name)
+
+
 @pytest.mark.parametrize(
-    ("address", "is_loopback"),
+    ("peer", "own", "expected"),
     [
-        ("127.0.0.1:9090", True),
-        ("127.3.2.1:9090", True),
-        ("[::1]:9090", True),
-        ("localhost:9090", True),
-        ("unix:/run/a.sock", True),
-        ("0.0.0.0:9090", False),
-        ("[::]:9090", False),
-        ("10.0.0.1:9090", False),
-        ("gateway.example:9090", False),
-        ("127.0.0.1.example:9090", False),
+        ("127.0.0.1", "127.0.0.1", True),
+        ("127.3.2.1", "127.0.0.1", True),
+        ("::1", "::1", True),
+        ("::ffff:127.0.0.1", "::ffff:127.0.0.1", True),
+        ("10.0.0.1", "10.0.0.1", False),
+        ("10.0.0.1", "127.0.0.1", False),
+        ("127.0.0.1", "10.0.0.2", False),
+        ("::ffff:10.0.0.1", "::ffff:10.0.0.1", False),
+        ("2001:db8::1", "::1", False),
     ],
 )
-def test_without_credentials_pages_are_on_where_only_this_machine_can_connect(
-    address: str, is_loopback: bool
-) -> None:
-    assert is_loopback_address(address) is is_loopback
+def test_a_client_is_local_if_both_ends_are_on_loopback(peer: str, own: str, expected: bool) -> None:
+    assert is_local(Ends((peer, 4711), (own, 9090))) is expected  # type: ignore[arg-type]
+
+
+def test_a_client_at_a_unix_socket_is_local_and_one_that_has_gone_is_not() -> None:
+    assert is_local(Ends("", "/run/a.sock", socket.AF_UNIX))  # type: ignore[arg-type]
+    assert not is_local(Ends(None, ("127.0.0.1", 9090)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("address", [LOOPBACK, EVERYWHERE])
+def test_without_credentials_pages_are_for_local_clients_wherever_the_port_listens(address: str) -> None:
     access = PageAccess(PageSettings(), address)
-    assert status(access) == (200 if is_loopback else 404)
-    assert bool(access.why_off) is not is_loopback
+    assert status(access) == 200
+    assert status_elsewhere(access) == 403
+    assert status_elsewhere(access, b"POST") == 403
 
 
 @pytest.mark.parametrize(
@@ -84,6 +113,8 @@ def test_configured_credentials_are_needed_for_every_host(tmp_path: Path, addres
     assert status(access) == 401
     assert status(access, authorization=b"Bearer other-token") == 401
     assert status(access, authorization=b"Bearer secret-token", host=b"gateway.example") == 200
+    assert status_elsewhere(access, authorization=b"Bearer secret-token") == 200
+    assert status_elsewhere(access) == 401
     assert status(access, authorization=b"Basic " + base64.b64encode(b"ann:pass")) == 200
     assert status(access, authorization=b"Basic " + base64.b64encode(b"ann:other")) == 401
 
@@ -119,7 +150,7 @@ def test_another_site_may_not_post(headers: dict[str, bytes], expected: int) -> 
 
 
 class _Pages:
-    def screen(self, request: HttpRequest) -> Response | None:
+    def screen(self, request: HttpRequest, *, is_local: bool) -> Response | None:
         return Response(403, b"no") if request.target == b"/no" else None
 
     def allows_body(self, request: HttpRequest) -> bool:

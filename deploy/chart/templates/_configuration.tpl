@@ -19,6 +19,10 @@
 {{- $_ := set $own "listen" (printf "%s:%v" .Values.listenAddress .Values.ports.https) -}}
 {{- $_ := set $own "adminListen" (printf "%s:%v" .Values.listenAddress .Values.ports.admin) -}}
 {{- with $tls }}{{ $_ := set $own "tls" . }}{{ end -}}
+{{- /* The loopback of the node is that of all its processes. */ -}}
+{{- if and .Values.hostNetwork (not (hasKey .Values.configuration "pages")) -}}
+{{- $_ := set $own "pages" (dict "enabled" false) -}}
+{{- end -}}
 {{- mergeOverwrite (deepCopy .Values.configuration) $own | toYaml -}}
 {{- end -}}
 
