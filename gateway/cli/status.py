@@ -63,9 +63,8 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     for option in ("kubeconfig", "context", "namespace", "selector"):
         if getattr(parsed, option) is not None and not parsed.cluster:
             refuse(f"--{option} needs --cluster")
-    for option in ("admin", "token_file", "basic_auth_file"):
-        if getattr(parsed, option) is not None and parsed.cluster:
-            refuse(f"--{option.replace('_', '-')} cannot be combined with --cluster")
+    if parsed.admin is not None and parsed.cluster:
+        refuse("--admin cannot be combined with --cluster")
     if parsed.token_file is not None and parsed.basic_auth_file is not None:
         refuse("--token-file cannot be combined with --basic-auth-file")
     status = 1
@@ -91,15 +90,18 @@ async def _read(parsed: argparse.Namespace) -> list[Reading]:
         async with limit:
             return await read(port)
 
+    authorization = authorization_of(parsed.token_file, parsed.basic_auth_file)
     if not parsed.cluster:
-        authorization = authorization_of(parsed.token_file, parsed.basic_auth_file)
         urls = parsed.admin or [_url(DEFAULT_ADMIN)]
         ports = [AddressedPort(urlsplit(url).netloc.rpartition("@")[2], url, authorization) for url in urls]
         return await asyncio.gather(*map(one, ports))
     target = cluster.select(None, parsed.kubeconfig, parsed.context)
     try:
         api, pods = await pod_ports(
-            target, parsed.namespace or DEFAULT_NAMESPACE, parsed.selector or DEFAULT_SELECTOR
+            target,
+            parsed.namespace or DEFAULT_NAMESPACE,
+            parsed.selector or DEFAULT_SELECTOR,
+            authorization,
         )
     except GatewayError as error:
         if not parsed.watch:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import httpcore2
 import httpx2
 import orjson
 
@@ -36,7 +37,7 @@ EXCHANGE_TIMEOUT_S: Final = 30.0
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 """Of a watch: ten times the largest object that etcd takes."""
 
-_UNAUTHORIZED, _NOT_FOUND = 401, 404
+_SWITCHING_PROTOCOLS, _UNAUTHORIZED, _NOT_FOUND = 101, 401, 404
 _FAILURES: Final = (httpx2.HTTPError, httpx2.InvalidURL, CredentialsError, OSError, ValueError)
 
 
@@ -65,6 +66,16 @@ class _UserAuth(httpx2.Auth):
         added = [(name.encode(), value.encode("latin-1")) for name, value in headers]
         request.headers = httpx2.Headers([*others, *added])
         return headers
+
+
+class ByteStream(Protocol):
+    """A connection that has another protocol now."""
+
+    async def read(self, max_bytes: int) -> bytes:
+        """Return what has come; empty at the end."""
+
+    async def write(self, buffer: bytes) -> None:
+        """Write all of *buffer*."""
 
 
 class ApiClient:
@@ -169,6 +180,28 @@ class ApiClient:
         if not response.is_success and b'"Status"' in body:
             raise _refusal(response.status_code, bytes(body))
         return response.status_code, bytes(body)
+
+    @asynccontextmanager
+    async def upgraded(
+        self, path: str, params: Mapping[str, str], headers: Mapping[str, str]
+    ) -> AsyncIterator[ByteStream]:
+        """Have the connection of a GET of *path* switched to another protocol, as *headers* ask for.
+
+        Raises:
+            ClusterError: here, or by what the block does with the stream: the API server refused, or the
+                connection broke.
+        """
+        response = await self._send(
+            "GET", path, params=params, headers=headers, stream=True, allows_refusal=True
+        )
+        try:
+            if response.status_code != _SWITCHING_PROTOCOLS:
+                raise _refusal(response.status_code, await response.aread())
+            yield response.extensions["network_stream"]
+        except (httpx2.HTTPError, httpcore2.NetworkError, httpcore2.TimeoutException) as error:
+            raise ClusterError(f"{self.url}: {_reason(error)}") from error
+        finally:
+            await response.aclose()
 
     async def close(self) -> None:
         """Close all connections, and kill an exec plug-in that is running."""

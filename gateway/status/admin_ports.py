@@ -11,6 +11,7 @@ from urllib.parse import quote, urlsplit
 
 from gateway.errors import GatewayError
 from gateway.kubernetes.access import connect
+from gateway.kubernetes.port_forward import fetch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,6 +33,8 @@ class AddressedPort:
     name: str
     url: str
     authorization: str = field(default="", repr=False)
+    note: str = ""
+    """Empty: it has what there is."""
 
     async def get(self, path: str) -> tuple[int, bytes]:
         """Return status and body of the answer.
@@ -82,18 +85,23 @@ def authorization_of(token_file: Path | None, basic_auth_file: Path | None) -> s
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PodPort:
-    """The admin port of a pod, through the API server's proxy.
+    """The admin port of a pod, through the API server.
 
-    The API server removes the header Authorization, so that pages that need credentials cannot be read.
+    A forwarded port reaches the pod's loopback, where the pages are. Without the right to forward it is the
+    proxy, which reaches the pod's address and has probes and metrics only.
     """
 
     name: str
     api: ApiClient
     path: str
-    """Of the proxy; empty if the pod does not run."""
+    """Of the pod; empty if it does not run."""
+    port: int = ADMIN_PORT
     phase: str = ""
+    authorization: str = field(default="", repr=False)
+    note: str = ""
+    """Why the port cannot be forwarded; empty: it can, or was not tried."""
 
     async def get(self, path: str) -> tuple[int, bytes]:
         """Return status and body of the answer.
@@ -103,15 +111,23 @@ class PodPort:
         """
         if not self.path:
             raise GatewayError(f"the pod does not run: {self.phase or 'no phase'}")
+        if not self.note:
+            try:
+                return await fetch(self.api, self.path, self.port, path, MAX_ANSWER_BYTES, self.authorization)
+            except GatewayError as error:
+                self.note = f"the port cannot be forwarded: {error}"
         target, _, query = path.partition("?")
         name, _, value = query.partition("=")
-        return await self.api.proxied(self.path + target, {name: value} if name else {}, MAX_ANSWER_BYTES)
+        proxy = f"{self.path}:{self.port}/proxy"
+        return await self.api.proxied(proxy + target, {name: value} if name else {}, MAX_ANSWER_BYTES)
 
 
 async def pod_ports(
-    settings: KubernetesSettings, namespace: str, selector: str
+    settings: KubernetesSettings, namespace: str, selector: str, authorization: str = ""
 ) -> tuple[ApiClient, list[PodPort]]:
     """Return the client of the cluster, to be closed, and the admin ports of the gateway's pods.
+
+    *authorization* is for pages that need a credential; empty: none is sent.
 
     Raises:
         ClusterError: the pods cannot be listed.
@@ -124,13 +140,13 @@ async def pod_ports(
         pods = [pod for pod in listed.get("items") or () if isinstance(pod, dict)]
         if not pods:
             raise GatewayError(f"no pods in namespace {namespace} with the labels {selector}")
-        return api, [_pod_port(api, path, pod) for pod in pods]
+        return api, [_pod_port(api, path, pod, authorization) for pod in pods]
     except BaseException:
         await api.close()
         raise
 
 
-def _pod_port(api: ApiClient, path: str, pod: dict[str, Any]) -> PodPort:
+def _pod_port(api: ApiClient, path: str, pod: dict[str, Any], authorization: str) -> PodPort:
     name = str((pod.get("metadata") or {}).get("name"))
     phase = str((pod.get("status") or {}).get("phase") or "")
     port = next(
@@ -142,6 +158,6 @@ def _pod_port(api: ApiClient, path: str, pod: dict[str, Any]) -> PodPort:
         ),
         ADMIN_PORT,
     )
-    if phase != "Running":
-        return PodPort(name, api, "", phase)
-    return PodPort(name, api, f"{path}/{quote(name, safe='')}:{port}/proxy", phase)
+    is_running = phase == "Running"
+    pod_path = f"{path}/{quote(name, safe='')}" if is_running else ""
+    return PodPort(name, api, pod_path, port, phase, authorization)

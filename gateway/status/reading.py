@@ -27,6 +27,10 @@ class AdminPort(Protocol):
     def name(self) -> str:
         """The name of the gateway, for people."""
 
+    @property
+    def note(self) -> str:
+        """Why an answer may not be that of the pages; empty: there is no reason that the answer has not."""
+
     async def get(self, path: str) -> tuple[int, bytes]:
         """Return status and body of the answer.
 
@@ -71,7 +75,7 @@ async def read(port: AdminPort) -> Reading:
         page_status, page = await port.get("/?format=json")
         if page_status == 200:
             return _checked(Reading(port.name, _object(page)))
-        note = _message(page) or f"the pages answer {page_status}"
+        note = port.note or _message(page) or f"the pages answer {page_status}"
         status, body = await port.get(f"/readyz?{VERBOSE}")
         lines = body.decode(errors="replace").splitlines()
         faults = [line.removeprefix(WARNING) for line in lines if line.startswith(WARNING)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import subprocess
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.cli.completion import SHELLS
+from tests.e2e.kubelet.port_forward import forward
 from tests.faults.rotating import settings_document
 from tests.kit import ROOT, Process, pool_document, run_command, serving, webhook_document
 
@@ -118,9 +120,10 @@ def test_watch_prints_it_again_and_again(
 
 
 class Cluster(ThreadingHTTPServer):
-    """An API server with pods, whose proxy leads to *admin_ports* by the pod's name."""
+    """An API server with pods, whose proxy and forwarded ports lead to *admin_ports* by the pod's name."""
 
     admin_ports: dict[str, int]
+    forwards = True
     daemon_threads = True
 
     class RequestHandlerClass(BaseHTTPRequestHandler):
@@ -128,6 +131,9 @@ class Cluster(ThreadingHTTPServer):
             ports = self.server.admin_ports  # type: ignore[attr-defined]
             path, _, query = self.path.partition("?")
             head, _, rest = path.partition("/proxy")
+            if path.endswith("/portforward"):
+                self.forward(ports[path.split("/")[-2]])
+                return
             if head.endswith("/pods"):
                 pods: list[dict[str, Any]] = [
                     {"metadata": {"name": name}, "status": {"phase": "Running"}, "spec": {}} for name in ports
@@ -143,6 +149,13 @@ class Cluster(ThreadingHTTPServer):
             answer = connection.getresponse()
             self.reply(answer.status, answer.read())
             connection.close()
+
+        def forward(self, port: int) -> None:
+            if self.server.forwards:  # type: ignore[attr-defined]
+                forward(self, [port], lambda port: socket.create_connection(("127.0.0.1", port)))
+            else:
+                status = {"kind": "Status", "code": 403, "message": "you may not forward ports"}
+                self.reply(403, json.dumps(status).encode())
 
         def reply(self, status: int, body: bytes) -> None:
             self.send_response(status)
@@ -166,9 +179,16 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("forwards", [True, False])
 def test_status_of_the_pods_of_a_cluster_is_read_through_the_api_server(
-    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, cluster: Cluster
+    tmp_path: Path,
+    start_worker: StartWorker,
+    start_gateway: StartGateway,
+    cluster: Cluster,
+    *,
+    forwards: bool,
 ) -> None:
+    cluster.forwards = forwards
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "c.yaml").write_text(configuration(start_worker().target))
     for name in ("gateway-a", "gateway-b"):
@@ -188,8 +208,10 @@ def test_status_of_the_pods_of_a_cluster_is_read_through_the_api_server(
     command = "status", "--cluster", "--kubeconfig", kubeconfig, "--namespace", "policies"
     found = {one["name"]: one for one in json.loads(run_command(*command, "--json").stdout)["gateways"]}
     assert found.keys() == {"gateway-a", "gateway-b", "new"}
-    # Behind the proxy the name in Host is not that of loopback, so that the pages are refused.
-    assert found["gateway-a"]["source"] == "metrics"
+    # Without the right to forward it is the proxy, which leads to the pod's address.
+    assert found["gateway-a"]["source"] == ("pages" if forwards else "metrics")
+    assert ("the port cannot be forwarded: " in found["gateway-a"]["note"]) is not forwards
+    assert ("you may not forward ports" in found["gateway-a"]["note"]) is not forwards
     assert found["gateway-a"]["overview"]["pools"][0]["ready"] == 1
     assert "Pending" in found["new"]["error"]
     text = run_command(*command)

@@ -141,6 +141,7 @@ def test_no_text_of_a_gateway_reaches_the_terminal_unescaped(text: str) -> None:
 
 class Port:
     name = "port"
+    note = ""
 
     def __init__(self, answer: Callable[[str], tuple[int, bytes]]) -> None:
         self._answer = answer

@@ -23,6 +23,7 @@ from tests.e2e.kubelet.pod import Runner
 from tests.e2e.kubelet.services import Services
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
 EVERY_S: Final = 0.1
@@ -62,6 +63,14 @@ class Kubelet:
         self._runners[uid] = Runner(self._new_api(), pod, self._count, folder)
         self._runners[uid].start()
 
+    def connect(self, namespace: str, name: str, port: int) -> socket.socket:
+        """Connect to *port* of the loopback of the Pod *name*. Raises OSError."""
+        for runner in list(self._runners.values()):
+            metadata = runner.pod["metadata"]
+            if (metadata["namespace"], metadata["name"]) == (namespace, name):
+                return runner.connect(port)
+        raise OSError(f"no Pod {namespace}/{name}")
+
     def close(self) -> None:
         """Kill all Pods."""
         for runner in self._runners.values():
@@ -100,9 +109,9 @@ def main() -> None:
     def api() -> Api:
         return Api(parsed.port, parsed.cluster / "ca.crt", ADMIN)
 
-    logs = server(parsed.folder, parsed.cluster / "server.crt", parsed.cluster / "server.key")
-    threading.Thread(target=logs.serve_forever, daemon=True).start()
     kubelet = Kubelet(api, parsed.folder)
+    pair = parsed.cluster / "server.crt", parsed.cluster / "server.key"
+    threading.Thread(target=server(parsed.folder, *pair, kubelet.connect).serve_forever, daemon=True).start()
     try:
         asyncio.run(run(kubelet, Services(api())))
     finally:

@@ -1,27 +1,45 @@
-"""The part of a kubelet's API that ``kubectl logs`` needs: API servers read logs of containers from nodes.
+"""The part of a kubelet's API that ``kubectl logs`` and ``kubectl port-forward`` need from nodes.
 
-Source: k8s.io/kubernetes pkg/kubelet/server/server.go (``/containerLogs``)
+Source: k8s.io/kubernetes pkg/kubelet/server/server.go (``/containerLogs``, ``/portForward``)
 """
 
 from __future__ import annotations
 
 import ssl
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from tests.e2e.kubelet.network import LOGS_PORT, NODE_IP
+from tests.e2e.kubelet.port_forward import forward
 
 if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
     from pathlib import Path
 
 
-def server(folder: Path, certificate: Path, key: Path) -> ThreadingHTTPServer:
-    """Return a server, not yet started, of the logs below *folder*. It ignores what a query asks for."""
+def server(
+    folder: Path, certificate: Path, key: Path, connect: Callable[[str, str, int], socket.socket]
+) -> ThreadingHTTPServer:
+    """Return a server, not yet started, of the logs below *folder*. It ignores what a query asks for.
+
+    *connect* connects to a port of the loopback of a Pod, by its namespace and name.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            match urlsplit(self.path).path.split("/"):
+            parts = urlsplit(self.path)
+            match parts.path.split("/"):
+                case ["", "portForward", namespace, pod, *_]:
+                    ports = [
+                        int(port)
+                        for text in parse_qs(parts.query).get("port", ())
+                        for port in text.split(",")
+                    ]
+                    forward(self, ports, partial(connect, namespace, pod))
+                    return
                 case ["", "containerLogs", namespace, pod, container]:
                     logs = sorted(folder.glob(f"{namespace}_{pod}_*/{container}.log"))
                 case _:
@@ -31,6 +49,9 @@ def server(folder: Path, certificate: Path, key: Path) -> ThreadingHTTPServer:
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
+
+        def do_POST(self) -> None:
+            self.do_GET()
 
         def log_message(self, *_: object) -> None: ...
 

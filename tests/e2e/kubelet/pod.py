@@ -17,6 +17,7 @@ from tests.e2e.kubelet.network import NODE_IP, PodNetwork
 from tests.e2e.kubelet.volumes import NotYet, Volumes
 
 if TYPE_CHECKING:
+    import socket
     from pathlib import Path
 
     from tests.e2e.client import Api
@@ -50,6 +51,10 @@ class Runner(threading.Thread):
     def end(self) -> None:
         """Kill the Pod's processes and end the thread, without another word to the API server."""
         self._end.set()
+
+    def connect(self, port: int) -> socket.socket:
+        """Connect to *port* of the Pod's loopback."""
+        return self._network.connect(port)
 
     @property
     def _is_ending(self) -> bool:
