@@ -42,6 +42,11 @@ export interface ReviewRequestMessage extends Payload {
   readonly parameters: Buffer;
 }
 
+export interface CheckParametersRequest {
+  readonly policy: string;
+  readonly parameters: Buffer;
+}
+
 export interface ReviewBatch {
   readonly payloads: readonly Payload[];
   readonly calls: readonly Call[];
@@ -102,7 +107,7 @@ export interface PolicyMessage {
   parametersSchema?: string;
 }
 
-interface Decoder<Message> {
+export interface Decoder<Message> {
   decode(bytes: Uint8Array): Message;
 }
 
@@ -120,6 +125,14 @@ export const SERVICE = `${PACKAGE}.PolicyWorker`;
 
 export const reviewRequest = decoder<ReviewRequestMessage>(schema, `${PACKAGE}.ReviewRequest`);
 export const reviewBatch = decoder<ReviewBatch>(schema, `${PACKAGE}.ReviewBatch`);
+export const checkParametersRequest = decoder<CheckParametersRequest>(
+  schema,
+  `${PACKAGE}.CheckParametersRequest`,
+);
+export const checkParametersResponse = encoder<{ problem: string }>(
+  schema,
+  `${PACKAGE}.CheckParametersResponse`,
+);
 export const reviewResponse = encoder<ReviewResponseMessage>(schema, `${PACKAGE}.ReviewResponse`);
 export const verdictBatch = encoder<VerdictBatch>(schema, `${PACKAGE}.VerdictBatch`);
 export const listPoliciesResponse = encoder<{ policies: PolicyMessage[] }>(

@@ -26,7 +26,10 @@ export const MAX_PREPARED_BYTES = 4 * 1024 * 1024;
 export const NONE: Buffer = Buffer.alloc(0);
 
 /** A call cannot be evaluated with its parameters; the message is for the gateway. */
-export class ParametersRefused extends Error {}
+export class ParametersRefused extends Error {
+  /** What the policy has thrown, until it is logged. */
+  thrown: { problem: unknown } | undefined;
+}
 
 /** The prepared parameters of one policy by their JSON; of refused parameters the reason. */
 export class PreparedParameters {
@@ -39,15 +42,31 @@ export class PreparedParameters {
   }
 
   /**
-   * Returns what `prepare` of the policy makes of the JSON; empty stands for `{}`. A failure is logged when it occurs
-   * for the first time, with the uid of the review.
+   * Returns what `prepare` of the policy makes of the JSON; empty stands for `{}`. A failure is logged with the first
+   * review that has it.
    *
    * @throws ParametersRefused - the policy takes no parameters, they are no JSON object, or `prepare` failed.
    */
   get(policy: Policy, review: Review, json: Buffer): unknown {
+    const value = this.#find(policy, json);
+    if (!(value instanceof ParametersRefused)) return value;
+    if (value.thrown !== undefined) logFailure(policy, review, value.thrown.problem);
+    value.thrown = undefined;
+    throw value;
+  }
+
+  /** Returns why no call of the policy can be evaluated with the JSON; empty if calls can. */
+  problem(policy: Policy, json: Buffer): string {
+    if (json.length > MAX_PARAMETERS_BYTES) return tooManyBytes(json);
+    if (json.length === 0 && policy.parameters === undefined) return "";
+    const value = this.#find(policy, json);
+    return value instanceof ParametersRefused ? value.message : "";
+  }
+
+  #find(policy: Policy, json: Buffer): unknown {
     const key = json.toString("latin1");
     const values = this.#values;
-    const value = values.has(key) ? values.get(key) : prepare(policy, review, json);
+    const value = values.has(key) ? values.get(key) : prepare(policy, json);
     // The last used are the last of the Map.
     if (!values.delete(key)) this.#bytes += key.length;
     values.set(key, value);
@@ -56,12 +75,16 @@ export class PreparedParameters {
       values.delete(oldest);
       this.#bytes -= oldest.length;
     }
-    if (value instanceof ParametersRefused) throw value;
     return value;
   }
 }
 
-function prepare(policy: Policy, review: Review, json: Buffer): unknown {
+/** Returns the text of the refusal of a value that is too long. */
+export function tooManyBytes(json: Buffer): string {
+  return `the parameters have ${json.length} bytes, expected at most ${MAX_PARAMETERS_BYTES}`;
+}
+
+function prepare(policy: Policy, json: Buffer): unknown {
   if (policy.parameters === undefined) {
     return new ParametersRefused(`policy "${policy.name}" takes no parameters`);
   }
@@ -74,9 +97,12 @@ function prepare(policy: Policy, review: Review, json: Buffer): unknown {
   try {
     return policy.prepare(parameters);
   } catch (problem) {
-    logFailure(policy, review, problem);
     const text = textOf(problem);
-    return new ParametersRefused(`the parameters of policy "${policy.name}" cannot be used: ${text}`);
+    const refused = new ParametersRefused(
+      `the parameters of policy "${policy.name}" cannot be used: ${text}`,
+    );
+    refused.thrown = { problem };
+    return refused;
   }
 }
 

@@ -10,8 +10,16 @@ import {
 
 import { ALLOWED, failure, unknownPolicy, type Outcome } from "./answer.js";
 import { afterPromises, begin, RunningCall } from "./evaluation.js";
-import { listPoliciesResponse, reviewRequest, reviewResponse, SERVICE } from "./messages.js";
-import { MAX_PARAMETERS_BYTES } from "./parameters.js";
+import {
+  checkParametersRequest,
+  checkParametersResponse,
+  listPoliciesResponse,
+  reviewRequest,
+  reviewResponse,
+  SERVICE,
+  type Decoder,
+} from "./messages.js";
+import { MAX_PARAMETERS_BYTES, tooManyBytes } from "./parameters.js";
 import type { Policy } from "./policy.js";
 import { Review } from "./review.js";
 import { ReviewStream } from "./stream.js";
@@ -55,10 +63,16 @@ export class PolicyWorker {
     server.addService(
       {
         ListPolicies: bytesMethod(SERVICE, "ListPolicies"),
+        CheckParameters: bytesMethod(SERVICE, "CheckParameters"),
         Review: bytesMethod(SERVICE, "Review"),
         ReviewStream: bytesMethod(SERVICE, "ReviewStream", { in: true, out: true }),
       },
-      { ListPolicies: this.#listPolicies, Review: this.#review, ReviewStream: this.#reviewStream },
+      {
+        ListPolicies: this.#listPolicies,
+        CheckParameters: this.#checkParameters,
+        Review: this.#review,
+        ReviewStream: this.#reviewStream,
+      },
     );
   }
 
@@ -93,6 +107,17 @@ export class PolicyWorker {
     callback(null, listPoliciesResponse.encode({ policies }));
   };
 
+  /** Prepares the parameters as a call would. */
+  readonly #checkParameters: handleUnaryCall<Buffer, Buffer> = (call, callback) => {
+    const found = this.#find("CheckParametersRequest", checkParametersRequest, call.request);
+    if (!Array.isArray(found)) return callback({ code: found.error!.code, details: found.error!.message });
+    const [{ parameters }, policy] = found;
+    const problem = policy.prepared.problem(policy, parameters);
+    // Cut as the text of a call is.
+    const { message } = failure(status.INVALID_ARGUMENT, problem).error!;
+    callback(null, checkParametersResponse.encode({ problem: message }));
+  };
+
   readonly #review: handleUnaryCall<Buffer, Buffer> = (call, callback) => {
     let running: RunningCall | undefined;
     this.#unary++;
@@ -123,21 +148,15 @@ export class PolicyWorker {
     traceparent: unknown,
     finish: (outcome: Outcome) => void,
   ): Outcome | RunningCall {
-    let request;
-    try {
-      request = reviewRequest.decode(message);
-    } catch (problem) {
-      return failure(status.INVALID_ARGUMENT, `not a ReviewRequest: ${(problem as Error).message}`);
-    }
-    const policy = this.#policies.get(request.policy);
-    if (policy === undefined) return unknownPolicy(request.policy, this.#policies);
+    const found = this.#find("ReviewRequest", reviewRequest, message);
+    if (!Array.isArray(found)) return found;
+    const [request, policy] = found;
     if (this.#unary > MAX_UNARY_IN_FLIGHT) {
       return failure(status.RESOURCE_EXHAUSTED, `${MAX_UNARY_IN_FLIGHT} calls are in flight`);
     }
     const { parameters } = request;
     if (parameters.length > MAX_PARAMETERS_BYTES) {
-      const text = `the parameters have ${parameters.length} bytes, expected at most ${MAX_PARAMETERS_BYTES}`;
-      return failure(status.INVALID_ARGUMENT, text);
+      return failure(status.INVALID_ARGUMENT, tooManyBytes(parameters));
     }
     const review = new Review(request.admissionRequest, request.namespaceObject, {
       deadline: performance.now() + (Number(deadline) - Date.now()),
@@ -145,6 +164,22 @@ export class PolicyWorker {
       traceparent,
     });
     return begin(policy, review, finish, parameters);
+  }
+
+  /** Returns the request and its policy, or why there is none. */
+  #find<Message extends { policy: string }>(
+    name: string,
+    { decode }: Decoder<Message>,
+    message: Buffer,
+  ): [Message, Policy] | Outcome {
+    let request;
+    try {
+      request = decode(message);
+    } catch (problem) {
+      return failure(status.INVALID_ARGUMENT, `not a ${name}: ${(problem as Error).message}`);
+    }
+    const policy = this.#policies.get(request.policy);
+    return policy === undefined ? unknownPolicy(request.policy, this.#policies) : [request, policy];
   }
 
   readonly #reviewStream: handleBidiStreamingCall<Buffer, Buffer> = (call) => {

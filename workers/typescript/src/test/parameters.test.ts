@@ -1,7 +1,7 @@
 /** Parameters of policies: over the stream and by Review. */
 
 import assert from "node:assert/strict";
-import { afterEach, test } from "node:test";
+import { afterEach, mock, test } from "node:test";
 
 import { PolicyServer, Review, type PolicyOptions } from "../index.js";
 import { MAX_PARAMETERS_BYTES, MAX_PREPARED, MAX_PREPARED_BYTES, PreparedParameters } from "../parameters.js";
@@ -134,6 +134,50 @@ test("parameters that cannot be used are an error of their calls, on the stream 
   const { error } = await gateway.review("shows", "{}", undefined, long);
   assert.equal(error!.message, "the parameters have 65537 bytes, expected at most 65536");
   stream.call.end();
+});
+
+async function check(policy: string, json: string): Promise<string> {
+  const request = encode("CheckParametersRequest", { policy, parameters: Buffer.from(json) });
+  const answer = await gateway.unary("CheckParameters", request);
+  return decode<{ problem?: string }>("CheckParametersResponse", answer).problem ?? "";
+}
+
+test("CheckParameters tells why calls with the parameters would fail", async () => {
+  await serve();
+  for (const [policy, json] of [
+    ["shows", '{"a":1}'],
+    ["shows", ""],
+    ["takes none", ""],
+    ["takes none", "{}"],
+    ["shows", "[]"],
+    ["shows", "{"],
+    ["shows", '{"bad":"wine"}'],
+    ["shows", " ".repeat(MAX_PARAMETERS_BYTES + 1)],
+  ] as const) {
+    const { error } = await gateway.review(policy, "{}", undefined, json);
+    assert.equal(await check(policy, json), error?.message ?? "", `${policy}: ${json.slice(0, 20)}`);
+  }
+  assert.equal(prepared.length, 3);
+  const { error } = await gateway.review("nobody", "{}");
+  await assert.rejects(check("nobody", "{}"), { code: 5, details: error!.message });
+});
+
+test("CheckParameters logs nothing; the first call that fails by the value does", () => {
+  const prepare = (): never => {
+    throw new Error("no wine");
+  };
+  const policy = new Policy("p", { parameters: {}, prepare }, () => undefined);
+  const logged = mock.method(console, "error", () => undefined);
+  const text = 'the parameters of policy "p" cannot be used: no wine';
+  assert.equal(policy.prepared.problem(policy, Buffer.from("{}")), text);
+  assert.equal(logged.mock.callCount(), 0);
+  for (let turn = 0; turn < 2; turn++) {
+    assert.throws(() => policy.prepared.get(policy, Review.fromJson({}), Buffer.from("{}")), {
+      message: text,
+    });
+    assert.equal(logged.mock.callCount(), 1);
+  }
+  logged.mock.restore();
 });
 
 test("parameters beyond the bounds end the stream", async () => {
