@@ -95,7 +95,11 @@ class AioWorker(PolicyWorker):
         async def read() -> None:
             while isinstance(message := await rpc.read(), bytes):
                 stream.received(message)
-                while not adapter.can_send:
+                while stream.is_busy or not adapter.can_send:
+                    if adapter.can_send:
+                        await asyncio.sleep(0)
+                        stream.go_on()
+                        continue
                     adapter.read_further.clear()
                     await adapter.read_further.wait()
             stream.half_closed()

@@ -12,7 +12,7 @@ import logging
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
-from admission_gateway_worker import PolicyServer, connection, rpc
+from admission_gateway_worker import PolicyServer, connection, rpc, stream
 from admission_gateway_worker.http2 import frames, messages, server
 from admission_gateway_worker.http2.frames import PREFACE
 from admission_gateway_worker.pb import worker_pb2 as pb
@@ -36,6 +36,7 @@ MODULES: Final = (
     "workers/python/admission_gateway_worker/single.py",
     "workers/python/admission_gateway_worker/health.py",
     "workers/python/admission_gateway_worker/stream.py",
+    "workers/python/admission_gateway_worker/turns.py",
 )
 MAX_BYTES: Final = 1000
 _STORED_BYTES: Final = 5000
@@ -48,8 +49,9 @@ _BOUNDS: Final[Sequence[tuple[Any, Mapping[str, int]]]] = [
     ),
     (messages, {"MAX_MESSAGE_BYTES": 2000}),
     (rpc, {"MAX_RPCS": _STREAMS - 1, "MAX_STORED_BYTES": _STORED_BYTES}),
-    # SLICE_S is set by the input: the result must not depend on the CPU's speed.
-    (connection, {"SLICE_S": 0, "MAX_WAITING_BYTES": 10_000}),
+    # The times are set by the input: the result must not depend on the CPU's speed.
+    (connection, {"AT_ONCE_S": 0, "SLICE_S": 0, "MAX_WAITING_BYTES": 10_000}),
+    (stream, {"SLICE_S": 0, "TOGETHER_S": 0}),
 ]
 _SERVICE: Final = "/admissiongateway.worker.v1.PolicyWorker/"
 _HEALTH: Final = "/grpc.health.v1.Health/"
@@ -100,6 +102,9 @@ class Transport:
     def is_closing(self) -> bool:
         return self.is_closed
 
+    def get_extra_info(self, name: str) -> None:
+        pass
+
     def get_write_buffer_size(self) -> int:
         return 0
 
@@ -138,7 +143,9 @@ async def _serve(source: Source) -> None:
 
 
 async def _connect(serving: Serving, source: Source) -> None:
-    vars(connection)["SLICE_S"] = source.one_of((10**6, 0))
+    seconds = source.one_of((10**6, 0))
+    for module, name in ((connection, "AT_ONCE_S"), (connection, "SLICE_S"), (stream, "SLICE_S")):
+        vars(module)[name] = seconds
     one, transport, load = serving._connections.accept(), Transport(), serving._connections.load
     one.connection_made(transport)  # type: ignore[arg-type]
     received = b"" if source.chance(16) else PREFACE + raw.frame(raw.SETTINGS)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from admission_gateway_worker import Denied, PolicyServer, Review
 from admission_gateway_worker.answer import Outcome
-from admission_gateway_worker.calls import MAX_BATCH_ITEMS, MAX_IN_FLIGHT, Calls, ProtocolViolation
+from admission_gateway_worker.calls import MAX_IN_FLIGHT, Calls
 from admission_gateway_worker.evaluation import Evaluator
 from admission_gateway_worker.invoke import run
 from admission_gateway_worker.json_patch.patch import PatchConflict, parse_patch
@@ -172,6 +172,8 @@ async def _outcomes(server: PolicyServer, batch: pb.ReviewBatch) -> dict[int, Ou
     evaluator = Evaluator()
     calls = Calls(server.policies, evaluator, report, lambda: None)
     calls.accept(batch, evaluator.loop.time())
+    while calls.is_busy:
+        calls.go_on(0.0)
     await until(lambda: not calls)
     await evaluator.close()
     assert chained == {call.id for call in batch.calls if call.after}
@@ -290,9 +292,6 @@ def test_the_calls_of_a_batch_are_bounded(is_chain: bool) -> None:
     outcomes = asyncio.run(_outcomes(server, message))
     refused = [number for number, outcome in outcomes.items() if isinstance(outcome, pb.Error)]
     assert refused == list(range(MAX_IN_FLIGHT + 1, MAX_IN_FLIGHT + 11))
-    message.cancelled.extend(range(MAX_BATCH_ITEMS))
-    with pytest.raises(ProtocolViolation):
-        asyncio.run(_outcomes(server, message))
 
 
 def _plain(step: Step, *, mutating: bool) -> Any:

@@ -13,7 +13,7 @@ import hpack
 import pytest
 import uvloop
 
-from admission_gateway_worker import PolicyServer, Review, connection, rpc
+from admission_gateway_worker import PolicyServer, Review, connection, rpc, stream
 from admission_gateway_worker.http2 import frames
 from admission_gateway_worker.http2.frames import FRAME_HEAD, PREFACE
 from admission_gateway_worker.pb import worker_pb2 as pb
@@ -392,10 +392,13 @@ def test_rpcs_and_stored_bytes_are_limited_for_the_whole_worker(
     uvloop.run(scenario())
 
 
+@pytest.mark.parametrize("messages", [1000, 1])
 def test_a_connection_with_much_input_leaves_turns_to_others(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, messages: int
 ) -> None:
+    monkeypatch.setattr(connection, "AT_ONCE_S", 0.0)
     monkeypatch.setattr(connection, "SLICE_S", 0.0)
+    monkeypatch.setattr(stream, "SLICE_S", 0.0)
     order: list[str] = []
 
     def note(review: Review) -> None:
@@ -405,9 +408,10 @@ def test_a_connection_with_much_input_leaves_turns_to_others(
         async with connect(server_of(note)) as client:
             many, few = await client(), await client()
             batch = pb.ReviewBatch(payloads=[pb.Payload(admission_request=b'{"uid": "many"}')])
-            batch.calls.add(id=1, policy="policy", timeout_millis=10_000)
+            for number in range(1000 // messages):
+                batch.calls.add(id=number, policy="policy", timeout_millis=60_000)
             many.open(path=SERVICE + "ReviewStream")
-            many.send(raw.data(raw.message(batch.SerializeToString()) * 1000))
+            many.send(raw.data(raw.message(batch.SerializeToString()) * messages))
             await until(lambda: order)
             few.open()
             message = pb.ReviewRequest(

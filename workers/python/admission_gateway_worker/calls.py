@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from admission_gateway_worker.answer import Outcome, error, with_parameters
+from admission_gateway_worker.batch import ProtocolViolation
 from admission_gateway_worker.evaluation import Evaluator, Running
 from admission_gateway_worker.http2.status import StatusCode
 from admission_gateway_worker.parameters import MAX_BYTES, MAX_ID
@@ -21,7 +22,7 @@ from admission_gateway_worker.payload import MAX_CHAINED_BYTES, TOO_LARGE, Paylo
 from admission_gateway_worker.review import Review
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from admission_gateway_worker.pb import worker_pb2 as pb
     from admission_gateway_worker.policy import Policy
@@ -30,15 +31,8 @@ if TYPE_CHECKING:
     """Gets the id of a call, its outcome, and whether the call followed another one."""
 
 MAX_IN_FLIGHT: Final = 4096
-"""Limit of waiting calls for each stream, and of calls in a batch, whose policies run without a pause: four
-times the default maxInFlight of the gateway."""
-
-MAX_BATCH_ITEMS: Final = 65_536
-"""Calls and cancellations in a batch above which the stream is ended: refusals take time too."""
-
-
-class ProtocolViolation(Exception):
-    """The gateway violated the contract, and the stream cannot continue."""
+"""Limit of waiting calls for each stream, and of calls in a batch: four times the default maxInFlight of the
+gateway."""
 
 
 def unknown_policy(name: str, policies: Mapping[str, Policy]) -> pb.Error:
@@ -82,8 +76,25 @@ class _Call:
         """Do nothing, since it has not begun."""
 
 
+class _Batch:
+    """A batch whose calls begin."""
+
+    __slots__ = ("arrived", "cancelled", "links", "payloads", "rest", "size")
+
+    def __init__(self, batch: pb.ReviewBatch, arrived: float) -> None:
+        self.payloads = [
+            Payload(payload.admission_request, payload.namespace_object) for payload in batch.payloads
+        ]
+        self.size = len(batch.calls)
+        self.links = _prepare(batch, self.payloads)
+        self.cancelled = set(batch.cancelled)
+        self.arrived = arrived
+        self.rest: Iterator[tuple[int, pb.Call]] = enumerate(batch.calls)
+        """The calls that have not begun, with their positions."""
+
+
 class Calls:
-    """The calls in flight of one stream."""
+    """The calls of one stream: those of a batch that are still to begin, and those in flight."""
 
     def __init__(
         self,
@@ -97,34 +108,51 @@ class Calls:
         self._evaluator = evaluator
         self._report = report
         self._reported = reported
+        self.is_pausing = False
+        """Whether ``go_on`` is to return after the present call; reset by it."""
+        self._batch: _Batch | None = None
+        self._parsed: Payload = TOO_LARGE
+        """The payload that may have a parsed copy, for the next call."""
         self._in_flight: dict[int, Running | _Call] = {}
         self._links: dict[int, _Link] = {}
         """Of the calls in flight that others follow."""
         self._parameters: dict[int, bytes] = {0: b""}
         """JSON by id; 0: none."""
 
-    def __len__(self) -> int:
-        """Return the number of calls in flight."""
-        return len(self._in_flight)
+    def __bool__(self) -> bool:
+        """Whether calls are in flight or still to begin."""
+        return bool(self._in_flight) or self._batch is not None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether ``go_on`` has something to do. Until then no further batch may be accepted."""
+        return self._batch is not None
 
     def accept(self, batch: pb.ReviewBatch, arrived: float) -> None:
-        """Begin the calls of *batch*, which *arrived* at that monotonic time, and cancel others.
+        """Take *batch*, which *arrived* at that monotonic time, and cancel calls; ``go_on`` begins its calls.
 
         Raises:
-            ProtocolViolation: the id of a call in flight is used again, the batch is too long, or parameters
-                have an invalid id or too many bytes.
+            ProtocolViolation: parameters have an invalid id or too many bytes.
         """
-        if len(batch.calls) + len(batch.cancelled) > MAX_BATCH_ITEMS:
-            raise ProtocolViolation(f"a batch has more than {MAX_BATCH_ITEMS} calls and cancellations")
         if batch.parameters:
             self._take_parameters(batch)
-        payloads = [
-            Payload(payload.admission_request, payload.namespace_object) for payload in batch.payloads
-        ]
-        cancelled = set(batch.cancelled)
-        links = _prepare(batch, payloads)
+        self._batch = _Batch(batch, arrived)
+        for number in self._batch.cancelled:
+            self._cancel(number)
+
+    def go_on(self, end: float) -> None:
+        """Begin calls of the batch until the monotonic time *end*, at least one.
+
+        Raises:
+            ProtocolViolation: the id of a call in flight is used again.
+        """
+        batch = self._batch
+        if batch is None:
+            return
+        links, cancelled = batch.links, batch.cancelled
+        self.is_pausing = False
         self._evaluator.mark()
-        for position, message in enumerate(batch.calls):
+        for position, message in batch.rest:
             number = message.id
             before = links.get(message.after) if message.after else None
             link = None
@@ -139,16 +167,27 @@ class Calls:
                 self._refuse_above_limit(_Call(message, None))
             else:
                 parameters = self._parameters.get(message.parameters)
-                self._accept(message, _Call(message, link, parameters), before, payloads, arrived)
-        for number in cancelled:
-            self._cancel(number)
+                call = _Call(message, link, parameters)
+                self._accept(message, call, before, batch.payloads, batch.arrived)
+            if (self.is_pausing or time.monotonic() > end) and position + 1 < batch.size:
+                break
+        else:
+            self._batch = None
+        self._keep_parsed(TOO_LARGE)
 
     def cancel_all(self) -> None:
-        """Cancel all calls in flight."""
+        """Cancel all calls."""
+        self._batch = None
         for call in self._in_flight.values():
             call.cancel()
         self._in_flight.clear()
         self._links.clear()
+
+    def _keep_parsed(self, payload: Payload) -> None:
+        """Let no other payload than *payload* keep a parsed copy, which takes many times its bytes."""
+        if self._parsed is not payload:
+            self._parsed.drop_parsed()
+            self._parsed = payload
 
     def _take_parameters(self, batch: pb.ReviewBatch) -> None:
         for parameters in batch.parameters:
@@ -188,6 +227,7 @@ class Calls:
 
     def _begin(self, call: _Call, payload: Payload, now: float) -> bool:
         """Begin a call whose timeout counts from the monotonic time *now*; return whether it has ended."""
+        self._keep_parsed(payload)
         policy = self._policies.get(call.policy)
         if policy is None:
             self._report(call.number, unknown_policy(call.policy, self._policies), call.is_chained)
@@ -225,7 +265,8 @@ class Calls:
             outcome = with_parameters(outcome)
         self._report(call.number, outcome, call.is_chained)
         if call.link is not None:
-            call.link.leaves = payload.left_by(outcome, is_derived=review.patch is None)
+            call.link.leaves = leaves = payload.left_by(outcome, is_derived=review.patch is None)
+            self._keep_parsed(leaves)
 
     def _finished(self, call: _Call, payload: Payload, review: Review, outcome: Outcome) -> None:
         if self._in_flight.pop(call.number, None) is None:
@@ -247,6 +288,7 @@ class Calls:
                         follower.link.leaves = link.leaves
                 if has_ended and follower.link is not None:
                     ended.append(follower.link)
+        self._keep_parsed(TOO_LARGE)
         self._reported()
 
     def _cancel(self, number: int) -> None:

@@ -1,7 +1,7 @@
 """The connections of a worker: each joins the event loop and HTTP/2.
 
-Received bytes are processed in slices of a few milliseconds; between two slices the other connections have
-their turn, and nothing is read from the socket. Bounds against hostile clients, besides those of
+What a connection receives is processed at once, for a short time. If more remains, nothing is read from its
+socket, and it waits for turns, see ``turns``. Bounds against hostile clients, besides those of
 ``http2`` and ``rpc``: ``MAX_CONNECTIONS``; a connection that does not read its output, sends
 no SETTINGS or answers no ping is ended.
 """
@@ -17,6 +17,7 @@ from admission_gateway_worker.http2.frames import Violation
 from admission_gateway_worker.http2.server import Http2Server
 from admission_gateway_worker.http2.status import StatusCode
 from admission_gateway_worker.rpc import Load, Rpc
+from admission_gateway_worker.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
     from admission_gateway_worker.rpc import Methods
 
 MAX_CONNECTIONS: Final = 1024
+AT_ONCE_S: Final = 0.0005
+"""Time of a connection when it has received something: enough for the calls of a few reviews. It ends with
+the step that exceeds this. 200 connections that receive much at the same time take a tenth of a second."""
 SLICE_S: Final = 0.005
-"""A slice ends with the message that exceeds this."""
+"""Time of a turn, likewise."""
 WRITE_BUFFER_BYTES: Final = 256 * 1024
 """Unsent bytes above which data waits in its stream."""
 MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
@@ -55,6 +59,7 @@ class Connections:
         """The oldest first."""
         self.is_draining = False
         self._loop = asyncio.get_running_loop()
+        self.turns = Turns(self._loop)
         self._timer = self._loop.call_later(PERIOD_S, self._check)
 
     def __repr__(self) -> str:
@@ -109,9 +114,13 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._ready: deque[Rpc] = deque()
         """RPCs with a message to process."""
-        self._is_scheduled = False
-        """Whether the next slice is scheduled, and reading is paused until then."""
+        self._is_waiting = False
+        """Whether it waits for a turn; reading is paused until nothing remains."""
         self._is_working = False
+        self.client = ""
+        """The address of the client without its port; empty for a unix socket."""
+        self.spent_s = 0.0
+        """Time of the turns since it has received something."""
         self.last_received_at = self._loop.time()
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
@@ -131,6 +140,8 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
             return
         connections.open[self] = None
+        peer = self._transport.get_extra_info("peername")
+        self.client = str(peer[0]) if isinstance(peer, tuple) else ""
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         if connections.is_draining:
             self._http2.announce_shutdown()
@@ -140,8 +151,8 @@ class Connection(asyncio.Protocol):
         """Bytes were received."""
         self.last_received_at = self._loop.time()
         self._http2.receive(data)
-        if not self._is_scheduled:
-            self._work()
+        if not self._is_waiting:
+            self._work(AT_ONCE_S)
 
     def pause_writing(self) -> None:
         """The write buffer is full: the client reads too slowly."""
@@ -190,8 +201,8 @@ class Connection(asyncio.Protocol):
     def add_ready(self, rpc: Rpc) -> None:
         """Process a message of *rpc* in this slice, or in the next."""
         self._ready.append(rpc)
-        if not self._is_working and not self._is_scheduled:
-            self._schedule()
+        if not self._is_working and not self._is_waiting:
+            self._wait()
 
     def write(self) -> None:
         """Write the output, at the end of a slice or now, and what waits for room in it."""
@@ -222,14 +233,25 @@ class Connection(asyncio.Protocol):
         connections = self._connections
         return Rpc(stream, connections.load, self).begin(fields, connections.methods)
 
-    def _work(self) -> None:
-        """Process received bytes for a slice, and write the output."""
-        was_scheduled, self._is_scheduled = self._is_scheduled, False
-        transport, http2, ready = self._transport, self._http2, self._ready
-        if transport is None:
+    def take_turn(self) -> None:
+        """See ``turns``."""
+        self._is_waiting = False
+        begun = time.monotonic()
+        self._work(SLICE_S)
+        if self._is_waiting:
+            self.spent_s += time.monotonic() - begun
+        else:
+            self.spent_s = 0.0
+            if self._transport is not None and not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def _work(self, seconds: float) -> None:
+        """Process received bytes for that time, and write the output."""
+        http2, ready = self._http2, self._ready
+        if self._transport is None:
             return
         self._is_working = True
-        end = time.monotonic() + SLICE_S
+        end = time.monotonic() + seconds
         while True:
             if ready:
                 ready.popleft().step()
@@ -238,18 +260,17 @@ class Connection(asyncio.Protocol):
             else:
                 break
             if (ready or http2.has_more) and time.monotonic() > end:
-                self._schedule()
+                self._wait()
                 break
         self._is_working = False
         self.write()
-        if was_scheduled and not self._is_scheduled and not transport.is_closing():
-            transport.resume_reading()
 
-    def _schedule(self) -> None:
-        self._is_scheduled = True
+    def _wait(self) -> None:
+        """Wait for a turn."""
+        self._is_waiting = True
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
-        self._loop.call_soon(self._work)
+        self._connections.turns.add(self)
 
     def _continue(self) -> None:
         """Write what waited for room, if there is any now."""

@@ -100,6 +100,11 @@ class Payload:
         """
         return self._parsed.pop() if self._parsed else self.parse()
 
+    def drop_parsed(self) -> None:
+        """Forget what was parsed; it is parsed again when it is needed."""
+        self._parsed.clear()
+        self._fingerprint = b""
+
     def object_json(self, request: JsonObject) -> bytes:
         """Return the object's JSON as orjson writes it, from the *request* that ``take`` returned."""
         if not self._object_json:

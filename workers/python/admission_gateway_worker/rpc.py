@@ -50,8 +50,15 @@ log = logging.getLogger("admission_gateway_worker")
 class Handler(Protocol):
     """Handles one RPC. No method is called after the end of the RPC, by whichever side."""
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether there is more to do for the last message."""
+
+    def go_on(self) -> None:
+        """Do more for the last message, for a slice of time."""
+
     def received(self, message: bytes) -> None:
-        """Take a message. None comes while a message of the handler waits."""
+        """Take a message. None comes while the handler is busy, or while a message of it waits."""
 
     def half_closed(self) -> None:
         """The client sends no more messages."""
@@ -147,10 +154,14 @@ class Rpc:
     # -- called by the connection -----------------------------------------------------------------
 
     def step(self) -> None:
-        """Hand one message, or the end of the messages, to the handler."""
+        """Let the handler go on, or hand it one message or the end of the messages."""
         self._is_ready = False
         handler = self.handler
         if handler is None or self._stream.is_blocked:
+            return
+        if handler.is_busy:
+            self._call(handler.go_on)
+            self._check_ready()
             return
         size = len(self._reader.partial)
         try:
@@ -211,8 +222,9 @@ class Rpc:
 
     def _check_ready(self) -> bool:
         """Announce a step that can be done; return whether there is one."""
-        is_ready = self._reader.has_more or self._has_ended
-        if is_ready and not self._is_ready and self.handler is not None and not self._stream.is_blocked:
+        handler = self.handler
+        is_ready = self._reader.has_more or self._has_ended or (handler is not None and handler.is_busy)
+        if is_ready and not self._is_ready and handler is not None and not self._stream.is_blocked:
             self._is_ready = True
             self._host.add_ready(self)
         return is_ready

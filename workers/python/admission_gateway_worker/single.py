@@ -23,6 +23,8 @@ class Refused(Exception):
 class SingleRequest:
     """Begins when the request is complete."""
 
+    is_busy = False
+
     def __init__(
         self,
         rpc: Rpc,
@@ -35,6 +37,9 @@ class SingleRequest:
         self._cancelled = cancelled
         self._message: bytes | None = None
         self._has_begun = False
+
+    def go_on(self) -> None:
+        """See ``Handler``."""
 
     def received(self, message: bytes) -> None:
         """See ``Handler``."""

@@ -3,7 +3,8 @@
 The verdicts of all calls that need no waiting are sent in one message. Verdicts that become ready while a
 message waits are sent together in the next message. A cancelled call gets no verdict.
 
-Bounds: those of ``calls``; no further batch comes while a message of verdicts waits.
+The calls of a batch begin in slices, between which others have their turn. Bounds: those of ``batch`` and
+``calls``; no further call begins, and no further batch comes, while a message of verdicts waits.
 
 Source: protos/README.md.
 """
@@ -14,10 +15,9 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from google.protobuf.message import DecodeError
-
 from admission_gateway_worker.answer import ALLOWED, Outcome
-from admission_gateway_worker.calls import Calls, ProtocolViolation
+from admission_gateway_worker.batch import ProtocolViolation, read_batch
+from admission_gateway_worker.calls import Calls
 from admission_gateway_worker.http2.messages import MAX_MESSAGE_BYTES
 from admission_gateway_worker.http2.status import StatusCode
 from admission_gateway_worker.pb import worker_pb2 as pb
@@ -31,6 +31,16 @@ if TYPE_CHECKING:
 
 VERDICT_BYTES: Final = 64
 """Upper bound of a verdict's size without its outcome: tags, lengths and a 64-bit id."""
+
+SLICE_S: Final = 0.0005
+"""Time in which calls of a batch begin, and which the last of them may exceed. Those of a few reviews begin
+in one slice."""
+
+TOGETHER_S: Final = 0.005
+"""Time for which verdicts wait for those of the next slices."""
+
+PAUSE_BYTES: Final = 1024 * 1024
+"""Bytes of verdicts that are sent before further calls begin."""
 
 QUIET_S: Final = 0.5
 """Time without a message after which the worker ends a draining stream: several round trips, for batches that
@@ -59,11 +69,12 @@ class ReviewStream:
         self._over = False
         """Whether no more messages will be read."""
         self._draining = False
-        self._last_batch = 0.0
+        self._last_batch = self._flushed = 0.0
+        """Monotonic times of the last batch, and of its last verdicts."""
 
     def __repr__(self) -> str:
         state = "over" if self._over else "draining" if self._draining else "open"
-        return f"<ReviewStream {state} in_flight={len(self._calls)} full={len(self._full)}>"
+        return f"<ReviewStream {state} busy={self._calls.is_busy} full={len(self._full)}>"
 
     def drain(self) -> None:
         """Send the drain notice; the stream ends when no call is in flight, or after ``QUIET_S``."""
@@ -77,14 +88,31 @@ class ReviewStream:
 
     # -- called by the RPC ------------------------------------------------------------------------
 
+    @property
+    def is_busy(self) -> bool:
+        """See ``Handler``."""
+        return self._calls.is_busy
+
     def received(self, message: bytes) -> None:
         """Take a batch, and send the verdicts that need no waiting."""
+        arrived = self._last_batch = self._flushed = time.monotonic()
         try:
-            self._accept(message)
+            self._calls.accept(read_batch(message), arrived)
         except ProtocolViolation as problem:
-            self._rpc.finish(StatusCode.INVALID_ARGUMENT, str(problem))
-            self.cancelled()
+            self._violated(problem)
         else:
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Begin more calls of the batch; send their verdicts at the end of the batch, or after a while."""
+        now = time.monotonic()
+        try:
+            self._calls.go_on(now + SLICE_S)
+        except ProtocolViolation as problem:
+            self._violated(problem)
+            return
+        if not self._calls.is_busy or self._calls.is_pausing or now - self._flushed > TOGETHER_S:
+            self._flushed = now
             self._flush()
 
     def half_closed(self) -> None:
@@ -102,6 +130,10 @@ class ReviewStream:
         self._flush()
 
     # -- internals --------------------------------------------------------------------------------
+
+    def _violated(self, problem: ProtocolViolation) -> None:
+        self._rpc.finish(StatusCode.INVALID_ARGUMENT, str(problem))
+        self.cancelled()
 
     def _end(self) -> None:
         ended, self._ended = self._ended, None
@@ -136,21 +168,14 @@ class ReviewStream:
             self._rpc.finish()
             self._end()
 
-    def _accept(self, message: bytes) -> None:
-        """Start the calls of one batch; calls that need no waiting are answered."""
-        arrived = self._last_batch = time.monotonic()
-        try:
-            batch = pb.ReviewBatch.FromString(message)
-        except DecodeError as problem:
-            raise ProtocolViolation(f"not a ReviewBatch: {problem}") from None
-        self._calls.accept(batch, arrived)
-
     def _add(self, number: int, outcome: Outcome, is_chained: bool) -> None:
         """Add a verdict to the next message."""
         size = VERDICT_BYTES if outcome is ALLOWED else VERDICT_BYTES + outcome.ByteSize()
         if self._batch_bytes + size > MAX_MESSAGE_BYTES:
             self._seal()
         self._batch_bytes += size
+        if self._batch_bytes > PAUSE_BYTES or self._full:
+            self._calls.is_pausing = True
         verdict = self._batch.verdicts.add()
         verdict.id = number
         if is_chained:
