@@ -43,7 +43,7 @@ from gateway.config.policies import (
     NOT_FOUND_ACTIONS,
     REASONS,
 )
-from gateway.config.resources import MAX_IN_FLIGHT, TRANSPORTS
+from gateway.config.resources import MAX_IN_FLIGHT, POLICY_SOURCES, TRANSPORTS
 from gateway.config.rollout import MODES
 from gateway.config.rules import SCOPES
 from gateway.config.selectors import OPERATORS
@@ -711,6 +711,11 @@ def worker_pool() -> Schema:
         },
         tls=tls,
         hedge=hedge,
+        policies=_choice(
+            "Whether the workers serve the ready-made policies or your own, for the command check.",
+            POLICY_SOURCES,
+            WorkerPool("").policies,
+        ),
     )
     return with_rules(
         spec,

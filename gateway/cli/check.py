@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gateway import logs
 from gateway.cli.arguments import add_config
+from gateway.errors import ConfigError
 from gateway.inspection import command as inspection
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
     from gateway.config.exceptions import ending
     from gateway.config.load import load, require_webhooks
     from gateway.config.model import summary
+    from gateway.inspection.ready_made import ready_made_problems
 
     inspection.refuse_without_cluster(parsed, parsed.parser.error)
     config = load(parsed.config)
@@ -43,6 +45,8 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
     has_custom_resources = kubernetes is not None and kubernetes.custom_resources
     if not parsed.allow_empty and not has_custom_resources:
         require_webhooks(config, parsed.config)
+    if problems := ready_made_problems(config):
+        raise ConfigError(problems)
     warnings = (*config.warnings, *ending(config, time.time()), *_of_policies(config))
     logs.print_error(*(f"warning: {warning}" for warning in warnings))
     if config.gateway.tls.cert_file is None and config.gateway.tls.self_managed is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from gateway.config.logging_settings import LoggingSettings
 from gateway.config.policy_settings import PolicySettings
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from gateway.errors import Problem
 
 TransportMode = Literal["Auto", "Stream", "Unary"]
+PolicySource = Literal["Own", "ReadyMade"]
+_LIBRARY: Final = ("-m", "admission_gateway_worker.policies")
+"""In the command of a worker with the ready-made policies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,13 @@ class WorkerPool:
     """None: plaintext."""
     hedge: Hedge | None = None
     """None: no hedges."""
+    policies: PolicySource = field(default="Own", compare=False, repr=False)
+    """Whose policies the workers serve. No decision depends on it: it is for ``check``."""
+
+    @property
+    def serves_ready_made(self) -> bool:
+        """Whether the workers serve the ready-made policies of the SDK for Python."""
+        return self.policies == "ReadyMade" or _LIBRARY in zip(self.command, self.command[1:], strict=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from gateway.config.model import (
     GatewaySettings,
     Hedge,
     PageSettings,
+    PolicySource,
     SelfManagedTls,
     ServerTls,
     TransportMode,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from gateway.config.fields import Fields
 
 TRANSPORTS: tuple[TransportMode, ...] = get_args(TransportMode)
+POLICY_SOURCES: tuple[PolicySource, ...] = get_args(PolicySource)
 AUDIT_LEVELS: tuple[AuditLevel, ...] = get_args(AuditLevel)
 NAME_LABEL = "kubernetes.io/metadata.name"
 
@@ -97,6 +99,7 @@ def read_worker_pool(fields: Fields, folder: Path | None) -> WorkerPool:
         max_in_flight=spec.integer("maxInFlight", WorkerPool("").max_in_flight, 1, MAX_IN_FLIGHT),
         tls=_read_worker_tls(spec.mapping("tls"), folder),
         hedge=_read_hedge(spec.mapping("hedge")),
+        policies=spec.choice("policies", POLICY_SOURCES, "Own"),
     )
     if pool.tls and (pool.command or any(map(addresses.is_local, targets))):
         spec.problem(

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from admission_gateway_worker.policies import definitions
 from deploy.chart_values import CHART, README
 from deploy.monitoring import ROOT, RULES
 from deploy.render import MANIFEST, manifest
 from gateway.cli import build_parser
+from gateway.cli.policies import configuration
 from gateway.config.custom_resource import PLURALS
 from gateway.credentials.self_managed import next_state
 from tests.e2e.binaries import chart_tool
@@ -315,6 +317,24 @@ def test_the_objects_of_a_worker_fit_each_other() -> None:
     assert pools["signatures"]["target"] == f"dns:///image-signatures.{NAME}.svc:7443"
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["args"] == ["--listen=0.0.0.0:50051", "--grace=10", "--metrics-listen=0.0.0.0:9091"]
+
+
+def test_check_judges_the_ready_made_policies_of_a_worker_of_the_chart(tmp_path: Path) -> None:
+    worker = {
+        "image": {"repository": "admission-gateway", "tag": "1"},
+        "command": ["python", "-m", "admission_gateway_worker.policies"],
+    }
+    _, webhook = configuration([one for one in definitions() if one.name == "require-labels"])
+    (hook,) = webhook["webhooks"]
+    hook["clientConfig"]["worker"]["policy"] = "require-label"
+    file = tmp_path / "values.json"
+    values = {"workers": {"policies": worker}, "validatingWebhookConfigurations": {"labels": [hook]}}
+    file.write_text(json.dumps(values))
+    (tmp_path / "config").mkdir()
+    folder = write_config_map(tmp_path / "config", only("ConfigMap", NAME, str(file)))
+    done = run_command("check", "--config", folder)
+    assert done.returncode == 1
+    assert 'found "require-label", which no worker of pool "policies" serves; did you mean' in done.stderr
 
 
 def test_no_service_but_the_gateway_s_own_selects_a_pod_of_a_job() -> None:

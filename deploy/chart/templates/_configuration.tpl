@@ -36,7 +36,9 @@
 {{- end -}}
 {{- $fullname := include "ag.workerFullname" (dict "root" $ "name" $name "worker" $worker) -}}
 {{- $target := printf "dns:///%s.%s.svc:%v" $fullname $.Release.Namespace $worker.port -}}
-{{- $_ := set $pools $name (mergeOverwrite (dict "target" $target) $worker.pool) -}}
+{{- $pool := dict "target" $target -}}
+{{- if has "admission_gateway_worker.policies" $worker.command }}{{ $_ := set $pool "policies" "ReadyMade" }}{{ end -}}
+{{- $_ := set $pools $name (mergeOverwrite $pool $worker.pool) -}}
 {{- end -}}
 {{- range $name, $spec := $pools }}
 ---

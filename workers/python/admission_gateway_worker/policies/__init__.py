@@ -10,7 +10,10 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from admission_gateway_worker.policies.definition import Definition
+    from admission_gateway_worker.server import PolicyServer
 
 
 def definitions() -> tuple[Definition, ...]:
@@ -20,3 +23,22 @@ def definitions() -> tuple[Definition, ...]:
     )
     found = (each for module in modules for each in getattr(module, "DEFINITIONS", ()))
     return tuple(sorted(found, key=lambda each: each.name))
+
+
+def server_of(served: Iterable[Definition]) -> PolicyServer:
+    """Return a server with the policies *served*."""
+    # Imported late: they import this package.
+    from admission_gateway_worker import PolicyServer
+    from admission_gateway_worker.policies.malformed import denying_malformed
+
+    server = PolicyServer()
+    for each in served:
+        server.policy(
+            each.name,
+            mutating=each.mutating,
+            description=each.summary,
+            parameters=each.parameters,
+            prepare=each.prepare,
+            blocking=each.blocking,
+        )(denying_malformed(each.function))
+    return server

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import logging
 
-from admission_gateway_worker import PolicyServer, log
-from admission_gateway_worker.policies import definitions
+from admission_gateway_worker import log
+from admission_gateway_worker.policies import definitions, server_of
 from admission_gateway_worker.policies.cluster import ClusterError, read_access
-from admission_gateway_worker.policies.malformed import denying_malformed
 
 log.set_up()
-server = PolicyServer()
 found = definitions()
 try:
     read_access()
@@ -23,13 +21,4 @@ except ClusterError as error:
         "no access to the API server, so these policies are not served: %s; %s", names, error
     )
     found = tuple(each for each in found if not each.needs_cluster)
-for each in found:
-    server.policy(
-        each.name,
-        mutating=each.mutating,
-        description=each.summary,
-        parameters=each.parameters,
-        prepare=each.prepare,
-        blocking=each.blocking,
-    )(denying_malformed(each.function))
-server.main()
+server_of(found).main()
