@@ -15,6 +15,7 @@ import ipaddress
 import socket
 from typing import TYPE_CHECKING, Final
 
+from gateway.config.addresses import parse_host_port
 from gateway.config.model import ServerTls
 from gateway.serving.authentication import ClientAuthenticator
 from gateway.serving.message import Response, error_response
@@ -75,6 +76,11 @@ class PageAccess:
         if request.method == b"POST" and _is_cross_site(headers):
             return error_response(403, "a page of another site may not send this request")
         return None
+
+
+def is_loopback_address(address: str) -> bool:
+    """Whether only processes of this machine reach *address*, HOST:PORT or unix:PATH."""
+    return address.startswith("unix:") or _is_loopback_name(parse_host_port(address)[0])
 
 
 def is_local(transport: BaseTransport) -> bool:
