@@ -49,6 +49,7 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
         raise ConfigError(problems)
     warnings = (*config.warnings, *ending(config, time.time()), *_of_policies(config))
     logs.print_error(*(f"warning: {warning}" for warning in warnings))
+    _check_serving_certificate(config)
     if config.gateway.tls.cert_file is None and config.gateway.tls.self_managed is None:
         logs.print_error("warning: no tls.certFile: serve needs --tls-cert and --tls-key, or --dev")
     if has_custom_resources and not parsed.cluster:
@@ -58,6 +59,23 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
     return (
         inspection.run(parsed, config) if parsed.cluster or parsed.static is not None or parsed.workers else 0
     )
+
+
+def _check_serving_certificate(config: Config) -> None:
+    """Check that API servers accept the time of the serving certificate.
+
+    Raises:
+        ConfigError: they do not.
+    """
+    from gateway.config.certificate_parts import chain_problem
+    from gateway.config.credential_files import certificate_parts
+    from gateway.config.files import read_file
+    from gateway.errors import ConfigError, Problem
+
+    file = config.gateway.tls.cert_file
+    if file is not None and (message := chain_problem(certificate_parts(read_file(file)), time.time())):
+        reason = f"{file} {message}; API servers refuse it"
+        raise ConfigError([Problem("GatewayConfiguration", "tls.certFile", reason)])
 
 
 def _of_policies(config: Config) -> Iterable[Problem]:

@@ -12,7 +12,10 @@ import base64
 import re
 import ssl
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _PEM: Final = re.compile(
     rb"-----BEGIN (?:X509 )?CERTIFICATE-----(.*?)-----END (?:X509 )?CERTIFICATE-----", re.DOTALL
@@ -26,6 +29,8 @@ class CertificateParts(NamedTuple):
 
     subject: bytes
     """The name, DER."""
+    not_before: float
+    """When it begins to be valid, in seconds since 1970."""
     not_after: float
     """When it expires, in seconds since 1970."""
     public_key: bytes
@@ -61,12 +66,36 @@ def parts_of(der: bytes) -> CertificateParts:
         # The version is optional; then come serial number, algorithm, issuer, validity, subject and key.
         first = 1 if fields[0][0] == _VERSION else 0
         _, validity, validity_end, _ = fields[first + 3]
-        tag, begin, end, _ = _elements(der, validity, validity_end)[1]
+        times = _elements(der, validity, validity_end)
+        not_before, not_after = (_seconds(tag, der[begin:end]) for tag, begin, end, _ in times)
         _, _, subject_end, subject = fields[first + 4]
         _, _, key_end, key = fields[first + 5]
-    except (ssl.SSLError, IndexError) as error:
+    except (ssl.SSLError, IndexError, ValueError) as error:
         raise ValueError(f"no certificate: {error}") from None
-    return CertificateParts(der[subject:subject_end], _seconds(tag, der[begin:end]), der[key:key_end])
+    return CertificateParts(der[subject:subject_end], not_before, not_after, der[key:key_end])
+
+
+def chain_problem(certificates: Sequence[CertificateParts], now: float) -> str:
+    """Return why a chain, with the leaf first, is not valid at *now* (seconds since 1970); empty: it is."""
+    return next(filter(None, (_problem(one, now) for one in certificates)), "")
+
+
+def roots_problem(certificates: Sequence[CertificateParts], now: float) -> str:
+    """Return why none of several roots is valid at *now* (seconds since 1970); empty: one is."""
+    problems = [_problem(one, now) for one in sorted(certificates, key=lambda one: -one.not_after)]
+    return problems[0] if problems and all(problems) else ""
+
+
+def _problem(certificate: CertificateParts, now: float) -> str:
+    if now > certificate.not_after:
+        return f"holds a certificate that expired on {_time(certificate.not_after)}"
+    if now < certificate.not_before:
+        return f"holds a certificate that is not valid before {_time(certificate.not_before)}"
+    return ""
+
+
+def _time(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _elements(der: bytes, at: int, end: int) -> list[tuple[int, int, int, int]]:

@@ -11,12 +11,14 @@ import base64
 import binascii
 import posixpath
 import re
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 import orjson
 
+from gateway.config.certificate_parts import parts_in, roots_problem
 from gateway.config.credential_files import roots_among
 from gateway.config.files import UnusableFileError
 from gateway.config.image_review import read_image_review
@@ -125,6 +127,8 @@ def _read_ca_bundle(fields: Fields) -> bytes:
     except UnusableFileError as error:
         fields.problem("caBundle", f"{error}; expected PEM certificates in base64")
     else:
+        if message := roots_problem(parts_in(pem), time.time()):
+            fields.report.warn(fields.at("caBundle"), message)
         if unreadable:
             fields.report.warn(
                 fields.at("caBundle"), f"{unreadable} certificates cannot be read, and are ignored"

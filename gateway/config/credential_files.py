@@ -11,11 +11,12 @@ import base64
 import json
 import re
 import ssl
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from admission_gateway_worker.text import printable
-from gateway.config.certificate_parts import parts_in, parts_of
+from gateway.config.certificate_parts import chain_problem, parts_in, parts_of, roots_problem
 from gateway.config.files import UnusableFileError, read_file
 
 if TYPE_CHECKING:
@@ -60,7 +61,11 @@ class KeyPair:
 
 def read_ca_file(fields: Fields, name: str, folder: Path) -> Path | None:
     """Return the path of the PEM certificates in the field *name*, relative to *folder*."""
-    return _checked(fields, name, folder, certificate_parts)
+    found: list[CertificateParts] = []
+    path = _checked(fields, name, folder, lambda content: found.extend(certificate_parts(content)))
+    if message := roots_problem(found, time.time()):
+        fields.report.warn(fields.at(name), f"{printable(path)} {message}")
+    return path
 
 
 def read_ca_bundle(fields: Fields, name: str) -> bytes | None:
@@ -71,12 +76,14 @@ def read_ca_bundle(fields: Fields, name: str) -> bytes | None:
     try:
         # Go's decoder ignores line breaks and nothing else.
         content = base64.b64decode(text.replace("\r", "").replace("\n", ""), validate=True)
-        roots(content)
+        message = roots_problem(roots(content), time.time())
     except ValueError:
         fields.problem(name, "is not base64; expected PEM certificates in base64")
     except UnusableFileError as error:
         fields.problem(name, str(error))
     else:
+        if message:
+            fields.report.warn(fields.at(name), message)
         return content
     return None
 
@@ -106,12 +113,18 @@ def read_json_web_keys(fields: Fields, name: str, folder: Path) -> Path | None:
     return _checked(fields, name, folder, _json_web_keys)
 
 
-def read_key_pair(fields: Fields, folder: Path) -> KeyPair:
-    """Return the paths in ``certFile`` and ``keyFile``, relative to *folder*; they must match."""
+def read_key_pair(fields: Fields, folder: Path, *, warns: bool = True) -> KeyPair:
+    """Return the paths in ``certFile`` and ``keyFile``, relative to *folder*; they must match.
+
+    *warns* is whether a certificate that is not valid now is a warning.
+    """
     public_keys: list[bytes] = []
-    cert_file = _checked(
-        fields, "certFile", folder, lambda content: public_keys.append(certificate_key(content))
-    )
+    chain: list[CertificateParts] = []
+    cert_file = _checked(fields, "certFile", folder, lambda content: chain.extend(certificate_parts(content)))
+    # The first is the server's; the others are intermediates (RFC 8446 section 4.4.2).
+    public_keys += [one.public_key for one in chain[:1]]
+    if warns and (message := chain_problem(chain, time.time())):
+        fields.report.warn(fields.at("certFile"), f"{printable(cert_file)} {message}")
     key_file = _checked(fields, "keyFile", folder, lambda content: public_keys.append(public_key(content)))
     for name, present, other, absent in (
         ("certFile", key_file, "keyFile", cert_file),
@@ -167,20 +180,21 @@ def certificate_parts(content: bytes) -> list[CertificateParts]:
         raise UnusableFileError("holds no PEM certificate that can be read") from error
 
 
-def roots(content: bytes) -> None:
-    """Check that a peer's certificate can be verified with the PEM *content*.
+def roots(content: bytes) -> list[CertificateParts]:
+    """Return the parts of the PEM *content*, with which a peer's certificate can be verified.
 
     Raises:
         UnusableFileError: there is no certificate, or OpenSSL does not accept it: neither headers, nor text
             before ``-----BEGIN`` on the same line.
     """
-    certificate_parts(content)
+    parts = certificate_parts(content)
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(
             cadata=content.decode("ascii", "ignore")
         )
     except ssl.SSLError as error:
         raise UnusableFileError("holds no PEM certificate that OpenSSL accepts") from error
+    return parts
 
 
 def roots_among(content: bytes) -> tuple[bytes, int]:

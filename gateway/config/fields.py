@@ -2,7 +2,10 @@
 
 A getter never raises: it adds a problem to the ``Report`` and returns a placeholder of the right type, so
 that one run finds all problems. The caller has to drop the result if the report is not empty. An explicit
-null equals an absent field, as in the Kubernetes API.
+null equals an absent field, as in the Kubernetes API. Inside a list or a mapping of texts it is the empty
+value where Go decodes the kind, and a problem in the gateway's own kinds, whose schemas do not allow it.
+
+Source: sigs.k8s.io/json internal/golang/encoding/json decode.go (literalStore: null has no effect).
 """
 
 from __future__ import annotations
@@ -51,6 +54,9 @@ class Report:
     """Where relative paths of a webhook begin; None: in a custom resource, which may name no files."""
     named_files: dict[str, str] = field(default_factory=dict)
     """The paths that :meth:`resolve` returned, and the texts from which they were made."""
+
+    null_is_empty: bool = False
+    """Whether null in a list or mapping is the empty value: the kind is one that the API server decodes."""
 
     @property
     def is_full(self) -> bool:
@@ -224,7 +230,7 @@ class Fields:
     def indexed_strings(self, name: str, check: Check | None = None) -> list[tuple[str, str]]:
         """The texts in a list, each with its path."""
         texts = []
-        for path, value in self._elements(name):
+        for path, value in self._elements(name, ""):
             if not isinstance(value, str):
                 self.report.add(path, _not_a_string(value))
                 continue
@@ -236,6 +242,8 @@ class Fields:
     def string_map(self, name: str) -> dict[str, str]:
         """A mapping of texts to texts; other values are left out."""
         content = self._mapping(name) or {}
+        if self.report.null_is_empty:
+            content = {key: "" if value is None else value for key, value in content.items()}
         for key, value in content.items():
             if not isinstance(value, str):
                 self.report.add(child(self.at(name), key), _not_a_string(value))
@@ -263,7 +271,7 @@ class Fields:
     def mappings(self, name: str) -> list[Fields]:
         """Readers of the mappings in a list."""
         readers = []
-        for path, value in self._elements(name):
+        for path, value in self._elements(name, {}):
             if isinstance(value, dict):
                 readers.append(Fields(value, path, self.report))
             else:
@@ -281,11 +289,13 @@ class Fields:
         self.problem(name, f"found {described(value)}, expected a mapping")
         return None
 
-    def _elements(self, name: str) -> Iterator[tuple[str, object]]:
+    def _elements(self, name: str, empty: object) -> Iterator[tuple[str, object]]:
+        """Yield path and value of each element; null may be *empty*."""
         value = self._take(name)
         if isinstance(value, list):
             for index, element in enumerate(value):
-                yield f"{self.at(name)}[{index}]", element
+                is_empty = element is None and self.report.null_is_empty
+                yield f"{self.at(name)}[{index}]", empty if is_empty else element
         elif value is not None:
             self.problem(name, f"found {described(value)}, expected a list")
 

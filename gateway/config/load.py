@@ -328,6 +328,7 @@ def _read(document: Document, collected: _Collected) -> None:
     if kind == POLICY_TEST:
         return
     folder = document.file.parent
+    fields.report.null_is_empty = version != GATEWAY_VERSION
     if version == GATEWAY_VERSION and kind in CUSTOM_KINDS:
         fields.accept("status")
     name = ""

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from gateway.config import files
-from gateway.config.certificate_parts import parts_of
+from gateway.config.certificate_parts import chain_problem, parts_of
 from gateway.config.credential_files import certificate_parts
 from gateway.errors import ConfigError, Problem
 from gateway.serving.files import FileChanges, file_error, fingerprint, read_as
@@ -146,12 +146,14 @@ class ServerCertificate:
         settings = self._settings
         context = server_context(settings, trusts_clients=not self._is_revoked)
         assert settings.cert_file is not None
-        self.not_after = read_as(certificate_parts, settings.cert_file, "tls.certFile")[0].not_after
+        chain = read_as(certificate_parts, settings.cert_file, "tls.certFile")
+        self.not_after = chain[0].not_after
         """When the certificate expires, in seconds since 1970."""
         self.context = context
         self.client_authorities = authorities_of(context)
-        if self.not_after < time.time():
-            logger.warning("the serving certificate has expired: %s", settings.cert_file)
+        if message := chain_problem(chain, time.time()):
+            # It may be renewed, which takes effect without a restart.
+            logger.error("API servers refuse the serving certificate: %s %s", settings.cert_file, message)
 
     def _fingerprint(self) -> object:
         return fingerprint((self._settings.cert_file, self._settings.key_file, self._settings.client_ca_file))

@@ -13,7 +13,13 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.config.certificate_parts import parts_in, parts_of
+from gateway.config.certificate_parts import (
+    CertificateParts,
+    chain_problem,
+    parts_in,
+    parts_of,
+    roots_problem,
+)
 
 Key = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey
 KEYS: list[Key] = [
@@ -47,11 +53,25 @@ def test_the_parts_are_those_that_cryptography_finds(
     found = parts_of(der)
     assert parts_in(b"text\n" + certificate.public_bytes(Encoding.PEM) * 2) == [found, found]
     assert found.subject == certificate.subject.public_bytes()
+    assert found.not_before == certificate.not_valid_before_utc.timestamp()
     assert found.not_after == certificate.not_valid_after_utc.timestamp()
     assert found.public_key == key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     for cut in range(1, len(der), 7):
         with pytest.raises(ValueError, match="no certificate"):
             parts_of(der[:cut])
+
+
+TIMES = st.integers(0, 20)
+
+
+@given(st.lists(st.tuples(TIMES, TIMES), min_size=1, max_size=4), TIMES)
+def test_a_chain_needs_all_certificates_and_of_roots_one_is_enough(
+    spans: list[tuple[int, int]], now: int
+) -> None:
+    found = [CertificateParts(b"", begin, begin + length, b"") for begin, length in spans]
+    valid = [begin <= now <= begin + length for begin, length in spans]
+    assert (chain_problem(found, now) == "") == all(valid)
+    assert (roots_problem(found, now) == "") == any(valid)
 
 
 @given(st.binary(min_size=1, max_size=100))

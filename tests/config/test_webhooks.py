@@ -102,6 +102,10 @@ HOOK_VALUES_ALLOWED = [
     ("rules.0.resources", ["pods/scale", "*/scale"]),
     ("rules.0.resources", ["pods", "*"]),
     ("rules.0.resources", ["pods", "*", "nodes/status"]),
+    ("rules.0.apiGroups", [None]),
+    ("rules.0.apiGroups", ["apps", None]),
+    ("objectSelector.matchLabels", {"a": None}),
+    ("namespaceSelector.matchExpressions", [{"key": "a", "operator": "In", "values": [None]}]),
 ]
 
 
@@ -199,7 +203,8 @@ HOOK_VALUES_REFUSED = [
     ("rules.0.operations", [], "rules[0].operations", "is required with at least one entry"),
     ("rules.0.operations", "CREATE", "rules[0].operations", 'found the string "CREATE", expected a list'),
     ("rules.0.operations", ["CREATE", "create"], "rules[0].operations[1]", "expected CREATE, UPDATE"),
-    ("rules.0.operations", [None], "rules[0].operations[0]", "found null, expected a string"),
+    ("rules.0.operations", [None], "rules[0].operations[0]", 'found "", expected CREATE'),
+    ("rules.0.resources", [None], "rules[0].resources[0]", "is empty, expected a name"),
     ("rules.0.operations", ["CREATE", "*"], "rules[0].operations", 'found "*" together with other values'),
     ("rules.0.apiGroups", ABSENT, "rules[0].apiGroups", "is required with at least one entry"),
     ("rules.0.apiGroups", [], "rules[0].apiGroups", "is required with at least one entry"),
