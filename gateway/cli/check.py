@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 from gateway import logs
 from gateway.cli.arguments import add_config
-from gateway.errors import ConfigError
+from gateway.errors import ConfigError, Problem
 from gateway.inspection import command as inspection
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from gateway.config.model import Config
-    from gateway.errors import Problem
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,11 +44,11 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
     has_custom_resources = kubernetes is not None and kubernetes.custom_resources
     if not parsed.allow_empty and not has_custom_resources:
         require_webhooks(config, parsed.config)
-    if problems := ready_made_problems(config):
-        raise ConfigError(problems)
+    problems = [*ready_made_problems(config), *_of_serving_certificate(config)]
     warnings = (*config.warnings, *ending(config, time.time()), *_of_policies(config))
     logs.print_error(*(f"warning: {warning}" for warning in warnings))
-    _check_serving_certificate(config)
+    if problems:
+        raise ConfigError(problems)
     if config.gateway.tls.cert_file is None and config.gateway.tls.self_managed is None:
         logs.print_error("warning: no tls.certFile: serve needs --tls-cert and --tls-key, or --dev")
     if has_custom_resources and not parsed.cluster:
@@ -61,21 +60,16 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
     )
 
 
-def _check_serving_certificate(config: Config) -> None:
-    """Check that API servers accept the time of the serving certificate.
-
-    Raises:
-        ConfigError: they do not.
-    """
+def _of_serving_certificate(config: Config) -> Iterator[Problem]:
+    """Yield the problem if API servers refuse the serving certificate because of its time."""
     from gateway.config.certificate_parts import chain_problem
     from gateway.config.credential_files import certificate_parts
     from gateway.config.files import read_file
-    from gateway.errors import ConfigError, Problem
 
     file = config.gateway.tls.cert_file
     if file is not None and (message := chain_problem(certificate_parts(read_file(file)), time.time())):
         reason = f"{file} {message}; API servers refuse it"
-        raise ConfigError([Problem("GatewayConfiguration", "tls.certFile", reason)])
+        yield Problem("GatewayConfiguration", "tls.certFile", reason)
 
 
 def _of_policies(config: Config) -> Iterable[Problem]:

@@ -197,10 +197,18 @@ async def _replay(
         "configuration": " ".join(map(str, parsed.config)),
         "digest": gateways[0].digest,
         "against": " ".join(map(str, parsed.against)),
+        "comparedWith": " ".join(map(str, parsed.against)) or _answers_of_source(parsed),
         "againstDigest": gateways[1].digest if len(gateways) > 1 else "",
         "webhooksLeftOut": [f"{phase} {name}/{webhook}" for phase, name, webhook in left_out],
     }
     return report.document(found, about, with_times=parsed.latency)
+
+
+def _answers_of_source(parsed: argparse.Namespace) -> str:
+    """Return what results are compared with where no other configuration is given."""
+    if parsed.objects or parsed.cluster_objects:
+        return "an admission of each object, which has no recorded answer"
+    return "the answers in the audit log" if parsed.audit_log else "the recorded answers"
 
 
 async def _cases(

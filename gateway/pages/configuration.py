@@ -194,7 +194,7 @@ def _(value: RedactionRule) -> Json:
 
 @_plain.register
 def _(value: WorkerPool) -> Json:
-    found = _members(value)
+    found = {**_members(value), "policies": value.policies}
     if value.command:
         found["command"] = [value.command[0], f"({len(value.command) - 1} arguments)"]
     return found

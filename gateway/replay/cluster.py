@@ -42,9 +42,9 @@ class ClusterObjects:
             async with access.api() as api:
                 wanted = [one async for one in self._resources(api)]
                 for number, (path, api_version, kind) in enumerate(wanted):
-                    found.read = number / len(wanted)
                     try:
-                        async for item in _items(api, path):
+                        async for item, part in _items(api, path):
+                            found.read = (number + part) / len(wanted)
                             for case in cases_of(
                                 {**item, "apiVersion": api_version, "kind": kind}, EXISTS, found
                             ):
@@ -78,15 +78,19 @@ class ClusterObjects:
         )
 
 
-async def _items(api: ApiClient, path: str) -> AsyncIterator[dict[str, Any]]:
-    following = ""
+async def _items(api: ApiClient, path: str) -> AsyncIterator[tuple[dict[str, Any], float]]:
+    """Yield each object at *path*, and the part of the list that was read before it, from 0 to 1."""
+    following, seen = "", 0
     while True:
         page: Any = await api.get(
             path, {"limit": str(PAGE), **({"continue": following} if following else {})}
         )
-        for item in page.get("items") or ():
+        items, metadata = page.get("items") or (), page.get("metadata") or {}
+        total = seen + len(items) + int(metadata.get("remainingItemCount") or 0)
+        for item in items:
             if isinstance(item, dict):
-                yield item
-        following = (page.get("metadata") or {}).get("continue") or ""
+                yield item, seen / total
+            seen += 1
+        following = metadata.get("continue") or ""
         if not following:
             return

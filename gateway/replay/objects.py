@@ -49,16 +49,23 @@ class ObjectFiles:
                 documents = list(_documents(file))
             except UnusableFileError as error:
                 raise GatewayError(f"{file}: {error}") from None
-            for document in documents:
-                yield from cases_of(document, NO_DEFAULTS, found)
+            objects = [item for document in documents for item in _objects(document)]
+            for index, item in enumerate(objects):
+                found.read = (number + index / len(objects)) / len(files)
+                yield from cases_of(item, NO_DEFAULTS, found)
+
+
+def _objects(document: object) -> Iterator[object]:
+    """Yield the object *document*, or each object in the list that it is."""
+    if isinstance(document, dict) and isinstance(document.get("items"), list):
+        for item in document["items"]:
+            yield from _objects(item)
+    else:
+        yield document
 
 
 def cases_of(document: object, note: str, found: Found) -> Iterator[Case]:
-    """Yield the creation of the object *document*, or of each object in the list that it is."""
-    if isinstance(document, dict) and isinstance(document.get("items"), list):
-        for item in document["items"]:
-            yield from cases_of(item, note, found)
-        return
+    """Yield the creation of the object *document*."""
     try:
         if not isinstance(document, dict):
             raise ReviewError("it is no object")

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 def as_text(document: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of the report *document*."""
-    compared = document["against"] or "the recorded answers"
-    yield f"{_reviews(document['replayed'])} through {document['configuration']}, compared with {compared}"
+    through = f"{_reviews(document['replayed'])} through {document['configuration']}"
+    yield f"{through}, compared with {document['comparedWith']}"
     counts = [f"{document[kind]:,} {title}" for kind, title in TITLES.items()]
     yield f"{document['equal']:,} equal, {', '.join(counts)}; {document['leftOut']:,} not replayed"
     if document["stopped"]:

@@ -557,7 +557,7 @@ def test_the_first_known_version_is_sent(
         ("metadata.annotations", {"a": "b" * 262144}, "metadata.annotations", "found 262145 bytes"),
         ("webhook", [], "webhook", 'did you mean "webhooks"?'),
         ("webhooks", {}, "webhooks", "found a mapping, expected a list"),
-        ("webhooks", [None], "webhooks[0]", "found null, expected a mapping"),
+        ("webhooks", [True], "webhooks[0]", "found true, expected a mapping"),
         (
             "webhooks",
             [WEBHOOK, WEBHOOK],

@@ -145,6 +145,7 @@ POOL: dict[str, Any] = {
     "targets": ["dns:///a.example:50051", "ipv4:10.0.0.1:50051"],
     "transport": "Unary",
     "maxInFlight": 7,
+    "policies": "ReadyMade",
     "tls": {"caFile": "ca.crt", "serverName": "workers.example"},
     "hedge": {"after": "p99.5", "budgetPercent": 2.5},
 }
@@ -243,6 +244,7 @@ def test_every_value_can_be_copied_back_into_a_file(tmp_path: Path, authority: t
     again = load([file])
     assert again.gateway == first.gateway
     assert again.pools == first.pools
+    assert [pool.policies for pool in again.pools.values()] == ["ReadyMade"]
     assert again.exceptions == first.exceptions
     assert again.namespaces.keys() == first.namespaces.keys()
     # Of webhooks, because compiled expressions are not equal; a Namespace has its whole document.

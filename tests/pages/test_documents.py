@@ -165,7 +165,7 @@ def answered_form(pages: Pages, body: bytes) -> Response:
     headers = {b"host": b"localhost", b"content-type": b"application/x-www-form-urlencoded"}
     request = HttpRequest(0.0, b"POST", b"/explain", headers)
     request.body = body
-    return pages.screen(request) or asyncio.run(pages.answer(request))
+    return pages.screen(request, is_local=True) or asyncio.run(pages.answer(request))
 
 
 def answered(pages: Pages, target: bytes, method: bytes = b"GET", body: bytes = b"") -> Response:

@@ -98,7 +98,7 @@ def test_two_configurations_are_compared_with_each_other(tmp_path: Path, start_w
     path = recording(tmp_path / "r.gz", review(pod(), HOOK))
     found = replay(path, "--config", new, "--against", old, "--latency")
     assert (found["newlyAllowed"], found["replayed"]) == (1, 1)
-    assert found["against"] == str(old)
+    assert found["against"] == found["comparedWith"] == str(old)
     assert {one["webhook"] for one in found["latency"]} == {"v/h0.v.test"}
 
 
@@ -221,7 +221,13 @@ def test_an_audit_log_and_objects_are_replayed_through_both_phases(
     objects = tmp_path / "objects"
     objects.mkdir()
     (objects / "a.json").write_text(json.dumps(event()["requestObject"]))
-    assert replay("--objects", objects, "--config", config)["newlyDenied"] == 1
+    of_objects = replay("--objects", objects, "--config", config)
+    assert of_objects["newlyDenied"] == 1
+    # Neither has recorded answers.
+    assert found["comparedWith"] == "the answers in the audit log"
+    assert of_objects["comparedWith"] == "an admission of each object, which has no recorded answer"
+    text = run_command("replay", "--objects", objects, "--config", config).stdout
+    assert f"compared with {of_objects['comparedWith']}\n" in text
 
 
 def test_no_value_of_a_secret_is_in_a_report(tmp_path: Path, start_worker: StartWorker) -> None:

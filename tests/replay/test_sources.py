@@ -112,6 +112,18 @@ def test_objects_of_files_and_lists_are_replayed_as_creations(tmp_path: Path) ->
     assert found.left_out == {"a document that is no complete object": 2}
 
 
+def test_the_part_that_was_read_grows_with_each_object_of_a_file(tmp_path: Path) -> None:
+    pods = [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{n}"}} for n in range(20)]
+    inner = {"kind": "List", "items": pods[10:]}
+    (tmp_path / "a.json").write_text(json.dumps({"kind": "List", "items": [*pods[:10], inner]}))
+    (tmp_path / "b.yaml").write_text("---\n".join(json.dumps(pod) + "\n" for pod in pods))
+    found = Found()
+    parts = [found.read for _ in ObjectFiles([tmp_path]).cases(found)]
+    assert len(parts) == 40
+    assert parts == sorted(set(parts))
+    assert (parts[0], parts[20]) == (0.0, 0.5)
+
+
 def test_a_file_that_is_no_yaml_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("a: [")
     with pytest.raises(GatewayError, match="line 2"):
