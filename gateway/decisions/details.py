@@ -157,18 +157,18 @@ def details_of(answer: Answer, redactor: Redactor) -> Generator[None, None, Deta
         except (RecursionError, TypeError):
             note = "nests too deeply to be kept"
     yield
-    unmatched, left_out = yield from _unmatched(answer)
+    unmatched, left_out = yield from _unmatched(answer, redactor)
     decision = answer.decision
     annotations = list(decision.audit_annotations.items())[:MAX_TEXTS]
     return Details(
-        groups=tuple(redactor.text(group) for group in groups[:MAX_TEXTS]),
+        groups=tuple(redactor.message(group) for group in groups[:MAX_TEXTS]),
         object=object_,
         object_note=note,
         changes=changes,
         unmatched=unmatched,
         unmatched_left_out=left_out,
-        warnings=tuple(map(redactor.text, decision.warnings[:MAX_TEXTS])),
-        audit_annotations=tuple((redactor.text(key), redactor.text(value)) for key, value in annotations),
+        warnings=tuple(map(redactor.message, decision.warnings[:MAX_TEXTS])),
+        audit_annotations=tuple((redactor.text(key), redactor.message(value)) for key, value in annotations),
         kept_ahead=evaluation.kept_ahead,
         discarded_ahead=evaluation.discarded_ahead,
     )
@@ -216,7 +216,9 @@ def changed_payloads(evaluation: Evaluation) -> Generator[tuple[int, Payload]]:
     yield from reversed(found)
 
 
-def _unmatched(answer: Answer) -> Generator[None, None, tuple[tuple[Unmatched, ...], int]]:
+def _unmatched(
+    answer: Answer, redactor: Redactor
+) -> Generator[None, None, tuple[tuple[Unmatched, ...], int]]:
     evaluation = answer.evaluation
     recorded = {outcome.invocation.position for outcome in evaluation.outcomes}
     recorded.update(invocation.position for invocation, _ in evaluation.exclusions)
@@ -226,5 +228,7 @@ def _unmatched(answer: Answer) -> Generator[None, None, tuple[tuple[Unmatched, .
     for number, webhook in enumerate(others[:MAX_UNMATCHED]):
         if number and not number % _UNMATCHED_STEP:
             yield
-        found.append(Unmatched(webhook.configuration, webhook.name, mismatch(webhook, evaluation)))
+        found.append(
+            Unmatched(webhook.configuration, webhook.name, redactor.message(mismatch(webhook, evaluation)))
+        )
     return tuple(found), max(0, len(others) - MAX_UNMATCHED)

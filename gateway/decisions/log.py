@@ -19,7 +19,7 @@ from gateway.decisions import line
 from gateway.decisions.allowed_lines import AllowedLines
 from gateway.decisions.rate import TokenBucket
 from gateway.decisions.record import record_of
-from gateway.decisions.redaction import Redactor, is_for_secrets
+from gateway.decisions.redaction import Redactor, has_secrets, has_texts
 from gateway.decisions.writer import DescriptorSink, FileSink, Writer
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from gateway.core.answer import Answer
     from gateway.core.review import AdmissionRequest
     from gateway.decisions.line import Document
+    from gateway.decisions.record import DecisionRecord
     from gateway.decisions.writer import Sink
     from gateway.serving.message import HttpRequest, Response
     from gateway.telemetry.metrics import LogCounts
@@ -39,8 +40,11 @@ KEPT_FOR_NOTEWORTHY: Final = 0.25
 REFUSALS_PER_SECOND: Final = 10
 REFUSALS_AT_ONCE: Final = 50
 SEARCHES_PER_SECOND: Final = 20
-"""Denials of Secrets whose values are searched for in the messages, which takes up to ten milliseconds. The
-messages of further ones are left out."""
+"""Denials of objects with secrets whose values are searched for in the messages, which takes ten milliseconds
+each with objects of ``_SEARCH_BYTES``. The messages of further ones are left out."""
+SMALL_SEARCH: Final = 0.05
+"""The part of such a search that one of a small object takes."""
+_SEARCH_BYTES: Final = 16 * 1024
 CLOSE_S: Final = 2.0
 """How long :meth:`DecisionLog.close` waits for the last records."""
 
@@ -130,13 +134,14 @@ class DecisionLog:
                 return
         record = record_of(answer, seconds, at, digest)
         if is_noteworthy:
-            record = self._redactor(answer.evaluation.request).record(record)
+            record = self._redactor(record, answer.evaluation.request).record(record)
         self._write(line.decision(record, secret_names=self._has_secret_names))
 
-    def _redactor(self, request: AdmissionRequest) -> Redactor:
+    def _redactor(self, record: DecisionRecord, request: AdmissionRequest) -> Redactor:
         redactor = Redactor(secret_names=self._has_secret_names)
-        if is_for_secrets(request):
-            if self._searches.take(self._clock()):
+        if has_texts(record) and has_secrets(request):
+            cost = min(SMALL_SEARCH + len(request.json) / _SEARCH_BYTES, SEARCHES_PER_SECOND)
+            if self._searches.take(self._clock(), cost=cost):
                 redactor.learn_request(request)
             else:
                 redactor.leave_out_messages()

@@ -19,15 +19,15 @@ class TokenBucket:
         """When the next event is allowed, unless it leaves a reserve: seconds on the monotonic clock."""
         return self._at + max(0.0, 1 - self._tokens) / self._per_second
 
-    def take(self, now: float, reserve: float = 0.0) -> bool:
+    def take(self, now: float, reserve: float = 0.0, cost: float = 1.0) -> bool:
         """Return whether an event is allowed at *now*, in seconds on the monotonic clock, and count it.
 
         *reserve* is the part of the capacity, from 0 to 1, that this event leaves to others, as far as that
-        leaves it anything.
+        leaves it anything. The event counts as *cost* events.
         """
         self._tokens = min(self._capacity, self._tokens + (now - self._at) * self._per_second)
         self._at = now
-        if self._tokens < min(1 + self._capacity * reserve, self._capacity):
+        if self._tokens < min(cost + self._capacity * reserve, self._capacity):
             return False
-        self._tokens -= 1
+        self._tokens -= cost
         return True

@@ -218,8 +218,11 @@ def document(decision: RecentDecision) -> dict[str, Any]:
     """
     record, details = decision.record, decision.details
     stages = details.stages()
+    shown = document_of(record)
+    for webhook in shown["webhooks"]:
+        webhook["parameters"] = Redactor(secret_names=True).redacted(webhook["parameters"])
     return {
-        **document_of(record),
+        **shown,
         "groups": list(details.groups),
         "object": stages[0] if stages else None,
         "objectNote": details.object_note,

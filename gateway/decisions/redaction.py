@@ -3,14 +3,18 @@
 Values are replaced by a mark with a keyed hash: equal values have equal marks in one process, so a change of
 a value can be seen, and a value cannot be guessed from its mark. Replaced are
 
-- ``data`` of Secrets and ``stringData``, at any depth, and long annotations of Secrets;
+- ``data`` of Secrets and ``stringData``, at any depth, and annotations of Secrets, except short ones of
+  Kubernetes, Helm and cert-manager;
 - texts of fields and of environment variables with names such as ``password`` and ``token``, which are also
-  the tokens of TokenRequests and TokenReviews;
-- annotations that contain an earlier version of the object, such as that of ``kubectl apply``;
-- parts of texts that have the form of a JSON Web Token, a private key, credentials in a URL, an Authorization
-  header, or an option such as ``--password=…``;
+  the tokens of TokenRequests and TokenReviews, and texts in mappings and lists with such a name, apart from
+  references such as ``secretKeyRef``;
+- annotations that contain an earlier version of the object, such as that of ``kubectl apply``, and the secret
+  values of that version;
+- arguments after options such as ``--password`` and ``-u``, and parts of texts that have the form of a
+  credential (``gateway.decisions.credential_forms``);
 - the rest of long texts;
-- each of these values wherever it occurs again in the same decision, also in base64 or decoded from it.
+- each of these values wherever it occurs again in the same decision, however it is quoted
+  (``gateway.decisions.quotations``).
 
 ``metadata.managedFields`` is left out. All other values stay, among them other environment variables and the
 data of ConfigMaps: a credential in one of these that has neither such a name nor such a form is shown.
@@ -19,72 +23,54 @@ data of ConfigMaps: a credential in one of these that has neither such a name no
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import os
-import re
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from gateway.core.large import LARGE_BYTES
+from gateway.decisions.credential_forms import (
+    credential_of_argument,
+    is_clean,
+    is_credential_name,
+    is_named_credential,
+    is_reference,
+    without_credentials,
+)
+from gateway.decisions.quotations import MIN_CHARS, Quotations, TooManyComparisonsError
 from gateway.decisions.record import is_secret
+from gateway.decisions.secret_values import (
+    EARLIER_VERSION,
+    Encoded,
+    as_bytes,
+    credentials_of_json,
+    decoded,
+    is_private,
+    secret_values,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from gateway.core.review import AdmissionRequest, Resource
     from gateway.decisions.record import DecisionRecord
 
 _KEY: Final = os.urandom(16)
-CREDENTIAL_NAME: Final = (
-    r"(?:passw(?:or)?d|passphrase|pwd|secret|token|credential|authorization|cookie"
-    r"|(?:api|access|private|signing|encryption)[-_.]?key)(?:s|[-_.]?value|[-_.]?data)?"
-)
-"""Regular expression of the end of a name, without regard to case."""
-_CREDENTIAL_NAME: Final = re.compile(CREDENTIAL_NAME + r"\Z", re.IGNORECASE)
-_LONGEST_NAME: Final = 253
-"""Of a field or an environment variable. A longer one is no name, and would fill the cache."""
-_CREDENTIAL: Final = re.compile(
-    r"""
-    (?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*                                        # a JSON Web Token
-    | -----BEGIN[ ][A-Z ]{0,40}PRIVATE[ ]KEY-----[^-]*(?:-----END[ A-Z]{0,60}-----)?
-    | (?<=://)[^\s/@:]{0,200}:[^\s/@]{1,500}(?=@)
-    | (?<=bearer[ ])[\w.~+/=-]{8,} | (?<=basic[ ])[\w+/=-]{8,}
-    | (?:(?<=password[=:])|(?<=passwd[=:])|(?<=secret[=:])|(?<=token[=:])|(?<=api-key[=:])|(?<=apikey[=:]))
-      \s?[^\s,;&"']+
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
-_HINTS: Final = (
-    "eyj",
-    "private key",
-    "://",
-    "bearer ",
-    "basic ",
-    "password",
-    "passwd",
-    "secret",
-    "token",
-    "api",
-)
-"""Every text that ``_CREDENTIAL`` finds contains one of these, in lower case. Most texts contain none."""
 _SECRET_KINDS: Final = ("Secret", "TokenRequest", "TokenReview")
-_EARLIER_VERSION: Final = re.compile(r"last-applied|/applied\Z|/original\Z")
-_SHORT_ANNOTATION: Final = 256
-"""A longer annotation of a Secret may contain a version of it in any encoding."""
 MAX_TEXT_CHARS: Final = 4096
 """A longer text is cut, and the rest of it replaced by a mark. To search a text of this length for
 credentials takes two milliseconds."""
-MIN_REPEATED: Final = 6
-"""Characters of a value that is replaced wherever it occurs: a shorter one is a word of ordinary text."""
+MIN_REPEATED: Final = 4
+"""Characters of a value that is replaced where it is a whole text."""
 MAX_REPEATED: Final = 1024
 """Values that are replaced where they are a whole text."""
-MAX_SEARCHED: Final = 64
-"""Values that are replaced as parts of texts too: a search for one takes 50 ns a text."""
 MAX_NAME_CHARS: Final = 512
 MAX_MESSAGE_CHARS: Final = 8192
 """Of a record; longer texts are cut."""
-_NOT_SEARCHED: Final = "(left out: it was not searched for values of the object)"
+_SEARCHED_BEYOND: Final = 1024
+"""Characters after the cut that are searched, so that a value at the cut is found."""
+_MAX_CHECKED_BYTES: Final = 1024 * 1024
+"""Of an object whose names are checked, which takes eight milliseconds."""
+MAX_SEARCHED_CHARS: Final = 48 * 1024
+"""Of all messages of a record. The rest is left out."""
+NOT_SEARCHED: Final = "(left out: it was not searched for values of the object)"
 
 
 def mark(text: str) -> str:
@@ -93,15 +79,20 @@ def mark(text: str) -> str:
     return f"(redacted {digest.hexdigest()})"
 
 
-def is_for_secrets(request: AdmissionRequest) -> bool:
-    """Whether the object of *request* has secrets of which a policy may quote one in its message."""
-    return request.kind[2] in _SECRET_KINDS
+def has_secrets(request: AdmissionRequest) -> bool:
+    """Whether the objects of *request* have values that :meth:`Redactor.learn_request` notes."""
+    size = len(request.json)
+    return request.kind[2] in _SECRET_KINDS or size > _MAX_CHECKED_BYTES or not is_clean(request.json)
+
+
+def has_texts(record: DecisionRecord) -> bool:
+    """Whether *record* has a message, which may quote a value."""
+    return bool(record.message) or any(one.message for one in record.webhooks)
 
 
 class Redactor:
     """Redacts the objects and texts of one decision; pass all objects to :meth:`learn` first."""
 
-    max_searched = MAX_SEARCHED
     _keeps_managed_fields = False
 
     def __init__(self, *, secret_names: bool) -> None:
@@ -109,9 +100,16 @@ class Redactor:
         self._secret_names = secret_names
         self._repeated: dict[str, str] = {}
         """Values that are replaced where they are a whole text, with their marks."""
-        self._searched: list[str] = []
-        """Those that are replaced wherever they occur."""
+        self._quotations = Quotations()
+        self._messages: dict[str, str] = {}
+        """Without secrets: the deciding webhook has the message of the record."""
+        self._searched_chars = 0
         self._leaves_out_messages = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there were too many secret values to search for all of them."""
+        return self._quotations.is_full or len(self._repeated) >= MAX_REPEATED
 
     def learn(self, document: object) -> None:
         """Note the secret values of *document*, so that they are replaced in all objects and texts.
@@ -119,21 +117,27 @@ class Redactor:
         Raises:
             RecursionError: it nests too deeply.
         """
-        for text in _secret_values(document):
-            self.learn_text(text)
+        for text in secret_values(document):
+            self.learn_text(text, is_encoded=isinstance(text, Encoded))
 
-    def learn_text(self, text: str) -> None:
-        """Note the secret *text*, so that it is replaced in all objects and texts."""
-        self._note(text)
-        self._note(decoded(text))
-        self._note(base64.b64encode(text.encode(errors="surrogatepass")).decode())
+    def learn_text(self, text: str, *, is_encoded: bool = False) -> None:
+        """Note the secret *text*, so that it is replaced in all objects and texts.
+
+        *is_encoded* is whether it has to be base64. Otherwise it may be.
+        """
+        plain = decoded(text)
+        values = {plain or as_bytes(text) or text} if is_encoded else {text, plain}
+        for one in (text, plain, _base64(text)):
+            if len(one) >= MIN_REPEATED and len(self._repeated) < MAX_REPEATED and one not in self._repeated:
+                self._repeated[one] = self._mark(one)
+        for one in values:
+            self._quotations.add(one)
+            for inner in credentials_of_json(one):
+                self._quotations.add(inner)
 
     def learn_request(self, request: AdmissionRequest) -> None:
-        """Note the secret values of the objects of *request*, if it is for an object that is a secret.
-
-        Messages about a large one are left out.
-        """
-        if not is_for_secrets(request):
+        """Note the secret values of the objects of *request*. Messages about a large one are left out."""
+        if not has_secrets(request):
             return
         try:
             if len(request.json) > LARGE_BYTES:
@@ -157,23 +161,33 @@ class Redactor:
             sub_resource=_cut(record.sub_resource),
             namespace=_cut(record.namespace),
             name=_cut(record.name) if self._secret_names or not is_secret(record.kind) else "",
-            message=self._message(record.message),
+            message=self._record_message(record.message),
             webhooks=tuple(
-                one._replace(message=self._message(one.message)) if one.message else one
+                one._replace(message=self._record_message(one.message)) if one.message else one
                 for one in record.webhooks
             ),
         )
 
-    def _message(self, text: str) -> str:
-        if self._leaves_out_messages and text:
-            return _NOT_SEARCHED
-        return self.text(_cut(text, MAX_MESSAGE_CHARS))
+    def _record_message(self, text: str) -> str:
+        if not text:
+            return text
+        found = self._messages.get(text)
+        if found is None:
+            # Cut after the search: of a value that was cut before, a beginning would be left.
+            searched = text[: MAX_MESSAGE_CHARS + _SEARCHED_BEYOND]
+            found = self._messages[text] = _cut(self.message(searched), MAX_MESSAGE_CHARS)
+        return found
 
-    def _note(self, text: str) -> None:
-        if len(text) >= MIN_REPEATED and len(self._repeated) < MAX_REPEATED and text not in self._repeated:
-            self._repeated[text] = self._mark(text)
-            if len(self._searched) < self.max_searched:
-                self._searched.append(text)
+    def message(self, text: str) -> str:
+        """Return *text*, which is for people, without secrets; a note if it was not searched for them."""
+        self._searched_chars += len(text)
+        if self._leaves_out_messages or self.is_full or self._searched_chars > MAX_SEARCHED_CHARS:
+            return NOT_SEARCHED if text else text
+        try:
+            return self._text(text, is_message=True)
+        except TooManyComparisonsError:
+            self.leave_out_messages()
+            return NOT_SEARCHED
 
     def _mark(self, text: str) -> str:
         return mark(text)
@@ -187,10 +201,10 @@ class Redactor:
         if isinstance(document, str):
             return self.text(document)
         if isinstance(document, list):
-            return [self.redacted(item) for item in document]
+            return self._redacted_list(document)
         if not isinstance(document, dict):
             return document
-        is_secret, is_credential = document.get("kind") == "Secret", _is_credential(document)
+        is_secret, is_credential = document.get("kind") == "Secret", is_named_credential(document)
         redacted: dict[str, object] = {}
         for name, value in document.items():
             if is_secret and name == "metadata" and isinstance(value, dict):
@@ -199,18 +213,43 @@ class Redactor:
                 if self._keeps_managed_fields:
                     redacted[name] = self.redacted(value)
             elif name == "annotations" and isinstance(value, dict):
-                redacted[self.text(name)] = {
-                    self.text(key): self._annotation(key, text) for key, text in value.items()
+                redacted[self._name(name)] = {
+                    self._name(key): self._annotation(key, text) for key, text in value.items()
                 }
             elif is_secret and name == "data":
                 redacted[name] = self._secret_data(value)
             elif name == "stringData" or (is_credential and name == "value"):
                 redacted[name] = self.marked(value)
-            elif _is_credential_name(name) and _is_text(value):
-                redacted[self.text(name)] = self.marked(value)
+            elif is_credential_name(name):
+                redacted[self._name(name)] = self._below_credential(value)
             else:
-                redacted[self.text(name)] = self.redacted(value)
+                redacted[self._name(name)] = self.redacted(value)
         return redacted
+
+    def _redacted_list(self, items: list[object]) -> list[object]:
+        redacted: list[object] = []
+        before: object = None
+        for item in items:
+            found = credential_of_argument(before, item) if isinstance(item, str) else ""
+            before = item
+            if isinstance(item, str) and found:
+                redacted.append(f"{item[: len(item) - len(found)]}{self._mark(found)}")
+            else:
+                redacted.append(self.redacted(item))
+        return redacted
+
+    def _below_credential(self, value: object) -> object:
+        """Return *value*, a field with the name of a credential, with each text replaced but references."""
+        if isinstance(value, str):
+            return self._mark(value)
+        if isinstance(value, list):
+            return [self._below_credential(item) for item in value]
+        if isinstance(value, dict):
+            return {
+                self._name(key): self.redacted(item) if is_reference(key) else self._below_credential(item)
+                for key, item in value.items()
+            }
+        return value
 
     def marked(self, value: object) -> object:
         """Return *value* with each text and number replaced."""
@@ -231,31 +270,36 @@ class Redactor:
         annotations = kept.get("annotations")
         if isinstance(annotations, dict):
             kept["annotations"] = {
-                key: self._mark(text) if isinstance(text, str) and len(text) > _SHORT_ANNOTATION else text
+                key: self._mark(text) if isinstance(text, str) and is_private(key, text) else text
                 for key, text in annotations.items()
             }
         return self.redacted(kept)
 
     def _annotation(self, key: str, value: object) -> object:
-        if isinstance(value, str) and (_EARLIER_VERSION.search(key) or _is_credential_name(key)):
+        if isinstance(value, str) and (EARLIER_VERSION.search(key) or is_credential_name(key)):
             return self._mark(value)
         return self.redacted(value)
 
     def text(self, text: str) -> str:
-        """Return *text* without secrets."""
-        if len(text) < MIN_REPEATED:
+        """Return *text* of an object without secrets."""
+        try:
+            return self._text(text, is_message=False)
+        except TooManyComparisonsError:
+            return NOT_SEARCHED
+
+    def _name(self, name: str) -> str:
+        """Return the *name* of a member without secrets; a short one is that of a field."""
+        return name if len(name) < MIN_CHARS else self.text(name)
+
+    def _text(self, text: str, *, is_message: bool) -> str:
+        if len(text) < MIN_REPEATED and not is_message:
             return text
         if (found := self._repeated.get(text)) is not None:
             return found
-        for value in self._searched:
-            if value in text:
-                text = text.replace(value, self._repeated[value])
-        if len(text) > MAX_TEXT_CHARS and self._is_cut(text):
+        text = self._quotations.replaced(text, self._mark, is_message=is_message)
+        if len(text) > MAX_TEXT_CHARS and not is_message and self._is_cut(text):
             text = f"{text[:MAX_TEXT_CHARS]}… {self._mark(text[MAX_TEXT_CHARS:])}"
-        lowered = text.lower()
-        if any(hint in lowered for hint in _HINTS):
-            text = _CREDENTIAL.sub(lambda found: self._mark(found[0]), text)
-        return text
+        return without_credentials(text, self._mark)
 
     def _is_cut(self, text: str) -> bool:
         """Whether *text*, which is long, is cut."""
@@ -271,54 +315,5 @@ def _cut_names(names: Resource) -> Resource:
     return _cut(group), _cut(version), _cut(name)
 
 
-def _secret_values(document: object) -> Iterator[str]:
-    """Yield the texts that :meth:`Redactor.redacted` replaces as a whole, apart from annotations."""
-    if isinstance(document, list):
-        for item in document:
-            yield from _secret_values(item)
-    elif isinstance(document, dict):
-        is_secret, is_credential = document.get("kind") == "Secret", _is_credential(document)
-        for name, value in document.items():
-            if (
-                (is_secret and name == "data")
-                or name == "stringData"
-                or (is_credential and name == "value")
-                or (_is_credential_name(name) and _is_text(value))
-            ):
-                yield from texts_in(value)
-            elif name != "managedFields":
-                yield from _secret_values(value)
-
-
-def texts_in(value: object) -> Iterator[str]:
-    """Yield the texts in *value*, at any depth."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from texts_in(item)
-
-
-@lru_cache(1024)
-def _is_credential_name(name: str) -> bool:
-    return len(name) <= _LONGEST_NAME and _CREDENTIAL_NAME.search(name) is not None
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) or (
-        isinstance(value, list) and all(isinstance(item, str) for item in value)
-    )
-
-
-def _is_credential(document: dict[str, object]) -> bool:
-    """Whether *document* is a named value, such as an environment variable, with the name of a credential."""
-    name = document.get("name")
-    return isinstance(name, str) and _is_credential_name(name)
-
-
-def decoded(text: str) -> str:
-    """Return what *text* is the base64 of; empty if it is not base64 of a text."""
-    try:
-        return base64.b64decode(text, validate=True).decode()
-    except (binascii.Error, ValueError):
-        return ""
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode(errors="surrogatepass")).decode()

@@ -15,9 +15,10 @@ from admission_gateway_worker.json_patch.diff import diff
 from gateway import __version__
 from gateway.core.decision import PLAIN_ALLOWED
 from gateway.core.namespace import Namespace
+from gateway.decisions.credential_forms import is_clean
 from gateway.decisions.details import changed_payloads
 from gateway.decisions.record import is_secret, record_of, record_of_webhook, rfc3339
-from gateway.recording.redaction import RecordingRedactor, is_clean
+from gateway.recording.redaction import RecordingRedactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -200,8 +201,8 @@ class ReviewLines:
             yield
         for part in (head, *head["webhooks"]):
             if part.get("message"):
-                part["message"] = redactor.text(part["message"])
-        head["warnings"] = [redactor.text(text) for text in head["warnings"]]
+                part["message"] = redactor.message(part["message"])
+        head["warnings"] = [redactor.message(text) for text in head["warnings"]]
         head["redacted"] = redactor.has_replaced
         if redactor.is_full:
             raise NotRecordableError("has too many secret values")

@@ -200,7 +200,7 @@ def _example(case: Case, difference: Difference, before: Result, after: Result) 
             raise UnusableResultError from error
 
     def text(value: str) -> str:
-        shown = _SOCKET.sub("the worker's socket", value if redactor is None else redactor.text(value))
+        shown = _SOCKET.sub("the worker's socket", value if redactor is None else redactor.message(value))
         return printable(shown, _TEXT_CHARS)
 
     user = request.get("userInfo")

@@ -171,7 +171,9 @@ def test_hostile_texts_stay_in_one_printable_line_of_bounded_length(one: str, tw
         assert text.endswith("\n")
         assert text[:-1].isprintable()
         assert len(found) <= line.MAX_LINE_BYTES
-    shown = orjson.loads(line.as_json(document)) if "\ud800" not in one + two + three else None
+    shown = (
+        orjson.loads(line.as_json(document)) if not re.search("[\ud800-\udfff]", one + two + three) else None
+    )
     assert shown is None or shown["webhooksLeftOut"] + len(shown["webhooks"]) == 1000
     assert re.fullmatch(
         r"1970-01-01T00:00:00\.000Z decision Denied: CREATE .*\n", line.as_text(document).decode()

@@ -136,10 +136,11 @@ def test_the_data_of_a_secret_is_not_in_a_message_about_it(size: int, tmp_path: 
 def test_the_search_for_values_of_secrets_is_bounded(tmp_path: Path) -> None:
     review = request(kind={"group": "", "version": "v1", "kind": "Secret"}, object={"kind": "Secret"})
     denied = answer({"a.policies.test": Denied(403, message="no")}, (), review)
-    records, _ = logged(tmp_path, [denied] * 30, pause_s=0.0)
+    most = round(log_module.SEARCHES_PER_SECOND / log_module.SMALL_SEARCH)
+    records, _ = logged(tmp_path, [denied] * (most + 30), pause_s=0.0)
     messages = [record["webhooks"][0]["message"] for record in records]
-    assert messages.count("no") == log_module.SEARCHES_PER_SECOND
-    assert len(messages) == 30
+    assert most / 2 < messages.count("no") <= most
+    assert len(messages) == most + 30
 
 
 def test_changed_settings_apply_to_the_next_decision(tmp_path: Path) -> None:

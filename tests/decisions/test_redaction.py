@@ -46,7 +46,63 @@ HIDDEN: list[object] = [
     {"kind": "Thing", "spec": {"apiKey": CANARY, "tokens": [CANARY]}},
     {"kind": "ConfigMap", "data": {"url": f"postgres://admin:{CANARY}@db/x"}},
     {"kind": "ConfigMap", "data": {"header": f"Authorization: Bearer {CANARY}"}},
+    secret(metadata={"annotations": {"note": CANARY}}),
+    {"kind": "Thing", "spec": {"secretKey": CANARY}},
+    {"kind": "Thing", "spec": {"pass": CANARY}},
+    {"kind": "Thing", "spec": {"dbPass": CANARY, "DB_PASS": CANARY, "db2-pass": CANARY}},
+    {"kind": "Thing", "spec": {"privateKey": {"inline": CANARY}}},
+    {"kind": "Thing", "spec": {"token": {"value": CANARY}}},
+    {
+        "kind": "Thing",
+        "spec": {"token": {"name": "a", "value": CANARY}, "credentials": [{"a": {"b": CANARY}}]},
+    },
+    {"kind": "Thing", "spec": {"api_key": CANARY, "clientSecret": CANARY, "x-api-key": CANARY}},
+    {"kind": "Thing", "spec": {"connectionString": CANARY, "dsn": CANARY, "sshPrivateKeyPem": CANARY}},
+    {"kind": "Pod", "spec": {"containers": [{"args": ["--token", CANARY]}]}},
+    {"kind": "Pod", "spec": {"containers": [{"args": ["a", "-db.password", CANARY, "b"]}]}},
+    {"kind": "Pod", "spec": {"containers": [{"command": ["curl", "-u", f"admin:{CANARY}", "x"]}]}},
+    {"kind": "Pod", "spec": {"containers": [{"command": ["sh", "-c", f"curl -u admin:{CANARY} https://x"]}]}},
+    {"kind": "Pod", "spec": {"containers": [{"command": [f"curl --user='admin:{CANARY}' https://x"]}]}},
+    {"kind": "Pod", "spec": {"containers": [{"command": [f"run --api-key {CANARY} --other"]}]}},
+    {"kind": "Pod", "spec": {"containers": [{"command": [f"DB_PASS={CANARY} run"]}]}},
+    {"kind": "Pod", "spec": {"containers": [{"env": [{"name": "DB_PASS", "value": CANARY}]}]}},
+    {"kind": "Job", "spec": {"parameters": [{"key": "db.password", "value": CANARY}]}},
+    {"kind": "ConfigMap", "data": {"a.json": orjson.dumps({"password": f"{CANARY} x {CANARY}"}).decode()}},
+    {"kind": "ConfigMap", "data": {"a.yaml": f"db:\n  password: '{CANARY}'\n  secretKey: {CANARY}\n"}},
+    {"kind": "ConfigMap", "data": {"dsn-of": f"admin:{CANARY}@tcp(db:3306)/x", "b": f"a:{CANARY}@db:5432/x"}},
+    {"kind": "ConfigMap", "data": {"a": f"Server=db;User=sa;Password={CANARY};"}},
+    {"kind": "ConfigMap", "data": {"url": f"postgres://admin:{CANARY}/x@db/x"}},
+    {
+        "kind": "ConfigMap",
+        "data": {"a": f"-----BEGIN RSA PRIVATE KEY-----\nDEK-Info: A-1\n\n{CANARY}\n-----END"},
+    },
 ]
+
+REGISTRY = {"auths": {"r.example": {"username": "u", "password": CANARY, "auth": ENCODED}}}
+QUOTED: list[tuple[object, str]] = [
+    (
+        {
+            "kind": "Pod",
+            "metadata": {
+                "annotations": {
+                    "kubectl.kubernetes.io/last-applied-configuration": orjson.dumps(
+                        secret(data={"a": ENCODED})
+                    ).decode()
+                }
+            },
+        },
+        CANARY,
+    ),
+    (secret(data={".dockerconfigjson": base64.b64encode(orjson.dumps(REGISTRY)).decode()}), CANARY),
+    (secret(metadata={"annotations": {"note": CANARY}}), CANARY),
+    ({"kind": "Pod", "spec": {"args": ["--token", CANARY]}}, CANARY),
+    ({"kind": "Pod", "spec": {"args": [f"--password={CANARY}"]}}, CANARY),
+    ({"kind": "Pod", "spec": {"args": [f"curl -u a:{CANARY} b"]}}, CANARY),
+    ({"kind": "Pod", "spec": {"command": ["curl", "-u", f"a:{CANARY}"]}}, CANARY),
+    ({"kind": "Thing", "spec": {"privateKey": {"inline": CANARY}}}, CANARY),
+    ({"kind": "Thing", "spec": {"pass": CANARY}}, CANARY),
+]
+"""Objects, and the value in them that a message quotes."""
 
 
 @pytest.mark.parametrize("document", HIDDEN)
@@ -54,6 +110,30 @@ def test_a_secret_value_is_replaced(document: object) -> None:
     text = orjson.dumps(redacted(document)).decode()
     assert CANARY not in text
     assert ENCODED not in text
+
+
+@pytest.mark.parametrize(("document", "value"), QUOTED)
+def test_a_message_that_quotes_the_value_does_not_have_it(document: object, value: str) -> None:
+    redactor = Redactor(secret_names=True)
+    redactor.learn(document)
+    assert redactor.message(f"the value {value!r} is bad") == f"the value '{mark(value)}' is bad"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the flag --token must be set",
+        "the password: is missing",
+        "run as --user 1000:1000",
+        "image registry.example:5000/a/b:1.2@sha256:0123",
+        "oci://registry.example:5000/a/b@sha256:0123",
+        "the bypass is on: true, compass=3",
+        "write to mailto:ann@example.com",
+        "system:serviceaccount:shop:web may not",
+    ],
+)
+def test_ordinary_messages_stay(text: str) -> None:
+    assert Redactor(secret_names=True).message(text) == text
 
 
 @pytest.mark.parametrize(
@@ -74,6 +154,8 @@ def test_ordinary_values_stay() -> None:
         "spec": {
             "automountServiceAccountToken": False,
             "imagePullSecrets": [{"name": "registry"}],
+            "tls": {"privateKey": {"algorithm": "RSA", "rotationPolicy": "Always"}, "tokenRef": "a"},
+            "password": {"valueFrom": {"secretKeyRef": {"name": "db", "key": "password"}}},
             "volumes": [{"name": "v", "secret": {"secretName": "tls"}}],
             "containers": [
                 {

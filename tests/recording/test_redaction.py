@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.record_settings import RedactionRule, parse_path
-from gateway.recording.redaction import MARK_PREFIX, Marks, RecordingRedactor, is_clean, paths_by_kind
+from gateway.decisions.credential_forms import is_clean
+from gateway.recording.redaction import MARK_PREFIX, Marks, RecordingRedactor, paths_by_kind
 from tests.decisions.test_redaction import CANARY, ENCODED, HIDDEN, JWT, secret
 
 MARKS = Marks(b"k" * 32)
@@ -136,6 +137,7 @@ def test_a_clean_document_is_what_redaction_leaves_unchanged(document: object) -
         redactor = RecordingRedactor(MARKS, ())
         redactor.prepare(document)
         assert not redactor._repeated
+        assert not redactor._quotations._values
 
 
 @given(_VALUES)

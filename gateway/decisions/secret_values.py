@@ -1,0 +1,152 @@
+"""The secret values of a document, which ``gateway.decisions.redaction`` replaces wherever they occur.
+
+``Redactor.redacted`` replaces each of them as a whole where it stands.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from gateway.decisions.credential_forms import (
+    credential_of_argument,
+    credentials_in,
+    is_credential_name,
+    is_named_credential,
+    is_reference,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+EARLIER_VERSION: Final = re.compile(r"last-applied|/applied\Z|/original\Z")
+"""The key of an annotation with an earlier version of its object."""
+_SHORT_ANNOTATION: Final = 256
+"""A longer annotation of a Secret may contain a version of it in any encoding."""
+_PUBLIC_ANNOTATION: Final = re.compile(r"(?:[\w-]+\.)*(?:kubernetes\.io|k8s\.io|helm\.sh|cert-manager\.io)/")
+"""Of a Secret: policies, replayed ones too, may need the name of a service account or of a release."""
+_MAX_TEXT_CHARS: Final = 64 * 1024
+"""Of a text that is searched for credentials."""
+
+
+def is_private(key: str, text: str) -> bool:
+    """Whether the annotation *key* of a Secret is replaced."""
+    return len(text) > _SHORT_ANNOTATION or _PUBLIC_ANNOTATION.match(key) is None
+
+
+class Encoded(str):
+    """A text that is base64."""
+
+    __slots__ = ()
+
+
+def secret_values(document: object) -> Iterator[str]:
+    """Yield the secret values of *document*, and the credentials in its other texts."""
+    if isinstance(document, str):
+        yield from credentials_in(document[:_MAX_TEXT_CHARS])
+    elif isinstance(document, list):
+        yield from _values_of_list(document)
+    elif isinstance(document, dict):
+        is_secret, is_credential = document.get("kind") == "Secret", is_named_credential(document)
+        for name, value in document.items():
+            if is_secret and name == "data":
+                yield from map(Encoded, texts_in(value))
+            elif name == "stringData" or (is_credential and name == "value"):
+                yield from texts_in(value)
+            elif is_credential_name(name):
+                yield from _values_below(value)
+            elif is_secret and name == "metadata" and isinstance(value, dict):
+                yield from _values_of_annotations(value.get("annotations"), is_secret=True)
+            elif name == "annotations":
+                yield from _values_of_annotations(value, is_secret=False)
+            elif name != "managedFields":
+                yield from secret_values(value)
+
+
+def _values_of_list(items: list[object]) -> Iterator[str]:
+    before: object = None
+    for item in items:
+        found = credential_of_argument(before, item) if isinstance(item, str) else ""
+        before = item
+        if found:
+            yield found
+        else:
+            yield from secret_values(item)
+
+
+def _values_below(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _values_below(item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from secret_values(item) if is_reference(key) else _values_below(item)
+
+
+def _values_of_annotations(annotations: object, *, is_secret: bool) -> Iterator[str]:
+    for key, text in annotations.items() if isinstance(annotations, dict) else ():
+        if not isinstance(text, str):
+            yield from secret_values(text)
+        elif EARLIER_VERSION.search(key):
+            yield from secret_values(json_of(text))
+        elif is_credential_name(key) or (is_secret and is_private(key, text)):
+            yield text
+        else:
+            yield from secret_values(text)
+
+
+def credentials_of_json(text: str) -> Iterator[str]:
+    """Yield the credentials in *text* if it is JSON, such as the passwords of a ``.dockerconfigjson``."""
+    found = json_of(text)
+    for inner in secret_values(found):
+        yield inner
+        if plain := decoded(inner):
+            yield plain
+    auths = found.get("auths") if isinstance(found, dict) else None
+    for account in auths.values() if isinstance(auths, dict) else ():
+        auth = account.get("auth") if isinstance(account, dict) else None
+        if isinstance(auth, str):
+            yield auth
+            yield decoded(auth)
+            yield decoded(auth).partition(":")[2]
+
+
+def json_of(text: str) -> object:
+    """Return the object or list that *text* is the JSON of; None if it is not."""
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        return orjson.loads(text)
+    except (orjson.JSONDecodeError, UnicodeEncodeError):
+        return None
+
+
+def texts_in(value: object) -> Iterator[str]:
+    """Yield the texts in *value*, at any depth."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from texts_in(item)
+
+
+def decoded(text: str) -> str:
+    """Return what *text* is the base64 of; empty if it is not base64 of a text."""
+    try:
+        return base64.b64decode(text, validate=True).decode()
+    except (binascii.Error, ValueError):
+        return ""
+
+
+def as_bytes(text: str) -> str:
+    """Return what *text* is the base64 of, with surrogates for bytes that are not UTF-8; empty: it is not."""
+    try:
+        return base64.b64decode(text, validate=True).decode(errors="surrogateescape")
+    except (binascii.Error, ValueError):
+        return ""
