@@ -5,43 +5,53 @@ A value whose parts are shared can have 2^n parts at a cost of n. Each of them c
 
 from __future__ import annotations
 
-from typing import Final
-
-import orjson
+from itertools import chain
+from typing import TYPE_CHECKING, Final
 
 from gateway.cel.meter import count_steps, count_values
+from gateway.cel.values import Optional, Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _CONTAINER: Final = 10
 """The number of values that take as long as an empty list or map."""
-_EXACT_FROM: Final = 16
-"""A part of the limit, from which on the size is found out exactly: an escaped character has six bytes."""
+_NUMBER: Final = 4
+"""Bytes of a value that is neither a text nor a container."""
 
 
 def json_bytes(value: object, limit: int) -> int:
-    """Return the bytes of *value*, plain JSON, as JSON: about; more than *limit* if it has more.
+    """Return about the bytes of *value* as JSON, or any number above *limit* if it has more.
 
-    Its parts and texts are counted in steps.
+    A character counts as one byte, and a number as four. Parts and texts are counted in steps.
 
     Raises:
         CostExceeded: there are too many steps.
-        TypeError: it has no JSON form.
     """
     size = 0
-    waiting = [value]
+    waiting: list[object] = [[value]]
     while waiting and size <= limit:
         one = waiting.pop()
+        if isinstance(one, Struct):
+            one = one.fields
+        parts: Iterable[object]
         if isinstance(one, dict):
-            count_values(2 * len(one) + _CONTAINER)
-            size += 2 + 2 * len(one)
-            waiting += one
-            waiting += one.values()
+            parts, number = chain(one, one.values()), 2 * len(one)
         elif isinstance(one, list):
-            count_values(len(one) + _CONTAINER)
-            size += 2 + len(one)
-            waiting += one
-        elif isinstance(one, str):
-            size += len(one) + 2
-            count_steps(len(one) // 4)
+            parts, number = one, len(one)
         else:
-            size += 1
-    return len(orjson.dumps(value)) if limit // _EXACT_FROM < size <= limit else size
+            parts, number = ([one.value] if isinstance(one, Optional) else []), 1
+        count_values(number + _CONTAINER)
+        size += number + 1
+        text = 0
+        for each in parts:
+            kind = type(each)
+            if kind is str or kind is bytes:
+                text += len(each) + 2  # type: ignore[arg-type]
+            elif kind is list or kind is dict or kind is Struct or kind is Optional:
+                waiting.append(each)
+            else:
+                text += _NUMBER
+        size += text
+        count_steps(text // 4)
+    return size

@@ -18,15 +18,13 @@ import orjson
 from admission_gateway_worker.json_patch.diff import MAX_OPERATIONS
 from admission_gateway_worker.json_patch.patch import MAX_SHARED, PatchConflict, Work, apply_patch
 from gateway.cel.values import ESCAPES, Struct, quoted
-from gateway.policies.values import PatchError, check_type_names, json_value
+from gateway.policies.values import PatchError, Room, check_type_names, json_value
 
 if TYPE_CHECKING:
     from gateway.core.review import Json
 
     Operation = dict[str, Any]
 
-MAX_VALUE_BYTES: Final = 16 * 1024 * 1024
-"""Of the values in one patch as JSON: an expression can use a large object again and again at no cost."""
 _MISSING: Final = "missing value"
 _BAD_INDEX: Final = "invalid index referenced"
 _JSON_ESCAPES: Final = frozenset('bfnrtu\\"')
@@ -42,12 +40,13 @@ def operations_of(value: object) -> list[Operation]:
     """Return the operations in *value*, a list of ``JSONPatch``.
 
     Raises:
-        PatchError: a value has no JSON form, or a name in it is wrong.
+        PatchError: a value has no JSON form, or a name in it is wrong, or the values are too large together.
+        CostExceeded: the values have too many parts.
     """
     if not isinstance(value, list):
         raise PatchError("type mismatch: JSONPatchType.expression should evaluate to array")
     found: list[Operation] = []
-    size = 0
+    room = Room("JSON Patch")
     for each in value:
         if not isinstance(each, Struct):
             raise PatchError("type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch")
@@ -56,6 +55,7 @@ def operations_of(value: object) -> list[Operation]:
         if fields.get("from"):
             operation["from"] = fields["from"]
         if "value" in fields:
+            room.take(fields["value"])
             if isinstance(fields["value"], Struct):
                 check_type_names(fields["value"])
             try:
@@ -63,16 +63,14 @@ def operations_of(value: object) -> list[Operation]:
             except PatchError as error:
                 problem = "JSONPath valueExpression evaluated to a type that could not marshal to JSON"
                 raise PatchError(f"{problem}: {error}") from None
-            size += _size(operation["value"])
-            if size > MAX_VALUE_BYTES:
-                raise PatchError(f"JSON Patch: its values have more than {MAX_VALUE_BYTES} bytes")
+            _check_json(operation["value"])
         found.append(operation)
     return found
 
 
-def _size(value: object) -> int:
+def _check_json(value: object) -> None:
     try:
-        return len(orjson.dumps(value))
+        orjson.dumps(value)
     except TypeError as error:
         raise PatchError(f"JSON Patch: a value has no JSON form: {error}") from None
 

@@ -5,14 +5,16 @@ Source: k8s.io/apiserver pkg/admission/plugin/policy/mutating/dispatcher.go (dis
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
-from gateway.cel.errors import EvaluationError
+from gateway.cel.errors import CostExceeded, EvaluationError
+from gateway.cel.sizes import json_bytes
 from gateway.cel.values import Struct, type_name
 from gateway.policies.evaluation import POLICY_LIMIT, Allowance, OutOfBudgetError, TooLongError, evaluate_all
 from gateway.policies.json_patch import apply, operations_of
-from gateway.policies.values import PatchError, check_type_names, object_value
+from gateway.policies.values import PatchError, Room, check_type_names, object_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +28,9 @@ PatchType = Literal["JSONPatch", "ApplyConfiguration"]
 
 MAX_BRIEF_OPERATIONS: Final = 100
 """Operations that are applied on the event loop."""
+MAX_OBJECT_BYTES: Final = 3 * 1024 * 1024
+"""Of the object as JSON after a mutation, unless it was larger before: the most that kube-apiserver accepts
+in a request (MaxRequestBodyBytes)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +83,28 @@ def mutate(
     errors = []
     for mutation in rules.mutations:
         try:
-            current = _mutated(mutation, rules.variables, current, values(current), merge, allowance)
+            changed = _mutated(mutation, rules.variables, current, values(current), merge, allowance)
+            if changed is not current:
+                _check_growth(current, changed)
+            current = changed
         except (PatchError, OutOfBudgetError) as error:
+            errors.append(str(error))
+        except CostExceeded as error:
+            if allowance.is_brief:
+                raise TooLongError from None
             errors.append(str(error))
         except RecursionError:
             errors.append("an object nests too deeply")
     return Mutated(current, errors)
+
+
+def _check_growth(before: Json, after: Json) -> None:
+    """Count the parts of *after*, and raise PatchError if it has become too large."""
+    if json_bytes(after, MAX_OBJECT_BYTES) <= MAX_OBJECT_BYTES:
+        return
+    most = max(MAX_OBJECT_BYTES, json_bytes(before, sys.maxsize))
+    if json_bytes(after, most) > most:
+        raise PatchError(f"the object has more than {MAX_OBJECT_BYTES} bytes after the mutation")
 
 
 def _mutated(
@@ -106,6 +127,7 @@ def _mutated(
         return apply(current, operations)
     if not isinstance(value, Struct):
         raise PatchError(f"unsupported return type from ApplyConfiguration expression: {type_name(value)}")
+    Room("ApplyConfiguration").take(value)
     check_type_names(value)
     patch = object_value(value, is_exact=True)
     assert isinstance(patch, dict)

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import base64
 import math
-from typing import Final
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
 from gateway.cel.conversions import to_string
+from gateway.cel.sizes import json_bytes
 from gateway.cel.values import Duration, Optional, Struct, Timestamp, TypeName, Uint, quoted, type_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MAX_EXACT: Final = (1 << 53) - 1
 """The largest integer that every JSON parser reads exactly."""
@@ -29,8 +34,34 @@ class _Null(int):
 _NULL: Final = _Null()
 
 
+MAX_VALUE_BYTES: Final = 4 * 1024 * 1024
+"""Of the values in one patch as JSON: an expression can use a large object again and again at no cost."""
+_MAX_NAMES: Final = 100
+"""Wrong names of types in a message."""
+
+
 class PatchError(Exception):
     """A patch cannot be made, or does not apply; the text is the API server's."""
+
+
+class Room:
+    """The bytes that are left for the values of a patch."""
+
+    def __init__(self, patch: str) -> None:
+        """*patch* is its type, for messages."""
+        self._patch = patch
+        self._left = MAX_VALUE_BYTES
+
+    def take(self, value: object) -> None:
+        """Take the bytes of *value*, before anything copies or writes it.
+
+        Raises:
+            PatchError: there are not so many left.
+            CostExceeded: it has too many parts.
+        """
+        self._left -= json_bytes(value, self._left)
+        if self._left < 0:
+            raise PatchError(f"{self._patch}: its values have more than {MAX_VALUE_BYTES} bytes")
 
 
 def json_value(value: object) -> object:
@@ -115,20 +146,18 @@ def _key(key: object) -> str:
 
 def check_type_names(value: Struct) -> None:
     """Raise PatchError if a part of *value* is an ``Object`` whose name is not the path of its field."""
-    problems = list(_wrong_names(value, value.cel_type))
+    problems = list(islice(_wrong_names(value, value.cel_type), _MAX_NAMES))
     if problems:
         raise PatchError("type mismatch: " + "\n".join(problems))
 
 
-def _wrong_names(value: object, path: str) -> list[str]:
-    found: list[str] = []
+def _wrong_names(value: object, path: str) -> Iterator[str]:
     if isinstance(value, Struct):
         if value.cel_type != path:
             wanted = f"expected {quoted(path)}, which matches field name path from root Object type"
-            found.append(f"unexpected type name {quoted(value.cel_type)}, {wanted}")
+            yield f"unexpected type name {quoted(value.cel_type)}, {wanted}"
         for field, each in value.fields.items():
-            found += _wrong_names(each, f"{path}.{field}")
+            yield from _wrong_names(each, f"{path}.{field}")
     elif isinstance(value, list | dict):
         for each in value.values() if isinstance(value, dict) else value:
-            found += _wrong_names(each, path)
-    return found
+            yield from _wrong_names(each, path)

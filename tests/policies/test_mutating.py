@@ -8,11 +8,13 @@ compilation_test.go.
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
 
+from gateway.cel.meter import EXCEEDED
 from gateway.config.fields import Fields, Report
 from gateway.config.mutating_policies import read_mutating_binding, read_mutating_policy
 from gateway.core.decision import decide
@@ -23,6 +25,7 @@ from gateway.core.namespace import Namespace
 from gateway.core.verdict import Denied, Failed
 from gateway.decisions.details import changed_payloads
 from gateway.decisions.record import record_of_webhook
+from gateway.policies import mutations, values
 from gateway.policies.mutating import as_webhooks
 from gateway.policies.params import FixedParams
 from tests.core.build import request, webhook
@@ -466,7 +469,7 @@ def test_large_numbers_are_doubles(expression: str, expected: object) -> None:
         ),
         (
             'lists.range(30).map(i, JSONPatch{op: "test", path: "/spec/big", value: object.spec.big})',
-            "its values have more than 16777216 bytes",
+            "its values have more than 4194304 bytes",
         ),
         (
             'lists.range(10001).map(i, JSONPatch{op: "add", path: "/spec/x", value: 1})',
@@ -480,6 +483,49 @@ def test_the_work_of_a_patch_is_bounded(expression: str, message: str) -> None:
     verdict = only(evaluated(policy(patch(expression)), current)).verdict
     assert isinstance(verdict, Denied)
     assert f"JSON Patch: {message}" in verdict.message
+
+
+SMALL = deployment(annotations={f"a{n}": "x" * 50 for n in range(60)})
+"""Of 3 KB, whose policies begin on the event loop."""
+TWICE = '[JSONPatch{op: "add", path: "/spec/" + NAME, value: object.spec}]'
+NESTED = "".join(f".map(v{n}, dyn({{'x': v{n}, 'y': v{n}}}))" for n in range(60))
+"""Makes a list of a value into one of a value with 2^60 times as many leaves."""
+GROWTH: dict[str, list[Json]] = {
+    "an object that doubles": [patch(TWICE.replace("NAME", f"'a{n}'")) for n in range(14)],
+    "a text that doubles": [
+        patch('[JSONPatch{op: "add", path: "/metadata/annotations/x", value: object.metadata.annotations.?x.orValue("x") + object.metadata.annotations.?x.orValue("x")}]')
+    ] * 40,
+    "copies that double": [
+        patch(f'[JSONPatch{{op: "copy", from: "/spec", path: "/spec/a{n}"}}]') for n in range(14)
+    ],
+    "an ApplyConfiguration that doubles": [
+        apply('Object{metadata: Object.metadata{annotations: Object.metadata.annotations{x: object.metadata.annotations.?x.orValue("x") + object.metadata.annotations.?x.orValue("x")}}}')
+    ] * 40,
+    "a value with shared parts": [patch(f"[dyn(object)]{NESTED}.map(z, JSONPatch{{op: 'add', path: '/spec/x', value: z}})")],
+    "structs with shared parts": [patch(f"[dyn(object)]{NESTED.replace('dyn({', 'dyn(Object.spec{').replace(chr(39), '')}.map(z, JSONPatch{{op: 'add', path: '/spec/x', value: z}})")],
+    "an ApplyConfiguration with shared parts": [apply(f"Object{{spec: Object.spec{{x: [dyn(object)]{NESTED}}}}}")],
+    "optional values with shared parts": [patch(f"[dyn(object)]{NESTED}.map(z, JSONPatch{{op: 'add', path: '/spec/x', value: [optional.of(z)]}})")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GROWTH)
+def test_a_mutation_that_makes_a_small_object_large_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves the event loop before it takes long there, and takes the memory of a few objects at most."""
+    monkeypatch.setattr(mutations, "MAX_OBJECT_BYTES", 200_000)
+    monkeypatch.setattr(values, "MAX_VALUE_BYTES", 250_000)
+    hooks = policy(*GROWTH[name])
+    seen = Evaluation(Selection("mutate", hooks), request(object=SMALL), NAMESPACE, modes={})
+    assert not seen.start(), "another thread has to go on"
+
+    tracemalloc.start()
+    verdict = only(evaluated(hooks, SMALL)).verdict
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert isinstance(verdict, Denied)
+    causes = ("has more than 200000 bytes", "have more than 250000 bytes", "add up to more than", EXCEEDED)
+    assert any(each in verdict.message for each in causes), verdict.message
+    assert peak < 30_000_000
 
 
 @pytest.mark.parametrize("levels", [300, 900])
