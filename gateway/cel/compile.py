@@ -55,7 +55,11 @@ class Expression:
             CostExceeded: it costs more than *budget*.
         """
         start_expression(budget)
-        return self.evaluate_within(frame)
+        METER.inputs = frame
+        try:
+            return self.evaluate_within(frame)
+        finally:
+            METER.inputs = None
 
     def evaluate_within(self, frame: list[object]) -> object:
         """Do as :meth:`evaluate`, with the budget that was begun."""

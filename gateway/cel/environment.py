@@ -43,9 +43,12 @@ GLOBALS: Final = (
     "authorizer",
     "authorizer.requestResource",
     "params",
+    "(Go types)",
     "variables",
 )
-"""The variables, in the order of their values in a frame. Not every environment has all of them."""
+"""The variables, in the order of their values in a frame. Not every environment has all of them.
+
+In place of one there is a ``GoTypes``, see ``gateway.cel.go_types``."""
 VARIABLES: Final = "variables"
 """The variable whose fields are the variables of a policy. Its value in a frame is a ``LazyVariables``."""
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from gateway.cel.errors import EvaluationError
+from gateway.cel.go_equality import equal_by_type, may_decide
+from gateway.cel.go_types import type_in_go
 from gateway.cel.meter import LONG_TEXT, count_comparison, count_steps, count_values
 from gateway.cel.values import Optional, Struct, Uint
 
@@ -25,6 +27,7 @@ _PLAIN: Final = frozenset({str, int, float, type(None), bytes})
 _TEXTS: Final = frozenset({str, bytes})
 _CONTAINERS: Final = (list, dict)
 _SCALARS: Final = frozenset({int, float, bool, type(None)})
+_TYPED: Final = frozenset({list, dict, Optional})
 _AS_WRITTEN: Final = orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS
 _SMALL_NUMBER: Final = 10_000
 _SMALL_SIZE: Final = 100_000
@@ -62,12 +65,24 @@ def equal(left: object, right: object) -> bool:
     """Return whether two values are equal.
 
     Raises:
-        EvaluationError: *left* is of a type of Kubernetes that compares only with itself, and *right* is not.
-            Within lists and maps cel-go treats the two as equal.
+        EvaluationError: *left* is of a type of Kubernetes that compares only with itself, and *right* is
+            not; or *left* has a Go type, and *right* is of another kind. Within lists and maps of an
+            expression cel-go treats the two as equal.
         CostExceeded: they have too many parts.
     """
     if type(left) in _PLAIN and type(left) is type(right):
         return left == right
+    if type(left) in _TYPED and may_decide(left, right):
+        return equal_by_type(left, right, equal_as_json)
+    return equal_as_json(left, right)
+
+
+def equal_as_json(left: object, right: object) -> bool:
+    """Return :func:`equal` of two values, where no Go type decides.
+
+    Raises:
+        EvaluationError, CostExceeded: as there.
+    """
     if type(left) in _CONTAINERS and type(left) is type(right):
         if len(left) != len(right):  # type: ignore[arg-type]
             return False
@@ -199,6 +214,8 @@ def contains(items: list[object], wanted: object) -> bool:
                 return True
         return False
     count_values(len(items) * _CONTAINER)
+    if type_in_go(items):
+        return any(is_equal(item, wanted) for item in items)
     return any(is_equal(wanted, item) for item in items)
 
 

@@ -8,11 +8,17 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.cel.errors import EvaluationError
+from gateway.cel.go_types import LIST, MAP, type_in_go
 from gateway.cel.values import Optional, Struct, Uint, go_type, show, type_name
 
 KEY_TYPES: Final = frozenset({str, int, Uint, bool, float})
 """Types of values that may stand between brackets."""
 _NUMBERS: Final = frozenset({int, Uint, float})
+_GO_NAMES: Final = {
+    LIST: "*common.reflectSchemalessTypedList",
+    MAP: "*common.reflectSchemalessTypedMap",
+}
+_GO_STRUCT: Final = "*common.reflectSchemalessTypedStruct"
 
 
 class Missing(Exception):
@@ -25,7 +31,17 @@ class Unset(Missing):
 
 def invalid_key(key: object) -> EvaluationError:
     """Return the error of a *key* that is of none of the types that may stand between brackets."""
-    return EvaluationError(f"invalid qualifier type: {go_type(key)}")
+    in_go = type_in_go(key)
+    return EvaluationError(
+        f"invalid qualifier type: {_GO_NAMES.get(in_go, _GO_STRUCT) if in_go else go_type(key)}"
+    )
+
+
+def check_go_key(container: object, key: object) -> None:
+    """Raise EvaluationError if *container* has a Go type, and *key* is no text, or no int for a list."""
+    if type(key) is not (int if type(container) is list else str) and type_in_go(container):
+        what = "index" if type(container) is list else "map key"
+        raise EvaluationError(f"unsupported {what} type: {go_type(key)}")
 
 
 def find(value: object, key: object) -> object:
@@ -38,12 +54,15 @@ def find(value: object, key: object) -> object:
     if type(key) not in KEY_TYPES:
         raise invalid_key(key)
     if type(value) is dict:
+        if type(key) is not str:
+            check_go_key(value, key)
         if key in value and is_key(value, key):
             return value[key]
         raise Missing(f"no such key: {show(key)}")
     if type(value) is list:
         index = _index(key)
         if 0 <= index < len(value):
+            check_go_key(value, key)
             return value[index]
         raise Missing(f"index out of bounds: {show(key)}")
     if type(value) is Struct and type(key) is str:

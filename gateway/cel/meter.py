@@ -10,9 +10,12 @@ Source: k8s.io/apiserver pkg/cel/library/cost.go, pkg/apis/cel/config.go; cel-go
 from __future__ import annotations
 
 import threading
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.cel.errors import CostExceeded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 EXPRESSION_LIMIT: Final = 1_000_000
 """PerCallLimit of the API server. It takes some tenths of a second here."""
@@ -44,6 +47,8 @@ class Meter(threading.local):
     """The number of checks that were not charged to ``left``."""
     steps: float = 0
     """The steps so far."""
+    inputs: Sequence[object] | dict[int, str] | None = None
+    """The frame of the present expression, or the Go types in it, see ``gateway.cel.go_types``."""
 
 
 METER: Final = Meter()

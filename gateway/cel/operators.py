@@ -10,7 +10,8 @@ from typing import Final
 
 from gateway.cel.equality import contains
 from gateway.cel.errors import EvaluationError
-from gateway.cel.indexing import is_key
+from gateway.cel.go_types import type_in_go
+from gateway.cel.indexing import check_go_key, is_key
 from gateway.cel.meter import count_items, count_text
 from gateway.cel.values import Duration, Timestamp, Uint
 
@@ -73,6 +74,8 @@ def add(left: object, right: object) -> object:
         count_text(len(left) + len(right))
         return left + right
     if isinstance(left, list) and isinstance(right, list):
+        if not left and not type_in_go(left):
+            return right
         count_items(len(left) + len(right))
         return left + right
     if isinstance(left, bytes) and isinstance(right, bytes):
@@ -214,6 +217,8 @@ def is_in(wanted: object, container: object) -> bool:
     if isinstance(container, list):
         return contains(container, wanted)
     if isinstance(container, dict):
+        if type(wanted) is not str:
+            check_go_key(container, wanted)
         try:
             return wanted in container and is_key(container, wanted)
         except TypeError:

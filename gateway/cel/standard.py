@@ -15,6 +15,7 @@ from gateway.cel import conversions, operators, times
 from gateway.cel.equality import equal
 from gateway.cel.errors import EvaluationError
 from gateway.cel.functions import Function, function
+from gateway.cel.go_types import type_in_go
 from gateway.cel.meter import charge, count_values
 from gateway.cel.regex import compile_regex
 from gateway.cel.values import NONE, Duration, Optional, Struct, Timestamp, Uint
@@ -139,19 +140,19 @@ def _operators() -> list[Function]:
     ]
 
 
-def equality(left: object, right: object) -> bool:
-    """Return ``left == right``; charges cel-go's cost beyond one unit."""
+def equality(left: object, right: object, same: Callable[[object, object], bool] = equal) -> bool:
+    """Return ``left == right``, by *same*; charges cel-go's cost beyond one unit."""
     if (type(left) not in _SMALL or type(right) not in _SMALL) and not hasattr(left, "cel_type"):
         charge(_compared(left, right))
-    return equal(left, right)
+    return same(left, right)
 
 
-def inequality(left: object, right: object) -> bool:
-    """Return ``left != right``; true if the two cannot be compared."""
+def inequality(left: object, right: object, same: Callable[[object, object], bool] = equal) -> bool:
+    """Return ``left != right``, by *same*; true if the two cannot be compared."""
     try:
         if type(left) not in _SMALL or type(right) not in _SMALL:
             charge(_compared(left, right))
-        return not equal(left, right)
+        return not same(left, right)
     except EvaluationError:
         return True
 
@@ -265,7 +266,8 @@ def _of_non_zero(value: object) -> Optional:
         is_zero = value in _ZEROS
     else:
         content = value.fields if isinstance(value, Struct) and value.cel_type != "JSONPatch" else value
-        is_zero = content is None or (isinstance(content, _MAY_BE_ZERO) and not content)
+        is_empty = content is None or (isinstance(content, _MAY_BE_ZERO) and not content)
+        is_zero = is_empty and not type_in_go(content)
     return NONE if is_zero else Optional(value)
 
 

@@ -15,6 +15,7 @@ from gateway.cel.meter import BRIEF_LIMIT, EXPRESSION_LIMIT, HOOK_LIMIT, METER, 
 from gateway.conditions.access import KnownDecisions, subject_of
 from gateway.core.conditions import Excluded, LongEvaluation, Unresolved
 from gateway.core.verdict import Failed, FailureReason
+from gateway.openapi.go_types import in_conditions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -58,8 +59,7 @@ class CompiledConditions:
             None,
             authorizer,
             ResourceCheck(authorizer, attributes),
-            None,
-            None,
+            *(None, None, None),
             *self._slots,
         ]
         for condition in self._conditions:
@@ -199,6 +199,7 @@ class ObjectVariables:
             of_request.authorizer,
             of_request.check,
             None,
+            in_conditions,
             None,
         )
 

@@ -20,6 +20,7 @@ from gateway.core.namespace import Namespace
 from gateway.core.review import is_namespace
 from gateway.core.verdict import Failed, FailureReason
 from gateway.core.webhook import Webhook
+from gateway.openapi.go_types import in_conditions
 from gateway.policies.bindings import B, Bindings, included
 from gateway.policies.evaluation import Allowance, OutOfBudgetError, TooLongError, evaluate_all
 from gateway.policies.model import MutatingPolicy, ValidatingPolicy
@@ -28,6 +29,7 @@ from gateway.policies.params import NO_PARAMS, ParamsError, UnreadParamsError, c
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from gateway.cel.go_types import GoTypes
     from gateway.core.conditions import (
         AccessCheck,
         AccessDecision,
@@ -239,7 +241,15 @@ def shared_values(condition_input: ConditionInput) -> Values:
         namespace = namespace_of(condition_input)
         exposed = namespace_values(namespace.json)[0] if isinstance(namespace, Namespace) else None
         objects = (condition_input.object, condition_input.old_object)
-        values = (*objects, request_variable(condition_input.document), exposed, None, None, None)
+        values = (
+            *objects,
+            request_variable(condition_input.document),
+            exposed,
+            None,
+            None,
+            None,
+            in_conditions,
+        )
         condition_input.shared_by_policies = values
     return values
 
@@ -269,6 +279,9 @@ def namespace_of(condition_input: ConditionInput) -> Namespace | Failed | None:
 
 class Application(ABC, Generic[P, B]):
     """A policy on its way through one request."""
+
+    _go_types: GoTypes = staticmethod(in_conditions)
+    """Of the values of matchConditions."""
 
     def __init__(
         self,
@@ -334,7 +347,8 @@ class Application(ABC, Generic[P, B]):
         """Return None if all matchConditions are true, why they cannot be evaluated, or an empty text."""
         prepared = self._prepared
         current, old = self._input.object, self._input.old_object
-        values = (current, old, prepared.of_conditions, None, prepared.authorizer, prepared.check, param)
+        request, authorizer, check = prepared.of_conditions, prepared.authorizer, prepared.check
+        values = (current, old, request, None, authorizer, check, param, self._go_types)
         expressions = [each.compiled for each in self._policy.conditions]
         try:
             results, _ = evaluate_all(expressions, {}, values, HOOK_LIMIT, self._allowance)

@@ -122,13 +122,17 @@ class AllTrue:
         limit = min(limit, BRIEF_LIMIT)
         if source.uses_meter:
             start_expression(limit)
-        if not source.needs_frame:
-            cost = source.run(values, limit)
-        else:
-            lazy = LazyVariables(variables, values)
-            cost = source.run(lazy.frame(self._slots), limit)
-            if cost >= 0:
-                cost += lazy.take_cost()
+        METER.inputs = values
+        try:
+            if not source.needs_frame:
+                cost = source.run(values, limit)
+            else:
+                lazy = LazyVariables(variables, values)
+                cost = source.run(lazy.frame(self._slots), limit)
+                if cost >= 0:
+                    cost += lazy.take_cost()
+        finally:
+            METER.inputs = None
         if cost >= 0 and source.uses_meter:
             cost += METER.budget - METER.left
         return cost if cost < limit else -1

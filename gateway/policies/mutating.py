@@ -15,6 +15,7 @@ from gateway.core.conditions import Decided
 from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
 from gateway.core.webhook import Mode, PolicyRef, Rollout, Webhook
 from gateway.openapi.built_in import built_in_schemas
+from gateway.openapi.go_types import in_conditions_of_mutations, in_mutations
 from gateway.policies.apply_configuration import merger
 from gateway.policies.bound import Application, Bound, namespace_values
 from gateway.policies.evaluation import TooLongError
@@ -88,6 +89,8 @@ class BoundMutations(Bound[MutatingPolicy, MutatingBinding]):
 
 
 class _Application(Application[MutatingPolicy, MutatingBinding]):
+    _go_types = staticmethod(in_conditions_of_mutations)
+
     def __init__(
         self,
         bound: BoundMutations,
@@ -153,8 +156,11 @@ class _Application(Application[MutatingPolicy, MutatingBinding]):
         authorizer, check, request = prepared.authorizer, prepared.check, prepared.request
         whole = None if namespace is None else namespace_values(namespace.json)[1]
 
+        # A matchCondition leaves the object in the form in which it read it.
+        types = self._go_types if self._policy.conditions else in_mutations
+
         def values(current: Json) -> Values:
-            return (current, old, request, whole, authorizer, check, param)
+            return (current, old, request, whole, authorizer, check, param, types)
 
         self._current, errors = mutate(rules, self._current, values, self._merge, self._allowance)
         for error in errors:

@@ -18,14 +18,16 @@ _WITHIN_S: Final = 600
 """A bound for a stuck program, not an expectation."""
 
 
-def evaluate(expressions: Iterable[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
+def evaluate(expressions: Iterable[tuple[str, dict[str, Any]]], **more: Any) -> list[dict[str, Any]]:
     """Return the oracle's result of each expression for its AdmissionRequest: see ``answer`` in its source.
+
+    *more* are further members of all questions.
 
     Raises:
         CannotBuild: there is no Go toolchain, or it failed.
     """
     lines = "".join(
-        json.dumps({"expression": expression, "request": request}) + "\n"
+        json.dumps({"expression": expression, "request": request, **more}) + "\n"
         for expression, request in expressions
     )
     done = subprocess.run(

@@ -26,7 +26,7 @@ REQUEST: Final[dict[str, Any]] = {
     "dryRun": False,
     "options": {"apiVersion": "meta.k8s.io/v1", "kind": "UpdateOptions", "fieldManager": "me"},
     "object": {
-        "apiVersion": "apps/v1",
+        "apiVersion": "example.com/v1",
         "kind": "Deployment",
         "metadata": {"name": "web", "labels": {"app": "web", "tier": "gold"}, "creationTimestamp": None},
         "spec": {
@@ -48,7 +48,7 @@ REQUEST: Final[dict[str, Any]] = {
         },
     },
     "oldObject": {
-        "apiVersion": "apps/v1",
+        "apiVersion": "example.com/v1",
         "kind": "Deployment",
         "metadata": {"name": "web", "labels": {"app": "web"}},
         "spec": {"replicas": 2, "numbers": [3, 1, 2]},

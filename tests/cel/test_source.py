@@ -75,7 +75,7 @@ def inputs(request: dict[str, Any]) -> LazyVariables:
         {"v": VARIABLE},
         (
             *(request.get("object"), request.get("oldObject"), request, None),
-            *(authorizer, ResourceCheck(authorizer, attributes), None),
+            *(authorizer, ResourceCheck(authorizer, attributes), None, None),
         ),
     )
 

@@ -15,6 +15,7 @@ from gateway.cel.lazy import LazyVariables
 from gateway.cel.meter import spent
 from gateway.conditions.match_conditions import RequestVariables
 from gateway.core.conditions import AccessDecision
+from gateway.openapi.go_types import in_conditions
 from tests.cel.expressions import EXPRESSIONS, REQUEST
 from tests.fuzz import expressions
 from tests.fuzz.laws import bounded
@@ -76,7 +77,7 @@ def _evaluate(expression: Expression, budget: float) -> tuple[object, float]:
     variables = RequestVariables(REQUEST)
     variables.decisions.decisions = _Decisions()
     values = (REQUEST["object"], REQUEST["oldObject"], variables.request, None)
-    frame = LazyVariables({}, (*values, variables.authorizer, variables.check, None)).frame(
+    frame = LazyVariables({}, (*values, variables.authorizer, variables.check, None, in_conditions)).frame(
         expression.program.slots
     )
     try:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from gateway.cel.program.source import Writer
 
 _VARIABLES_SLOT: Final = GLOBALS.index(VARIABLES)
+_OBJECTS: Final = frozenset(map(GLOBALS.index, ("object", "oldObject")))
 _LIST: Final = 10
 _MAP: Final = 30
 _STRUCT: Final = 40
@@ -241,7 +242,16 @@ class _Builder:
             for number, branch in enumerate(given[1:], 1):
                 code, cost, source = built[number]
                 built[number] = Built(code, cost - _own_cost(branch), source)
-        return call_code(node, built)
+        paths = {self._path(each) for each in given} if node.function in ("_==_", "_!=_") else ()
+        return call_code(node, built, is_alike=len(paths) == 1 and None not in paths)
+
+    def _path(self, node: Node) -> tuple[str, ...] | None:
+        """Return the fields from ``object`` or ``oldObject`` to *node*; None: it is another value."""
+        fields: list[str] = []
+        while isinstance(node, Select) and not node.is_test and not node.is_optional:
+            fields.append(node.field)
+            node = node.operand
+        return tuple(fields) if isinstance(node, Ident) and self._slot(node.name) in _OBJECTS else None
 
     def _list(self, node: ListLiteral) -> Built:
         built = [self.build(each) for each in node.elements]

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 import operator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.cel import operators
+from gateway.cel.equality import equal_as_json
 from gateway.cel.errors import EvaluationError
 from gateway.cel.meter import METER, charge
 from gateway.cel.operators import no_overload
@@ -35,8 +37,11 @@ if TYPE_CHECKING:
     from gateway.cel.program.code import Code, Frame
 
 
-def call_code(node: Call, built: list[Built]) -> Built:
-    """Return the code of *node*, whose operands, the receiver first, are *built*."""
+def call_code(node: Call, built: list[Built], *, is_alike: bool = False) -> Built:
+    """Return the code of *node*, whose operands, the receiver first, are *built*.
+
+    *is_alike*: the operands are the same part of ``object`` and ``oldObject``, and have the same Go type.
+    """
     if (special := _SPECIAL.get(node.function)) is not None and len(built) > 1:
         return special(built)
     overloads = node.overloads
@@ -48,7 +53,7 @@ def call_code(node: Call, built: list[Built]) -> Built:
             return _membership(built[0], held.value)
     cost = sum(each.cost for each in built)
     if node.function in ("_==_", "_!=_"):
-        return _equality(node, built, is_equal=node.function == "_==_")
+        return _equality(node, built, is_equal=node.function == "_==_", is_alike=is_alike)
     if node.function == "!_":
         return _negation(built[0])
     cost += overloads[0].cost
@@ -116,9 +121,10 @@ def _membership(wanted: Built, held: list[object]) -> Built:
     )
 
 
-def _equality(node: Call, built: list[Built], *, is_equal: bool) -> Built:
+def _equality(node: Call, built: list[Built], *, is_equal: bool, is_alike: bool) -> Built:
     left, right = built
-    compare = equality if is_equal else inequality
+    usual = equality if is_equal else inequality
+    compare = partial(usual, same=equal_as_json) if is_alike else usual
     constant = node.arguments[1]
     cost = left.cost + right.cost
     if not isinstance(constant, Literal) or not isinstance(constant.value, str):

@@ -131,8 +131,15 @@ def _step(writer: Writer, value: str, step: Step) -> str:
     if step.key is None:
         return writer.member(value, step.field)
     value, key = writer.named(value), writer.named(writer.part(step.key))
-    found = f"{writer.constant(find)}({value}, {key})"
+    found = f"{writer.constant(_find)}({value}, {key})"
     return writer.named(f"{value}[{key}] if type({value}) is dict and type({key}) is str else {found}")
+
+
+def _find(value: object, key: object) -> object:
+    """Do as ``find``, but give up for a key that values of Go types cannot have."""
+    if type(key) is not str and type(key) is not int:
+        raise Missing
+    return find(value, key)
 
 
 def _optional_steps(writer: Writer, found: str, value: str, steps: Sequence[tuple[Step, int]]) -> None:

@@ -1,6 +1,8 @@
 // The API server's own compiler and evaluator of matchConditions, as a filter: a JSON object a line.
 //
 // In: {"expression": CEL, "request": AdmissionRequest}. Out: what that is for a webhook, and at what cost.
+// With "typed", objects of Kubernetes' own kinds have the Go types that they have in the API server. With "policy",
+// the expression has "params" and "namespace", as in a policy; with "mutation", too, it is evaluated as a mutation is.
 package main
 
 import (
@@ -13,6 +15,7 @@ import (
 	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -24,11 +27,17 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
 type question struct {
 	Expression string                       `json:"expression"`
 	Request    admissionv1.AdmissionRequest `json:"request"`
+	Typed      bool                         `json:"typed"`
+	Policy     bool                         `json:"policy"`
+	Mutation   bool                         `json:"mutation"`
+	Params     runtime.RawExtension         `json:"params"`
+	Namespace  *corev1.Namespace            `json:"namespace"`
 }
 
 type answer struct {
@@ -44,11 +53,11 @@ type answer struct {
 }
 
 type check struct {
-	User, UID                                                         string
-	Groups                                                            []string
-	Extra                                                             map[string][]string
+	User, UID                                                          string
+	Groups                                                             []string
+	Extra                                                              map[string][]string
 	Verb, Namespace, Group, Version, Resource, Subresource, Name, Path string
-	Fields, Labels                                                    []string
+	Fields, Labels                                                     []string
 }
 
 // judge answers by the verb alone, so that a test knows what it will say.
@@ -114,7 +123,7 @@ func evaluate(compiler celplugin.Compiler, asked *question) (got answer) {
 		}
 	}()
 	condition := &matchconditions.MatchCondition{Name: "condition", Expression: asked.Expression}
-	declared := celplugin.OptionalVariableDeclarations{HasAuthorizer: true}
+	declared := celplugin.OptionalVariableDeclarations{HasAuthorizer: true, HasParams: asked.Policy}
 	if result := compiler.CompileCELExpression(condition, declared, environment.NewExpressions); result.Error != nil {
 		got.RefusedNew = result.Error.Error()
 	}
@@ -124,34 +133,50 @@ func evaluate(compiler celplugin.Compiler, asked *question) (got answer) {
 		got.Refused = compiled.Error.Error()
 		return got
 	}
-	seen := attributes(&asked.Request)
+	seen := attributes(&asked.Request, asked.Typed)
 	request := celplugin.CreateAdmissionRequest(
 		seen.Attributes, metav1.GroupVersionResource(seen.GetResource()), metav1.GroupVersionKind(seen.VersionedKind))
 	authority := &judge{}
-	results, left, err := celplugin.NewCondition([]celplugin.CompilationResult{compiled}).ForInput(
-		context.Background(), seen, request,
-		celplugin.OptionalVariableBindings{Authorizer: authority}, nil, celconfig.RuntimeCELCostBudgetMatchConditions)
+	bindings := celplugin.OptionalVariableBindings{Authorizer: authority, VersionedParams: decoded(asked.Params, asked.Typed)}
+	result, left, err := result(compiled, asked, seen, request, bindings)
 	got.Checks = authority.asked
 	if err != nil {
 		got.Error = err.Error()
 		return got
 	}
 	got.Cost = celconfig.RuntimeCELCostBudgetMatchConditions - left
-	if results[0].Error != nil {
-		got.Error = results[0].Error.Error()
+	if result.Error != nil {
+		got.Error = result.Error.Error()
 		return got
 	}
-	value, ok := results[0].EvalResult.Value().(bool)
+	value, ok := result.EvalResult.Value().(bool)
 	if !ok {
-		got.Error = fmt.Sprintf("no bool: %v", results[0].EvalResult)
+		got.Error = fmt.Sprintf("no bool: %v", result.EvalResult)
 		return got
 	}
 	got.Value = &value
 	return got
 }
 
-func attributes(request *admissionv1.AdmissionRequest) *admission.VersionedAttributes {
-	object, old := decoded(request.Object), decoded(request.OldObject)
+func result(
+	compiled celplugin.CompilationResult, asked *question, seen *admission.VersionedAttributes,
+	request *admissionv1.AdmissionRequest, bindings celplugin.OptionalVariableBindings,
+) (celplugin.EvaluationResult, int64, error) {
+	const budget = celconfig.RuntimeCELCostBudgetMatchConditions
+	if asked.Mutation {
+		return celplugin.NewMutatingEvaluator(compiled).ForInput(
+			context.Background(), seen, request, bindings, asked.Namespace, budget)
+	}
+	results, left, err := celplugin.NewCondition([]celplugin.CompilationResult{compiled}).ForInput(
+		context.Background(), seen, request, bindings, asked.Namespace, budget)
+	if err != nil {
+		return celplugin.EvaluationResult{}, left, err
+	}
+	return results[0], left, nil
+}
+
+func attributes(request *admissionv1.AdmissionRequest, typed bool) *admission.VersionedAttributes {
+	object, old := decoded(request.Object, typed), decoded(request.OldObject, typed)
 	extra := map[string][]string{}
 	for key, values := range request.UserInfo.Extra {
 		extra[key] = values
@@ -166,14 +191,10 @@ func attributes(request *admissionv1.AdmissionRequest) *admission.VersionedAttri
 	if request.RequestResource != nil {
 		resource = *request.RequestResource
 	}
-	var options runtime.Object
-	if found := decoded(request.Options); found != nil {
-		options = found
-	}
 	record := admission.NewAttributesRecord(
 		nil, nil, schema.GroupVersionKind(kind), request.Namespace, request.Name,
 		schema.GroupVersionResource(resource), request.RequestSubResource, admission.Operation(request.Operation),
-		options, request.DryRun != nil && *request.DryRun, who)
+		decoded(request.Options, false), request.DryRun != nil && *request.DryRun, who)
 	seen := &admission.VersionedAttributes{Attributes: record, VersionedKind: schema.GroupVersionKind(request.Kind)}
 	if object != nil {
 		seen.VersionedObject = admission.NewLazyObject(object)
@@ -184,7 +205,8 @@ func attributes(request *admissionv1.AdmissionRequest) *admission.VersionedAttri
 	return seen
 }
 
-func decoded(raw runtime.RawExtension) *unstructured.Unstructured {
+// decoded returns the object, of its Go type if that is wanted and it has one; nil if there is none.
+func decoded(raw runtime.RawExtension, typed bool) runtime.Object {
 	if len(raw.Raw) == 0 || string(raw.Raw) == "null" {
 		return nil
 	}
@@ -192,5 +214,16 @@ func decoded(raw runtime.RawExtension) *unstructured.Unstructured {
 	if err := object.UnmarshalJSON(raw.Raw); err != nil {
 		panic(err)
 	}
-	return object
+	kind := object.GroupVersionKind()
+	if !typed || !scheme.Scheme.Recognizes(kind) {
+		return object
+	}
+	found, err := scheme.Scheme.New(kind)
+	if err != nil {
+		panic(err)
+	}
+	if err := json.Unmarshal(raw.Raw, found); err != nil {
+		panic(err)
+	}
+	return found
 }
