@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from gateway.cel.errors import CostExceeded, EvaluationError
+from gateway.cel.go_types import typed_by
 from gateway.cel.sizes import json_bytes
 from gateway.cel.values import Struct, type_name
 from gateway.policies.evaluation import POLICY_LIMIT, Allowance, OutOfBudgetError, TooLongError, evaluate_all
@@ -121,7 +122,8 @@ def _mutated(
     assert result is not None, "every mutation has an expression"
     value = result[0]
     if mutation.patch_type == "JSONPatch":
-        operations = operations_of(value)
+        with typed_by(values):
+            operations = operations_of(value)
         if allowance.is_brief and len(operations) > MAX_BRIEF_OPERATIONS:
             raise TooLongError
         return apply(current, operations)

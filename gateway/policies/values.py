@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from gateway.cel.conversions import to_string
+from gateway.cel.go_types import LIST, MAP, is_struct, type_in_go
 from gateway.cel.sizes import json_bytes
 from gateway.cel.values import Duration, Optional, Struct, Timestamp, TypeName, Uint, quoted, type_name
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 MAX_EXACT: Final = (1 << 53) - 1
 """The largest integer that every JSON parser reads exactly."""
+_VALUE: Final = "*structpb.Value"
+_GO_NAMES: Final = {LIST: "'list(dyn)'", MAP: "'map(dyn, dyn)'"}
 _MAX_INTEGRAL: Final = 2.0**63
 """Doubles from here on stay doubles: they are no integers for the API server, nor for every JSON writer."""
 
@@ -70,12 +73,17 @@ def json_value(value: object) -> object:
     As cel-go writes JSON: larger integers than ``MAX_EXACT`` become texts.
 
     Raises:
-        PatchError: it has no JSON form.
+        PatchError: it has no JSON form, or a part of it has a Go type.
     """
     if isinstance(value, bool | str) or value is None:
         return value
     if isinstance(value, int):
         return int(value) if -MAX_EXACT <= value <= MAX_EXACT else str(int(value))
+    if isinstance(value, list | dict) and (name := type_in_go(value)):
+        shown = f"struct type {'.'.join(name.split('.')[-2:])}" if is_struct(name) else _GO_NAMES[name]
+        raise PatchError(
+            f"type conversion error from {shown} to {_VALUE if is_struct(name) else repr(_VALUE)}"
+        )
     if isinstance(value, list):
         return [json_value(each) for each in value]
     if isinstance(value, dict):
@@ -125,7 +133,7 @@ def _number(value: object) -> object:
         raise PatchError("type conversion not supported for 'type'")
     if not isinstance(value, float):
         name = type_name(value).rpartition(".")[2]
-        raise PatchError(f"type conversion error from '{name}' to '*structpb.Value'")
+        raise PatchError(f"type conversion error from '{name}' to '{_VALUE}'")
     if not math.isfinite(value):
         raise PatchError(f"json: unsupported value: {'NaN' if math.isnan(value) else f'{value:+}'}")
     return int(value) if value.is_integer() and abs(value) < _MAX_INTEGRAL else value

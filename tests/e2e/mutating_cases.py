@@ -108,7 +108,19 @@ def containers(fields: str) -> str:
     return template_spec(f"containers: [Object.spec.template.spec.containers{{{fields}}}]")
 
 
+_LABELLED: Final = [{"name": "labelled", "expression": "has(object.metadata.labels)"}]
+_COMPARED: Final = add("/metadata/annotations", "{'labels': object.metadata.labels == '' ? 'x' : 'y'}")
+GO_TYPES: Final = (
+    case("go-map", add("/metadata/annotations", "object.metadata.labels"), matchConditions=_LABELLED),
+    case("go-map-within", add("/metadata", "{'labels': object.metadata.labels}"), matchConditions=_LABELLED),
+    case("go-list", add("/metadata/finalizers", "request.userInfo.groups")),
+    case("go-struct", add("/data", "dyn(request.userInfo)")),
+    case("go-map-compared", _COMPARED, matchConditions=_LABELLED),
+)
+"""A policy with matchConditions has typed objects in its mutations."""
 JSON_PATCHES: Final = (
+    case("map-of-object", add("/metadata/annotations", "object.metadata.labels")),
+    case("map-of-object-compared", _COMPARED),
     case("add", add("/data/b", '"2"')),
     case("add-map", add("/data", '{"b": "2"}')),
     case("add-escaped", patch('[JSONPatch{op: "add", path: "/metadata/annotations/" + jsonpatch.escapeKey("a.b/c~d"), value: "x"}]')),
@@ -279,7 +291,7 @@ def _generated(seed: int) -> Scenario:
 
 
 GENERATED: Final = tuple(_generated(seed) for seed in range(80))
-SCENARIOS: Final = (*JSON_PATCHES, *APPLY_CONFIGURATIONS, *RULES, *GENERATED)
+SCENARIOS: Final = (*GO_TYPES, *JSON_PATCHES, *APPLY_CONFIGURATIONS, *RULES, *GENERATED)
 
 
 DIFFERENT: Final = (

@@ -26,6 +26,7 @@ class PolicyCase:
     objects: tuple[dict[str, Any], ...] = ({"a": "1"},)
     """The data of ConfigMaps."""
     needs_new_functions: bool = False
+    has_go_types: bool = False
 
     def scenario(self) -> Scenario:
         """Return the policy with its bindings, and the creation of the objects."""
@@ -50,6 +51,7 @@ class PolicyCase:
             (policy(self.name, {**self.spec, "matchConstraints": match}), *bindings),
             tuple(operations),
             self.needs_new_functions,
+            self.has_go_types,
         )
 
 
@@ -111,6 +113,31 @@ LISTED: Final = (
             f"reason-{reason.lower()}", checks({"expression": "false", "message": "m", "reason": reason})
         )
         for reason in ("Forbidden", "Invalid", "RequestEntityTooLarge")
+    ),
+    *(
+        PolicyCase(
+            f"go-types-{number}",
+            {**WITH_PARAMS, **checks(text)},
+            (bound(**ref(name="limits")),),
+            has_go_types=True,
+        )
+        for number, text in enumerate(
+            (
+                "object.data == ''",
+                "params.data == ''",
+                "dyn(request.userInfo.groups) == 1",
+                "dyn(namespaceObject.metadata.labels) == 1",
+                "1 in object.data",
+                "[object.data] == ['']",
+                "object == oldObject",
+                "object.metadata == params.metadata",
+            )
+        )
+    ),
+    PolicyCase(
+        "go-types-ignored",
+        {"failurePolicy": "Ignore", **checks("object.data != '' && !(object.data == '')")},
+        has_go_types=True,
     ),
     PolicyCase("error-fail", checks("object.data.none == 'x'")),
     PolicyCase(

@@ -50,6 +50,8 @@ class Scenario:
     operations: tuple[Operation, ...]
     needs_new_functions: bool = False
     """Whether an old API server may refuse the policy."""
+    has_go_types: bool = False
+    """Whether an API server before 1.37 decides otherwise, since values have no Go types there."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from tests.cel.differences import DRAWN_ERRORS_COST_MORE
 from tests.cel.expressions import EXPRESSIONS, REQUEST
 from tests.cel.grammar import draw_expression
 from tests.cel.ours import decide, first_checks, raises
-from tests.cel.vectors import FILE, costs, made
+from tests.cel.vectors import FILE, TYPED_FILES, costs, made, made_typed
 from tests.kit import REVIEWS
 
 FIRST: Final = int(os.environ.get("E2E_SEED", "0"))
@@ -26,8 +26,10 @@ _PANIC: Final = "internal error: interface conversion"
 
 
 def test_the_vectors_match_the_oracle() -> None:
-    """tests/cel/vectors.json is up to date."""
+    """The vectors in tests/cel are up to date."""
     assert FILE.read_text() == made()
+    for is_mutation, file in TYPED_FILES.items():
+        assert file.read_text() == made_typed(is_mutation=is_mutation)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -40,7 +42,8 @@ def test_random_expressions_decide_as_in_the_api_server(seed: int) -> None:
         request = draw.choice(reviews)
         expressions.append((draw_expression(draw, request), request))
     different = []
-    for (expression, request), answer in zip(expressions, evaluate(expressions), strict=True):
+    answers = evaluate(expressions, typed=True)
+    for (expression, request), answer in zip(expressions, answers, strict=True):
         there, why = outcome(answer), answer.get("refused") or text(answer, expression)
         # What constants come to through several calls is computed here when it is needed; and an error in the
         # list that is sorted makes the API server's count of costs panic.
@@ -53,7 +56,9 @@ def test_random_expressions_decide_as_in_the_api_server(seed: int) -> None:
             same = True
         else:
             same = cost <= answer["cost"] + DRAWN_ERRORS_COST_MORE and raises(expression, request)
-        if not same and not (decided == there and cost in costs(expression, request, answer, cost)):
+        if not same and not (
+            decided == there and cost in costs(expression, request, answer, cost, typed=True)
+        ):
             different.append(
                 f"{expression}\n  there {there} {answer['cost']} {why}\n  here {decided} {cost} {text_here}"
             )

@@ -241,6 +241,35 @@ def test_the_message_of_an_apply_configuration_that_is_refused(expression: str, 
     assert verdict.message == f"policy 'policy' with binding 'binding-0' denied request: {problem}"
 
 
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("object.spec.template.spec.containers", "'list(dyn)' to '*structpb.Value'"),
+        ("[object.metadata.labels]", "'map(dyn, dyn)' to '*structpb.Value'"),
+        ("{'x': object.metadata}", "struct type v1.ObjectMeta to *structpb.Value"),
+        ("dyn(request.kind)", "struct type v1.GroupVersionKind to *structpb.Value"),
+    ],
+)
+def test_a_value_with_a_go_type_is_no_value_of_a_json_patch(value: str, problem: str) -> None:
+    """In 1.37 only: with matchConditions the object has Go types in mutations, too."""
+    conditions = [{"name": "any", "expression": "true"}]
+    entries = policy(
+        patch(f'[JSONPatch{{op: "add", path: "/spec/x", value: {value}}}]'), matchConditions=conditions
+    )
+    verdict = only(evaluated(entries, deployment(A, labels={"x": "1"}))).verdict
+    assert isinstance(verdict, Denied)
+    assert verdict.message.endswith(f"could not marshal to JSON: type conversion error from {problem}")
+
+
+def test_without_match_conditions_parts_of_the_object_are_values_of_a_json_patch() -> None:
+    current = deployment(A, labels={"x": "1"})
+    changed = evaluated(
+        policy(patch('[JSONPatch{op: "add", path: "/metadata/annotations", value: object.metadata.labels}]')),
+        current,
+    )
+    assert changed.final_object == deployment(A, labels={"x": "1"}, annotations={"x": "1"})
+
+
 ADD_10 = patch('[JSONPatch{op: "replace", path: "/spec/replicas", value: object.spec.replicas + 10}]')
 ANNOTATE = apply('Object{metadata: Object.metadata{annotations: {"a": "b"}}}')
 ADD_100 = apply("Object{spec: Object.spec{replicas: object.spec.replicas + 100}}")
