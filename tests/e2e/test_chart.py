@@ -135,6 +135,8 @@ REFUSED = {
     "podDisruptionBudget.minAvailable=3": "no pod could ever be evicted",
     "tls.mode=Secret": "tls.secretName has to name a Secret",
     "tls.caCertificates=x": "tls.caCertificates is for tls.mode Secret, and tls.mode is SelfManaged",
+    "defaultsOf=0.0.9": "the default values are those of 0.0.9, and this chart is",
+    "defaultsOf=": "Use --reset-then-reuse-values",
     "ports.admin=8443": "ports.https and ports.admin are both 8443",
     "terminationGracePeriodSeconds=10": "the gateway may need 20 s",
     "registration.include={kube-system},registration.excludeNamespaces={kube-system}": "both have",
@@ -287,6 +289,17 @@ def test_the_job_that_registers_may_ask_the_workers_before_it_does() -> None:
     assert asks("--set=hooks.checkWorkers=false") == (False, False)
 
 
+def test_pages_are_on_unless_the_loopback_is_that_of_the_node() -> None:
+    def pages(*arguments: str) -> object:
+        files = only("ConfigMap", NAME, *arguments)["data"]
+        return yaml.safe_load(files["gateway.yaml"]).get("pages")
+
+    assert pages() is None
+    assert pages("--set=hostNetwork=true") == {"enabled": False}
+    given = "--set=configuration.pages.tokenFile=tokens"
+    assert pages("--set=hostNetwork=true", given) == {"tokenFile": "tokens"}
+
+
 def test_without_hooks_a_changed_configuration_makes_another_job() -> None:
     def job(*more: str) -> str:
         (found,) = (o for o in objects(GITOPS, *more) if o["kind"] == "Job")
@@ -331,7 +344,7 @@ def test_check_judges_the_ready_made_policies_of_a_worker_of_the_chart(tmp_path:
     values = {"workers": {"policies": worker}, "validatingWebhookConfigurations": {"labels": [hook]}}
     file.write_text(json.dumps(values))
     (tmp_path / "config").mkdir()
-    folder = write_config_map(tmp_path / "config", only("ConfigMap", NAME, str(file)))
+    folder = write_config_map(tmp_path / "config", only("ConfigMap", NAME, f"--values={file}"))
     done = run_command("check", "--config", folder)
     assert done.returncode == 1
     assert 'found "require-label", which no worker of pool "policies" serves; did you mean' in done.stderr

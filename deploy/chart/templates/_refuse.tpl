@@ -13,6 +13,11 @@
 
 {{/* Refuses values that contradict each other, or that would lock the cluster out. */}}
 {{- define "ag.refuse" -}}
+{{- $defaults := "0.1.0" -}}
+{{- $found := toString (.Values.defaultsOf | default "an earlier version") -}}
+{{- if ne $found $defaults -}}
+{{- fail (printf "the default values are those of %s, and this chart is %s: helm upgrade --reuse-values keeps the defaults of the chart before. Use --reset-then-reuse-values, and leave defaultsOf out of your own values" $found $defaults) -}}
+{{- end -}}
 {{- $replicas := .Values.autoscaling.enabled | ternary .Values.autoscaling.minReplicas .Values.replicas | int -}}
 {{- if and .Values.registration.enabled (lt $replicas 1) -}}
 {{- fail "replicas is 0: without a gateway API servers refuse every request that a webhook with failurePolicy Fail covers. Set registration.enabled to false first" -}}
