@@ -24,6 +24,7 @@ from tests.e2e.kubelet.services import Services
 
 if TYPE_CHECKING:
     import socket
+    import subprocess
     from collections.abc import Callable
 
 EVERY_S: Final = 0.1
@@ -65,10 +66,19 @@ class Kubelet:
 
     def connect(self, namespace: str, name: str, port: int) -> socket.socket:
         """Connect to *port* of the loopback of the Pod *name*. Raises OSError."""
+        return self._find(namespace, name).connect(port)
+
+    def run(
+        self, namespace: str, name: str, container: str, command: list[str]
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run *command* in a container of the Pod *name*, and return its end."""
+        return self._find(namespace, name).execute(container, command)
+
+    def _find(self, namespace: str, name: str) -> Runner:
         for runner in list(self._runners.values()):
             metadata = runner.pod["metadata"]
             if (metadata["namespace"], metadata["name"]) == (namespace, name):
-                return runner.connect(port)
+                return runner
         raise OSError(f"no Pod {namespace}/{name}")
 
     def close(self) -> None:
@@ -111,7 +121,7 @@ def main() -> None:
 
     kubelet = Kubelet(api, parsed.folder)
     pair = parsed.cluster / "server.crt", parsed.cluster / "server.key"
-    threading.Thread(target=server(parsed.folder, *pair, kubelet.connect).serve_forever, daemon=True).start()
+    threading.Thread(target=server(parsed.folder, *pair, kubelet).serve_forever, daemon=True).start()
     try:
         asyncio.run(run(kubelet, Services(api())))
     finally:

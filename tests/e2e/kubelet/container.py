@@ -230,16 +230,33 @@ class Container:
     def check(self, spec: dict[str, Any], ip: str, timeout_s: float) -> str:
         """Do a probe or a hook, and return why it failed; empty: it succeeded."""
         if "exec" in spec:
-            inside = [] if self.process is None else children_of(self.process.pid)
-            if not inside:
+            entered = self._entered()
+            if not entered:
                 return "the container does not run"
-            user = self._user_flags(pull(self.spec["image"]).user)
-            entered = ["nsenter", f"--target={inside[0]}", "--mount", "--pid", "--net", "--root", "--wd"]
-            entered += ["/usr/bin/env", f"PATH={self._variables['PATH']}", "/usr/bin/setpriv", *user, "--"]
             variables = self._variables | {"PATH": HOST_PATH}
             return run_inside([*entered, *spec["exec"]["command"]], variables, timeout_s)
         ports = {port["name"]: port["containerPort"] for port in self.spec.get("ports", []) if "name" in port}
         return check_over_network(spec, ip, ports, timeout_s)
+
+    def execute(self, command: list[str]) -> subprocess.CompletedProcess[bytes]:
+        """Run *command* in the container, and return its end."""
+        variables = self._variables | {"PATH": HOST_PATH}
+        return subprocess.run(
+            [*self._entered(), *command],
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+
+    def _entered(self) -> list[str]:
+        """Return the start of a command that runs in the container; empty: it does not run."""
+        inside = [] if self.process is None else children_of(self.process.pid)
+        if not inside:
+            return []
+        user = self._user_flags(pull(self.spec["image"]).user)
+        entered = ["nsenter", f"--target={inside[0]}", "--mount", "--pid", "--net", "--root", "--wd"]
+        return [*entered, "/usr/bin/env", f"PATH={self._variables['PATH']}", "/usr/bin/setpriv", *user, "--"]
 
     # -- the end of a run -------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
-"""The part of a kubelet's API that ``kubectl logs`` and ``kubectl port-forward`` need from nodes.
+"""The part of a kubelet's API that ``kubectl logs``, ``port-forward`` and ``exec`` need from nodes.
 
-Source: k8s.io/kubernetes pkg/kubelet/server/server.go (``/containerLogs``, ``/portForward``)
+Source: k8s.io/kubernetes pkg/kubelet/server/server.go (``/containerLogs``, ``/portForward``, ``/exec``)
 """
 
 from __future__ import annotations
@@ -8,25 +8,32 @@ from __future__ import annotations
 import ssl
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from tests.e2e.kubelet.network import LOGS_PORT, NODE_IP
-from tests.e2e.kubelet.port_forward import forward
+from tests.e2e.kubelet.streams import execute, forward
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    import subprocess
     from pathlib import Path
 
 
-def server(
-    folder: Path, certificate: Path, key: Path, connect: Callable[[str, str, int], socket.socket]
-) -> ThreadingHTTPServer:
-    """Return a server, not yet started, of the logs below *folder*. It ignores what a query asks for.
+class Pods(Protocol):
+    """The Pods that run."""
 
-    *connect* connects to a port of the loopback of a Pod, by its namespace and name.
-    """
+    def connect(self, namespace: str, name: str, port: int) -> socket.socket:
+        """Connect to *port* of the loopback of the Pod *name*. Raises OSError."""
+
+    def run(
+        self, namespace: str, name: str, container: str, command: list[str]
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run *command* in a container of the Pod *name*, and return its end."""
+
+
+def server(folder: Path, certificate: Path, key: Path, pods: Pods) -> ThreadingHTTPServer:
+    """Return a server, not yet started, of *pods*, and of the logs below *folder*, without their options."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -38,7 +45,11 @@ def server(
                         for text in parse_qs(parts.query).get("port", ())
                         for port in text.split(",")
                     ]
-                    forward(self, ports, partial(connect, namespace, pod))
+                    forward(self, ports, partial(pods.connect, namespace, pod))
+                    return
+                case ["", "exec", namespace, pod, *_, container]:
+                    query = parse_qs(parts.query)
+                    execute(self, query, partial(pods.run, namespace, pod, container, query["command"]))
                     return
                 case ["", "containerLogs", namespace, pod, container]:
                     logs = sorted(folder.glob(f"{namespace}_{pod}_*/{container}.log"))

@@ -18,6 +18,7 @@ from tests.e2e.kubelet.volumes import NotYet, Volumes
 
 if TYPE_CHECKING:
     import socket
+    import subprocess
     from pathlib import Path
 
     from tests.e2e.client import Api
@@ -55,6 +56,11 @@ class Runner(threading.Thread):
     def connect(self, port: int) -> socket.socket:
         """Connect to *port* of the Pod's loopback."""
         return self._network.connect(port)
+
+    def execute(self, container: str, command: list[str]) -> subprocess.CompletedProcess[bytes]:
+        """Run *command* in the container called *container*, and return its end."""
+        (found,) = (one for one in self._containers if one.name == container)
+        return found.execute(command)
 
     @property
     def _is_ending(self) -> bool:
