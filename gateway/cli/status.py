@@ -8,46 +8,22 @@ import json
 import os
 import sys
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any
 
 from gateway import logs
+from gateway.cli import admin_ports
 from gateway.errors import GatewayError
-from gateway.kubernetes import select_cluster as cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gateway.status.reading import AdminPort, Reading
-
-DEFAULT_ADMIN: Final = "127.0.0.1:9090"
-DEFAULT_NAMESPACE: Final = "admission-gateway"
-DEFAULT_SELECTOR: Final = "app.kubernetes.io/name=admission-gateway"
-AT_ONCE: Final = 8
-"""Gateways that are read at a time."""
+    from gateway.status.reading import Reading
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to *parser*."""
+    admin_ports.add_arguments(parser)
     add = parser.add_argument
-    add(
-        "--admin",
-        metavar="HOST:PORT",
-        action="append",
-        type=_url,
-        help=f"admin port of a gateway, or its URL; may be repeated (default: {DEFAULT_ADMIN})",
-    )
-    add("--token-file", metavar="FILE", type=Path, help="file with the bearer token for the pages")
-    add("--basic-auth-file", metavar="FILE", type=Path, help="file with the user:password for the pages")
-    add("--cluster", action="store_true", help="read the gateway's pods in a cluster instead")
-    cluster.add_arguments(parser, "to read")
-    add("--namespace", help=f"with --cluster: namespace of the pods (default: {DEFAULT_NAMESPACE})")
-    add(
-        "--selector",
-        metavar="LABELS",
-        help=f"with --cluster: labels of the pods (default: {DEFAULT_SELECTOR})",
-    )
     add("--watch", action="store_true", help="keep running, and print it again and again")
     add("--interval", metavar="SECONDS", type=_seconds, default=2.0, help="of --watch (default: 2)")
     add("--json", action="store_true", help="print it as JSON; with --watch an object a line")
@@ -60,13 +36,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     Raises:
         GatewayError: the pods cannot be listed, or a file of credentials cannot be used.
     """
-    for option in ("kubeconfig", "context", "namespace", "selector"):
-        if getattr(parsed, option) is not None and not parsed.cluster:
-            refuse(f"--{option} needs --cluster")
-    if parsed.admin is not None and parsed.cluster:
-        refuse("--admin cannot be combined with --cluster")
-    if parsed.token_file is not None and parsed.basic_auth_file is not None:
-        refuse("--token-file cannot be combined with --basic-auth-file")
+    admin_ports.check(parsed, refuse)
     status = 1
     try:
         while True:
@@ -81,38 +51,14 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
 
 
 async def _read(parsed: argparse.Namespace) -> list[Reading]:
-    from gateway.status.admin_ports import AddressedPort, authorization_of, pod_ports
-    from gateway.status.reading import read
+    from gateway.status.reading import Reading, read
 
-    limit = asyncio.Semaphore(AT_ONCE)
-
-    async def one(port: AdminPort) -> Reading:
-        async with limit:
-            return await read(port)
-
-    authorization = authorization_of(parsed.token_file, parsed.basic_auth_file)
-    if not parsed.cluster:
-        urls = parsed.admin or [_url(DEFAULT_ADMIN)]
-        ports = [AddressedPort(urlsplit(url).netloc.rpartition("@")[2], url, authorization) for url in urls]
-        return await asyncio.gather(*map(one, ports))
-    target = cluster.select(None, parsed.kubeconfig, parsed.context)
     try:
-        api, pods = await pod_ports(
-            target,
-            parsed.namespace or DEFAULT_NAMESPACE,
-            parsed.selector or DEFAULT_SELECTOR,
-            authorization,
-        )
+        return await admin_ports.read_each(parsed, read)
     except GatewayError as error:
-        if not parsed.watch:
+        if not (parsed.watch and parsed.cluster):
             raise
-        from gateway.status.reading import Reading
-
         return [Reading("cluster", error=str(error))]
-    try:
-        return await asyncio.gather(*map(one, pods))
-    finally:
-        await api.close()
 
 
 def _print(readings: Sequence[Reading], parsed: argparse.Namespace) -> None:
@@ -135,19 +81,6 @@ def _print(readings: Sequence[Reading], parsed: argparse.Namespace) -> None:
         start = "\x1b[H\x1b[2J\x1b[3J" if parsed.watch and is_terminal else ""
         text = start + "\n".join(lines) + ("\n\n" if parsed.watch and not is_terminal else "\n")
     logs.print_text(text)
-
-
-def _url(text: str) -> str:
-    url = text if "://" in text else f"http://{text}"
-    try:
-        parts = urlsplit(url)
-        is_right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        is_right = is_right and text.isprintable() and " " not in text
-    except ValueError:
-        is_right = False
-    if not is_right:
-        raise argparse.ArgumentTypeError(f"found {text}, expected HOST:PORT or a URL")
-    return url
 
 
 def _seconds(text: str) -> float:

@@ -105,15 +105,22 @@ class _Ring:
         self._max_bytes = max_bytes
         self._bytes = 0
         self._decisions: deque[RecentDecision] = deque()
+        self._has_displaced = False
 
     def __iter__(self) -> Iterator[RecentDecision]:
         return iter(self._decisions)
+
+    @property
+    def since(self) -> float:
+        """The time of the oldest decision if others were displaced, in seconds since 1970; otherwise 0."""
+        return self._decisions[0].record.time if self._has_displaced and self._decisions else 0.0
 
     def add(self, decision: RecentDecision) -> None:
         self._decisions.append(decision)
         self._bytes += decision.size_bytes
         while len(self._decisions) > self._max_number or self._bytes > self._max_bytes:
             self._bytes -= self._decisions.popleft().size_bytes
+            self._has_displaced = True
 
 
 class RecentDecisions:
@@ -161,6 +168,11 @@ class RecentDecisions:
         steps = capture(answer, seconds, time.time(), digest, secret_names=self.secret_names)
         ring = self._noteworthy if is_noteworthy else self._others
         self._queue.begin(steps, partial(self._keep, ring, size), partial(self._fail, size))
+
+    @property
+    def since(self) -> float:
+        """Denials, failures and fail-opens before this time are gone, in seconds since 1970; 0: none are."""
+        return self._noteworthy.since
 
     def recent(self, wanted: DecisionFilter = EVERYTHING, limit: int = 100) -> list[RecentDecision]:
         """Return the decisions that *wanted* matches, the latest first, at most *limit*."""

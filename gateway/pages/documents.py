@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from typing import TYPE_CHECKING, Final
 
 from gateway.pages import namespaces, overview
 from gateway.pages.process import FILTERS, limit_of
+from gateway.pages.state import rfc_3339
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gateway.pages.state import Json, PageRequest
 
-NOTE: Final = "This is about all processes of this gateway. Other replicas are not included."
+ASKS_ALL: Final = "admission-gateway {command} --cluster"
+NOTE: Final = (
+    "This is about all processes of the gateway on {host}. Other replicas are not included; to ask all: "
+    + ASKS_ALL.format(command="{command}")
+)
 
 
 def page_of(path: str) -> str | None:
@@ -34,10 +40,12 @@ def merge(page: str, request: PageRequest, parts: Sequence[Json], processes: int
 
     None: there is no such decision. There is at least one part, except for a form to explain a review.
     """
+    host = socket.gethostname()
+    note = NOTE.format(host=host, command="decisions" if page in ("decisions", "decision") else "status")
     head = {
         "apiVersion": "admission-gateway.io/v1alpha1",
         "kind": _KINDS[page],
-        "scope": {"processes": processes, "answered": len(parts), "note": NOTE},
+        "scope": {"processes": processes, "answered": len(parts), "host": host, "note": note},
     }
     match page:
         case "overview":
@@ -76,4 +84,5 @@ def _decisions(request: PageRequest, parts: Sequence[Json]) -> Json:
         "filter": {name: request.query[name] for name in FILTERS if request.query.get(name)},
         "decisions": found[: limit_of(request.query)],
         "leftOut": sum(part["leftOut"] for part in parts),
+        "since": rfc_3339(max(part["sinceSeconds"] for part in parts)),
     }

@@ -75,7 +75,8 @@ class OneProcess:
                 return await overview.part(state, self._window)
             case "/decisions":
                 found = self._recent.recent(_filter(request.query), limit_of(request.query))
-                return await in_thread(_decisions, found, self._recent.left_out)
+                since = self._recent.since or state.started_at
+                return await in_thread(_decisions, found, self._recent.left_out, since)
             case "/differences":
                 return {"differences": list(self._findings)[::-1]}
             case "/namespaces":
@@ -99,8 +100,8 @@ def _filter(query: Mapping[str, str]) -> DecisionFilter:
     return DecisionFilter(**{field: query.get(name, "").strip() for name, field in FILTERS.items()})
 
 
-def _decisions(found: Sequence[RecentDecision], left_out: int) -> Json:
-    return {"decisions": list(map(summary, found)), "leftOut": left_out}
+def _decisions(found: Sequence[RecentDecision], left_out: int, since: float) -> Json:
+    return {"decisions": list(map(summary, found)), "leftOut": left_out, "sinceSeconds": since}
 
 
 def limit_of(query: Mapping[str, str]) -> int:

@@ -5,6 +5,7 @@ Pages are made in one thread (``gateway.pages.one_thread``), so that their reade
 
 from __future__ import annotations
 
+import shlex
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
@@ -13,8 +14,9 @@ from urllib.parse import parse_qsl, unquote, urlencode
 from admission_gateway_worker.text import printable
 from gateway.decisions.rate import TokenBucket
 from gateway.errors import Unavailable
-from gateway.pages.documents import merge, page_of
+from gateway.pages.documents import ASKS_ALL, merge, page_of
 from gateway.pages.one_thread import in_thread
+from gateway.pages.process import DECISIONS
 from gateway.pages.state import PageRequest, encoded
 from gateway.serving.message import Response, error_response
 from gateway.text import printable_json
@@ -167,7 +169,8 @@ def _html(page: str, request: PageRequest, parts: Sequence[Json], processes: int
     found = merge(page, request, parts, processes)
     status = 200 if found is None or not found.get("error") else 400
     if found is None:
-        page, found, status = "missing", {"message": _NO_DECISION}, 404
+        command = ASKS_ALL.format(command=f"decisions {shlex.quote(request.path.removeprefix(DECISIONS))}")
+        page, found, status = "missing", {"message": _NO_DECISION, "command": command}, 404
     root = "../" * (request.path.count("/") - 1) or "./"
     json_link = "?" + urlencode({**request.query, "format": "json"}, errors="replace")
     review = request.body.decode(errors="replace") if request.is_form else ""

@@ -7,7 +7,7 @@ import base64
 import http.client
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from gateway.errors import GatewayError
 from gateway.kubernetes.access import connect
@@ -117,9 +117,9 @@ class PodPort:
             except GatewayError as error:
                 self.note = f"the port cannot be forwarded: {error}"
         target, _, query = path.partition("?")
-        name, _, value = query.partition("=")
         proxy = f"{self.path}:{self.port}/proxy"
-        return await self.api.proxied(proxy + target, {name: value} if name else {}, MAX_ANSWER_BYTES)
+        parameters = dict(parse_qsl(query, keep_blank_values=True))
+        return await self.api.proxied(proxy + target, parameters, MAX_ANSWER_BYTES)
 
 
 async def pod_ports(

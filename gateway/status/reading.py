@@ -75,14 +75,14 @@ async def read(port: AdminPort) -> Reading:
         page_status, page = await port.get("/?format=json")
         if page_status == 200:
             return _checked(Reading(port.name, _object(page)))
-        note = port.note or _message(page) or f"the pages answer {page_status}"
+        note = port.note or message_of(page) or f"the pages answer {page_status}"
         status, body = await port.get(f"/readyz?{VERBOSE}")
         lines = body.decode(errors="replace").splitlines()
         faults = [line.removeprefix(WARNING) for line in lines if line.startswith(WARNING)]
         reason = "" if status == 200 else (lines or ["no reason"])[0].removeprefix("not ready: ")
         metrics_status, exposition = await port.get("/metrics")
         if metrics_status != 200:
-            raise GatewayError(f"/metrics answers {metrics_status}: {_message(exposition)}")
+            raise GatewayError(f"/metrics answers {metrics_status}: {message_of(exposition)}")
         overview = overview_of_metrics(exposition.decode(errors="replace"), reason, faults, time.time())
         return _checked(Reading(port.name, overview, "metrics", note))
     except GatewayError as error:
@@ -104,7 +104,8 @@ def _object(body: bytes) -> Json:
     return found
 
 
-def _message(body: bytes) -> str:
+def message_of(body: bytes) -> str:
+    """Return why the admin port refused a request, by the *body* of its answer; empty if it does not say."""
     try:
         return printable(json.loads(body)["error"], 200)
     except (ValueError, KeyError, TypeError):

@@ -181,7 +181,7 @@ def documents(text: Callable[[str], str] = str) -> dict[str, dict[str, Any]]:
     webhook = {"name": text("a.b.c"), "clientConfig": {"url": text("https://a.example/")}}
     parts: dict[str, dict[str, Any]] = {
         "overview": overview_part(text, failed_closed=1, failed_open=2, compared=329, newly_denied=63),
-        "decisions": {"decisions": [decision(text)], "leftOut": 4},
+        "decisions": {"decisions": [decision(text)], "leftOut": 4, "sinceSeconds": 1e9},
         "decision": {"decision": decision(text)},
         "differences": {
             "differences": [{**decision(text), "differences": ["newly_denied"], "paths": [text("/spec/a")]}]
@@ -205,4 +205,7 @@ def documents(text: Callable[[str], str] = str) -> dict[str, dict[str, Any]]:
         one = merge(page, PageRequest("/", query), [part], 2)
         assert one is not None
         found[page] = one
-    return {**found, "missing": {"message": text("there is no such decision")}}
+    return {
+        **found,
+        "missing": {"message": text("there is no such decision"), "command": text("decisions a")},
+    }

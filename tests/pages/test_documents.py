@@ -129,12 +129,17 @@ def test_what_a_roll_out_would_change_is_counted_by_webhook() -> None:
 
 def test_decisions_of_processes_are_in_the_order_of_time() -> None:
     parts = [
-        {"decisions": [{**decision(), "time": f"2026-01-01T00:00:0{second}Z"}], "leftOut": second}
+        {
+            "decisions": [{**decision(), "time": f"2026-01-01T00:00:0{second}Z"}],
+            "leftOut": second,
+            "sinceSeconds": 1e9 + second,
+        }
         for second in (1, 3, 2)
     ]
     found = merged("decisions", *parts, query={"namespace": "shop", "limit": "2", "other": "x"})
     assert [one["time"][-2:-1] for one in found["decisions"]] == ["3", "2"]
     assert found["leftOut"] == 6
+    assert found["since"] == "2001-09-09T01:46:43Z"
     assert found["filter"] == {"namespace": "shop"}
 
 
@@ -176,7 +181,7 @@ def answered(pages: Pages, target: bytes, method: bytes = b"GET", body: bytes = 
 
 def test_the_json_commands_no_terminal_and_has_the_same_value() -> None:
     text = "\x9b2J\x1b]0;x\x07\u202e\u200b\x7f \u00e9"
-    part = {"decisions": [{**decision(), "message": text}], "leftOut": 0}
+    part = {"decisions": [{**decision(), "message": text}], "leftOut": 0, "sinceSeconds": 0.0}
     access = PageAccess(PageSettings(), "127.0.0.1:1")
     body = answered(Pages(_Parts(part), lambda: access), b"/decisions?format=json").body
     assert json.loads(body)["decisions"][0]["message"] == text
@@ -224,7 +229,7 @@ def test_an_error_leaves_the_form_as_it_was_sent(review: str, status: int, error
 )
 def test_a_path_has_its_methods_and_formats(method: bytes, target: bytes, status: int) -> None:
     access = PageAccess(PageSettings(), "127.0.0.1:1")
-    pages = Pages(_Parts({"decisions": [], "leftOut": 0}), lambda: access)
+    pages = Pages(_Parts({"decisions": [], "leftOut": 0, "sinceSeconds": 0.0}), lambda: access)
     assert answered(pages, target, method).status == status
 
 

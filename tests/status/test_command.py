@@ -170,6 +170,18 @@ class Cluster(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), self.RequestHandlerClass)
         self.admin_ports = {}
 
+    def kubeconfig(self, folder: Path) -> Path:
+        """Return a kubeconfig for it, written into *folder*."""
+        document = {
+            "kind": "Config",
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.server_port}"}}],
+            "users": [{"name": "u", "user": {}}],
+        }
+        (folder / "kubeconfig").write_text(json.dumps(document))
+        return folder / "kubeconfig"
+
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
@@ -193,18 +205,7 @@ def test_status_of_the_pods_of_a_cluster_is_read_through_the_api_server(
     (tmp_path / "config" / "c.yaml").write_text(configuration(start_worker().target))
     for name in ("gateway-a", "gateway-b"):
         cluster.admin_ports[name] = start_gateway(tmp_path / "config").admin_port
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(
-        json.dumps(
-            {
-                "kind": "Config",
-                "current-context": "c",
-                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-                "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{cluster.server_port}"}}],
-                "users": [{"name": "u", "user": {}}],
-            }
-        )
-    )
+    kubeconfig = cluster.kubeconfig(tmp_path)
     command = "status", "--cluster", "--kubeconfig", kubeconfig, "--namespace", "policies"
     found = {one["name"]: one for one in json.loads(run_command(*command, "--json").stdout)["gateways"]}
     assert found.keys() == {"gateway-a", "gateway-b", "new"}

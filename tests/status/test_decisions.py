@@ -1,0 +1,145 @@
+"""``admission-gateway decisions``: a denial is found in whichever replica made it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.status.decisions import Decisions, merged, places, read_decisions, text
+from tests.kit import pool_document, run_command, webhook_document
+from tests.pages.kit import documents
+from tests.pages.test_pages import review
+from tests.status.test_command import cluster  # noqa: F401 - a fixture
+from tests.status.test_render import Port
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.kit import GatewayProcess, WorkerProcess
+    from tests.status.test_command import Cluster
+
+    StartWorker = Callable[..., WorkerProcess]
+    StartGateway = Callable[..., GatewayProcess]
+
+
+def reviewed(gateway: GatewayProcess, uid: str) -> None:
+    assert not gateway.review("/validate", review(uid))["allowed"]
+    command = "decisions", uid, "--admin", f"127.0.0.1:{gateway.admin_port}"
+    eventually(lambda: run_command(*command).returncode == 0, "the decision")
+
+
+@pytest.mark.process
+def test_a_denial_is_found_in_whichever_replica_made_it(
+    tmp_path: Path,
+    start_worker: StartWorker,
+    start_gateway: StartGateway,
+    cluster: Cluster,  # noqa: F811 - the fixture
+) -> None:
+    cluster.forwards = True
+    (tmp_path / "config").mkdir()
+    denies = [{"deny": {"message": "no team"}}, {"deny": {"message": "no owner"}}]
+    (tmp_path / "config" / "c.yaml").write_text(
+        pool_document("pool", start_worker().target) + webhook_document("validate", "v", "pool", *denies)
+    )
+    gateways = {name: start_gateway(tmp_path / "config") for name in ("gateway-a", "gateway-b")}
+    cluster.admin_ports = {name: gateway.admin_port for name, gateway in gateways.items()}
+    for name, gateway in gateways.items():
+        reviewed(gateway, f"uid-of-{name}")
+    command = (
+        "decisions",
+        "--cluster",
+        "--kubeconfig",
+        cluster.kubeconfig(tmp_path),
+        "--namespace",
+        "policies",
+    )
+    done = run_command(*command, "uid-of-gateway-b")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.split("\n")
+    assert "  at gateway-b" in lines
+    assert "  h0.v.test: no team" in lines
+    assert "  h1.v.test: no owner" in lines
+    assert any("  v/h1.v.test: Denied by " in line for line in lines)
+    (found,) = json.loads(run_command(*command, "uid-of-gateway-a", "--json").stdout)["decisions"]
+    assert (found["gateway"], found["uid"]) == ("gateway-a", "uid-of-gateway-a")
+    assert "notCalled" in found
+
+    listed = run_command(*command)
+    assert listed.returncode == 1  # one pod is pending
+    assert [name in listed.stdout for name in ("uid-of-gateway-a", "uid-of-gateway-b")] == [True, True]
+    assert "new: no answer: the pod does not run: Pending" in listed.stdout
+
+    missing = run_command(*command, "another")
+    assert (missing.returncode, missing.stdout) == (1, "")
+    log = "kubectl logs --namespace policies --selector app.kubernetes.io/name=admission-gateway --tail=-1"
+    for words in (
+        "there is no decision with the uid another. Where was looked:",
+        "  gateway-a: has denials and failures since 20",
+        "  new: no answer: the pod does not run: Pending",
+        "a replaced pod takes its decisions with it",
+        f"{log} | grep another",
+    ):
+        assert words in missing.stderr
+    alone = run_command("decisions", "a;b", "--admin", f"127.0.0.1:{gateways['gateway-a'].admin_port}")
+    assert "another replica made it: admission-gateway decisions 'a;b' --cluster" in alone.stderr
+
+    for flags in (("--limit", "0"), ("--outcome", "x"), ("uid", "--user", "ann"), ("--namespace", "x")):
+        assert run_command("decisions", *flags).returncode == 2
+
+
+def test_the_decisions_of_gateways_are_merged_by_time() -> None:
+    (one,) = documents()["decisions"]["decisions"]
+    found = [
+        Decisions(name, [{**one, "time": f"2026-01-01T00:00:0{second}Z"} for second in seconds])
+        for name, seconds in (("a", (5, 1)), ("b", (4, 3)))
+    ]
+    assert [each["gateway"] for each in merged(found, 3)] == ["a", "b", "b"]
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_no_text_of_a_gateway_reaches_the_terminal_unescaped(content: str) -> None:
+    pages = documents(lambda usual: usual + content)
+    found = [
+        Decisions("a" + content, pages["decisions"]["decisions"], content, 3),
+        Decisions("b", [pages["decision"]["decision"]]),
+        Decisions("c", error=content),
+    ]
+    for line in (*text(found), *places(found)):
+        assert line.isprintable()
+
+
+@pytest.mark.parametrize("status", [200, 404, 503])
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{}", b'{"kind": "DecisionList"}', b"\xff", b'{"error": "the pages are off"}']
+)
+def test_an_answer_of_another_program_is_an_error_of_one_line(body: bytes, status: int) -> None:
+    found = asyncio.run(read_decisions(Port(lambda _: (status, body)), {"uid": "a"}))
+    assert found.decisions == []
+    assert found.error
+    assert "\n" not in found.error
+    assert status == 200 or "its pages cannot be read: " in found.error
+
+
+@given(st.text(min_size=1))
+def test_a_uid_reaches_the_gateway_as_it_is(uid: str) -> None:
+    pages: dict[str, Any] = documents()
+    asked: list[str] = []
+
+    def answer(path: str) -> tuple[int, bytes]:
+        asked.append(path)
+        return 200, json.dumps(pages["decision" if "/decisions/" in path else "decisions"]).encode()
+
+    found = asyncio.run(read_decisions(Port(answer), {"uid": uid}))
+    assert found.error == ""
+    parts = [urlsplit(path) for path in asked]
+    assert dict(parse_qsl(parts[0].query, keep_blank_values=True))["uid"] == uid
+    assert unquote(parts[1].path) == f"/decisions/{uid}"
+    assert "notCalled" in found.decisions[0]
