@@ -18,7 +18,7 @@ from gateway.conditions.match_conditions import RequestVariables, aggregated, re
 from gateway.core.conditions import LongEvaluation, Unresolved
 from gateway.core.namespace import Namespace
 from gateway.core.review import is_namespace
-from gateway.core.verdict import Failed, FailureReason
+from gateway.core.verdict import Details, Failed, FailureReason
 from gateway.core.webhook import Webhook
 from gateway.openapi.go_types import in_conditions
 from gateway.policies.bindings import B, Bindings, included
@@ -318,6 +318,14 @@ class Application(ABC, Generic[P, B]):
     @abstractmethod
     def _misconfigured(self, binding: B | None, cause: str) -> None:
         """Note an error of the configuration. None: it is one of the policy."""
+
+    def _details(self) -> Details:
+        """Return what a denial says of the object. Source: pkg/admission/errors.go (extractResourceName)."""
+        group, _, resource = self._request.request_resource
+        metadata = (self._input.object or {}).get("metadata")
+        named: Json = metadata if isinstance(metadata, dict) else {}
+        name = self._request.name or named.get("name") or named.get("generateName") or "Unknown"
+        return Details(str(name), group, resource)
 
     def _elapsed_s(self) -> float:
         return time.perf_counter() - self._begin

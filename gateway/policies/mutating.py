@@ -182,7 +182,7 @@ class _Application(Application[MutatingPolicy, MutatingBinding]):
                 verdict = Failed(FailureReason.POLICY, cause, 500)
             else:
                 causes = tuple(Cause(message=text) for text, _ in self._errors)
-                verdict = Denied(403, reason, message, causes)
+                verdict = Denied(403, reason, message, causes, details=self._details())
         is_repeatable = self._again is None and self._policy.rules.reinvocation_policy == "IfNeeded"
         return Decided(
             verdict,

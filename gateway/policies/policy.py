@@ -231,7 +231,8 @@ class _Application(Application[ValidatingPolicy, ValidatingBinding]):
             message = "\n".join(text for text, _ in self._denials)
             causes = tuple(Cause(message=text) for text, _ in self._denials)
             reason = self._denials[0][1]
-            denied = Denied(_CODES[reason], reason, message, causes, tuple(self._warnings), found)
+            warnings = tuple(self._warnings)
+            denied = Denied(_CODES[reason], reason, message, causes, warnings, found, self._details())
             return denied, denied
         allowed = Allowed(b"", tuple(self._warnings), found) if found or self._warnings else ALLOWED
         if self._ignored:

@@ -63,6 +63,8 @@ class Seen:
     """Reason and message."""
     warnings: tuple[str, ...]
     annotations: dict[str, object]
+    details: Json | None = None
+    """Those of a denial."""
     object: Json | None = None
     """The object in the answer, without what differs from one request to the next; None: not compared."""
 
@@ -242,16 +244,18 @@ class Comparison:
 
 
 def _seen(answer: Answer, published: dict[str, dict[str, object]]) -> Seen:
-    refusal = None
+    refusal = details = None
     if answer.document.get("kind") == "Status" and answer.document.get("status") == "Failure":
         message = answer.message
         begin = max(message.find("ValidatingAdmissionPolicy '"), message.find("policy '"), 0)
         # The API server evaluates the bindings of a policy in any order, and says the first denial.
         text = re.sub(r"with binding '[^']*'", "with binding", message[begin:].split("\n")[0])
         refusal = (answer.document.get("reason", ""), text)
+        if "denied request" in text:
+            details = {key: value for key, value in answer.document["details"].items() if key != "causes"}
     # The API server cuts the warnings of webhooks.
     warnings = tuple(sorted(text[:MAX_WARNING_CHARS] for text in answer.warnings))
-    return Seen(answer.status, refusal, warnings, published[answer.headers["Audit-Id"]])
+    return Seen(answer.status, refusal, warnings, published[answer.headers["Audit-Id"]], details)
 
 
 def _stable(document: Json) -> Json | None:
