@@ -31,6 +31,7 @@ class AioRpc:
     def __init__(self, deadline: float = float("inf")) -> None:
         self.deadline = deadline
         self.traceparent = ""
+        self.connection = self
         self.sent: asyncio.Queue[bytes | tuple[grpc.StatusCode, str]] = asyncio.Queue()
         self.read_further = asyncio.Event()
 

@@ -22,7 +22,7 @@ from admission_gateway_worker.payload import MAX_CHAINED_BYTES, TOO_LARGE, Paylo
 from admission_gateway_worker.review import Review
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Hashable, Iterator, Mapping
 
     from admission_gateway_worker.pb import worker_pb2 as pb
     from admission_gateway_worker.policy import Policy
@@ -102,12 +102,16 @@ class Calls:
         evaluator: Evaluator,
         report: Report,
         reported: Callable[[], None],
+        owner: Hashable = None,
     ) -> None:
-        """*reported* is called after reports that ``accept`` did not make."""
+        """*reported* is called after reports that ``go_on`` did not make; *owner* is that of
+        ``Evaluator.begin``.
+        """
         self._policies = policies
         self._evaluator = evaluator
         self._report = report
         self._reported = reported
+        self._owner = owner
         self.is_pausing = False
         """Whether ``go_on`` is to return after the present call; reset by it."""
         self._batch: _Batch | None = None
@@ -248,7 +252,7 @@ class Calls:
                 traceparent=call.traceparent,
             )
             finish = partial(self._finished, call, payload, review)
-            outcome = self._evaluator.begin(policy, review, finish, parameters)
+            outcome = self._evaluator.begin(policy, review, finish, parameters, self._owner)
             if isinstance(outcome, Running):
                 self._in_flight[call.number] = outcome
                 if call.link is not None:

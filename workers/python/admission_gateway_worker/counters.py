@@ -19,7 +19,7 @@ from admission_gateway_worker.http2.status import StatusCode
 from admission_gateway_worker.pb import worker_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
     from admission_gateway_worker.answer import Outcome
     from admission_gateway_worker.evaluation import Finish
@@ -169,7 +169,12 @@ class CountingEvaluator(Evaluator):
         counters.attach_families()
 
     def begin(
-        self, policy: Policy, review: Review, finish: Finish, parameters: bytes = b""
+        self,
+        policy: Policy,
+        review: Review,
+        finish: Finish,
+        parameters: bytes = b"",
+        owner: Hashable = None,
     ) -> Outcome | Running:
         """See ``Evaluator``."""
         counters, name = self._counters, policy.name
@@ -180,7 +185,7 @@ class CountingEvaluator(Evaluator):
             counters.end(name, outcome, monotonic() - started)
             finish(outcome)
 
-        outcome = super().begin(policy, review, finished, parameters)
+        outcome = super().begin(policy, review, finished, parameters, owner)
         # A call that ends at once is never seen in flight.
         if isinstance(outcome, Running):
             counters.enter(name)

@@ -4,6 +4,7 @@
   it blocks the loop, it runs in a thread.
 - An async function runs in a task, unless it cannot suspend (``invoke``).
 - At the deadline a task is cancelled. A thread cannot be cancelled; its result is discarded.
+- What runs in a task or a thread waits for ``room`` first.
 
 This module is independent of gRPC: the caller gets the outcome as return value or through ``finish``.
 """
@@ -16,6 +17,7 @@ import math
 import os
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from types import CoroutineType
 from typing import TYPE_CHECKING, Final
 
@@ -25,11 +27,12 @@ from admission_gateway_worker.invoke import outcome_of, run
 from admission_gateway_worker.parameters import ParametersRefused
 from admission_gateway_worker.pb import worker_pb2 as pb
 from admission_gateway_worker.review import Review
+from admission_gateway_worker.room import Room
 from admission_gateway_worker.slowness import INLINE_LIMIT_S, LoopWatch
 from admission_gateway_worker.traceparent import continued
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from admission_gateway_worker.invoke import Unfinished
     from admission_gateway_worker.policy import Policy
@@ -54,6 +57,7 @@ class Evaluator:
         self.loop = asyncio.get_running_loop()
         self.tasks: set[asyncio.Task[Outcome]] = set()
         self.thread_work: set[Future[None]] = set()
+        self.room = Room()
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="policy")
         self._watch = LoopWatch()
 
@@ -65,11 +69,16 @@ class Evaluator:
         self._watch.mark()
 
     def begin(
-        self, policy: Policy, review: Review, finish: Finish, parameters: bytes = b""
+        self,
+        policy: Policy,
+        review: Review,
+        finish: Finish,
+        parameters: bytes = b"",
+        owner: Hashable = None,
     ) -> Outcome | Running:
         """Return the outcome, or a Running, after which ``finish`` is called with the outcome.
 
-        *parameters* are those of the call, as JSON; empty: none.
+        *parameters* are those of the call, as JSON; empty: none. Owners take turns when calls wait for room.
 
         ``finish`` is called on the event loop, and never before this method returns.
         """
@@ -81,16 +90,18 @@ class Evaluator:
                 review.parameters = policy.prepared.get(policy, review, parameters)
             except ParametersRefused as refused:
                 return error(StatusCode.INVALID_ARGUMENT, str(refused))
-        if policy.blocking or policy.slowness.until > started:
+        in_thread = policy.blocking or policy.slowness.until > started
+        if in_thread or policy.suspends:
             review.isolate()
-            return Running(self, policy, review, finish).in_thread()
+            return Running(self, policy, review, finish, owner, in_thread=in_thread)
         result = run(policy, review)
         if time.monotonic() - started > INLINE_LIMIT_S:
             self._note_long_run(policy, review, started)
         elif policy.slowness:
             policy.slowness.note_short()
         if isinstance(result, CoroutineType):
-            return Running(self, policy, review, finish).in_task(result)
+            policy.suspends = True
+            return Running(self, policy, review, finish, owner, coroutine=result)
         return result
 
     def note_cancelled(self, policy: Policy) -> None:
@@ -128,31 +139,84 @@ class Evaluator:
 
 
 class Running:
-    """A call in a task or thread. ``finish`` is called once with the outcome, but not after ``cancel``."""
+    """A call in a task or thread, or one that waits for room.
 
-    __slots__ = ("_evaluator", "_expired", "_finish", "_policy", "_review", "_timer", "_work")
+    ``finish`` is called once with the outcome, but not after ``cancel``.
+    """
 
-    def __init__(self, evaluator: Evaluator, policy: Policy, review: Review, finish: Finish) -> None:
+    __slots__ = (
+        "_evaluator",
+        "_expired",
+        "_finish",
+        "_in_thread",
+        "_owner",
+        "_policy",
+        "_review",
+        "_size",
+        "_timer",
+        "_work",
+    )
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        policy: Policy,
+        review: Review,
+        finish: Finish,
+        owner: Hashable = None,
+        *,
+        in_thread: bool = False,
+        coroutine: Unfinished | None = None,
+    ) -> None:
+        """*coroutine* is that of a call that has begun; any other begins as soon as there is room."""
         self._evaluator = evaluator
         self._policy = policy
         self._review = review
         self._finish: Finish | None = finish
+        self._owner = owner
+        self._in_thread = in_thread
+        self._size = review.size_bytes
         self._expired = False
         self._work: asyncio.Task[Outcome] | Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         if review.deadline != math.inf:
             self._timer = evaluator.loop.call_later(max(0.0, review.remaining_s), self._expire)
+        if coroutine is None:
+            evaluator.room.enter(owner, self, self._size, self._begin)
+        else:
+            evaluator.room.used_bytes += self._size
+            self._run_in_task(coroutine)
 
     def cancel(self) -> None:
         """Cancel the call; ``finish`` is not called. A thread keeps running."""
         if self._finish is not None:
             self._evaluator.note_cancelled(self._policy)
         self._settle(None)
-        if self._work is not None:
-            self._work.cancel()
+        self._cancel_work()
 
-    def in_task(self, coroutine: Unfinished) -> Running:
-        """Run the coroutine in a task; returns itself."""
+    def _begin(self) -> None:
+        """There is room."""
+        evaluator = self._evaluator
+        if self._in_thread:
+            work = evaluator.threads.submit(self._call)
+            self._work = work
+            evaluator.thread_work.add(work)
+            work.add_done_callback(evaluator.thread_work.discard)
+            return
+        result = run(self._policy, self._review)
+        if isinstance(result, CoroutineType):
+            self._run_in_task(result)
+        else:  # it failed before its first step, or suspends only at times
+            evaluator.loop.call_soon(self._settle_and_leave, result)
+
+    def _cancel_work(self) -> None:
+        work, self._work = self._work, None
+        if work is None:
+            self._evaluator.room.withdraw(self._owner, self)
+        elif work.cancel() and not isinstance(work, asyncio.Task):
+            self._evaluator.room.leave(self._size)  # it was in the queue of the threads
+
+    def _run_in_task(self, coroutine: Unfinished) -> None:
         # The task takes the present context with it.
         with continued(self._review.traceparent):
             task = self._evaluator.loop.create_task(outcome_of(self._policy, self._review, coroutine))
@@ -161,30 +225,28 @@ class Running:
         task.add_done_callback(self._task_done)
         # A task that is cancelled before its first step never awaits the coroutine.
         task.add_done_callback(lambda _: coroutine.close())
-        return self
-
-    def in_thread(self) -> Running:
-        """Run the policy in a thread; returns itself."""
-        work = self._evaluator.threads.submit(self._call)
-        self._work = work
-        self._evaluator.thread_work.add(work)
-        work.add_done_callback(self._evaluator.thread_work.discard)
-        return self
 
     def _call(self) -> None:
         """Body of the thread."""
         review = self._review
         is_needed = self._finish is not None and review.remaining_s > 0
         result = run(self._policy, review) if is_needed else deadline_exceeded()
-        self._evaluator.loop.call_soon_threadsafe(self._thread_done, result)
+        del review
+        with suppress(RuntimeError):  # the loop has ended
+            self._evaluator.loop.call_soon_threadsafe(self._thread_done, result)
 
     def _thread_done(self, result: Outcome | Unfinished) -> None:
         if not isinstance(result, CoroutineType):
-            self._settle(result)
+            self._settle_and_leave(result)
         elif self._finish is None:
             result.close()
+            self._evaluator.room.leave(self._size)
         else:
-            self.in_task(result)
+            self._run_in_task(result)
+
+    def _settle_and_leave(self, outcome: Outcome) -> None:
+        self._settle(outcome)
+        self._evaluator.room.leave(self._size)
 
     def _task_done(self, task: asyncio.Task[Outcome]) -> None:
         self._evaluator.tasks.discard(task)
@@ -197,13 +259,13 @@ class Running:
         elif self._finish is not None:
             problem = asyncio.CancelledError("the policy cancelled itself")
             self._settle(outcome_of_exception(self._policy, self._review, problem))
+        self._evaluator.room.leave(self._size)
 
     def _expire(self) -> None:
         self._expired = True
         if not isinstance(self._work, asyncio.Task):
             self._settle(deadline_exceeded())
-        if self._work is not None:
-            self._work.cancel()
+        self._cancel_work()
 
     def _settle(self, outcome: Outcome | None) -> None:
         finish, self._finish = self._finish, None

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from admission_gateway_worker.invoke import never_suspends
 from admission_gateway_worker.parameters import PreparedParameters
 from admission_gateway_worker.review import Review
 from admission_gateway_worker.slowness import Slowness
@@ -34,6 +35,9 @@ class Policy:
     """Whether it always runs in a thread."""
     is_async: bool = False
     """Whether the function is ``async``; such a policy never runs in a thread."""
+    suspends: bool = False
+    """Whether its calls may go on in a task: an ``async`` function with an ``await``, or any that has returned
+    an awaitable."""
     parameters: Mapping[str, Any] | None = None
     """JSON Schema of its parameters; None: it takes none."""
     prepare: Callable[[dict[str, Any]], object] = dict
@@ -86,8 +90,10 @@ def make_policy(
         raise TypeError(f'prepare of policy "{name}" has to be a function; found {prepare!r}')
     if parameters is None and prepare is not dict:
         raise TypeError(f'policy "{name}" has prepare, but no parameters: give it their JSON Schema')
+    code = getattr(function, "__code__", None)
+    suspends = is_async and (code is None or not never_suspends(code))
     return Policy(
-        *(name, function, bool(mutating), summary, version, bool(blocking), is_async),
+        *(name, function, bool(mutating), summary, version, bool(blocking), is_async, suspends),
         *(parameters, prepare, schema),
     )
 

@@ -100,7 +100,7 @@ class Rpc:
         """The metadata ``traceparent``, not validated."""
         self._stream = stream
         self._load = load
-        self._host = host
+        self.connection = host
         self._reader = MessageReader()
         self._has_response = self._has_ended = self._is_ready = False
         self._timer: asyncio.TimerHandle | None = None
@@ -144,7 +144,7 @@ class Rpc:
         if self.handler is not None:
             self._begin_response()
             self._stream.send(with_head(message))
-            self._host.write()
+            self.connection.write()
 
     def finish(self, code: StatusCode = StatusCode.OK, text: str = "") -> None:
         """End the RPC with a status, after its messages."""
@@ -226,7 +226,7 @@ class Rpc:
         is_ready = self._reader.has_more or self._has_ended or (handler is not None and handler.is_busy)
         if is_ready and not self._is_ready and handler is not None and not self._stream.is_blocked:
             self._is_ready = True
-            self._host.add_ready(self)
+            self.connection.add_ready(self)
         return is_ready
 
     def _call(self, method: Callable[..., None], *arguments: bytes) -> None:
@@ -260,7 +260,7 @@ class Rpc:
             fields.append((b"grpc-message", quote(text, safe=_UNESCAPED).encode()))
         block = encode(*fields)
         self._stream.end(block if self._has_response else _RESPONSE + block)
-        self._host.write()
+        self.connection.write()
 
     def _refuse(self, http_status: bytes) -> None:
         """Answer a request that is no gRPC request."""

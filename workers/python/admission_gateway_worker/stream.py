@@ -61,7 +61,7 @@ class ReviewStream:
         self._rpc = rpc
         self._evaluator = evaluator
         self._ended: Callable[[ReviewStream], None] | None = ended
-        self._calls = Calls(policies, evaluator, self._add, self._flush_soon)
+        self._calls = Calls(policies, evaluator, self._add, self._flush_soon, rpc.connection)
         self._batch = pb.VerdictBatch()
         self._batch_bytes = 0
         self._full: deque[bytes] = deque()

@@ -118,7 +118,7 @@ class PolicyWorker:
             raise Refused(StatusCode.INVALID_ARGUMENT, too_long(parameters))
         self._evaluator.mark()
         finish = partial(self._finish_review, rpc, bool(parameters))
-        outcome = self._evaluator.begin(policy, review, finish, parameters)
+        outcome = self._evaluator.begin(policy, review, finish, parameters, rpc.connection)
         if isinstance(outcome, Running):
             self._unary[rpc] = outcome
             self.idle.clear()
