@@ -32,12 +32,16 @@ class AioRpc:
         self.deadline = deadline
         self.traceparent = ""
         self.connection = self
+        self.client = ""
         self.sent: asyncio.Queue[bytes | tuple[grpc.StatusCode, str]] = asyncio.Queue()
         self.read_further = asyncio.Event()
 
     @property
     def can_send(self) -> bool:
         return self.sent.empty()
+
+    def hold(self, change: int) -> None:
+        pass
 
     def send(self, message: bytes) -> None:
         self.sent.put_nowait(message)

@@ -12,7 +12,7 @@ import logging
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
-from admission_gateway_worker import PolicyServer, connection, rpc, stream
+from admission_gateway_worker import PolicyServer, calls, connection, load, rpc, stream
 from admission_gateway_worker.http2 import frames, messages, server
 from admission_gateway_worker.http2.frames import PREFACE
 from admission_gateway_worker.pb import worker_pb2 as pb
@@ -39,7 +39,8 @@ MODULES: Final = (
     "workers/python/admission_gateway_worker/turns.py",
 )
 MAX_BYTES: Final = 1000
-_STORED_BYTES: Final = 5000
+_HELD_BYTES: Final = 12_000
+_RPC_BYTES: Final = 200
 _STREAMS: Final = 5
 _BOUNDS: Final[Sequence[tuple[Any, Mapping[str, int]]]] = [
     (frames, {"MAX_UNPRODUCTIVE_FRAMES": 60, "MAX_HEADERS_BYTES": 6000}),
@@ -48,7 +49,9 @@ _BOUNDS: Final[Sequence[tuple[Any, Mapping[str, int]]]] = [
         {"MAX_STREAMS": _STREAMS, "OUTPUT_BYTES": 2000, "WINDOW_BYTES": 66_000, "_PRODUCTIVE_FRAMES": 5},
     ),
     (messages, {"MAX_MESSAGE_BYTES": 2000}),
-    (rpc, {"MAX_RPCS": _STREAMS - 1, "MAX_STORED_BYTES": _STORED_BYTES}),
+    (load, {"MAX_HELD_BYTES": _HELD_BYTES, "RELIEF_BYTES": 0, "RPC_BYTES": _RPC_BYTES, "CALL_BYTES": 100}),
+    (rpc, {"RPC_BYTES": _RPC_BYTES}),
+    (calls, {"CALL_BYTES": 100}),
     # The times are set by the input: the result must not depend on the CPU's speed.
     (connection, {"AT_ONCE_S": 0, "SLICE_S": 0, "MAX_WAITING_BYTES": 10_000}),
     (stream, {"SLICE_S": 0, "TOGETHER_S": 0}),
@@ -146,7 +149,7 @@ async def _connect(serving: Serving, source: Source) -> None:
     seconds = source.one_of((10**6, 0))
     for module, name in ((connection, "AT_ONCE_S"), (connection, "SLICE_S"), (stream, "SLICE_S")):
         vars(module)[name] = seconds
-    one, transport, load = serving._connections.accept(), Transport(), serving._connections.load
+    one, transport, sums = serving._connections.accept(), Transport(), serving._connections.load
     one.connection_made(transport)  # type: ignore[arg-type]
     received = b"" if source.chance(16) else PREFACE + raw.frame(raw.SETTINGS)
     one.data_received(received)
@@ -174,15 +177,17 @@ async def _connect(serving: Serving, source: Source) -> None:
                 await asyncio.sleep(0)
             http2 = one._http2
             assert len(http2.streams) <= _STREAMS
-            assert load.rpcs <= _STREAMS
-            assert 0 <= load.stored_bytes <= _STORED_BYTES
+            assert sums.rpcs <= _STREAMS
+            # More is released in the next iteration.
+            assert 0 <= sums.held_bytes <= _HELD_BYTES + received_bytes
+            assert sums.held_bytes == sum(each.held_bytes for each in serving._connections.open)
             assert http2._unproductive_frames <= 60 + _STREAMS
             # An answer is at most a patch; the texts of statuses are shorter.
             assert transport.written_bytes + http2.unsent_bytes <= 300 + 60 * received_bytes
     finally:
         # A server that stops waits for the end of its connections.
         one.connection_lost(None)
-    assert (load.rpcs, load.stored_bytes, one._http2.unsent_bytes) == (0, 0, 0)
+    assert (sums.rpcs, sums.held_bytes, one._http2.unsent_bytes) == (0, 0, 0)
     assert not one._http2.streams
     assert serving._worker.idle.is_set()
     assert not serving._health._watches

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import orjson
@@ -15,7 +16,15 @@ import pytest
 from grpc import aio
 
 from admission_gateway_worker import PolicyServer, Review
+from admission_gateway_worker.calls import Calls
+from admission_gateway_worker.http2.frames import PREFACE
 from admission_gateway_worker.pb import worker_pb2 as pb
+from admission_gateway_worker.stream_parameters import StreamParameters
+from tests import frames as raw
+from tests.workers.raw_client import Client, Connect
+
+if TYPE_CHECKING:
+    from admission_gateway_worker.evaluation import Evaluator
 
 SERVICE = "/admissiongateway.worker.v1.PolicyWorker/"
 LIMIT = 8 * 1024 * 1024
@@ -31,6 +40,25 @@ REVIEWS = Path(__file__).parents[1] / "reviews"
 
 
 POD = orjson.dumps(orjson.loads((REVIEWS / "pod-create-6kb.json").read_bytes())["request"])
+
+
+class RpcOfCalls:
+    """What ``Calls`` needs of an RPC."""
+
+    def __init__(self) -> None:
+        self.held_bytes = 0
+        self.connection = self
+        self.client = ""
+
+    def hold(self, change: int) -> None:
+        self.held_bytes += change
+
+
+def make_calls(server: PolicyServer, evaluator: Evaluator, report: Any) -> tuple[Calls, RpcOfCalls]:
+    """Return the calls of a stream without a connection, and its RPC."""
+    rpc: Any = RpcOfCalls()
+    parameters = StreamParameters(rpc, lambda _: None)
+    return Calls(server.policies, evaluator, report, lambda: None, rpc, parameters), rpc
 
 
 class Worker:
@@ -180,3 +208,28 @@ def pod() -> bytes:
 def recorded() -> Callable[[str], Review]:
     """``recorded(name)``: a recorded review as a policy gets it in a unit test."""
     return lambda name: Review.from_json((REVIEWS / f"{name}.json").read_bytes())
+
+
+@pytest.fixture
+def connect(folder: Path) -> Connect:
+    """``async with connect(server) as client``: ``await client()`` is a settled connection."""
+
+    @asynccontextmanager
+    async def connecting(server: PolicyServer) -> AsyncIterator[Callable[..., Any]]:
+        await server.start(f"unix:{folder}/worker.sock")
+        opened: list[asyncio.StreamWriter] = []
+
+        async def client(start: bytes = PREFACE + raw.frame(raw.SETTINGS)) -> Client:
+            reader, writer = await asyncio.open_unix_connection(f"{folder}/worker.sock")
+            opened.append(writer)
+            writer.write(start)
+            return Client(reader, writer)
+
+        try:
+            yield client
+        finally:
+            for writer in opened:
+                writer.close()
+            await server.stop(0)
+
+    return connecting

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from admission_gateway_worker import PolicyServer, Review, batch
 from admission_gateway_worker.batch import ProtocolViolation, read_batch
-from admission_gateway_worker.calls import Calls
 from admission_gateway_worker.evaluation import Evaluator
 from admission_gateway_worker.pb import worker_pb2 as pb
 from admission_gateway_worker.turns import Turns
+from tests.workers.conftest import make_calls
 
 LONG = b"\x0a" + b"\xa8\x46" + bytes(9000).replace(b"\0", b"\x92\x03\x00")[:9000]
 """A payload that makes a message long enough to be counted, of a field that is not known."""
@@ -100,7 +100,7 @@ def test_a_batch_begins_in_slices_without_keeping_parsed_requests() -> None:
     async def scenario() -> None:
         evaluator = Evaluator()
         reported: list[int] = []
-        calls = Calls(server.policies, evaluator, lambda number, *_: reported.append(number), lambda: None)
+        calls, _ = make_calls(server, evaluator, lambda number, *_: reported.append(number))
         calls.accept(message, evaluator.loop.time())
         assert calls
         payloads: Any = calls._batch.payloads  # type: ignore[union-attr]
@@ -133,9 +133,7 @@ def test_calls_behind_their_deadline_are_not_begun() -> None:
     async def scenario() -> None:
         evaluator = Evaluator()
         outcomes: list[Any] = []
-        calls = Calls(
-            server.policies, evaluator, lambda _, outcome, __: outcomes.append(outcome), lambda: None
-        )
+        calls, _ = make_calls(server, evaluator, lambda _, outcome, __: outcomes.append(outcome))
         calls.accept(message, evaluator.loop.time() - 2)
         calls.go_on(0.0)
         assert [outcome.code for outcome in outcomes] == [4]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from admission_gateway_worker import Denied, PolicyServer, Review
 from admission_gateway_worker.answer import Outcome
-from admission_gateway_worker.calls import MAX_IN_FLIGHT, Calls
+from admission_gateway_worker.calls import MAX_IN_FLIGHT
 from admission_gateway_worker.evaluation import Evaluator
 from admission_gateway_worker.invoke import run
 from admission_gateway_worker.json_patch.patch import PatchConflict, parse_patch
@@ -23,6 +24,7 @@ from gateway.core.call import Payload as GatewayPayload
 from gateway.core.identity import PatchRefused
 from gateway.core.review import decode
 from tests.waiting import until
+from tests.workers.conftest import make_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -170,12 +172,16 @@ async def _outcomes(server: PolicyServer, batch: pb.ReviewBatch) -> dict[int, Ou
             chained.add(number)
 
     evaluator = Evaluator()
-    calls = Calls(server.policies, evaluator, report, lambda: None)
+    calls, rpc = make_calls(server, evaluator, report)
     calls.accept(batch, evaluator.loop.time())
     while calls.is_busy:
         calls.go_on(0.0)
     await until(lambda: not calls)
     await evaluator.close()
+    kept.clear()
+    if rpc.held_bytes:
+        gc.collect()  # exceptions of policies refer to their frames
+    assert rpc.held_bytes == 0
     assert chained == {call.id for call in batch.calls if call.after}
     return outcomes
 

@@ -5,119 +5,17 @@ from __future__ import annotations
 import asyncio
 import gc
 import struct
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any
 
-import hpack
 import pytest
 import uvloop
 
 from admission_gateway_worker import PolicyServer, Review, connection, rpc, stream
 from admission_gateway_worker.http2 import frames
-from admission_gateway_worker.http2.frames import FRAME_HEAD, PREFACE
+from admission_gateway_worker.http2.frames import PREFACE
 from admission_gateway_worker.pb import worker_pb2 as pb
 from tests import frames as raw
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-SERVICE = "/admissiongateway.worker.v1.PolicyWorker/"
-FIELDS = {
-    ":method": "POST",
-    ":scheme": "http",
-    ":path": SERVICE + "Review",
-    "content-type": "application/grpc",
-}
-
-
-class Client:
-    """A connection that sends raw frames."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-        self.decoder = hpack.Decoder()
-
-    def send(self, *sent: bytes) -> None:
-        self.writer.write(b"".join(sent))
-
-    def open(self, stream: int = 1, **fields: str) -> None:
-        """Open a stream; an underscore in a name of *fields* stands for a hyphen."""
-        changed = {name.replace("_", "-"): value for name, value in fields.items()}
-        changed = {
-            ":" + name if name in ("path", "method") else name: value for name, value in changed.items()
-        }
-        found = [(name.encode(), value.encode()) for name, value in {**FIELDS, **changed}.items()]
-        self.send(raw.headers(*found, stream=stream))
-
-    def fields(self, block: bytes) -> list[tuple[str, str]]:
-        return [(str(name), str(value)) for name, value in self.decoder.decode(block)]
-
-    async def frame(self) -> tuple[int, int, bytes]:
-        """Return type, stream and payload of the next frame."""
-        async with asyncio.timeout(20):
-            high, low, kind, _, stream = FRAME_HEAD.unpack(await self.reader.readexactly(9))
-            return kind, stream, await self.reader.readexactly(high << 8 | low)
-
-    async def answer(self, stream: int = 1) -> dict[str, str]:
-        """Return the fields of the stream's header blocks up to its trailers."""
-        fields: dict[str, str] = {}
-        while True:
-            kind, number, payload = await self.frame()
-            if kind == raw.HEADERS:
-                fields |= dict(self.fields(payload)) if number == stream else {}
-                if number == stream and ("grpc-status" in fields or fields[":status"] != "200"):
-                    return fields
-
-    async def ended(self) -> bool:
-        """Return whether the server ends the connection, after any output."""
-        async with asyncio.timeout(20):
-            try:
-                while await self.reader.read(65536):
-                    pass
-            except ConnectionError:
-                pass
-            return True
-
-
-Connect = Callable[[PolicyServer], AbstractAsyncContextManager[Callable[..., Any]]]
-
-
-@pytest.fixture
-def connect(folder: Path) -> Connect:
-    """``async with connect(server) as client``: ``await client()`` is a settled connection."""
-
-    @asynccontextmanager
-    async def connecting(server: PolicyServer) -> AsyncIterator[Callable[..., Any]]:
-        await server.start(f"unix:{folder}/worker.sock")
-        opened: list[asyncio.StreamWriter] = []
-
-        async def client(start: bytes = PREFACE + raw.frame(raw.SETTINGS)) -> Client:
-            reader, writer = await asyncio.open_unix_connection(f"{folder}/worker.sock")
-            opened.append(writer)
-            writer.write(start)
-            return Client(reader, writer)
-
-        try:
-            yield client
-        finally:
-            for writer in opened:
-                writer.close()
-            await server.stop(0)
-
-    return connecting
-
-
-def server_of(policy: Callable[[Review], Any] = lambda review: None) -> PolicyServer:
-    server = PolicyServer()
-    server.policy("policy")(policy)
-    return server
-
-
-def review(**fields: Any) -> bytes:
-    message = pb.ReviewRequest(policy="policy", admission_request=b"{}", **fields).SerializeToString()
-    return raw.frame(raw.DATA, raw.message(message), raw.END_STREAM, 1)
+from tests.workers.raw_client import SERVICE, Connect, review, server_of
 
 
 @pytest.mark.parametrize(
@@ -359,35 +257,13 @@ def test_above_the_limit_the_longest_silent_idle_connection_ends(
             other.send(raw.frame(raw.DATA, raw.message(b""), raw.END_STREAM, 1))
             while (await other.frame())[0] != raw.DATA:
                 pass
-            # All have RPCs.
-            assert await (await client()).ended()
-
-    uvloop.run(scenario())
-
-
-def test_rpcs_and_stored_bytes_are_limited_for_the_whole_worker(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rpc, "MAX_RPCS", 2)
-    monkeypatch.setattr(rpc, "MAX_STORED_BYTES", 20_000)
-
-    async def scenario() -> None:
-        server = server_of()
-        async with connect(server) as client:
-            one, other = await client(), await client()
-            one.open(1)
-            one.open(3)
-            assert server._serving is not None
-            load = server._serving._connections.load
-            await until(lambda: load.rpcs == 2)
-            other.open(1)
-            assert (await other.answer())["grpc-status"] == "8"
-            for stream in (1, 3):
-                one.send(raw.frame(raw.DATA, struct.pack(">BL", 0, 100_000) + bytes(10_000), 0, stream))
-            assert (await one.answer(3))["grpc-status"] == "8"
-            assert (load.rpcs, load.stored_bytes) == (1, 10_005)
-            one.writer.close()
-            await until(lambda: (load.rpcs, load.stored_bytes) == (0, 0))
+            # All have RPCs: the longest silent one is that of the call.
+            last = await client()
+            assert (await busy.answer())["grpc-status"] == "8"
+            assert await busy.ended()
+            last.open(path="/grpc.health.v1.Health/Check")
+            last.send(raw.frame(raw.DATA, raw.message(b""), raw.END_STREAM, 1))
+            assert (await last.answer())["grpc-status"] == "0"
 
     uvloop.run(scenario())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 from pathlib import Path
@@ -51,6 +52,15 @@ def test_the_worker_in_the_readme_is_short_and_answers(
     for name in ("pod-create-6kb", "pod-delete-validate"):
         for policy in server.policies.values():
             assert isinstance(run(policy, recorded(name)), pb.ReviewResponse)
+
+
+def test_the_documented_bounds_are_those_of_the_code() -> None:
+    text = (ROOT / "workers" / "python" / "README.md").read_text()
+    rows = re.findall(r"\| ([\d,]+)( MiB)? \| `([\w.]+)\.(\w+)` \|", text)
+    assert len(rows) == 6
+    for number, unit, module, name in rows:
+        found = getattr(importlib.import_module(f"admission_gateway_worker.{module}"), name)
+        assert found == int(number.replace(",", "")) * (2**20 if unit else 1), name
 
 
 def test_every_status_has_a_row_in_the_contract() -> None:

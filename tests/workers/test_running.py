@@ -16,10 +16,9 @@ import grpc
 import pytest
 import uvloop
 
-from admission_gateway_worker import Denied, PolicyServer, Review, unary
+from admission_gateway_worker import Denied, PolicyServer, Review
 from admission_gateway_worker.evaluation import THREADS, Evaluator, Running
 from admission_gateway_worker.slowness import LONG_RUNS, LoopWatch
-from tests.waiting import until
 
 Code = Callable[[Any], grpc.StatusCode]
 
@@ -216,25 +215,5 @@ def test_a_function_in_a_thread_may_give_a_coroutine_back(serve: Any, code_of: C
             answer = await worker.unary("both")
             assert answer.status.message == threading.main_thread().name
             assert answer == await worker.streamed("both")
-
-    uvloop.run(scenario())
-
-
-def test_past_the_bound_a_unary_call_is_refused_at_once(
-    serve: Any, code_of: Code, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(unary, "MAX_UNARY_IN_FLIGHT", 2)
-
-    async def scenario() -> None:
-        probe = Waiting()
-        async with serve(probe.server) as worker:
-            calls = [asyncio.create_task(worker.unary("wait")) for _ in range(2)]
-            await until(lambda: probe.started == 2)
-            assert code_of(await worker.unary("wait")) is grpc.StatusCode.RESOURCE_EXHAUSTED
-            assert probe.started == 2
-            assert not any(call.done() for call in calls)
-            for call in calls:
-                call.cancel()
-            await asyncio.wait(calls)
 
     uvloop.run(scenario())

@@ -17,15 +17,17 @@ from admission_gateway_worker.answer import Outcome, error, with_parameters
 from admission_gateway_worker.batch import ProtocolViolation
 from admission_gateway_worker.evaluation import Evaluator, Running
 from admission_gateway_worker.http2.status import StatusCode
-from admission_gateway_worker.parameters import MAX_BYTES, MAX_ID
-from admission_gateway_worker.payload import MAX_CHAINED_BYTES, TOO_LARGE, Payload
+from admission_gateway_worker.load import CALL_BYTES
+from admission_gateway_worker.payload import MAX_CHAINED_BYTES, TOO_LARGE, Held, Payload
 from admission_gateway_worker.review import Review
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from admission_gateway_worker.pb import worker_pb2 as pb
     from admission_gateway_worker.policy import Policy
+    from admission_gateway_worker.rpc import Rpc
+    from admission_gateway_worker.stream_parameters import StreamParameters
 
     Report = Callable[[int, Outcome, bool], None]
     """Gets the id of a call, its outcome, and whether the call followed another one."""
@@ -102,16 +104,16 @@ class Calls:
         evaluator: Evaluator,
         report: Report,
         reported: Callable[[], None],
-        owner: Hashable = None,
+        rpc: Rpc,
+        parameters: StreamParameters,
     ) -> None:
-        """*reported* is called after reports that ``go_on`` did not make; *owner* is that of
-        ``Evaluator.begin``.
-        """
+        """*reported* is called after reports that ``go_on`` did not make."""
         self._policies = policies
         self._evaluator = evaluator
         self._report = report
         self._reported = reported
-        self._owner = owner
+        self._rpc = rpc
+        self._stream_parameters = parameters
         self.is_pausing = False
         """Whether ``go_on`` is to return after the present call; reset by it."""
         self._batch: _Batch | None = None
@@ -120,8 +122,8 @@ class Calls:
         self._in_flight: dict[int, Running | _Call] = {}
         self._links: dict[int, _Link] = {}
         """Of the calls in flight that others follow."""
-        self._parameters: dict[int, bytes] = {0: b""}
-        """JSON by id; 0: none."""
+        self._held_calls = 0
+        """Calls in flight that count as held."""
 
     def __bool__(self) -> bool:
         """Whether calls are in flight or still to begin."""
@@ -139,10 +141,11 @@ class Calls:
             ProtocolViolation: parameters have an invalid id or too many bytes.
         """
         if batch.parameters:
-            self._take_parameters(batch)
+            self._stream_parameters.take(batch.parameters)
         self._batch = _Batch(batch, arrived)
         for number in self._batch.cancelled:
             self._cancel(number)
+        self._count_held()
 
     def go_on(self, end: float) -> None:
         """Begin calls of the batch until the monotonic time *end*, at least one.
@@ -170,7 +173,7 @@ class Calls:
             elif position >= MAX_IN_FLIGHT:
                 self._refuse_above_limit(_Call(message, None))
             else:
-                parameters = self._parameters.get(message.parameters)
+                parameters = self._stream_parameters.get(message.parameters)
                 call = _Call(message, link, parameters)
                 self._accept(message, call, before, batch.payloads, batch.arrived)
             if (self.is_pausing or time.monotonic() > end) and position + 1 < batch.size:
@@ -178,6 +181,7 @@ class Calls:
         else:
             self._batch = None
         self._keep_parsed(TOO_LARGE)
+        self._count_held()
 
     def cancel_all(self) -> None:
         """Cancel all calls."""
@@ -186,6 +190,7 @@ class Calls:
             call.cancel()
         self._in_flight.clear()
         self._links.clear()
+        self._count_held()
 
     def _keep_parsed(self, payload: Payload) -> None:
         """Let no other payload than *payload* keep a parsed copy, which takes many times its bytes."""
@@ -193,14 +198,17 @@ class Calls:
             self._parsed.drop_parsed()
             self._parsed = payload
 
-    def _take_parameters(self, batch: pb.ReviewBatch) -> None:
-        for parameters in batch.parameters:
-            if not 0 < parameters.id <= MAX_ID:
-                raise ProtocolViolation(f"parameters have the id {parameters.id}, expected 1 to {MAX_ID}")
-            if len(parameters.json) > MAX_BYTES:
-                found = len(parameters.json)
-                raise ProtocolViolation(f"parameters have {found} bytes, expected at most {MAX_BYTES}")
-            self._parameters[parameters.id] = parameters.json
+    def _count_held(self) -> None:
+        """Count the calls in flight as held."""
+        change = len(self._in_flight) - self._held_calls
+        if change:
+            self._held_calls += change
+            self._rpc.hold(change * CALL_BYTES)
+
+    def _hold(self, payload: Payload) -> None:
+        """Count *payload* as held, until nothing refers to it."""
+        if payload.held is None and payload is not TOO_LARGE:
+            payload.held = Held(self._rpc.hold, len(payload.json) + len(payload.namespace_json))
 
     def _accept(
         self, message: pb.Call, call: _Call, before: _Link | None, payloads: list[Payload], arrived: float
@@ -228,6 +236,7 @@ class Calls:
         else:
             self._in_flight[call.number] = call
             before.followers.append(call)
+            self._hold(payload)
 
     def _begin(self, call: _Call, payload: Payload, now: float) -> bool:
         """Begin a call whose timeout counts from the monotonic time *now*; return whether it has ended."""
@@ -252,9 +261,10 @@ class Calls:
                 traceparent=call.traceparent,
             )
             finish = partial(self._finished, call, payload, review)
-            outcome = self._evaluator.begin(policy, review, finish, parameters, self._owner)
+            outcome = self._evaluator.begin(policy, review, finish, parameters, self._rpc.connection)
             if isinstance(outcome, Running):
                 self._in_flight[call.number] = outcome
+                self._hold(payload)
                 if call.link is not None:
                     self._links[call.number] = call.link
                 return False
@@ -271,6 +281,8 @@ class Calls:
         if call.link is not None:
             call.link.leaves = leaves = payload.left_by(outcome, is_derived=review.patch is None)
             self._keep_parsed(leaves)
+            if leaves is not payload:
+                self._hold(leaves)
 
     def _finished(self, call: _Call, payload: Payload, review: Review, outcome: Outcome) -> None:
         if self._in_flight.pop(call.number, None) is None:
@@ -293,6 +305,7 @@ class Calls:
                 if has_ended and follower.link is not None:
                     ended.append(follower.link)
         self._keep_parsed(TOO_LARGE)
+        self._count_held()
         self._reported()
 
     def _cancel(self, number: int) -> None:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 from admission_gateway_worker.http2.frames import Violation
 from admission_gateway_worker.http2.server import Http2Server
 from admission_gateway_worker.http2.status import StatusCode
-from admission_gateway_worker.rpc import Load, Rpc
+from admission_gateway_worker.load import MAX_HELD_BYTES, Load
+from admission_gateway_worker.rpc import Rpc
 from admission_gateway_worker.turns import Turns
 
 if TYPE_CHECKING:
@@ -54,11 +55,11 @@ class Connections:
 
     def __init__(self, methods: Methods) -> None:
         self.methods = methods
-        self.load = Load()
         self.open: dict[Connection, None] = {}
         """The oldest first."""
         self.is_draining = False
         self._loop = asyncio.get_running_loop()
+        self.load = Load(self._loop, self.open.keys)
         self.turns = Turns(self._loop)
         self._timer = self._loop.call_later(PERIOD_S, self._check)
 
@@ -69,14 +70,24 @@ class Connections:
         """Return the protocol of a new connection."""
         return Connection(self)
 
-    def has_room(self) -> bool:
-        """Whether there may be another connection; for it, the longest silent one without RPCs is ended."""
-        if len(self.open) >= MAX_CONNECTIONS:
-            idle = [connection for connection in self.open if connection.is_idle]
-            if idle:
-                min(idle, key=lambda connection: connection.last_received_at).close()
-            return bool(idle)
-        return True
+    def make_room(self) -> None:
+        """End a connection if there are too many: of the client with most the longest silent.
+
+        A connection without RPCs is ended first.
+        """
+        if len(self.open) < MAX_CONNECTIONS:
+            return
+        clients: dict[str, list[Connection]] = {}
+        for connection in self.open:
+            if not connection.is_ending:
+                clients.setdefault(connection.client, []).append(connection)
+        if sum(map(len, clients.values())) < MAX_CONNECTIONS:
+            return
+        connections = max(clients.values(), key=len)
+        idle = [connection for connection in connections if connection.is_idle]
+        min(idle or connections, key=lambda connection: connection.last_received_at).close(
+            StatusCode.RESOURCE_EXHAUSTED, f"{MAX_CONNECTIONS} connections are open, most of this client"
+        )
 
     def drain(self) -> None:
         """Announce the shutdown on all open and later connections."""
@@ -93,7 +104,7 @@ class Connections:
                 [connection.closed for connection in self.open], timeout=deadline - self._loop.time()
             )
         for connection in list(self.open):
-            connection.close()
+            connection.close(StatusCode.UNAVAILABLE, "the worker shuts down")
         if self.open:
             await asyncio.wait([connection.closed for connection in self.open])
 
@@ -121,13 +132,22 @@ class Connection(asyncio.Protocol):
         """The address of the client without its port; empty for a unix socket."""
         self.spent_s = 0.0
         """Time of the turns since it has received something."""
+        self.held_bytes = 0
+        """See ``load``: with those of its RPCs."""
+        self._held_output = 0
+        """Held by no RPC: input that waits for turns, and output that the client does not take."""
         self.last_received_at = self._loop.time()
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
     @property
     def is_idle(self) -> bool:
-        """Whether there are no RPCs, and the connection is not about to end."""
-        return not self._http2.streams and not self._http2.is_over
+        """Whether there are no RPCs."""
+        return not self._http2.streams
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the connection is about to end."""
+        return self._http2.is_over
 
     # -- called by the transport ------------------------------------------------------------------
 
@@ -136,9 +156,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport  # type: ignore[assignment] # uvloop's class derives from none of asyncio's
         assert self._transport is not None
         connections = self._connections
-        if not connections.has_room():
-            self._transport.abort()
-            return
+        connections.make_room()
         connections.open[self] = None
         peer = self._transport.get_extra_info("peername")
         self.client = str(peer[0]) if isinstance(peer, tuple) else ""
@@ -166,8 +184,9 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed."""
         self._transport = None
-        self._connections.open.pop(self, None)
         self._end_rpcs()
+        self.hold(-self.held_bytes)
+        self._connections.open.pop(self, None)
         if not self.closed.done():
             self.closed.set_result(None)
 
@@ -178,11 +197,11 @@ class Connection(asyncio.Protocol):
         self._http2.announce_shutdown()
         self.write()
 
-    def close(self) -> None:
-        """End the open RPCs and the connection."""
+    def close(self, code: StatusCode, text: str) -> None:
+        """End the open RPCs with a status, and the connection."""
         for stream in list(self._http2.streams.values()):
             if isinstance(stream.owner, Rpc):
-                stream.owner.abort(StatusCode.UNAVAILABLE, "the worker shuts down")
+                stream.owner.abort(code, text)
         self._http2.close()
         self.write()
 
@@ -196,6 +215,27 @@ class Connection(asyncio.Protocol):
             self._http2.ping()
             self.write()
 
+    def release(self, wanted_bytes: int) -> None:
+        """See ``Holder``: end the RPCs that hold most, or the connection if it holds more itself."""
+        owners = [stream.owner for stream in self._http2.streams.values()]
+        rpcs = sorted(
+            (owner for owner in owners if isinstance(owner, Rpc)),
+            key=lambda rpc: rpc.held_bytes,
+            reverse=True,
+        )
+        if not rpcs or self._held_output > rpcs[0].held_bytes:
+            self._abort()
+            self._end_rpcs()
+            self.hold(-self._held_output)
+            self._held_output = 0
+            return
+        text = f"requests and answers hold more than {MAX_HELD_BYTES} bytes, and this one most"
+        until = self.held_bytes - wanted_bytes
+        for rpc in rpcs:
+            if self.held_bytes <= until:
+                break
+            rpc.abort(StatusCode.RESOURCE_EXHAUSTED, text)
+
     # -- called by RPCs ---------------------------------------------------------------------------
 
     def add_ready(self, rpc: Rpc) -> None:
@@ -203,6 +243,11 @@ class Connection(asyncio.Protocol):
         self._ready.append(rpc)
         if not self._is_working and not self._is_waiting:
             self._wait()
+
+    def hold(self, change: int) -> None:
+        """See ``RpcHost``."""
+        self.held_bytes += change
+        self._connections.load.hold(change)
 
     def write(self) -> None:
         """Write the output, at the end of a slice or now, and what waits for room in it."""
@@ -226,6 +271,12 @@ class Connection(asyncio.Protocol):
             http2.is_paused and transport.get_write_buffer_size() > MAX_UNSENT_BYTES
         ):
             transport.abort()
+        held = http2.unsent_bytes + (http2.waiting_bytes if self._is_waiting else 0)
+        if http2.is_paused:
+            held += transport.get_write_buffer_size()
+        if held != self._held_output:
+            self.hold(held - self._held_output)
+            self._held_output = held
 
     # -- internals --------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from admission_gateway_worker.http2.status import StatusCode
 from admission_gateway_worker.pb import worker_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from admission_gateway_worker.answer import Outcome
     from admission_gateway_worker.evaluation import Finish
@@ -174,7 +174,7 @@ class CountingEvaluator(Evaluator):
         review: Review,
         finish: Finish,
         parameters: bytes = b"",
-        owner: Hashable = None,
+        owner: object = None,
     ) -> Outcome | Running:
         """See ``Evaluator``."""
         counters, name = self._counters, policy.name

@@ -32,7 +32,7 @@ from admission_gateway_worker.slowness import INLINE_LIMIT_S, LoopWatch
 from admission_gateway_worker.traceparent import continued
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable
 
     from admission_gateway_worker.invoke import Unfinished
     from admission_gateway_worker.policy import Policy
@@ -74,7 +74,7 @@ class Evaluator:
         review: Review,
         finish: Finish,
         parameters: bytes = b"",
-        owner: Hashable = None,
+        owner: object = None,
     ) -> Outcome | Running:
         """Return the outcome, or a Running, after which ``finish`` is called with the outcome.
 
@@ -163,7 +163,7 @@ class Running:
         policy: Policy,
         review: Review,
         finish: Finish,
-        owner: Hashable = None,
+        owner: object = None,
         *,
         in_thread: bool = False,
         coroutine: Unfinished | None = None,

@@ -24,6 +24,8 @@ import orjson
 from admission_gateway_worker.json_patch.diff import same
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from admission_gateway_worker.answer import Outcome
 
 MAX_CHAINED_BYTES: Final = 512 * 1024
@@ -53,10 +55,25 @@ def decode(what: str, text: bytes | str) -> JsonObject:
     return value
 
 
+class Held:
+    """Counts bytes as held, as long as it exists."""
+
+    __slots__ = ("_hold", "_size")
+
+    def __init__(self, hold: Callable[[int], None], size: int) -> None:
+        """*hold* is called with *size*, and at the end with its negative."""
+        self._hold = hold
+        self._size = size
+        hold(size)
+
+    def __del__(self) -> None:
+        self._hold(-self._size)
+
+
 class Payload:
     """One AdmissionRequest with its Namespace, as JSON and, while no policy has it, parsed."""
 
-    __slots__ = ("_fingerprint", "_object_json", "_parsed", "calls", "json", "namespace_json")
+    __slots__ = ("_fingerprint", "_object_json", "_parsed", "calls", "held", "json", "namespace_json")
 
     def __init__(
         self,
@@ -69,6 +86,8 @@ class Payload:
         self.namespace_json = namespace_json
         self.calls = 0
         """Calls of the batch that are still to begin with this payload."""
+        self.held: Held | None = None
+        """The count of its bytes as held; None: they are not counted."""
         self._parsed: list[JsonObject] = [] if parsed is None else [parsed]
         """The parsed request, or nothing. In a list, so that a fingerprint contains its references too."""
         self._fingerprint = b""

@@ -36,8 +36,8 @@ class Policy:
     is_async: bool = False
     """Whether the function is ``async``; such a policy never runs in a thread."""
     suspends: bool = False
-    """Whether its calls may go on in a task: an ``async`` function with an ``await``, or any that has returned
-    an awaitable."""
+    """Whether its calls may go on in a task: an ``async`` function with an ``await``, or one that has
+    returned an awaitable."""
     parameters: Mapping[str, Any] | None = None
     """JSON Schema of its parameters; None: it takes none."""
     prepare: Callable[[dict[str, Any]], object] = dict

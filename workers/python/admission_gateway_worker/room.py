@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable
 
 MAX_EVALUATED_BYTES: Final = 32 * 1024 * 1024
 """JSON of requests that are evaluated at a time: 5,000 Pods of 6 KB. One request is always evaluated."""
@@ -23,13 +23,13 @@ class Room:
 
     def __init__(self) -> None:
         self.used_bytes = 0
-        self._waiting: dict[Hashable, dict[object, tuple[int, Callable[[], None]]]] = {}
+        self._waiting: dict[object, dict[object, tuple[int, Callable[[], None]]]] = {}
         """By owner and call: the bytes, and the function that begins it. The next owner is first."""
 
     def __repr__(self) -> str:
         return f"<Room used_bytes={self.used_bytes} waiting={sum(map(len, self._waiting.values()))}>"
 
-    def enter(self, owner: Hashable, call: object, size: int, begin: Callable[[], None]) -> None:
+    def enter(self, owner: object, call: object, size: int, begin: Callable[[], None]) -> None:
         """Call *begin* as soon as there is room for *size* bytes, which may be now; ``leave`` follows it."""
         if not self._waiting and self._has_room(size):
             self.used_bytes += size
@@ -37,7 +37,7 @@ class Room:
         else:
             self._waiting.setdefault(owner, {})[call] = (size, begin)
 
-    def withdraw(self, owner: Hashable, call: object) -> None:
+    def withdraw(self, owner: object, call: object) -> None:
         """Forget *call* if it waits."""
         waiting = self._waiting.get(owner)
         if waiting is not None and waiting.pop(call, None) is not None:

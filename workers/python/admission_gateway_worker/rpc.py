@@ -22,19 +22,16 @@ from admission_gateway_worker.http2.fields import encode
 from admission_gateway_worker.http2.frames import Violation
 from admission_gateway_worker.http2.messages import MessageReader, with_head
 from admission_gateway_worker.http2.status import StatusCode
+from admission_gateway_worker.load import RPC_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from admission_gateway_worker.http2.server import ServerStream
+    from admission_gateway_worker.load import Load
 
     Methods = Mapping[str, Callable[["Rpc"], "Handler"]]
     """By the path of the method: a function that makes the handler of an RPC."""
-
-MAX_RPCS: Final = 16_384
-"""Open RPCs of a worker, over all connections."""
-MAX_STORED_BYTES: Final = 256 * 1024 * 1024
-"""Received and not yet processed, of all RPCs: incomplete messages, and those that wait their turn."""
 
 _RESPONSE: Final = encode((b":status", b"200"), (b"content-type", b"application/grpc"))
 _CONTENT_TYPE: Final = re.compile(r"application/grpc(?:[+;]|$)")
@@ -73,19 +70,18 @@ class Handler(Protocol):
 class RpcHost(Protocol):
     """The connection of an RPC."""
 
+    @property
+    def client(self) -> str:
+        """The address of the client without the port."""
+
+    def hold(self, change: int) -> None:
+        """Count bytes that are held in memory from now on; negative: that are released."""
+
     def add_ready(self, rpc: Rpc) -> None:
         """There is something for ``Rpc.step`` to do."""
 
     def write(self) -> None:
         """There is output."""
-
-
-class Load:
-    """The open RPCs of a worker, and the bytes that they have stored."""
-
-    def __init__(self) -> None:
-        self.rpcs = 0
-        self.stored_bytes = 0
 
 
 class Rpc:
@@ -104,7 +100,9 @@ class Rpc:
         self._reader = MessageReader()
         self._has_response = self._has_ended = self._is_ready = False
         self._timer: asyncio.TimerHandle | None = None
+        self.held_bytes = RPC_BYTES
         load.rpcs += 1
+        host.hold(RPC_BYTES)
 
     def begin(self, fields: Mapping[str, str], methods: Methods) -> Rpc:
         """Check the request's header fields, and make the handler; returns itself."""
@@ -114,8 +112,6 @@ class Rpc:
             self._refuse(b"415")
         elif fields[":method"] != "POST":
             self._refuse(b"405")
-        elif self._load.rpcs > MAX_RPCS:
-            self._end(StatusCode.RESOURCE_EXHAUSTED, f"{MAX_RPCS} RPCs are open")
         elif (make := methods.get(fields[":path"])) is None:
             self._end(StatusCode.UNIMPLEMENTED, "the method is not served")
         elif encoding != "identity":
@@ -151,6 +147,12 @@ class Rpc:
         if self.handler is not None:
             self._end(code, text)
 
+    def hold(self, change: int) -> None:
+        """Count bytes that the RPC holds from now on; negative: released. Its end releases all."""
+        if self.handler is not None:
+            self.held_bytes += change
+            self.connection.hold(change)
+
     # -- called by the connection -----------------------------------------------------------------
 
     def step(self) -> None:
@@ -171,10 +173,10 @@ class Rpc:
             return
         if message is not None:
             taken = size - len(self._reader.partial)
-            self._load.stored_bytes -= taken
             self._stream.consumed(taken)
             # A large message is a bytearray, which protobuf reads as well.
             self._call(handler.received, cast("bytes", message))
+            self.hold(-taken)
             self._check_ready()
         elif self._has_ended:
             self._has_ended = False
@@ -198,13 +200,10 @@ class Rpc:
             self._stream.consumed(len(body))
             return False
         self._has_ended |= ends
-        self._load.stored_bytes += len(body)
         self._reader.partial += body
-        if self._load.stored_bytes > MAX_STORED_BYTES:
-            self.abort(
-                StatusCode.RESOURCE_EXHAUSTED, f"more than {MAX_STORED_BYTES} bytes of requests are stored"
-            )
-            return True
+        self.hold(len(body))
+        if self._load.is_full:
+            self._load.relieve()
         return self._check_ready()
 
     def reset(self) -> None:
@@ -247,7 +246,8 @@ class Rpc:
     def _release(self) -> None:
         self.handler = None
         self._load.rpcs -= 1
-        self._load.stored_bytes -= len(self._reader.partial)
+        self.connection.hold(-self.held_bytes)
+        self.held_bytes = 0
         self._reader.discard()
         if self._timer is not None:
             self._timer.cancel()

@@ -46,6 +46,7 @@ class SingleRequest:
         if self._message is not None:
             self._rpc.finish(StatusCode.UNIMPLEMENTED, "more than one message for a method that takes one")
         self._message = message
+        self._rpc.hold(len(message))  # until the answer
 
     def half_closed(self) -> None:
         """See ``Handler``."""

@@ -21,6 +21,7 @@ from admission_gateway_worker.calls import Calls
 from admission_gateway_worker.http2.messages import MAX_MESSAGE_BYTES
 from admission_gateway_worker.http2.status import StatusCode
 from admission_gateway_worker.pb import worker_pb2 as pb
+from admission_gateway_worker.stream_parameters import StreamParameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,14 +57,19 @@ class ReviewStream:
         policies: Mapping[str, Policy],
         evaluator: Evaluator,
         ended: Callable[[ReviewStream], None],
+        hold_parameters: Callable[[int], None],
     ) -> None:
-        """*ended* is called once, when the stream has ended."""
+        """*ended* is called once, when the stream has ended. *hold_parameters*: see ``StreamParameters``."""
         self._rpc = rpc
         self._evaluator = evaluator
         self._ended: Callable[[ReviewStream], None] | None = ended
-        self._calls = Calls(policies, evaluator, self._add, self._flush_soon, rpc.connection)
+        self.parameters = StreamParameters(rpc, hold_parameters)
+        self._calls = Calls(policies, evaluator, self._add, self._flush_soon, rpc, self.parameters)
+        self._held_bytes = 0
+        """Of the batch that begins, and of verdicts that wait."""
         self._batch = pb.VerdictBatch()
-        self._batch_bytes = 0
+        self._batch_bytes = self._batch_size = 0
+        """Of the verdicts of the next message, and of the last batch."""
         self._full: deque[bytes] = deque()
         self._is_flush_due = False
         self._over = False
@@ -98,6 +104,7 @@ class ReviewStream:
         arrived = self._last_batch = self._flushed = time.monotonic()
         try:
             self._calls.accept(read_batch(message), arrived)
+            self._batch_size = len(message)
         except ProtocolViolation as problem:
             self._violated(problem)
         else:
@@ -114,6 +121,8 @@ class ReviewStream:
         if not self._calls.is_busy or self._calls.is_pausing or now - self._flushed > TOGETHER_S:
             self._flushed = now
             self._flush()
+        else:
+            self._count_held()
 
     def half_closed(self) -> None:
         """End the stream when the calls in flight are answered."""
@@ -138,6 +147,7 @@ class ReviewStream:
     def _end(self) -> None:
         ended, self._ended = self._ended, None
         self._over = True
+        self.parameters.clear()
         if ended is not None:
             ended(self)
 
@@ -167,6 +177,16 @@ class ReviewStream:
         if self._over and not self._calls and not self._full and not self._batch_bytes and self._ended:
             self._rpc.finish()
             self._end()
+        self._count_held()
+
+    def _count_held(self) -> None:
+        """Count the batch that begins, and verdicts that wait, as held."""
+        held = self._batch_bytes + sum(map(len, self._full))
+        if self._calls.is_busy:
+            held += self._batch_size
+        if held != self._held_bytes:
+            self._rpc.hold(held - self._held_bytes)
+            self._held_bytes = held
 
     def _add(self, number: int, outcome: Outcome, is_chained: bool) -> None:
         """Add a verdict to the next message."""

@@ -15,6 +15,7 @@ from admission_gateway_worker.answer import ALLOWED, Outcome, error, with_parame
 from admission_gateway_worker.calls import unknown_policy
 from admission_gateway_worker.evaluation import Evaluator, Running
 from admission_gateway_worker.http2.status import StatusCode
+from admission_gateway_worker.load import MAX_PARAMETERS_BYTES, heaviest
 from admission_gateway_worker.parameters import MAX_BYTES, too_long
 from admission_gateway_worker.pb import worker_pb2 as pb
 from admission_gateway_worker.review import Review
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 
 SERVICE: Final = "admissiongateway.worker.v1.PolicyWorker"
 
-MAX_UNARY_IN_FLIGHT: Final = 4096
-"""Same limit as for a stream."""
-
 _ALLOWED_BYTES: Final = ALLOWED.SerializeToString()
 
 
@@ -42,6 +40,8 @@ class PolicyWorker:
         self._policies = policies
         self._evaluator = evaluator
         self._streams: set[ReviewStream] = set()
+        self._parameters_bytes = 0
+        """Of all streams."""
         self._draining = False
         self._unary: dict[Rpc, Running] = {}
         """The Review calls that wait for their policy."""
@@ -104,8 +104,6 @@ class PolicyWorker:
         if policy is None:
             self._answer(rpc, unknown_policy(request.policy, self._policies))
             return
-        if len(self._unary) >= MAX_UNARY_IN_FLIGHT:
-            raise Refused(StatusCode.RESOURCE_EXHAUSTED, f"{MAX_UNARY_IN_FLIGHT} calls are in flight")
         review = Review(
             request.admission_request,
             request.namespace_object,
@@ -145,13 +143,27 @@ class PolicyWorker:
 
     def _review_stream(self, rpc: Rpc) -> ReviewStream:
         """Answer ReviewStream."""
-        stream = ReviewStream(rpc, self._policies, self._evaluator, self._stream_ended)
+        stream = ReviewStream(rpc, self._policies, self._evaluator, self._stream_ended, self._hold_parameters)
         self._streams.add(stream)
         self.idle.clear()
         if self._draining:
             # Later, because the RPC sends nothing before it has its handler.
             self._evaluator.loop.call_soon(stream.drain)
         return stream
+
+    def _hold_parameters(self, change: int) -> None:
+        self._parameters_bytes += change
+        if self._parameters_bytes > MAX_PARAMETERS_BYTES:
+            # Later, because the stream works with them.
+            self._evaluator.loop.call_soon(self._release_parameters)
+
+    def _release_parameters(self) -> None:
+        """End the streams that have the most bytes of parameters, if there are too many."""
+        while self._parameters_bytes > MAX_PARAMETERS_BYTES:
+            found = heaviest([stream.parameters for stream in self._streams])
+            if found is None or not found.held_bytes:
+                return
+            found.release(self._parameters_bytes)
 
     def _stream_ended(self, stream: ReviewStream) -> None:
         self._streams.discard(stream)

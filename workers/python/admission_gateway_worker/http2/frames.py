@@ -130,6 +130,11 @@ class Endpoint:
         self._last_stream = 0
         """The last stream that the peer has opened."""
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Received bytes of which some are not processed."""
+        return len(self._input)
+
     def begin_period(self) -> None:
         """Count unproductive frames from 0 again; the caller does this periodically."""
         self._unproductive_frames = 0
