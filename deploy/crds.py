@@ -19,7 +19,7 @@ from gateway.config.cache import DEFAULT_ENTRIES, LONGEST_TTL_S, MOST_ENTRIES
 from gateway.config.client_config import CONFIGURATION_KINDS, DEFAULT_KEY, PART_OF_HOST
 from gateway.config.conditions import MAX_MATCH_CONDITIONS
 from gateway.config.custom_resource import PLURALS
-from gateway.config.documents import GATEWAY_VERSION, MUTATING_POLICY, POLICY_KINDS
+from gateway.config.documents import GATEWAY_VERSION, MUTATING_POLICY, POLICY, POLICY_KINDS
 from gateway.config.exceptions import (
     CLUSTER_WIDE,
     KIND,
@@ -33,6 +33,7 @@ from gateway.config.exceptions import (
 from gateway.config.exceptions import (
     MAX_ENTRIES as MAX_EXCEPTION_ENTRIES,
 )
+from gateway.config.expression_warnings import MAX_WARNING_CHARS, MAX_WARNINGS
 from gateway.config.model import Hedge, WorkerPool
 from gateway.config.mutating_policies import MUTATING_OPERATIONS, PATCH_TYPES
 from gateway.config.names import LABEL_LENGTH, SUBDOMAIN_LENGTH
@@ -776,8 +777,8 @@ def policy_exception(kind: str) -> Schema:
     )
 
 
-def status() -> Schema:
-    """Return the schema of a status."""
+def status(kind: str) -> Schema:
+    """Return the schema of the status of *kind*."""
     condition = mapping(
         "metav1.Condition.",
         ("type", "status", "reason", "message", "lastTransitionTime"),
@@ -804,7 +805,28 @@ def status() -> Schema:
     return mapping(
         "Written by the gateway.",
         conditions=listed("Whether the object is in force, and why not.", condition, 8, **keys),
+        **(_type_checking() if kind == POLICY else {}),
     )
+
+
+def _type_checking() -> Schema:
+    warning = mapping(
+        "An expression that cannot succeed.",
+        ("fieldRef", "warning"),
+        fieldRef=text("The path of the expression.", maxLength=1024),
+        warning=text("Kind and error, for each kind.", maxLength=MAX_WARNING_CHARS),
+    )
+    return {
+        "observedGeneration": {
+            "description": "Generation whose expressions were checked.",
+            "type": "integer",
+            "format": "int64",
+        },
+        "typeChecking": mapping(
+            "The result of type checking the expressions.",
+            expressionWarnings=listed("Expressions that cannot succeed.", warning, MAX_WARNINGS),
+        ),
+    }
 
 
 def definition(kind: str) -> Schema:
@@ -852,7 +874,7 @@ def definition(kind: str) -> Schema:
         validations = [
             rule("!self.metadata.name.endsWith('.static.k8s.io')", "names in .static.k8s.io are reserved")
         ]
-    root["status"] = status()
+    root["status"] = status(kind)
     ready = '.status.conditions[?(@.type=="Ready")]'
     columns += [
         {"name": "Ready", "type": "string", "jsonPath": f"{ready}.status"},

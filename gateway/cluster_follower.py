@@ -54,7 +54,10 @@ class Cluster:
 
     async def combine(self, files: Config, rejected: Rejections) -> Combined:
         """Return the configuration of *files* together with the custom resources; see ``combine``."""
-        return Combined(files) if self.resources is None else await self.resources.combine(files, rejected)
+        if self.resources is None:
+            return Combined(files)
+        schemas = None if self.schemas is None else self.schemas.current
+        return await self.resources.combine(files, rejected, schemas)
 
     def follow_ca_bundles(self, config: Config) -> Mapping[CaBundleSource, CaBundle]:
         """Follow the bundles of *config*, and return them; not all may have been read yet."""
@@ -143,8 +146,9 @@ class ClusterFollower:
     @property
     def warnings(self) -> list[str]:
         """A line for each object of the cluster that the configuration needs and that cannot be read."""
-        params, schemas = self._current.params, self._current.schemas
+        params, schemas, resources = self._current.params, self._current.schemas, self._current.resources
         found = [one.warning for one in self.ca_bundles]
+        found += [] if resources is None else resources.warnings
         found += [] if params is None else params.warnings
         found += [] if schemas is None else [schemas.warning]
         return [warning for warning in found if warning]

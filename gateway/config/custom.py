@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from gateway.config.custom_policies import BoundEntry
     from gateway.config.custom_resource import Content, Key
+    from gateway.config.expression_warnings import ExpressionWarning
     from gateway.config.model import Config, Pinned
 
     Rejections = Mapping[Key, tuple[Problem, ...]]
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 
 ACCEPTED = "Accepted"
 """The reason of a resource that is in force."""
+CANNOT_SUCCEED = "CannotSucceed"
+"""The reason of a policy that is in force, with an expression that cannot succeed on a matched kind."""
 REJECTED = "RejectedByWorkers"
 """The reason of a resource whose policy or parameters all reachable workers of the pool reject."""
 NONE_REJECTED: Rejections = MappingProxyType({})
@@ -68,14 +71,29 @@ class ResourceStatus:
 
     resource: CustomResource
     reason: str
-    """Of the status condition: Accepted, Invalid, NameInFiles, NoWorkerPool, RejectedByWorkers, Expired,
-    UnknownWebhook, ParamKindNotListed, PolicyInFiles, NoPolicy, LeftToAPIServer or Pinned."""
+    """Of the status condition: Accepted, CannotSucceed, Invalid, NameInFiles, NoWorkerPool,
+    RejectedByWorkers, Expired, UnknownWebhook, ParamKindNotListed, PolicyInFiles, NoPolicy,
+    LeftToAPIServer or Pinned."""
     problems: tuple[Problem, ...] = ()
     """Why it is refused."""
     effect: str = ""
     """The effect of the problems, for messages: what is in force instead."""
     note: str = "in force"
     """The message of the status condition if there are no problems."""
+    type_warnings: tuple[ExpressionWarning, ...] = ()
+    """About the expressions of a ValidatingAdmissionPolicy."""
+
+    @property
+    def is_in_force(self) -> bool:
+        """Whether the present version is in force."""
+        return self.reason in (ACCEPTED, CANNOT_SUCCEED)
+
+    def with_type_warnings(self, warnings: tuple[ExpressionWarning, ...]) -> ResourceStatus:
+        """Return the status of a policy with *warnings* about its expressions."""
+        if not warnings or self.reason != ACCEPTED:
+            return replace(self, type_warnings=warnings)
+        note = "; ".join([f"{self.note}, but {warnings[0].summary}", *(one.summary for one in warnings[1:])])
+        return replace(self, reason=CANNOT_SUCCEED, note=note, type_warnings=warnings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.config.built_in_resources import RESOURCES
+from gateway.config.expression_warnings import kinds_of
 from gateway.core.webhook import PolicyRef
 from gateway.errors import Problem
 from gateway.policies.bound import Bound
@@ -17,16 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gateway.config.model import Config
-    from gateway.openapi.schemas import GroupVersionKind, Schemas
+    from gateway.openapi.schemas import Schemas
     from gateway.policies.model import MatchResources
-    from gateway.policies.type_checking import KindsOf
 
 _KUBE_SYSTEM_LABELS: Final = {NAMESPACE_LABEL: KUBE_SYSTEM}
 
 
 def policy_warnings(config: Config, schemas: Schemas) -> Iterator[Problem]:
     """Yield the warnings about the policies of *config*, with the schemas of the kinds that they match."""
-    kinds_of = _kinds_of(schemas)
+    kinds = kinds_of(schemas)
     for webhook in (*config.mutating, *config.validating):
         bound = webhook.match_conditions
         if not isinstance(webhook.client, PolicyRef) or not isinstance(bound, Bound):
@@ -35,7 +34,7 @@ def policy_warnings(config: Config, schemas: Schemas) -> Iterator[Problem]:
             continue
         kind = webhook.client.kind
         if isinstance(bound.policy, ValidatingPolicy):
-            for error in type_errors(bound.policy, schemas, kinds_of):
+            for error in type_errors(bound.policy, schemas, kinds):
                 where = f"{kind} {shown(bound.policy.name)}"
                 yield Problem(where, error.field, f"cannot succeed on {error.kind}: {error.message}")
         yield from _param_warnings(bound, f"{kind}Binding")
@@ -75,28 +74,3 @@ def _param_warnings(bound: Bound[Any, Any], kind: str) -> Iterator[Problem]:
 
 def _includes_kube_system(match: MatchResources | None) -> bool:
     return match is None or match.namespace_selector.matches(_KUBE_SYSTEM_LABELS)
-
-
-def _kinds_of(schemas: Schemas) -> KindsOf:
-    """Return the function from group, version and resource to the kinds that *schemas* has of it."""
-    by_version: dict[tuple[str, str], list[GroupVersionKind]] = {}
-    for kind in schemas.kinds:
-        by_version.setdefault((kind.group, kind.version), []).append(kind)
-
-    def kinds_of(group: str, version: str, resource: str) -> list[GroupVersionKind]:
-        known = RESOURCES.get(group, {}).get(resource)
-        names = {resource} if known is None else known.other_names
-        return [
-            each
-            for each in by_version.get((group, version), ())
-            if each.kind.lower() in names or _plural(each.kind.lower()) in names
-        ]
-
-    return kinds_of
-
-
-def _plural(kind: str) -> str:
-    """Return the usual name of the resource of *kind*, which is in lower case."""
-    if kind.endswith("s"):
-        return f"{kind}es"
-    return f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"

@@ -10,25 +10,30 @@ import logging
 import os
 import time
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from gateway.config.custom import ACCEPTED, NONE_REJECTED, REJECTED, combine, combine_pinned
+from gateway.config.custom import NONE_REJECTED, REJECTED, combine, combine_pinned
 from gateway.config.custom_resource import PLURALS, CustomResource
 from gateway.config.documents import GATEWAY_VERSION, POLICY_KINDS
 from gateway.config.exceptions import CLUSTER_WIDE, NAMESPACED
+from gateway.config.expression_warnings import expression_warnings
 from gateway.errors import ClusterError
 from gateway.kubernetes.access import ClusterAccess
-from gateway.kubernetes.status_writer import StatusWriter, first_of
+from gateway.kubernetes.status_writer import MAX_PROBLEMS, StatusWriter, first_of
 from gateway.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch
+from gateway.policies.model import ValidatingPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
     from gateway.config.custom import Combined, Rejections, ResourceStatus
     from gateway.config.custom_resource import Key
+    from gateway.config.expression_warnings import ExpressionWarning
     from gateway.config.model import Config, KubernetesSettings
     from gateway.core.exceptions import PolicyException
     from gateway.errors import Problem
+    from gateway.openapi.schemas import Schemas
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +67,8 @@ class ClusterCustomResources:
         instance = f"{os.uname().nodename}_{uuid.uuid4().hex[:8]}"
         self._writer = StatusWriter(self._access, self._latest, instance)
         self._logged: dict[Key, ResourceStatus] = {}
+        self._checked: dict[Key, tuple[ValidatingPolicy, Schemas, tuple[ExpressionWarning, ...]]] = {}
+        """The warnings about policies, by the schemas at that time."""
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -93,6 +100,16 @@ class ClusterCustomResources:
             for problem in status.problems
         ]
 
+    @property
+    def warnings(self) -> list[str]:
+        """A line for each expression of a policy that cannot succeed."""
+        statuses = () if self.combined is None else self.combined.statuses
+        return [
+            f"{status.resource.where}: in force, but {warning.summary}"
+            for status in statuses
+            for warning in status.type_warnings
+        ]
+
     async def start(self) -> None:
         """Begin to follow the resources; this does not wait for the API server.
 
@@ -112,19 +129,44 @@ class ClusterCustomResources:
             return False
         return True
 
-    async def combine(self, files: Config, rejected: Rejections = NONE_REJECTED) -> Combined:
+    async def combine(
+        self, files: Config, rejected: Rejections = NONE_REJECTED, schemas: Schemas | None = None
+    ) -> Combined:
         """Return the configuration of *files* and the resources; it is not in force yet.
 
-        *rejected* has the resources whose present versions workers reject.
+        *rejected* has the resources whose present versions workers reject. By *schemas* the expressions of
+        policies are checked; None: they are not.
         """
         resources = [resource for store in self._stores.values() for resource in store.by_name.values()]
         now, pinned = time.time(), files.pinned
-        # In a thread: reading large objects takes long.
-        if pinned is not None:
-            return await asyncio.to_thread(
-                combine_pinned, files, pinned, resources, self.combined, now, rejected
+        before = self.combined
+
+        def combined() -> Combined:
+            found = (
+                combine(files, resources, before, now, rejected)
+                if pinned is None
+                else combine_pinned(files, pinned, resources, before, now, rejected)
             )
-        return await asyncio.to_thread(combine, files, resources, self.combined, now, rejected)
+            return found if schemas is None else self._with_type_warnings(found, schemas)
+
+        # In a thread: reading large objects takes long.
+        return await asyncio.to_thread(combined)
+
+    def _with_type_warnings(self, combined: Combined, schemas: Schemas) -> Combined:
+        known, self._checked = self._checked, {}
+        statuses = []
+        for status in combined.statuses:
+            key = status.resource.key
+            policy = combined.read[key].content if key in combined.read else None
+            if status.problems or not isinstance(policy, ValidatingPolicy):
+                statuses.append(status)
+                continue
+            checked = known.get(key)
+            if checked is None or checked[0] is not policy or checked[1] is not schemas:
+                checked = policy, schemas, expression_warnings(policy, schemas)
+            self._checked[key] = checked
+            statuses.append(status.with_type_warnings(checked[2]))
+        return replace(combined, statuses=tuple(statuses))
 
     def use(self, combined: Combined) -> None:
         """Log the result for each resource, and write it to the cluster: *combined* is now in force."""
@@ -143,7 +185,10 @@ class ClusterCustomResources:
                     log.error("custom resource refused (%s): %s", status.effect, problem)
             elif earlier is not None and earlier.problems and not status.problems:
                 log.info("custom resource in force again: %s", status.resource.where)
-            is_idle = not status.problems and status.reason != ACCEPTED
+            for warning in status.type_warnings[:MAX_PROBLEMS]:
+                if earlier is None or warning not in earlier.type_warnings:
+                    log.warning("policy cannot succeed: %s: %s", status.resource.where, warning.summary)
+            is_idle = not status.problems and not status.is_in_force
             if is_idle and (earlier is None or earlier.note != status.note):
                 log.info("custom resource without effect: %s: %s", status.resource.where, status.note)
         self._writer.use(combined.statuses)

@@ -8,7 +8,10 @@ A status is written where the object has another one, an Event when ``Ready`` ch
 Neither is written in a loop: the same status at most once a minute, and a limited number of Events a minute.
 Events contain the names of fields and no values, because users may read Events who may not read the object.
 
-Source: k8s.io/apimachinery pkg/apis/meta/v1 types.go, Condition; k8s.io/api events/v1 types.go; KEP-383.
+A ValidatingAdmissionPolicy also has ``typeChecking`` and ``observedGeneration``, as in the API server.
+
+Source: k8s.io/kubernetes pkg/controller/validatingadmissionpolicystatus; k8s.io/apimachinery
+pkg/apis/meta/v1 types.go, Condition; k8s.io/api events/v1 types.go; KEP-383.
 """
 
 from __future__ import annotations
@@ -25,9 +28,8 @@ from urllib.parse import quote
 
 import orjson
 
-from gateway.config.custom import ACCEPTED
 from gateway.config.custom_resource import PLURALS
-from gateway.config.documents import GATEWAY_VERSION
+from gateway.config.documents import GATEWAY_VERSION, POLICY
 from gateway.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -53,6 +55,8 @@ WRITE_SAME_AGAIN_AFTER_S: Final = 60.0
 MAX_EVENTS_PER_MINUTE: Final = 30
 RETRY_AFTER_S: Final = 10.0
 _MAX_NOTE_CHARS: Final = 900
+_UNDECLARED: Final = "field not declared in schema"
+_TYPE_CHECKING: Final = ("observedGeneration", "typeChecking")
 _NOT_FOUND, _CONFLICT = 404, 409
 _ABOUT_ONE_OBJECT: Final = (400, 403, 422)
 """Statuses that concern one object, so that requests for other objects may succeed."""
@@ -72,11 +76,22 @@ def condition_of(status: ResourceStatus) -> dict[str, Any]:
         message = message[: MAX_MESSAGE_CHARS - 3] + "..."
     return {
         "type": CONDITION,
-        "status": "True" if status.reason == ACCEPTED else "False",
+        "status": "True" if status.is_in_force else "False",
         "reason": status.reason,
         "message": message,
         "observedGeneration": status.resource.generation,
     }
+
+
+def type_checking_of(status: ResourceStatus) -> dict[str, Any]:
+    """Return the other fields of the *status*: those that the API server writes about expressions."""
+    resource = status.resource
+    if resource.kind != POLICY or status.problems:
+        return {}
+    warnings = [{"fieldRef": one.field_ref, "warning": one.warning} for one in status.type_warnings]
+    # An empty mapping in place of one with members would be null after the API server's merge, and refused.
+    checking = {"typeChecking": {"expressionWarnings": warnings}} if warnings else {}
+    return {"observedGeneration": resource.generation, **checking}
 
 
 class StatusWriter:
@@ -97,6 +112,7 @@ class StatusWriter:
         self._events: deque[float] = deque(maxlen=MAX_EVENTS_PER_MINUTE)
         """When the last Events were created."""
         self._timer: asyncio.TimerHandle | None = None
+        self._omits_type_checking = False
         self._has_warned = False
         self._has_warned_of_events = False
 
@@ -155,13 +171,16 @@ class StatusWriter:
 
     async def _write(self, api: ApiClient, status: ResourceStatus) -> None:
         resource, wanted = status.resource, condition_of(status)
+        others = {} if self._omits_type_checking else type_checking_of(status)
         latest = self._latest(resource.key)
         if latest is None:
             return
         found = _condition(latest)
-        if all(found.get(name) == value for name, value in wanted.items()):
+        present = _status(latest)
+        is_condition_right = all(found.get(name) == value for name, value in wanted.items())
+        if is_condition_right and all(present.get(name) == others.get(name) for name in _TYPE_CHECKING):
             return
-        state, now = (resource.uid, wanted), self._now()
+        state, now = (resource.uid, wanted, others), self._now()
         last, at = self._written.get(resource.key, (None, 0.0))
         if last == state and now - at < WRITE_SAME_AGAIN_AFTER_S:
             self._wake_in(WRITE_SAME_AGAIN_AFTER_S)
@@ -181,7 +200,7 @@ class StatusWriter:
                 **({"namespace": resource.namespace} if resource.namespace else {}),
                 **({"uid": resource.uid} if resource.uid else {}),
             },
-            "status": {"conditions": [condition]},
+            "status": {"conditions": [condition], **others},
         }
         scope = f"/namespaces/{quote(resource.namespace, safe='')}" if resource.namespace else ""
         name = quote(resource.name, safe="")
@@ -190,6 +209,12 @@ class StatusWriter:
         try:
             await api.patch(path, params, orjson.dumps(document), "application/apply-patch+yaml")
         except ClusterError as error:
+            if others and _UNDECLARED in str(error):
+                # The definition in the cluster is older than the gateway.
+                self._omits_type_checking = True
+                del self._written[resource.key]
+                await self._write(api, status)
+                return
             if error.status not in _ABOUT_ONE_OBJECT:
                 del self._written[resource.key]
             if error.status not in (_NOT_FOUND, _CONFLICT):
@@ -247,9 +272,15 @@ class StatusWriter:
         }
 
 
+def _status(resource: CustomResource) -> dict[str, Any]:
+    """Return the status of *resource*; empty if it has none."""
+    found = resource.document.get("status")
+    return found if isinstance(found, dict) else {}
+
+
 def _condition(resource: CustomResource) -> dict[str, Any]:
     """Return the condition ``Ready`` of *resource*; empty if it has none."""
-    match resource.document.get("status"):
+    match _status(resource):
         case {"conditions": list(conditions)}:
             for condition in conditions:
                 if isinstance(condition, dict) and condition.get("type") == CONDITION:

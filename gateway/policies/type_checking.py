@@ -37,6 +37,7 @@ class TypeCheckError(NamedTuple):
     kind: GroupVersionKind
     message: str
     """With line and column in the expression."""
+    expression: str
 
 
 def type_errors(policy: ValidatingPolicy, schemas: Schemas, kinds_of: KindsOf) -> Iterator[TypeCheckError]:
@@ -62,7 +63,7 @@ def type_errors(policy: ValidatingPolicy, schemas: Schemas, kinds_of: KindsOf) -
             try:
                 type_of_expression(text, environment)
             except InvalidExpression as error:
-                yield TypeCheckError(field, kind, str(error))
+                yield TypeCheckError(field, kind, str(error), text)
 
 
 def matched_kinds(policy: ValidatingPolicy, kinds_of: KindsOf) -> list[GroupVersionKind]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from gateway.config.custom_resource import PLURALS
+from tests.e2e.cluster import ADMIN
 from tests.e2e.objects import GROUP, pod
 from tests.e2e.policy_comparison import follow_config_maps
 from tests.e2e.setups import BehindGateway, deployed_account, rule
-from tests.kit import ROOT, run_command
+from tests.kit import ROOT, Process, run_command
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -185,6 +187,58 @@ def test_policies_deny_change_and_are_removed(
     kubectl(cluster, "delete", f"{PLURALS[BINDING]}.admission-gateway.io", "team")
     eventually(lambda: refusal(cluster, namespace) == "")
     assert "Traceback" not in served.gateway.log
+
+
+WRONG: Final = [
+    {"expression": "object.spec.replicaz > 1"},
+    {"expression": "object.spec.replicas > 1", "messageExpression": "'found ' + object.spec.foo"},
+    {"expression": "object.spec.replicas > 'one'"},
+    {"expression": "object.metadata.name == 'é\u4e2d' ||\n\t object.spec.template.metadata.namez == 'x'"},
+    {"expression": "object.spec.template.spec.containers.all(c, c.imagee != '')"},
+    {"expression": "object.metadata.name != '' || oldObject.metadata.foo == ''"},
+]
+
+
+@contextmanager
+def policy_status_controller(cluster: Cluster) -> Iterator[None]:
+    """The controller of Kubernetes that checks the types of policies."""
+    process = Process(
+        str(cluster.binaries.kube_controller_manager),
+        *("--kubeconfig", str(cluster.kubeconfig(ADMIN)), "--leader-elect=false", "--secure-port=0"),
+        "--controllers=validatingadmissionpolicy-status-controller",
+    )
+    try:
+        yield
+    finally:
+        process.stop()
+
+
+def test_expressions_that_cannot_succeed_have_the_warnings_of_the_api_server(
+    cluster: Cluster, served: BehindGateway, namespace: str
+) -> None:
+    rules = [{**rule("deployments", "CREATE"), "apiGroups": ["apps"]}, rule("pods", "CREATE")]
+    ours = policy("typed", *WRONG, space=namespace)
+    ours["spec"]["matchConstraints"]["resourceRules"] = rules
+    theirs = {**ours, "apiVersion": "admissionregistration.k8s.io/v1"}
+    path = f"/apis/admissionregistration.k8s.io/v1/{PLURALS[POLICY]}/typed"
+    with policy_status_controller(cluster):
+        apply(cluster, ours, binding("typed"), theirs)
+        eventually(lambda: "typeChecking" in cluster.api.get(path).document["status"])
+        eventually(lambda: ready(cluster, POLICY, "typed") == ("True", "CannotSucceed", 1))
+    expected = cluster.api.get(path).document["status"]
+    cluster.api.delete(path)
+    status = cluster.api.get(f"{ROOT_PATH}/{PLURALS[POLICY]}/typed").document["status"]
+    assert len(expected["typeChecking"]["expressionWarnings"]) == len(WRONG) + 1
+    assert status["typeChecking"] == expected["typeChecking"]
+    assert status["observedGeneration"] == expected["observedGeneration"] == 1
+    message = status["conditions"][0]["message"]
+    assert message.startswith("in force, but spec.validations[0].expression cannot succeed on /v1, Kind=Pod")
+    assert f"policy cannot succeed: cluster: {POLICY}" in served.gateway.log
+    apply(cluster, policy("typed", {"expression": "true"}, space=namespace))
+    eventually(lambda: ready(cluster, POLICY, "typed") == ("True", "Accepted", 2))
+    status = cluster.api.get(f"{ROOT_PATH}/{PLURALS[POLICY]}/typed").document["status"]
+    assert (status["observedGeneration"], "typeChecking" in status) == (2, False)
+    kubectl(cluster, "delete", f"{PLURALS[BINDING]}.admission-gateway.io", "typed")
 
 
 def test_parameters_change_with_the_objects_of_the_cluster(

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.kit import PATIENCE_S, REVIEWS, Process, free_port, pool_document, webhook_document
+from tests.kit import (
+    PATIENCE_S,
+    REVIEWS,
+    Process,
+    free_port,
+    pool_document,
+    run_command,
+    webhook_document,
+)
 from tests.kubernetes.server import EVENTS, ApiServer, refuse
 from tests.kubernetes.test_gateway import run, settings
 from tests.waiting import eventually
@@ -352,6 +360,33 @@ def test_policies_are_served_and_not_bypassed_while_they_may_not_be_read(
     server.apply(custom("validate", "v", "pods", DENIED))
     eventually(lambda: "failed expression" not in answers(gateway)[1])
     server.wait_for(lambda: conditions(server, f"{policy}Binding", "b") == ("False", "NoPolicy", 1))
+
+
+def test_a_policy_that_cannot_succeed_is_told(
+    server: ApiServer, folder: Path, start_gateway: StartGateway
+) -> None:
+    policy = "ValidatingAdmissionPolicy"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "object.spec.replicaz > 1"}],
+    }
+    server.apply({"kind": policy, "metadata": {"name": "p"}, "spec": spec})
+    bound = {"policyName": "p", "validationActions": ["Deny"]}
+    server.apply({"kind": f"{policy}Binding", "metadata": {"name": "b"}, "spec": bound})
+    gateway = start_gateway(folder)
+    server.wait_for(lambda: conditions(server, policy, "p") == ("True", "CannotSucceed", 1))
+    told = "spec.validations[0].expression cannot succeed on /v1, Kind=Pod: 1:12: undefined field 'replicaz'"
+    assert server.ready(policy, "p")["message"] == f"in force, but {told}"
+    gateway.expect(re.escape(told))
+    assert told in gateway.admin("/readyz?verbose")[1]
+    status = run_command("status", "--admin", f"127.0.0.1:{gateway.admin_port}")
+    assert "replicaz" in status.stdout
+    assert not answers(gateway)[0]
+    spec["validations"] = [{"expression": "object.metadata.name != ''"}]
+    server.apply({"kind": policy, "metadata": {"name": "p"}, "spec": spec})
+    server.wait_for(lambda: conditions(server, policy, "p") == ("True", "Accepted", 2))
+    assert gateway.admin("/readyz?verbose") == (200, "ok\n")
 
 
 def test_resources_stay_in_force_while_the_api_server_is_down(

@@ -9,6 +9,7 @@ import pytest
 
 from gateway.config.custom import ResourceStatus
 from gateway.config.custom_resource import CustomResource
+from gateway.config.expression_warnings import ExpressionWarning
 from gateway.config.model import KubernetesSettings
 from gateway.config.names import dns_1123_subdomain
 from gateway.errors import ClusterError, Problem
@@ -65,6 +66,45 @@ def run(
             await access.close()
 
     asyncio.run(main())
+
+
+def test_a_policy_has_the_warnings_of_type_checking(server: ApiServer, tmp_path: Path) -> None:
+    policy = "ValidatingAdmissionPolicy"
+    warning = ExpressionWarning("spec.validations[0].expression", "apps/v1, Kind=X: …\n", "it cannot succeed")
+
+    def accepted(*warnings: ExpressionWarning) -> ResourceStatus:
+        server.apply({"kind": policy, "metadata": {"name": "p"}, "spec": {}})
+        document = server.objects[f"{GATEWAY}/validatingadmissionpolicies/p"]
+        status = ResourceStatus(CustomResource(policy, "p", document), "Accepted")
+        return status.with_type_warnings(warnings)
+
+    def status() -> dict[str, Any]:
+        found: dict[str, Any] = server.objects[f"{GATEWAY}/validatingadmissionpolicies/p"]["status"]
+        return found
+
+    async def scenario(tell: Callable[..., Awaitable[None]]) -> None:
+        await tell(accepted(warning))
+        ready = server.ready(policy, "p")
+        assert (ready["status"], ready["reason"]) == ("True", "CannotSucceed")
+        assert ready["message"] == "in force, but it cannot succeed"
+        found = [{"fieldRef": warning.field_ref, "warning": warning.warning}]
+        assert status()["typeChecking"] == {"expressionWarnings": found}
+        generation = status()["observedGeneration"]
+        assert generation == ready["observedGeneration"]
+        await tell(accepted())
+        assert server.ready(policy, "p")["reason"] == "Accepted"
+        assert "typeChecking" not in status()
+        # A definition that is older than the gateway.
+        undeclared = "failed to create typed patch object: .status.typeChecking: field not declared in schema"
+        server.faults["patch"].append(refuse(500, undeclared))
+        await tell(accepted(warning))
+        assert server.ready(policy, "p")["reason"] == "CannotSucceed"
+        assert "typeChecking" not in status()
+        await tell(accepted())
+        assert server.ready(policy, "p")["reason"] == "Accepted"
+        assert written(server) == 5
+
+    run(server, tmp_path, scenario)
 
 
 def test_a_status_is_written_once_and_has_the_time_of_its_transition(

@@ -1,0 +1,34 @@
+"""Warnings about expressions of policies, in the form of the API server."""
+
+from __future__ import annotations
+
+from gateway.config.expression_warnings import expression_warnings
+from gateway.openapi.built_in import built_in_schemas
+from tests.policies.test_type_checking import policy, rule
+
+
+def test_a_warning_has_a_paragraph_for_each_kind() -> None:
+    rules = [rule("apps", "v1", "deployments", "replicasets"), rule("", "v1", "pods")]
+    checked = policy("'é' == object.metadata.name ||\n\tobject.spec.replicaz > 1", "true", rules=rules)
+    (found,) = expression_warnings(checked, built_in_schemas())
+    assert found.field_ref == "spec.validations[0].expression"
+    error = "ERROR: <input>:2:13: undefined field 'replicaz'"
+    snippet = " |  object.spec.replicaz > 1\n | ............^\n"
+    assert found.warning == (
+        f"/v1, Kind=Pod: {error}\n{snippet}\n"
+        f"apps/v1, Kind=Deployment: {error}\n{snippet}\n"
+        f"apps/v1, Kind=ReplicaSet: {error}\n{snippet}"
+    )
+    assert found.summary == (
+        "spec.validations[0].expression cannot succeed on /v1, Kind=Pod and 2 more kinds: "
+        "2:13: undefined field 'replicaz'"
+    )
+
+
+def test_marks_below_characters_of_several_bytes_are_wide() -> None:
+    (found,) = expression_warnings(policy("'é' == object.spec.foo"), built_in_schemas())
+    assert found.warning.endswith("\n | 'é' == object.spec.foo\n | .\uff0e................^\n")
+
+
+def test_expressions_that_can_succeed_have_none() -> None:
+    assert expression_warnings(policy("object.spec.replicas > 1"), built_in_schemas()) == ()
