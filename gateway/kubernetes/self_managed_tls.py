@@ -70,7 +70,7 @@ class CertificateKeeper:
         self._folder = folder
         self.cert_file = folder / "tls.crt"
         self.key_file = folder / "tls.key"
-        self._written: TlsState | None = None
+        self._written: tuple[bytes, bytes] | None = None
         self._warned_of = ""
 
     async def start(self) -> None:
@@ -164,12 +164,14 @@ class CertificateKeeper:
         await api.write("PUT", path, document)
 
     def _write_files(self, state: TlsState) -> None:
-        if state == self._written:
+        # Not the states: two keys that were read are never equal.
+        pair = state.server.key_pem, state.server.certificate_pem
+        if pair == self._written:
             return
         # The key first: with the certificate before it, the front end would see a pair that does not match.
-        write_private(self.key_file, state.server.key_pem)
-        write_private(self.cert_file, state.server.certificate_pem)
-        self._written = state
+        write_private(self.key_file, pair[0])
+        write_private(self.cert_file, pair[1])
+        self._written = pair
 
     async def _publish(self, api: ApiClient, state: TlsState) -> bool:
         """Set the caBundle of the registered entries; return whether all of them have it now."""
