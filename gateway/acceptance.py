@@ -4,7 +4,8 @@ It is refused if all reachable workers of a pool reject the policy of a webhook 
 ``gateway.policy_mismatch.rejection``. Of custom resources, only the one that is to blame is refused. What is
 in force already is not judged: an unchanged webhook blocks no other change, whatever its workers say by now.
 A candidate is not judged either, because it never decides a request, and may wait for its workers. The first
-configuration comes into force in any case: a gateway that does not start is worse.
+configuration comes into force in any case: a gateway that does not start is worse. Of several processes, one
+that starts again beside the others refuses what they refuse, see ``gateway.siblings``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from gateway.paths import Paths
 from gateway.policy_mismatch import ask, rejection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gateway.cluster_follower import Cluster
     from gateway.config.custom import Combined
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from gateway.dispatch.policy_listing import PolicyListing
     from gateway.dispatch.pool import Pool
     from gateway.policy_mismatch import Rejection
+    from gateway.siblings import Siblings
     from gateway.snapshot import Pools, Snapshot
 
 _ASKED_AT_A_TIME: Final = 8
@@ -64,15 +66,18 @@ class Rejected:
 class RejectedError(Exception):
     """Workers reject a configuration."""
 
-    def __init__(self, rejected: Sequence[Rejected]) -> None:
+    def __init__(self, rejected: Sequence[Rejected], digest_: str) -> None:
         super().__init__("; ".join(str(one.problem) for one in rejected))
         self.rejected = rejected
+        self.digest = digest_
+        """That of the configuration."""
 
 
-def to_judge(config: Config, in_force: Config) -> list[Judged]:
+def to_judge(config: Config, in_force: Config | None) -> list[Judged]:
     """Return the clients of the webhooks of *config* that are not in force with the same pool."""
-    changed = {name for name, pool in config.pools.items() if in_force.pools.get(name) != pool}
-    known = {(_identity(hook), hook.client) for hook in in_force.webhooks}
+    pools = {} if in_force is None else in_force.pools
+    changed = {name for name, pool in config.pools.items() if pools.get(name) != pool}
+    known = {(_identity(hook), hook.client) for hook in (() if in_force is None else in_force.webhooks)}
     found = []
     for hook in config.webhooks:
         client = hook.client
@@ -87,22 +92,27 @@ def _identity(hook: Webhook) -> tuple[str, str, str]:
     return hook.phase, hook.configuration, hook.name
 
 
-async def judge(wanted: Iterable[Judged], pools: Mapping[str, Pool]) -> list[Rejected]:
-    """Return those of *wanted* that all reachable workers of their pool reject, in the same order."""
-    wanted = list(wanted)
+async def judge(wanted: Sequence[Judged], pools: Mapping[str, Pool]) -> tuple[list[Rejected], bool]:
+    """Return those of *wanted* that all reachable workers of their pool reject, in the same order.
+
+    Also return whether a worker was reachable in each pool.
+    """
     clients: dict[str, set[WorkerRef]] = {}
     for one in wanted:
         clients.setdefault(one.client.pool, set()).add(one.client)
     asked = [name for name in clients if name in pools]
     answers = await asyncio.gather(*(_ask_pool(pools[name].endpoints, clients[name]) for name in asked))
-    found = {client: why for answer in answers for client, why in answer.items()}
-    return [Rejected(one, found[one.client]) for one in wanted if one.client in found]
+    found = {client: why for answer in answers for client, why in (answer or {}).items()}
+    return [Rejected(one, found[one.client]) for one in wanted if one.client in found], None not in answers
 
 
 async def _ask_pool(
     endpoints: Sequence[WorkerEndpoint], clients: set[WorkerRef]
-) -> dict[WorkerRef, Rejection]:
-    """Return the *clients* that no worker accepts, of those that are reachable, and why."""
+) -> dict[WorkerRef, Rejection] | None:
+    """Return the *clients* that no worker accepts, of those that are reachable, and why.
+
+    None: no worker is reachable.
+    """
     limit = asyncio.Semaphore(_ASKED_AT_A_TIME)
 
     async def ask_one(endpoint: WorkerEndpoint) -> PolicyListing:
@@ -125,6 +135,8 @@ async def _ask_pool(
         for one in tasks:
             one.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+    if not any(listing.is_reached for listing in listings):
+        return None
     found = {client: rejection(client, listings) for client in undecided}
     return {client: why for client, why in found.items() if why is not None}
 
@@ -137,12 +149,14 @@ class Acceptance:
         pools: Pools,
         on_config: Callable[[Config], None],
         require_webhooks: Callable[[Config, Config | None], None],
+        siblings: Siblings | None = None,
     ) -> None:
         """*on_config* is called with a configuration before it is judged.
 
         After a rejection it is called with the one that stays in force. *require_webhooks* raises a
-        ConfigError for a configuration without webhooks.
+        ConfigError for a configuration without webhooks. *siblings* are the other processes of the gateway.
         """
+        self._siblings = siblings
         self._pools = pools
         self._on_config = on_config
         self._require_webhooks = require_webhooks
@@ -171,11 +185,13 @@ class Acceptance:
                 return combined, await self._snapshot(config, in_force, cluster, rereads_files=rereads_files)
             except RejectedError as error:
                 self.is_rejected = True
-                assert in_force is not None
-                self._on_config(in_force)
+                if in_force is not None:
+                    self._on_config(in_force)
                 blamed = [_blame(one, files, combined) for one in error.rejected]
                 of_files = {problem for problem, key in blamed if key is None or key in rejected}
                 if of_files:
+                    if self._siblings is not None:
+                        self._siblings.refused(error.digest, sorted(of_files))
                     raise ConfigError(sorted(of_files)) from None
                 for problem, key in blamed:
                     assert key is not None
@@ -188,6 +204,7 @@ class Acceptance:
 
         Raises:
             RejectedError: workers reject what is not *in_force*.
+            ConfigError: it cannot be used, or another process refuses it.
         """
         bundles = cluster.follow_ca_bundles(config)
         cluster.follow_for_policies(config)
@@ -195,16 +212,31 @@ class Acceptance:
         try:
             self._on_config(config)
             await asyncio.gather(prepared.wait_until_ready(), cluster.wait_until_policies_synced())
-            if in_force is not None:
-                wanted = to_judge(config, in_force)
-                if rejected := await judge(wanted, {**prepared.kept, **prepared.made}):
-                    raise RejectedError(rejected)
             # In a thread: with the thousands of webhooks of a large cluster this would delay reviews.
             paths, digest_ = await asyncio.to_thread(lambda: (Paths(config), digest(config)))
+            await self._judge(config, in_force, {**prepared.kept, **prepared.made}, digest_)
         except BaseException:
             await self._pools.discard(prepared)
             raise
+        if self._siblings is not None:
+            self._siblings.in_force(config, digest_)
         return self._pools.use(prepared, paths, digest_, cluster.view)
+
+    async def _judge(
+        self, config: Config, in_force: Config | None, pools: Mapping[str, Pool], digest_: str
+    ) -> None:
+        """Raise RejectedError or ConfigError if workers reject *config*, by what all processes know.
+
+        A process that starts again beside others judges everything, unless one of them has *config* in force.
+        """
+        siblings = self._siblings
+        if in_force is None and (siblings is None or not siblings.have_another_than(digest_)):
+            return
+        rejected, is_known = await judge(to_judge(config, in_force), pools)
+        if rejected:
+            raise RejectedError(rejected, digest_)
+        if not is_known and siblings is not None and (problems := await siblings.follow(digest_)):
+            raise ConfigError(list(problems))
 
 
 def _blame(rejected: Rejected, files: Config, combined: Combined) -> tuple[Problem, Key | None]:

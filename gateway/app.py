@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from gateway.recording.recorder import Recorder
     from gateway.reports.observer import Reporter
     from gateway.serving.message import Cancel, Exchange
+    from gateway.siblings import Siblings
     from gateway.snapshot import Snapshot
     from gateway.telemetry.exposition import Exposition
 
@@ -82,9 +83,11 @@ class Gateway:
         on_config: Callable[[Config], None] = lambda config: None,
         *,
         process: int | None = None,
+        siblings: Siblings | None = None,
     ) -> None:
         """Make a gateway of *options*; *process* is its number if there are several of the same address.
 
+        *siblings* are the others then.
         *targets* returns the addresses of a pool's workers. *on_config* is called with each configuration
         before it comes into force.
         """
@@ -102,7 +105,7 @@ class Gateway:
         self._reuse_port = process is not None
         self._not_ready: str | None = STARTING
         self._pools = Pools(self.metrics, targets)
-        self._acceptance = Acceptance(self._pools, on_config, options.require_webhooks)
+        self._acceptance = Acceptance(self._pools, on_config, options.require_webhooks, siblings)
         self._judged_revision = 0
         """That of the answers of workers when they were last asked to accept a configuration again."""
         self._follower = ClusterFollower()

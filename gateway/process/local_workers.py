@@ -7,6 +7,7 @@ import hashlib
 from typing import TYPE_CHECKING, Final
 
 from gateway.process.children import Child
+from gateway.siblings import is_used
 from gateway.snapshot import RETIRE_AFTER_S
 
 if TYPE_CHECKING:
@@ -87,6 +88,11 @@ class LocalWorkers:
 
     def _stop_retired(self, path: Path) -> None:
         _, child = self._retiring.pop(path)
+        if is_used(self._runtime, path):
+            # A gateway process refuses the new configuration, and keeps the one with this worker.
+            timer = asyncio.get_running_loop().call_later(self._retire_after_s, self._stop_retired, path)
+            self._retiring[path] = timer, child
+            return
         task = asyncio.create_task(child.stop(STOP_GRACE_S))
         self._stopping[path] = task, child
         task.add_done_callback(lambda _: self._stopping.pop(path))

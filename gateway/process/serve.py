@@ -10,6 +10,7 @@ import shutil
 import signal
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +20,7 @@ from gateway.config.history import HistoryError
 from gateway.config.model import summary
 from gateway.process.local_workers import STOP_GRACE_S, LocalWorkers, targets_of
 from gateway.process.supervisor import Supervisor, admin_socket
+from gateway.siblings import Siblings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -103,9 +105,11 @@ async def serve_child(options: Options, number: int, runtime: Path) -> None:
         ConfigError: the configuration cannot be used.
     """
     signals = Signals()
+    targets = partial(targets_of, runtime=runtime)
     config = options.load_first()
     _use_log_settings(config)
-    gateway = Gateway(options, lambda pool: targets_of(pool, runtime), _use_log_settings, process=number)
+    siblings = Siblings(runtime, number, targets)
+    gateway = Gateway(options, targets, _use_log_settings, process=number, siblings=siblings)
     start = _start_child(gateway, config, f"unix:{admin_socket(runtime, number)}")
     await _serve_one(signals, gateway, start)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.kit import pool_document, webhook_document
+from tests.kit import ROOT, pool_document, webhook_document
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -146,3 +147,33 @@ def test_a_pool_whose_new_workers_do_not_serve_the_policies_is_refused(
     world.configure(client(DENY, {"max": 3}), targets=(target,))
     gateway.expect(REFUSED + r"webhooks\[0\]\.clientConfig\.worker\.policy")
     assert is_as_before(gateway)
+
+
+def test_a_local_worker_stays_when_its_successor_is_refused(
+    world: World, start_gateway: StartGateway
+) -> None:
+    def local(policies: dict[str, Any], name: str) -> dict[str, Any]:
+        declared = world.declared.with_name(name)
+        world.declare(policies, declared)
+        script = str(ROOT / "tests" / "fakes" / "worker.py")
+        return {"command": [sys.executable, script, "--declare", str(declared)]}
+
+    document = webhook_document("validate", "v", "pool", {"webhook": client(DENY)})
+
+    def write(spec: dict[str, Any]) -> None:
+        head = {
+            "apiVersion": "admission-gateway.io/v1alpha1",
+            "kind": "WorkerPool",
+            "metadata": {"name": "pool"},
+        }
+        written = world.config / ".c"
+        written.write_text(f"{json.dumps({**head, 'spec': spec})}\n---\n{document}")
+        written.rename(world.config / "c.yaml")
+
+    write(local({DENY: {}}, "first.json"))
+    gateway = start_gateway(world.config)
+    assert is_as_before(gateway)
+    write(local({"{}": {}}, "second.json"))
+    gateway.expect(REFUSED + r"webhooks\[0\]\.clientConfig\.worker\.policy")
+    assert is_as_before(gateway)
+    assert "lost; reconnecting" not in gateway.log

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from gateway.config.model import WorkerPool
+from gateway.config.model import Config, WorkerPool
 from gateway.process.local_workers import LocalWorkers, targets_of
+from gateway.siblings import Siblings
 from tests.process.kit import lines, runs
 from tests.waiting import until
 
@@ -36,6 +39,29 @@ def test_a_retiring_worker_is_kept_when_it_is_configured_again(tmp_path: Path) -
         assert runs(int(started))
         await workers.stop(GRACE_S)
         assert not runs(int(started))
+
+    asyncio.run(main())
+
+
+def test_a_worker_stays_while_a_gateway_process_uses_it(tmp_path: Path) -> None:
+    """Such as one that refuses the new configuration, of which the parent knows the files alone."""
+    old, new = pool("old", tmp_path / "old"), pool("new", tmp_path / "new")
+    process = Siblings(tmp_path, 0, partial(targets_of, runtime=tmp_path))
+    using, over = (replace(Config(), pools={one.name: one}) for one in (old, new))
+
+    async def main() -> None:
+        workers = LocalWorkers(tmp_path, retire_after_s=0.05)
+        workers.update({"old": old})
+        await until(lambda: lines(tmp_path / "old"))
+        process.in_force(using, "a")
+        workers.update({"new": new})
+        await until(lambda: lines(tmp_path / "new"))
+        (pid,) = lines(tmp_path / "old")
+        await asyncio.sleep(0.2)
+        assert runs(int(pid))
+        process.in_force(over, "b")
+        await until(lambda: not runs(int(pid)))
+        await workers.stop(GRACE_S)
 
     asyncio.run(main())
 
