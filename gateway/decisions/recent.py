@@ -4,8 +4,10 @@ Kept are denials, failures and fail-opens, and a small sample of the other decis
 decisions never displace the others. A ring has bounds of number and bytes; the oldest decisions go first.
 
 A review costs a few microseconds in :meth:`RecentDecisions.offer`. The record and the details are
-made after the answer, by a work queue, and at most ``NOTEWORTHY_PER_SECOND`` times a second and process;
-further decisions are counted in ``left_out``.
+made after the answer, by a work queue, and at most ``NOTEWORTHY_PER_SECOND`` times a second and process. Of
+further denials, failures and fail-opens only the records are kept, ``BRIEF_PER_SECOND`` a second, and of
+still more the first and the last of each webhook and namespace, see ``bursts``. ``left_out`` counts the
+others.
 """
 
 from __future__ import annotations
@@ -19,23 +21,28 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from gateway.decisions.details import details_of
+from gateway.decisions.bursts import Bursts, key_of
+from gateway.decisions.details import Details, details_of
 from gateway.decisions.rate import TokenBucket
 from gateway.decisions.record import document_of, record_of
-from gateway.decisions.redaction import Redactor
+from gateway.decisions.redaction import Redactor, has_secrets, has_texts
 from gateway.work_queue import WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
     from gateway.core.answer import Answer
-    from gateway.decisions.details import Details
     from gateway.decisions.record import DecisionRecord
 
 log = logging.getLogger(__name__)
 
 NOTEWORTHY_PER_SECOND: Final = 5
 NOTEWORTHY_AT_ONCE: Final = 50
+BRIEF_PER_SECOND: Final = 100
+BRIEF_AT_ONCE: Final = 500
+"""Records without details: each costs some 30 microseconds of CPU, and 2 KiB."""
+_FOR_FIRST: Final = 0.2
+"""The part of them that is for the first denials of a webhook and namespace."""
 OTHERS_PER_SECOND: Final = 0.5
 OTHERS_AT_ONCE: Final = 5
 MAX_PENDING: Final = 64
@@ -135,13 +142,16 @@ class RecentDecisions:
         """*secret_names* is whether the names of Secrets are kept (``logging.decisionLog.secretNames``)."""
         self.secret_names = secret_names
         self.left_out = 0
-        """Denials, failures and fail-opens that the bound on their rate left out."""
+        """Denials, failures and fail-opens of which not even the record was kept."""
         self.ordinary_at = 0.0
         """No decision that is not noteworthy is kept before this time, in monotonic seconds."""
         self._clock = clock
         self._noteworthy = _Ring(400, 8 * 1024 * 1024)
+        self._brief = _Ring(1000, 4 * 1024 * 1024)
+        self._bursts: Bursts[RecentDecision] = Bursts()
         self._others = _Ring(100, 2 * 1024 * 1024)
         self._noteworthy_rate = TokenBucket(NOTEWORTHY_PER_SECOND, NOTEWORTHY_AT_ONCE)
+        self._brief_rate = TokenBucket(BRIEF_PER_SECOND, BRIEF_AT_ONCE)
         self._others_rate = TokenBucket(OTHERS_PER_SECOND, OTHERS_AT_ONCE)
         self._queue = WorkQueue()
         self.pending = 0
@@ -155,12 +165,14 @@ class RecentDecisions:
         """
         rate = self._noteworthy_rate if is_noteworthy else self._others_rate
         size = len(answer.evaluation.request.json)
+        now = self._clock()
         if (
-            not rate.take(self._clock())
+            not rate.take(now)
             or self.pending >= MAX_PENDING
             or self._pending_bytes + size > MAX_PENDING_BYTES
         ):
-            self.left_out += is_noteworthy
+            if is_noteworthy:
+                self._keep_briefly(partial(brief, answer, seconds, time.time(), digest), answer, now)
             self.ordinary_at = self._others_rate.next_at
             return
         self.pending += 1
@@ -172,13 +184,14 @@ class RecentDecisions:
     @property
     def since(self) -> float:
         """Denials, failures and fail-opens before this time are gone, in seconds since 1970; 0: none are."""
-        return self._noteworthy.since
+        return max(self._noteworthy.since, self._brief.since)
 
     def recent(self, wanted: DecisionFilter = EVERYTHING, limit: int = 100) -> list[RecentDecision]:
         """Return the decisions that *wanted* matches, the latest first, at most *limit*."""
-        found = [
-            one for ring in (self._noteworthy, self._others) for one in ring if wanted.matches(one.record)
-        ]
+        kept = (self._noteworthy, self._brief, self._bursts, self._others)
+        # The first of a burst may be in a ring, too.
+        every = {id(one): one for some in kept for one in some}.values()
+        found = [one for one in every if wanted.matches(one.record)]
         found.sort(key=lambda one: one.record.time, reverse=True)
         return found[:limit]
 
@@ -186,6 +199,21 @@ class RecentDecisions:
         """Return the latest decision with *uid*; None if it was not kept, or not for long enough."""
         found = self.recent(DecisionFilter(uid=uid), 1)
         return found[0] if found else None
+
+    def _keep_briefly(self, make: Callable[..., RecentDecision], answer: Answer, now: float) -> None:
+        """Keep the decision that *make* makes of *answer*, which came at *now*, without details."""
+        make = partial(make, secret_names=self.secret_names)
+        key = key_of(answer)
+        is_first = not self._bursts.is_under_way(key, now)
+        if self._brief_rate.take(now, 0.0 if is_first else _FOR_FIRST):
+            decision = make()
+            self._brief.add(decision)
+            if is_first:
+                self._bursts.begin(key, decision, now)
+        elif is_first:
+            self.left_out += 1
+        else:
+            self.left_out += self._bursts.end_with(key, make, len(answer.evaluation.request.json), now)
 
     def _keep(self, ring: _Ring, size: int, decision: RecentDecision) -> None:
         self.pending -= 1
@@ -211,6 +239,32 @@ def capture(
     details = yield from details_of(answer, redactor)
     record = record_of(answer, seconds, at, digest)
     return RecentDecision(redactor.record(record), details)
+
+
+def brief(answer: Answer, seconds: float, at: float, digest: str, *, secret_names: bool) -> RecentDecision:
+    """Return the record of *answer* alone, see :func:`capture`.
+
+    Without the search for secret values, which takes longer, messages that may quote one are left out.
+    """
+    redactor = Redactor(secret_names=secret_names)
+    record = record_of(answer, seconds, at, digest)
+    if has_texts(record) and has_secrets(answer.evaluation.request):
+        redactor.leave_out_messages()
+    return RecentDecision(redactor.record(record), _NO_DETAILS)
+
+
+_NO_DETAILS: Final = Details(
+    groups=(),
+    object=b"",
+    object_note="too many decisions came at the time, so only the answers of the webhooks were kept",
+    changes=(),
+    unmatched=(),
+    unmatched_left_out=0,
+    warnings=(),
+    audit_annotations=(),
+    kept_ahead=0,
+    discarded_ahead=0,
+)
 
 
 # -- JSON ---------------------------------------------------------------------------------------------

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gateway.core.large import LARGE_BYTES
 from gateway.core.verdict import Allowed, Denied, Failed, FailureReason
-from gateway.decisions import recent
+from gateway.decisions import bursts, recent
+from gateway.decisions.bursts import Bursts
 from gateway.decisions.recent import DecisionFilter, RecentDecisions, document, summary
 from gateway.decisions.record import is_noteworthy
 from tests.core.build import POD, add, labelled, patch, request, webhook
@@ -130,11 +135,64 @@ def test_ordinary_decisions_never_displace_denials() -> None:
     assert decisions.recent(limit=1000)[-1].record.outcome == "Denied"
 
 
-def test_the_rate_of_what_is_kept_is_bounded_and_the_rest_is_counted() -> None:
-    bad = [answer({"a.policies.test": DENIED})] * (recent.NOTEWORTHY_AT_ONCE + 7)
-    decisions = kept(*bad, pause_s=0.0)
-    assert len(decisions.recent(limit=1000)) == recent.NOTEWORTHY_AT_ONCE
-    assert decisions.left_out == 7
+@cache
+def burst(number: int, namespace: str = "shop", name: str = "a.policies.test") -> list[Answer]:
+    """Return denials of one webhook in one namespace, whose uids are counted from 0."""
+    hooks = [webhook(name)]
+    return [
+        answer({name: DENIED}, hooks, request(uid=f"{namespace}-{n}", namespace=namespace))
+        for n in range(number)
+    ]
+
+
+def test_a_burst_of_denials_is_kept_without_details_once_there_are_too_many() -> None:
+    decisions = kept(*burst(259), pause_s=0.0)
+    found = [document(one) for one in decisions.recent(limit=1000)]
+    assert len(found) == 259
+    assert decisions.left_out == 0
+    assert sum(one["object"] is not None for one in found) == recent.NOTEWORTHY_AT_ONCE
+    last = decisions.find("shop-258")
+    assert last is not None
+    assert document(last)["message"] == "a.policies.test: no"
+    assert "too many decisions" in document(last)["objectNote"]
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 40)), min_size=1, max_size=5),
+    st.sampled_from([0.0, 0.01]),
+)
+def test_of_any_burst_the_first_and_the_last_of_each_webhook_and_namespace_are_kept(
+    given_bursts: list[tuple[str, int]], pause_s: float
+) -> None:
+    every = {namespace: iter(burst(200, namespace)) for namespace, _ in given_bursts}
+    offered = [next(every[namespace]) for namespace, number in given_bursts for _ in range(number)]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(recent, "NOTEWORTHY_AT_ONCE", 4)
+        patched.setattr(recent, "BRIEF_AT_ONCE", 16)
+        decisions = kept(*offered, pause_s=pause_s)
+    uids = [one.evaluation.request.uid for one in offered]
+    found = {one.record.uid for one in decisions.recent(limit=1000)}
+    for namespace in every:
+        of_namespace = [uid for uid in uids if uid.startswith(namespace)]
+        assert {of_namespace[0], of_namespace[-1]} <= found
+    assert len(found) + decisions.left_out == len(uids)
+
+
+def test_bursts_are_held_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bursts, "MAX_BURSTS", 3)
+    found = Bursts[str]()
+    for number in range(5):
+        key = "c", "w", f"n{number}"
+        assert not found.is_under_way(key, 0.0)
+        found.begin(key, f"first {number}", 0.0)
+        assert not found.end_with(key, f"last {number}".upper, 10, 1.0)
+    assert list(found) == [text for n in (2, 3, 4) for text in (f"first {n}", f"LAST {n}")]
+    # One that is displaced is lost, and so is one whose request is large.
+    assert found.end_with(key, "other".upper, 10, 2.0)
+    assert found.end_with(key, "large".upper, bursts.MAX_HELD_BYTES + 1, 3.0)
+    assert list(found)[-1] == "OTHER"
+    assert not found.is_under_way(key, 4.0 + bursts.ENDS_AFTER_S)
 
 
 def test_a_filter_selects_decisions() -> None:
