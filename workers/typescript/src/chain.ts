@@ -9,12 +9,24 @@ import { same, type Operation } from "./diff.js";
 import { clone, parseJson } from "./json.js";
 import { keyOf, type Call, type Id, type Payload } from "./messages.js";
 import { applyPatch } from "./patch.js";
+import type { Work } from "./turns.js";
+
+/** A message with payloads, which are parts of its bytes: they are kept until the last of its calls has ended. */
+export interface ReceivedMessage {
+  readonly bytes: number;
+  calls: number;
+}
 
 /** A payload of a batch, as it was sent or as a call leaves it. */
 export interface ChainPayload extends Payload {
   /** The object after the patches of earlier calls; absent if they have not changed it. Never changed itself. */
   readonly object?: object;
+  /** The length of the patches that lead to it. */
+  readonly patched?: number;
 }
+
+/** Limit of the patches that lead to the object of a call in a chain. */
+export const MAX_CHAINED_BYTES = 512 * 1024;
 
 /** A call that others of its batch follow. */
 export class Link {
@@ -34,6 +46,8 @@ export class PendingCall {
   readonly timeoutMillis: number;
   readonly traceparent: string;
   readonly isChained: boolean;
+  /** Set while it waits for its turn. */
+  work: Work | undefined;
 
   /** `link` is undefined unless other calls follow, `parameters` if their id is unknown. */
   constructor(
@@ -41,6 +55,7 @@ export class PendingCall {
     readonly key: number | bigint,
     readonly link: Link | undefined,
     readonly parameters: Buffer | undefined,
+    readonly message: ReceivedMessage,
   ) {
     this.id = call.id;
     this.policy = call.policy;
@@ -64,7 +79,12 @@ export function leftBy(payload: ChainPayload, { response }: Outcome): ChainPaylo
     const isObject = typeof after === "object" && after !== null && !Array.isArray(after);
     if (!isObject || same(before, after)) return payload;
     const { admissionRequest, namespaceObject } = payload;
-    return { admissionRequest, namespaceObject, object: after };
+    return {
+      admissionRequest,
+      namespaceObject,
+      object: after,
+      patched: (payload.patched ?? 0) + patch.length,
+    };
   } catch {
     return payload; // the gateway fails the call
   }

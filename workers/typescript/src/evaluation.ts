@@ -81,6 +81,8 @@ export class RunningCall {
   readonly #meter: Meter | undefined;
   #finish: ((outcome: Outcome) => void) | undefined;
   #timer: NodeJS.Timeout | undefined;
+  /** Called when the policy has ended, also after a cancellation. */
+  released: (() => void) | undefined;
 
   constructor(policy: Policy, review: Review, result: Promise<unknown>, finish: (outcome: Outcome) => void) {
     this.#review = review;
@@ -88,8 +90,8 @@ export class RunningCall {
     this.#meter = policy.meter;
     if (this.#meter !== undefined) this.#meter.inFlight++;
     result.then(
-      (value) => this.#finish && this.#settle(ended(policy, review, value)),
-      (problem) => this.#finish && this.#settle(threw(policy, review, problem)),
+      (value) => this.#policyEnded(() => ended(policy, review, value)),
+      (problem) => this.#policyEnded(() => threw(policy, review, problem)),
     );
   }
 
@@ -104,6 +106,11 @@ export class RunningCall {
   cancel(): void {
     this.#end();
     this.#abort();
+  }
+
+  #policyEnded(outcome: () => Outcome): void {
+    if (this.#finish !== undefined) this.#settle(outcome());
+    this.released?.();
   }
 
   #expire(): void {

@@ -11,7 +11,7 @@ import type { Policy } from "./policy.js";
 import { decode, type Review } from "./review.js";
 
 /** Highest id of parameters of a stream. */
-const MAX_ID = 256;
+export const MAX_ID = 256;
 
 /** Limit of the JSON of one value. */
 export const MAX_PARAMETERS_BYTES = 64 * 1024;
@@ -109,6 +109,8 @@ function prepare(policy: Policy, json: Buffer): unknown {
 /** The parameters of one stream. */
 export class StreamParameters {
   readonly #byId = new Map<number, Buffer>([[0, NONE]]);
+  /** The length of all. */
+  bytes = 0;
 
   /** Returns the JSON with that id, empty for the id 0; undefined if there is none. */
   get(id: number): Buffer | undefined {
@@ -122,7 +124,11 @@ export class StreamParameters {
       if (json.length > MAX_PARAMETERS_BYTES) {
         return `parameters have ${json.length} bytes, expected at most ${MAX_PARAMETERS_BYTES}`;
       }
-      this.#byId.set(id, json);
+      // A copy: the value is a part of the message, which would be kept whole.
+      const own = Buffer.allocUnsafeSlow(json.length);
+      json.copy(own);
+      this.bytes += json.length - (this.#byId.get(id)?.length ?? 0);
+      this.#byId.set(id, own);
     }
     return undefined;
   }

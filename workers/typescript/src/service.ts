@@ -22,7 +22,9 @@ import {
 import { MAX_PARAMETERS_BYTES, tooManyBytes } from "./parameters.js";
 import type { Policy } from "./policy.js";
 import { Review } from "./review.js";
+import { Limits } from "./limits.js";
 import { ReviewStream } from "./stream.js";
+import type { Work } from "./turns.js";
 
 /** Same limit as for a stream. */
 const MAX_UNARY_IN_FLIGHT = 4096;
@@ -51,12 +53,14 @@ export function bytesMethod(
 export class PolicyWorker {
   readonly #policies: ReadonlyMap<string, Policy>;
   readonly #streams = new Set<ReviewStream>();
+  readonly #limits: Limits;
   #unary = 0;
   #isDraining = false;
   #idle: (() => void) | undefined;
 
-  constructor(policies: ReadonlyMap<string, Policy>) {
+  constructor(policies: ReadonlyMap<string, Policy>, limits = new Limits()) {
     this.#policies = policies;
+    this.#limits = limits;
   }
 
   addTo(server: Server): void {
@@ -120,26 +124,56 @@ export class PolicyWorker {
 
   readonly #review: handleUnaryCall<Buffer, Buffer> = (call, callback) => {
     let running: RunningCall | undefined;
+    let work: Work | undefined;
+    let isAnswered = false;
+    const { turns, received } = this.#limits;
+    const client = this.#limits.client(call);
+    const bytes = call.request.length;
+    const part = { client, bytes: 0, end: (outcome: Outcome): void => fail(outcome) };
+    const stop = (): void => {
+      if (work !== undefined) turns.remove(work);
+      if (running === undefined) received.set(part, 0);
+      running?.cancel();
+      running = work = undefined;
+    };
     this.#unary++;
     // gRPC reports "cancelled" after every end, also after a successful one.
     call.on("cancelled", () => {
-      running?.cancel();
+      isAnswered = true;
+      stop();
       this.#unary--;
       this.#left();
     });
     const answer = ({ response, error }: Outcome): void => {
+      if (isAnswered) return;
+      isAnswered = true;
       running = undefined;
+      stop();
       if (error !== undefined) callback({ code: error.code, details: error.message });
       else callback(null, response === ALLOWED.response ? ALLOWED_BYTES : reviewResponse.encode(response!));
     };
-    const [traceparent] = call.metadata.get("traceparent");
-    const outcome = this.#begin(call.request, call.getDeadline(), traceparent, answer);
-    if (outcome instanceof RunningCall) {
-      running = outcome;
-      afterPromises(() => outcome.watchDeadline());
-    } else {
+    const fail = (outcome: Outcome): void => {
+      running?.cancel();
       answer(outcome);
-    }
+    };
+    const [traceparent] = call.metadata.get("traceparent");
+    const begin = (): void => {
+      work = undefined;
+      const outcome = this.#begin(call.request, call.getDeadline(), traceparent, answer);
+      if (outcome instanceof RunningCall) {
+        running = outcome;
+        turns.count(outcome, client, bytes, () => received.set(part, 0));
+        afterPromises(() => outcome.watchDeadline());
+      } else {
+        answer(outcome);
+      }
+    };
+    received.set(part, bytes);
+    turns.startSlice();
+    if (turns.mayBegin(client, bytes)) return begin();
+    const deadline = performance.now() + (Number(call.getDeadline()) - Date.now());
+    work = { client, bytes, deadline, isReady: () => true, begin };
+    turns.add(work);
   };
 
   #begin(
@@ -183,7 +217,7 @@ export class PolicyWorker {
   }
 
   readonly #reviewStream: handleBidiStreamingCall<Buffer, Buffer> = (call) => {
-    const stream = new ReviewStream(call, this.#policies, () => {
+    const stream = new ReviewStream(call, this.#policies, this.#limits, () => {
       this.#streams.delete(stream);
       this.#left();
     });

@@ -2,14 +2,21 @@
  * One ReviewStream: receives batches of calls, and sends batches of verdicts.
  *
  * The verdicts of all calls that need no waiting are sent in one message. Verdicts that become ready during a write
- * are sent together in the next message. Bounds: MAX_IN_FLIGHT waiting calls; no further batch is read while a full
- * message of verdicts is unsent.
+ * are sent together in the next message. Bounds: MAX_IN_FLIGHT waiting calls; no further batch is read, and no call
+ * begins, while a full message of verdicts is unsent; calls begin when it is their turn.
  */
 
 import { status, type ServerDuplexStream } from "@grpc/grpc-js";
 
 import { failure, MAX_MESSAGE_BYTES, unknownPolicy, type Outcome } from "./answer.js";
-import { leftBy, Link, PendingCall, type ChainPayload } from "./chain.js";
+import {
+  leftBy,
+  Link,
+  MAX_CHAINED_BYTES,
+  PendingCall,
+  type ChainPayload,
+  type ReceivedMessage,
+} from "./chain.js";
 import { afterPromises, begin, RunningCall } from "./evaluation.js";
 import {
   keyOf,
@@ -20,12 +27,24 @@ import {
   type Payload,
   type Verdict,
 } from "./messages.js";
-import { StreamParameters } from "./parameters.js";
+import { MAX_ID, StreamParameters } from "./parameters.js";
 import type { Policy } from "./policy.js";
 import { Review } from "./review.js";
+import { excess } from "./scan.js";
+import type { Part } from "./store.js";
+import type { Client } from "./turns.js";
+import type { Limits } from "./limits.js";
 
 /** Limit of waiting calls of one stream: four times the default maxInFlight of the gateway. */
 export const MAX_IN_FLIGHT = 4096;
+
+/** By the numbers of the fields of a ReviewBatch. */
+const ELEMENTS = new Map([
+  [1, { what: "payloads", most: 4096 }],
+  [2, { what: "calls", most: 8192 }],
+  [3, { what: "cancelled ids", most: 4096 }],
+  [4, { what: "parameters", most: MAX_ID }],
+]);
 
 /** Size of a verdict without its outcome: tags, lengths and the id. */
 const VERDICT_BYTES = 32;
@@ -33,11 +52,18 @@ const VERDICT_BYTES = 32;
 /** Time without a message after which the worker ends a draining stream: several round trips. */
 const QUIET_MS = 500;
 
+/** Of a call whose payload the batch does not have. */
+const NO_PAYLOAD: Payload = { admissionRequest: Buffer.alloc(0), namespaceObject: Buffer.alloc(0) };
+
 /** The server side of one stream. */
 export class ReviewStream {
   readonly #call: ServerDuplexStream<Buffer, Buffer>;
   readonly #policies: ReadonlyMap<string, Policy>;
   readonly #closed: () => void;
+  readonly #limits: Limits;
+  readonly #client: Client;
+  readonly #keptParameters: Part;
+  readonly #received: Part;
   readonly #parameters = new StreamParameters();
   readonly #running = new Map<number | bigint, RunningCall | PendingCall>();
   /** Of the calls in flight that others follow. */
@@ -46,6 +72,8 @@ export class ReviewStream {
   #verdicts: Verdict[] = [];
   #bytes = 0;
   #full: Buffer[] = [];
+  /** How many calls wait for their turn. */
+  #turns = 0;
   #writing = false;
   #scheduled = false;
   #isDraining = false;
@@ -61,9 +89,15 @@ export class ReviewStream {
   constructor(
     call: ServerDuplexStream<Buffer, Buffer>,
     policies: ReadonlyMap<string, Policy>,
+    limits: Limits,
     closed: () => void,
   ) {
     this.#call = call;
+    this.#limits = limits;
+    this.#client = limits.client(call);
+    const part = (): Part => ({ client: this.#client, end: (outcome) => this.#fail(outcome), bytes: 0 });
+    this.#keptParameters = part();
+    this.#received = part();
     this.#policies = policies;
     this.#closed = closed;
     call.on("data", (message: Buffer) => this.#accept(message));
@@ -97,6 +131,9 @@ export class ReviewStream {
   #accept(message: Buffer): void {
     if (this.#over) return;
     const arrived = (this.#lastActive = performance.now());
+    this.#limits.turns.startSlice();
+    const tooMany = excess(message, ELEMENTS);
+    if (tooMany !== "") return this.#violated(tooMany);
     let batch;
     try {
       batch = reviewBatch.decode(message);
@@ -105,10 +142,12 @@ export class ReviewStream {
     }
     const problem = this.#parameters.take(batch.parameters);
     if (problem !== undefined) return this.#violated(problem);
+    this.#limits.parameters.set(this.#keptParameters, this.#parameters.bytes);
+    const received = { bytes: message.length, calls: 0 };
     const cancelled = new Set(batch.cancelled.map(keyOf));
     const followed = new Set(batch.calls.map((call) => keyOf(call.after)));
     const links = new Map<number | bigint, Link>();
-    for (const call of batch.calls) {
+    for (const [index, call] of batch.calls.entries()) {
       const key = keyOf(call.id);
       const before = links.get(keyOf(call.after));
       const link = followed.has(key) ? new Link(call.payload) : undefined;
@@ -120,13 +159,13 @@ export class ReviewStream {
       if (this.#running.has(key)) {
         return this.#violated(`call id ${key} is used again while its call is in flight`);
       }
-      this.#take(
-        call,
-        new PendingCall(call, key, link, this.#parameters.get(call.parameters)),
-        before,
-        batch.payloads,
-        arrived,
-      );
+      const pending = new PendingCall(call, key, link, this.#parameters.get(call.parameters), received);
+      if (index < MAX_IN_FLIGHT) {
+        this.#take(call, pending, before, batch.payloads, arrived);
+      } else {
+        this.#refuse(pending);
+        if (link !== undefined) link.leaves = batch.payloads[call.payload] ?? NO_PAYLOAD;
+      }
     }
     for (const key of cancelled) this.#cancel(key);
     if (this.#fresh.length > 0) this.#flushSoon();
@@ -155,7 +194,7 @@ export class ReviewStream {
       this.#begin(call, before.leaves, performance.now());
     } else {
       if (this.#running.size >= MAX_IN_FLIGHT) this.#refuse(call);
-      else this.#running.set(call.key, call);
+      else this.#addWaiting(call);
       before.followers.push(call);
     }
   }
@@ -170,26 +209,96 @@ export class ReviewStream {
     } else if (call.parameters === undefined) {
       const text = "the call has an id of parameters that this stream has not had";
       this.#add(call.id, failure(status.INVALID_ARGUMENT, text), call.isChained);
+    } else if ((payload.patched ?? 0) > MAX_CHAINED_BYTES) {
+      const text = `the calls before this one leave patches of more than ${MAX_CHAINED_BYTES} bytes`;
+      this.#add(call.id, failure(status.RESOURCE_EXHAUSTED, text), call.isChained);
     } else {
-      const { mutating } = policy;
-      const { admissionRequest, namespaceObject, object } = payload;
-      const { traceparent } = call;
-      const options = { deadline: now + call.timeoutMillis, mutating, object, traceparent };
-      const review = new Review(admissionRequest, namespaceObject, options);
-      const finish = (outcome: Outcome): void => this.#finished(call, payload, outcome);
-      const outcome = begin(policy, review, finish, call.parameters);
-      if (outcome instanceof RunningCall) {
-        this.#running.set(call.key, outcome);
-        this.#fresh.push(outcome);
-        if (call.link !== undefined) this.#links.set(call.key, call.link);
-        return false;
+      const bytes = payload.admissionRequest.length + payload.namespaceObject.length + (payload.patched ?? 0);
+      const deadline = now + call.timeoutMillis;
+      const { turns } = this.#limits;
+      if (this.#full.length === 0 && turns.mayBegin(this.#client, bytes)) {
+        return this.#evaluate(policy, call, payload, deadline, bytes);
       }
-      this.#add(call.id, outcome, call.isChained);
-      if (call.link !== undefined) call.link.leaves = leftBy(payload, outcome);
-      return true;
+      call.work = {
+        client: this.#client,
+        bytes,
+        deadline,
+        isReady: () => this.#full.length === 0,
+        begin: () => this.#turn(policy, call, payload, deadline, bytes),
+      };
+      this.#addWaiting(call);
+      turns.add(call.work);
+      this.#turns++;
+      return false;
     }
     if (call.link !== undefined) call.link.leaves = payload;
     return true;
+  }
+
+  /** Evaluates a call that has waited for its turn. */
+  #turn(policy: Policy, call: PendingCall, payload: ChainPayload, deadline: number, bytes: number): void {
+    this.#removeWaiting(call);
+    if (this.#evaluate(policy, call, payload, deadline, bytes) && call.link !== undefined)
+      this.#release(call.link);
+    this.#resume();
+    this.#flushSoon();
+  }
+
+  /** Evaluates a call; returns whether it has ended. */
+  #evaluate(
+    policy: Policy,
+    call: PendingCall,
+    payload: ChainPayload,
+    deadline: number,
+    bytes: number,
+  ): boolean {
+    const { mutating } = policy;
+    const { admissionRequest, namespaceObject, object } = payload;
+    const { traceparent } = call;
+    const review = new Review(admissionRequest, namespaceObject, { deadline, mutating, object, traceparent });
+    const finish = (outcome: Outcome): void => this.#finished(call, payload, outcome);
+    const outcome = begin(policy, review, finish, call.parameters);
+    if (outcome instanceof RunningCall) {
+      this.#keep(call.message);
+      this.#limits.turns.count(outcome, this.#client, bytes, () => this.#drop(call.message));
+      this.#running.set(call.key, outcome);
+      this.#fresh.push(outcome);
+      if (call.link !== undefined) this.#links.set(call.key, call.link);
+      return false;
+    }
+    this.#add(call.id, outcome, call.isChained);
+    if (call.link !== undefined) call.link.leaves = leftBy(payload, outcome);
+    return true;
+  }
+
+  /** Reads on, unless calls wait: their answers may need all the room that there is. */
+  #resume(): void {
+    if (this.#turns === 0 && this.#full.length === 0 && this.#call.isPaused()) this.#call.resume();
+  }
+
+  #addWaiting(call: PendingCall): void {
+    this.#running.set(call.key, call);
+    this.#keep(call.message);
+  }
+
+  #removeWaiting(call: PendingCall): void {
+    this.#running.delete(call.key);
+    this.#drop(call.message);
+    if (call.work === undefined) return;
+    this.#turns--;
+    this.#limits.turns.remove(call.work);
+    call.work = undefined;
+  }
+
+  /** Counts a call that needs the message of its payload. */
+  #keep(message: ReceivedMessage): void {
+    if (message.calls++ === 0)
+      this.#limits.received.set(this.#received, this.#received.bytes + message.bytes);
+  }
+
+  #drop(message: ReceivedMessage): void {
+    if (--message.calls > 0) return;
+    this.#limits.received.set(this.#received, Math.max(0, this.#received.bytes - message.bytes));
   }
 
   #refuse(call: PendingCall): void {
@@ -215,7 +324,7 @@ export class ReviewStream {
       for (const call of link.followers) {
         let hasEnded = true;
         if (this.#running.get(call.key) === call) {
-          this.#running.delete(call.key);
+          this.#removeWaiting(call);
           hasEnded = this.#begin(call, link.leaves!, performance.now());
         } else if (call.link !== undefined) {
           call.link.leaves = link.leaves; // cancelled, as those after it, or refused
@@ -232,6 +341,7 @@ export class ReviewStream {
       const call = this.#running.get(key);
       if (call === undefined) continue;
       const link = call instanceof PendingCall ? call.link : this.#links.get(key);
+      if (call instanceof PendingCall) this.#removeWaiting(call);
       this.#running.delete(key);
       this.#links.delete(key);
       call.cancel();
@@ -285,7 +395,10 @@ export class ReviewStream {
     this.#call.write(this.#full.shift()!, () => {
       this.#writing = false;
       this.#lastActive = performance.now();
-      if (this.#full.length === 0 && this.#call.isPaused()) this.#call.resume();
+      if (this.#full.length === 0) {
+        this.#resume();
+        this.#limits.turns.wake();
+      }
       this.#flush();
     });
   }
@@ -295,15 +408,21 @@ export class ReviewStream {
     this.#call.end();
   }
 
-  /** Ends the stream after a violation by the gateway; running calls are cancelled. */
+  /** Ends the stream after a violation by the gateway. */
   #violated(details: string): void {
+    this.#fail(failure(status.INVALID_ARGUMENT, details));
+  }
+
+  /** Ends the stream with an error; running calls are cancelled. */
+  #fail({ error }: Outcome): void {
+    if (this.#ended) return;
     this.#over = true;
     this.#cancelAll();
     this.#seal();
     for (const message of this.#full) this.#call.write(message);
     this.#ended = true;
-    const { message } = failure(status.INVALID_ARGUMENT, details).error!;
-    this.#call.emit("error", { code: status.INVALID_ARGUMENT, details: message });
+    const { code, message } = error!;
+    this.#call.emit("error", { code, details: message });
   }
 
   #close(): void {
@@ -314,8 +433,12 @@ export class ReviewStream {
   }
 
   #cancelAll(): void {
-    for (const running of this.#running.values()) running.cancel();
+    for (const call of this.#running.values()) {
+      if (call instanceof PendingCall) this.#removeWaiting(call);
+      else call.cancel();
+    }
     this.#running.clear();
     this.#links.clear();
+    this.#limits.parameters.set(this.#keptParameters, 0);
   }
 }

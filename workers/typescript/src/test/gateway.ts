@@ -160,6 +160,13 @@ export class Stream {
     return this.#until(() => this.received.shift());
   }
 
+  /** Waits for so many verdicts, of as many messages as it takes. */
+  async verdicts(count: number): Promise<Received["verdicts"]> {
+    const found: Received["verdicts"] = [];
+    while (found.length < count) found.push(...(await this.message()).verdicts);
+    return found;
+  }
+
   async ended(): Promise<{ code: number; details: string }> {
     return this.#until(() => this.status);
   }

@@ -1,7 +1,7 @@
 /** What only a stream can show: ids, order, batches, deadlines, cancellation, its end. */
 
 import assert from "node:assert/strict";
-import { after, before, beforeEach, test } from "node:test";
+import { after, before, beforeEach, mock, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { PolicyServer, type Review } from "../index.js";
@@ -56,8 +56,11 @@ after(async () => {
 test("calls that need not wait are answered in one message, plain or async", async () => {
   const stream = gateway.stream();
   const policies = ["allows", "allows-async", "awaits-what-is-there", "allows"];
+  const now = performance.now();
+  const clock = mock.method(performance, "now", () => now); // no slice ends, however busy the machine is
   stream.ask(["waits-for-release", ...policies, ...policies], {});
   const { verdicts } = await stream.message();
+  clock.mock.restore();
   assert.deepEqual(verdicts.map(({ id }) => id).sort(), [2n, 3n, 4n, 5n, 6n, 7n, 8n, 9n]);
   release();
   assert.deepEqual((await stream.message()).verdicts, [{ id: 1n, response: ALLOWED }]);
@@ -165,9 +168,9 @@ test("more calls than 4096 do not wait at once", async () => {
   const stream = gateway.stream();
   stream.ask(Array(4097).fill("waits-for-release") as string[], {});
   const message = "4096 calls of this stream are in flight";
-  assert.deepEqual((await stream.message()).verdicts, [{ id: 4097n, error: { code: 8, message } }]);
+  assert.deepEqual(await stream.verdicts(1), [{ id: 4097n, error: { code: 8, message } }]);
   release();
-  assert.equal((await stream.message()).verdicts.length, 4096);
+  assert.equal((await stream.verdicts(4096)).length, 4096);
   stream.call.end();
 });
 
