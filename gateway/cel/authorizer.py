@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from gateway.cel.errors import EvaluationError
 from gateway.cel.functions import function
-from gateway.cel.meter import charge, charge_check
+from gateway.cel.meter import charge, charge_check, count_text
 from gateway.cel.operators import no_overload
 from gateway.cel.selectors import field_requirements, label_requirements
 
@@ -53,6 +53,7 @@ class Authorizer(_Incomparable):
     def path(self, path: str) -> PathCheck:
         """``authorizer.path(path)``."""
         charge(1)
+        count_text(len(path))
         if not path.strip():
             raise EvaluationError("path must not be empty")
         return PathCheck(self, path)
@@ -60,6 +61,7 @@ class Authorizer(_Incomparable):
     def group(self, group: str) -> GroupCheck:
         """``authorizer.group(group)``."""
         charge(1)
+        count_text(len(group))
         return GroupCheck(self, group)
 
     def service_account(self, namespace: str, name: str) -> Authorizer:
@@ -101,6 +103,7 @@ class GroupCheck(_Incomparable):
     def resource(self, resource: str) -> ResourceCheck:
         """``….resource(resource)``."""
         charge(1)
+        count_text(len(resource))
         if not resource.strip():
             raise EvaluationError("resource must not be empty")
         return ResourceCheck(self.authorizer, {"group": self.group, "resource": resource})
@@ -145,6 +148,7 @@ def _present(**members: str) -> dict[str, str]:
 
 def _narrowed(name: str, check: ResourceCheck, value: str) -> ResourceCheck:
     charge(1)
+    count_text(len(value))
     attributes = {**check.attributes, name: value}
     return ResourceCheck(check.authorizer, attributes, check.field_selector, check.label_selector)
 

@@ -107,7 +107,7 @@ def to_bytes(value: object) -> bytes:
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
-        count_text(len(value))
+        count_text(len(value), value)
         return value.encode("utf-8", "surrogatepass")
     raise _no_conversion(value, "bytes")
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from gateway.cel.chunks import chunks
 from gateway.cel.errors import EvaluationError
 from gateway.cel.go_equality import equal_by_type, may_decide
 from gateway.cel.go_types import type_in_go
@@ -21,7 +22,7 @@ from gateway.cel.meter import LONG_TEXT, count_comparison, count_steps, count_va
 from gateway.cel.values import Optional, Struct, Uint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 _PLAIN: Final = frozenset({str, int, float, type(None), bytes})
 _TEXTS: Final = frozenset({str, bytes})
@@ -35,8 +36,6 @@ _SMALL_SIZE: Final = 100_000
 _WITH_PARTS: Final = (list, dict, Optional, Struct)
 _LOOK: Final = 10
 """Steps for a comparison that Python makes by itself."""
-_LOOKS: Final = 10_000
-"""Comparisons that one call of C code makes."""
 _CONTAINER: Final = 20
 """The number of values that take as long as an empty list or map."""
 _AT_ONCE: Final = 100
@@ -206,7 +205,7 @@ def contains(items: list[object], wanted: object) -> bool:
         if kind in _TEXTS:
             count_comparison(wanted, len(items))  # type: ignore[arg-type]
         is_like_bool = kind in _NUMBERS and wanted in (0, 1)
-        for some in _chunks(items):
+        for some in chunks(items):
             if wanted in some and (
                 # In Python true equals 1.
                 not is_like_bool or any(item == wanted for item in some if type(item) in _NUMBERS)
@@ -217,14 +216,6 @@ def contains(items: list[object], wanted: object) -> bool:
     if type_in_go(items):
         return any(is_equal(item, wanted) for item in items)
     return any(is_equal(wanted, item) for item in items)
-
-
-def _chunks(items: list[object]) -> Iterator[list[object]]:
-    if len(items) <= _LOOKS:
-        yield items
-    else:
-        for start in range(0, len(items), _LOOKS):
-            yield items[start : start + _LOOKS]
 
 
 def position(items: list[object], wanted: object, order: range) -> int | None:

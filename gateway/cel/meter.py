@@ -30,6 +30,8 @@ _VALUE: Final = 50
 # A copy counts by its memory, not its time: the limit is 80 MB of items, or 50 million characters.
 _ITEM: Final = 100
 _CHARACTER: Final = 20
+MAX_TEXT: Final = 4_000_000
+"""Characters of a text that an expression makes. One call of C code that reads it takes some milliseconds."""
 LONG_TEXT: Final = 1_000
 """Characters from which the comparison of a text counts beside that of the value."""
 EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
@@ -120,9 +122,21 @@ def count_items(items: int) -> None:
     count_steps(items * _ITEM)
 
 
-def count_text(characters: int) -> None:
-    """Count a new text of so many *characters*. Raises CostExceeded as ``count_steps``."""
-    count_steps(characters * _CHARACTER)
+def count_text(characters: int, *of: str) -> None:
+    """Count a new text of so many *characters*, which are those *of* texts.
+
+    Raises:
+        CostExceeded: as ``count_steps``, or the text has more than ``MAX_TEXT`` characters.
+    """
+    if characters > MAX_TEXT:
+        raise CostExceeded(EXCEEDED)
+    # A character takes up to four bytes if there is one beyond ASCII.
+    count_steps(characters * (_CHARACTER if all(map(str.isascii, of)) else 4 * _CHARACTER))
+
+
+def count_reading(text: str | bytes, times: int = 1) -> None:
+    """Count *times* that C code reads a text: five nanoseconds a character. Raises as ``count_steps``."""
+    count_steps(len(text) * times // 2)
 
 
 def count_comparison(text: str | bytes, times: int = 1) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from gateway.cel.chunks import ITEMS, joined
 from gateway.cel.equality import contains
 from gateway.cel.errors import EvaluationError
 from gateway.cel.go_types import type_in_go
@@ -71,13 +72,13 @@ def add(left: object, right: object) -> object:
             return checked_timestamp(left.ns + right.ns)
         raise no_overload("_+_", left)
     if isinstance(left, str) and isinstance(right, str):
-        count_text(len(left) + len(right))
+        count_text(len(left) + len(right), left, right)
         return left + right
     if isinstance(left, list) and isinstance(right, list):
         if not left and not type_in_go(left):
             return right
         count_items(len(left) + len(right))
-        return left + right
+        return joined(left, right) if len(left) + len(right) > ITEMS else left + right
     if isinstance(left, bytes) and isinstance(right, bytes):
         count_text(len(left) + len(right))
         return left + right

@@ -10,6 +10,7 @@ from typing import Final
 
 from gateway.cel.errors import EvaluationError
 from gateway.cel.functions import Function, function
+from gateway.cel.meter import count_text
 from gateway.cel.types import DYN, STRING, Type
 from gateway.cel.values import Struct
 
@@ -42,6 +43,7 @@ def struct(name: str, fields: dict[str, object]) -> Struct:
 def _escape_key(key: object) -> str:
     if type(key) is not str:
         raise EvaluationError("no such overload: jsonpatch.escapeKey")
+    count_text(2 * len(key), key)
     return key.replace("~", "~0").replace("/", "~1")
 
 

@@ -12,6 +12,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from gateway.cel.errors import EvaluationError
+from gateway.cel.meter import count_text
 from gateway.cel.operators import checked_timestamp
 from gateway.cel.values import Duration, Timestamp, plain_double, quoted
 
@@ -100,6 +101,7 @@ def _local(value: Timestamp, zone: str) -> tuple[datetime, int]:
 
     *zone* is a name of the time zone database, or an offset from UTC such as ``-08:00``.
     """
+    count_text(len(zone))
     since = timedelta(microseconds=value.ns // 1000)
     if match := _OFFSET.fullmatch(zone):
         minutes = int(match[2])

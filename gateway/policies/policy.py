@@ -195,7 +195,9 @@ class _Application(Application[ValidatingPolicy, ValidatingBinding]):
             if annotation.error:
                 self._deny(binding, annotation.error, "")
                 continue
-            cut = annotation.value.encode("utf-8", "surrogatepass")[:MAX_ANNOTATION_BYTES]
+            cut = annotation.value[:MAX_ANNOTATION_BYTES].encode("utf-8", "surrogatepass")[
+                :MAX_ANNOTATION_BYTES
+            ]
             values = self._annotations.setdefault(annotation.key, [])
             if (value := cut.decode("utf-8", "replace")) not in values:
                 values.append(value)

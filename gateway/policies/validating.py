@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gateway.cel.chunks import stripped
 from gateway.cel.errors import EvaluationError
 from gateway.cel.values import type_name
 from gateway.policies.evaluation import (
@@ -171,8 +172,10 @@ def evaluate(
 def _message(validation: Validation, result: Result) -> str:
     text = ""
     if isinstance(result, tuple) and isinstance(result[0], str):
-        text = result[0].strip(_SPACE)
-        if len(text.encode("utf-8", "surrogatepass")) > MAX_MESSAGE_BYTES or "\n" in text:
+        text = stripped(result[0], _SPACE)
+        if len(text) > MAX_MESSAGE_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_MESSAGE_BYTES:
+            text = ""
+        if "\n" in text:
             text = ""
     plain = validation.message.strip(_SPACE)
     return text or plain or f"failed expression: {validation.expression.text.strip(_SPACE)}"
@@ -193,7 +196,7 @@ def _with_annotations(rules: Rules, values: Values, allowance: Allowance, found:
             else:
                 found.annotations.append(Annotation(annotation.key, "", str(result)))
         elif isinstance(result[0], str):
-            if value := result[0].strip(_SPACE):
+            if value := stripped(result[0], _SPACE):
                 found.annotations.append(Annotation(annotation.key, value, ""))
         elif result[0] is not None:
             problem = (

@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 from gateway.cel.errors import EvaluationError
 from gateway.cel.functions import function
 from gateway.cel.libraries.netip import address_problem, prefix_problem
-from gateway.cel.meter import charge, count_steps
+from gateway.cel.meter import charge, count_steps, count_text
 from gateway.cel.operators import no_overload
 from gateway.cel.values import quoted
 
@@ -69,7 +69,14 @@ class Cidr:
         return f"{self.ip}/{self.bits}"
 
 
+def _count_message(text: str) -> None:
+    """Count the messages that quote *text*, which is no address if it is long."""
+    if len(text) > _LONGEST:
+        count_text(3 * len(text))
+
+
 def _parse_ip(text: str) -> Ip:
+    _count_message(text)
     address = parse_address(text)
     if address is None:
         raise EvaluationError(
@@ -84,6 +91,7 @@ def _parse_ip(text: str) -> Ip:
 
 
 def _parse_cidr(text: str) -> Cidr:
+    _count_message(text)
     where, slash, bits = text.rpartition("/")
     address = parse_address(where)
     if (

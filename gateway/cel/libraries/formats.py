@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from gateway.cel.functions import function
 from gateway.cel.libraries.urls import parse_request_uri
-from gateway.cel.meter import charge
+from gateway.cel.meter import charge, count_reading
 from gateway.cel.regex import compile_regex
 from gateway.cel.values import NONE, Optional
 
@@ -168,6 +168,7 @@ def _named(name: str) -> Optional:
 
 def _validate(which: NamedFormat, text: str) -> Optional:
     charge(math.ceil((1 + len(text)) * 0.1) * math.ceil(which.pattern_size * 0.25))
+    count_reading(text, 4)
     problems = which.problems(text)
     return Optional(problems) if problems else NONE
 

@@ -50,6 +50,7 @@ def format_string(text: str, arguments: Sequence[object]) -> str:
             invalid.
     """
     charge(math.ceil(len(text) * 0.1))
+    count_text(len(text), text)
     return _replaced(
         text, len(arguments), lambda index, clause, width: _formatted(arguments[index], clause, width)
     )
@@ -133,6 +134,7 @@ def _formatted(value: object, clause: str, width: int | None) -> str:
     if clause in "fe":
         return _number(value, clause, _DEFAULT_PRECISION if width is None else width)
     if clause == "x" and isinstance(value, str | bytes):
+        count_text(2 * len(value))
         return (value.encode() if isinstance(value, str) else value).hex()
     assert isinstance(value, int)
     return format(int(value), clause)

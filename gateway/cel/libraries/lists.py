@@ -5,6 +5,7 @@ Source: k8s.io/apiserver pkg/cel/library/lists.go (version 1).
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from gateway.cel.equality import is_equal, position
@@ -55,7 +56,7 @@ def _sum(zero: object) -> Callable[[list[object]], object]:
         result = values[0]
         if type(result) not in _SUMMABLE:
             raise EvaluationError("no such overload: sum(list)")
-        for value in values[1:]:
+        for value in islice(values, 1, None):
             if type(value) is not type(result):
                 raise EvaluationError("no such overload")
             result = add(result, value)

@@ -9,6 +9,7 @@ from functools import cmp_to_key
 from operator import itemgetter
 from typing import Final
 
+from gateway.cel.chunks import ITEMS, chunks, joined
 from gateway.cel.equality import is_equal
 from gateway.cel.errors import EvaluationError
 from gateway.cel.functions import function
@@ -20,6 +21,8 @@ _CREATION: Final = 11
 """The cost of a call that makes a list."""
 _PLACE: Final = 3000
 """Steps to sort an element into its place."""
+_NUMBER_ITEMS: Final = 5
+"""Items of a list that take as much memory as a number and its place."""
 _MOST: Final = 1_000_000
 """Elements of a list that range makes."""
 
@@ -36,7 +39,8 @@ def _slice(values: list[object], start: int, end: int) -> list[object]:
         raise EvaluationError(f"cannot slice({start}, {end}), list is length {len(values)}")
     charge(end - start)
     count_items(end - start)
-    return values[start:end]
+    # Not with one slice, which copies all of them at once.
+    return [value for at in range(start, end, ITEMS) for value in values[at : min(at + ITEMS, end)]]
 
 
 def _flatten(values: list[object], depth: int = 1) -> list[object]:
@@ -56,7 +60,8 @@ def _flatten(values: list[object], depth: int = 1) -> list[object]:
                 if left > 1:
                     waiting.append((iter(item), left - 1))
                     break
-                result.extend(item)
+                for some in chunks(item):
+                    result += some
             else:
                 result.append(item)
         else:
@@ -86,6 +91,8 @@ def _sorted_by(values: list[object], keys: list[object]) -> list[object]:
         raise EvaluationError("list elements must be comparable")
     if not same_type(keys):
         raise EvaluationError("list elements must have the same type")
+    texts = sum(len(key) for key in keys if isinstance(key, str | bytes))
+    count_steps((texts >> 5) * size.bit_length())
     in_order = cmp_to_key(lambda a, b: compare(a, b) or 0)
     pairs = zip(map(in_order, keys), values, strict=True)
     return [value for _, value in sorted(pairs, key=itemgetter(0))]
@@ -101,13 +108,14 @@ def _range(size: int) -> list[object]:
         raise EvaluationError(f"lists.range: size must be non-negative, got {size}")
     if size > _MOST:
         raise EvaluationError(f"lists.range: size {size} exceeds maximum allowed ({_MOST})")
-    return list(range(size))
+    count_items(size * _NUMBER_ITEMS)
+    return joined(range(size))
 
 
 def _reverse(values: list[object]) -> list[object]:
     charge(_CREATION + len(values))
     count_items(len(values))
-    return values[::-1]
+    return [value for at in range(len(values), 0, -ITEMS) for value in values[max(0, at - ITEMS) : at][::-1]]
 
 
 def _distinct(values: list[object]) -> list[object]:

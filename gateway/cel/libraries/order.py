@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gateway.cel.errors import EvaluationError
-from gateway.cel.meter import charge, count_values
+from gateway.cel.meter import charge, count_reading, count_values
 from gateway.cel.values import Duration, Timestamp, type_name
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ def charge_traversal(value: object) -> None:
     while waiting:
         one = waiting.pop()
         if isinstance(one, str):
+            if not one.isascii():
+                count_reading(one)
             cost += (len(one) if one.isascii() else len(one.encode())) // 10
         elif isinstance(one, bytes):
             cost += len(one) // 10

@@ -11,7 +11,7 @@ from typing import Final
 from admission_gateway_worker.quantity import INT64, MalformedQuantity, Quantity, add, compare, negated, parse
 from gateway.cel.errors import EvaluationError
 from gateway.cel.functions import function
-from gateway.cel.meter import charge
+from gateway.cel.meter import charge, count_reading
 
 
 def _as_integer(quantity: Quantity) -> int | None:
@@ -34,6 +34,7 @@ def _power_of_ten(exponent: int) -> float:
 
 def _quantity(text: str) -> Quantity:
     charge(math.ceil(len(text) * 0.1))
+    count_reading(text, 2)
     try:
         return parse(text)
     except MalformedQuantity as error:

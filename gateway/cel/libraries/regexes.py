@@ -10,7 +10,7 @@ from typing import Final
 
 from gateway.cel.errors import EvaluationError
 from gateway.cel.functions import function
-from gateway.cel.meter import charge, count_steps
+from gateway.cel.meter import charge, count_reading, count_steps, count_text
 from gateway.cel.regex import Regex, compile_regex
 
 _MATCH: Final = 500
@@ -19,6 +19,7 @@ _MATCH: Final = 500
 
 def _compiled(text: str, pattern: str) -> Regex:
     charge(math.ceil((1 + len(text)) * 0.1) * math.ceil(len(pattern) * 0.25))
+    count_reading(text)
     try:
         return compile_regex(pattern)
     except EvaluationError as error:
@@ -44,6 +45,7 @@ def _find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
         if end > start or start != before:
             matches.append(raw[start:end].decode())
             count_steps(_MATCH)
+            count_text(end - start)
         before = end
         at = end if end > at else _next_character(raw, at)
     return matches

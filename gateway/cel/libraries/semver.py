@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 
 from gateway.cel.errors import EvaluationError
 from gateway.cel.functions import function
-from gateway.cel.meter import charge, count_items
+from gateway.cel.meter import charge, count_items, count_text
 from gateway.cel.values import quoted
 
 _DIGITS: Final = re.compile("[0-9]*")
@@ -89,6 +89,7 @@ def _normalized(text: str) -> str:
 
 def _semver(text: str, normalize: bool = False) -> Semver:
     charge(math.ceil(len(text) * 0.1))
+    count_text(2 * len(text))
     return _parsed(_normalized(text) if normalize else text)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from gateway.cel.chunks import chunks
 from gateway.cel.equality import is_equal
 from gateway.cel.functions import function
 from gateway.cel.meter import charge, count_values
@@ -22,11 +23,21 @@ def _hashable(values: Sequence[object]) -> bool:
     )
 
 
+def _rest(wanted: Sequence[object], values: Sequence[object]) -> set[object]:
+    """Return those of *wanted* that are not in *values*."""
+    rest: set[object] = set()
+    for some in chunks(wanted):
+        rest.update(some)
+    for some in chunks(values):
+        rest.difference_update(some)
+    return rest
+
+
 def _contains(values: Sequence[object], wanted: Sequence[object]) -> bool:
     if not values or not wanted:
         return not wanted
     if _hashable(values) and _hashable(wanted):
-        return set(wanted).issubset(values)
+        return not _rest(wanted, values)
     count_values(len(values) * len(wanted))
     return all(any(is_equal(one, other) for other in values) for one in wanted)
 
@@ -46,7 +57,8 @@ def _sets_intersects(values: Sequence[object], others: Sequence[object]) -> bool
     if not values or not others:
         return False
     if _hashable(values) and _hashable(others):
-        return not set(values).isdisjoint(others)
+        held = _rest(values, ())
+        return any(not held.isdisjoint(some) for some in chunks(others))
     count_values(len(values) * len(others))
     return any(is_equal(one, other) for one in values for other in others)
 

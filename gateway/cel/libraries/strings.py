@@ -8,16 +8,20 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from gateway.cel.chunks import split, stripped, text_chunks
 from gateway.cel.errors import EvaluationError
 from gateway.cel.functions import function
 from gateway.cel.libraries.formatting import format_string, literal
-from gateway.cel.meter import charge, count_items, count_text, count_values
+from gateway.cel.meter import charge, count_items, count_reading, count_text, count_values
 from gateway.cel.values import ESCAPES
 
 _SPACE: Final = (
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029"
     "\u202f\u205f\u3000"
 )
+_SHORT: Final = 16
+_TEXT_ITEMS: Final = 6
+"""Items of a list that take as much memory as a short text."""
 _QUOTED: Final = str.maketrans(ESCAPES)
 
 
@@ -37,6 +41,7 @@ def _char_at(text: str, index: int) -> str:
 
 
 def _charge_search(text: str) -> None:
+    count_reading(text, 2)
     charge((len(text) if text.isascii() else len(text.encode())) // 10)
 
 
@@ -64,8 +69,9 @@ def _last_index_of_before(text: str, part: str, offset: int) -> int:
 
 
 def _last(text: str, part: str) -> int:
+    count_reading(text, 4)
     # Python searches in linear time only from the left; from the right the lengths multiply.
-    if len(part) > 16:
+    if len(part) > _SHORT:
         found = text[::-1].find(part[::-1])
         return -1 if found < 0 else len(text) - found - len(part)
     return text.rfind(part)
@@ -73,40 +79,44 @@ def _last(text: str, part: str) -> int:
 
 def _lower(text: str) -> str:
     charge(_traversal(text))
+    count_text(len(text), text)
     return text.encode().lower().decode()
 
 
 def _upper(text: str) -> str:
     charge(_traversal(text))
+    count_text(len(text), text)
     return text.encode().upper().decode()
 
 
 def _replace(text: str, old: str, new: str, limit: int = -1) -> str:
     charge(_traversal(text, 2))
-    growth = len(new) - len(old)
-    if growth > 0:
-        count = text.count(old) if limit < 0 else min(limit, text.count(old))
-        count_text(count * growth)
+    count_reading(text, 2)
+    growth = max(0, len(new) - len(old))
+    count = text.count(old) if growth else 0
+    count_text(len(text) + growth * (count if limit < 0 else min(limit, count)), text, new)
     return text.replace(old, new, min(limit, len(text) + 1))
 
 
-def _split(text: str, separator: str, limit: int = -1) -> list[str]:
+def _split(text: str, separator: str, limit: int = -1) -> list[object]:
     charge(_traversal(text, 2))
     if limit == 0:
         return []
+    count_text(len(text), text)
     parts = text.count(separator) if separator else len(text)
-    count_items(parts if limit < 0 else min(parts, limit))
+    count_items((parts if limit < 0 else min(parts, limit)) * _TEXT_ITEMS)
     if separator:
-        return text.split(separator, limit - 1 if limit > 0 else -1)
-    if limit < 0 or limit >= len(text):
-        return list(text)
-    return [*text[: limit - 1], text[limit - 1 :]]
+        return split(text, separator, limit - 1 if limit > 0 else -1)
+    cut = len(text) if limit < 0 or limit >= len(text) else limit - 1
+    letters: list[object] = [letter for some in text_chunks(text[:cut]) for letter in some]
+    return [*letters, text[cut:]] if cut < len(text) else letters
 
 
 def _substring(text: str, start: int) -> str:
     charge(_traversal(text))
     if not 0 <= start <= len(text):
         raise _out_of_range(start)
+    count_text(len(text) - start, text)
     return text[start:]
 
 
@@ -117,20 +127,24 @@ def _substring_between(text: str, start: int, end: int) -> str:
     for index in (start, end):
         if not 0 <= index <= len(text):
             raise _out_of_range(index)
+    count_text(end - start, text)
     return text[start:end]
 
 
 def _trim(text: str) -> str:
     charge(_traversal(text))
-    return text.strip(_SPACE)
+    count_text(len(text), text)
+    return stripped(text, _SPACE)
 
 
 def _quote(text: str) -> str:
     charge(_traversal(text))
-    return f'"{text.translate(_QUOTED)}"'
+    count_text(2 * len(text), text)
+    return "".join(['"', *(some.translate(_QUOTED) for some in text_chunks(text)), '"'])
 
 
 def _join(values: list[object], separator: str = "") -> str:
+    count_values(len(values))
     size = len(separator) * max(0, len(values) - 1)
     for value in values:
         if not isinstance(value, str):
@@ -140,8 +154,7 @@ def _join(values: list[object], separator: str = "") -> str:
             raise EvaluationError(f"join: invalid input: {literal(value)}")
         size += len(value)
     charge(math.ceil(size * 2 * 0.1))
-    count_values(len(values))
-    count_text(size)
+    count_text(size, separator, *values)  # type: ignore[arg-type]
     return separator.join(values)  # type: ignore[arg-type]
 
 

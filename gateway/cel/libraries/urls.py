@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from gateway.cel.errors import EvaluationError
+from gateway.cel.errors import CostExceeded, EvaluationError
 from gateway.cel.functions import function
 from gateway.cel.libraries.addresses import parse_address
-from gateway.cel.meter import charge, count_steps
+from gateway.cel.meter import EXCEEDED, charge, count_steps
 from gateway.cel.values import quoted
 
 _UNRESERVED: Final = r"A-Za-z0-9_.~\-"
@@ -34,8 +34,10 @@ _SCHEME: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]*):")
 _USER: Final = re.compile(r"[A-Za-z0-9._:~!$&'()*+,;=%@-]*")
 _PORT: Final = re.compile("(?::[0-9]*)?")
 _PARSING: Final = 2500
-_CHARACTER: Final = 10
+_CHARACTER: Final = 50
 """Steps to parse a URL, and each of its characters."""
+_LONGEST: Final = 1_000_000
+"""Characters of a URL. The cost of a longer one exceeds the limit."""
 _MAX_PARAMETERS: Final = 10_000
 """With more parameters net/url parses none (defaultMaxParams)."""
 
@@ -64,7 +66,7 @@ class Url:
 
 def _parse(text: str, *, as_request: bool) -> Url:
     """Return the URL. With *as_request* it is checked as a request's target; path and query are empty."""
-    count_steps(_PARSING + len(text) * _CHARACTER)
+    _count(text)
     raw = text.encode().decode("latin-1")
     fragment = ""
     if not as_request:
@@ -101,6 +103,12 @@ def _parse(text: str, *, as_request: bool) -> Url:
     if as_request:
         return Url(scheme, "", user, host, "", None, "", {})
     return Url(scheme, "", user, _text(host), _text(_escaped(rest, _IN_PATH)), given, fragment, parameters)
+
+
+def _count(text: str) -> None:
+    count_steps(_PARSING + len(text) * _CHARACTER)
+    if len(text) > _LONGEST:
+        raise CostExceeded(EXCEEDED)
 
 
 def _authority(scheme: str, authority: str) -> tuple[tuple[str, ...] | None, str]:
