@@ -160,6 +160,8 @@ def credentials_in(text: str) -> Iterator[str]:
     if has_hint(text) and (len(text) <= _LONG_TEXT or may_have_credentials(text)):
         for found in _CREDENTIAL.finditer(text):
             yield found[found.lastgroup or 0]
+            if found["url"]:
+                yield found["url"].partition(":")[2]
 
 
 def without_credentials(text: str, mark: Callable[[str], str]) -> str:

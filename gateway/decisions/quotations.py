@@ -48,9 +48,12 @@ _LONG_PART: Final = 48
 """Reduced characters of the beginning of a value that is found anywhere."""
 _MAX_COMPARISONS: Final = 20_000
 """With values at places of texts, each of some microseconds."""
-_MAX_LINES: Final = 512
-"""Of all values together, that are searched for by themselves."""
+_MAX_PARTS: Final = 512
+"""Lines and other parts of all values, that are searched for by themselves."""
 _LINE_CHARS: Final = 12
+_LINE: Final = re.compile(
+    r"(?P<line>[^\s#](?:[\w.\"'-]{0,99}[ \t]{0,9}[:=][ \t]{0,9}[\"']?(?P<assigned>[^\n]*[^\s,\"']))?[^\n]*)"
+)
 _FEW_HEADS: Final = 24
 _PASSES: Final = 6
 _COMMON: Final = frozenset({"true", "false", "null", "none", "yes", "no", "on", "off"})
@@ -275,7 +278,7 @@ class Quotations:
         self._short: dict[str, str] = {}
         """Forms of short values, with the value."""
         self._short_values = 0
-        self._lines = 0
+        self._parts = 0
         self._comparisons = 0
         self.is_full = False
         """Whether there were more values than are searched for."""
@@ -295,14 +298,22 @@ class Quotations:
             self._add(_Needle(value, form, _plain))
         if len(reduced(value)) < MIN_CHARS:
             self._add_short(value)
-        elif "\n" in value:
-            self._add_lines(value)
+        else:
+            self._add_parts(value)
 
-    def _add_lines(self, value: str) -> None:
-        for line in islice(re.finditer(r"\S[^\n]*", value), max(0, _MAX_LINES - self._lines)):
-            if len(line[0]) >= _LINE_CHARS:
-                self._lines += 1
-                self._add(_Needle(line[0].rstrip(), _as_it_is, _plain))
+    def _add_parts(self, value: str) -> None:
+        """Search for the longer lines of *value*, and for what a line has after ``NAME:`` or ``NAME=``."""
+        for found in islice(_LINE.finditer(value), max(0, _MAX_PARTS - self._parts)):
+            if len(found["line"]) >= _LINE_CHARS:
+                self.add_part(found["line"])
+            if found["assigned"]:
+                self.add_part(found["assigned"])
+
+    def add_part(self, text: str) -> None:
+        """Search for *text*, which is a part of a value, but not in Base64 and the like."""
+        if self._parts < _MAX_PARTS:
+            self._parts += 1
+            self._add(_Needle(text, _as_it_is, _plain))
 
     def _add(self, needle: _Needle) -> None:
         head = needle.head

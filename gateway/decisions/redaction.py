@@ -45,7 +45,9 @@ from gateway.decisions.secret_values import (
     credentials_of_json,
     decoded,
     is_private,
+    json_of,
     secret_values,
+    texts_in,
 )
 
 if TYPE_CHECKING:
@@ -134,6 +136,8 @@ class Redactor:
             self._quotations.add(one)
             for inner in credentials_of_json(one):
                 self._quotations.add(inner)
+            for part in texts_in(json_of(one)):
+                self._quotations.add_part(part)
 
     def learn_request(self, request: AdmissionRequest) -> None:
         """Note the secret values of the objects of *request*. Messages about a large one are left out."""

@@ -48,6 +48,7 @@ def secret_values(document: object) -> Iterator[str]:
     """Yield the secret values of *document*, and the credentials in its other texts."""
     if isinstance(document, str):
         yield from credentials_in(document[:_MAX_TEXT_CHARS])
+        yield from secret_values(json_of(document))
     elif isinstance(document, list):
         yield from _values_of_list(document)
     elif isinstance(document, dict):

@@ -14,7 +14,6 @@ from gateway.decisions.quotations import (
     MAX_VALUES,
     MIN_CHARS,
     Quotations,
-    _as_utf_8,
     _places,
     _plain,
     _unescaped,
@@ -87,7 +86,9 @@ def test_a_quoted_value_is_replaced(value: str, quoting: Callable[[str], str]) -
 
 @given(VALUES.filter(is_text), st.sampled_from(sorted(QUOTINGS)), BESIDE, BESIDE)
 def test_no_value_is_left_in_any_form(value: str, name: str, before: str, after: str) -> None:
-    assume(len(reduced(_as_utf_8(value))) >= MIN_CHARS)
+    assume(len(reduced(value)) >= MIN_CHARS)
+    # Escaped like bytes, these cannot be told from one character in UTF-8.
+    assume(not re.search("[\xc2-\xf4].*[\x80-\xbf]", value, re.DOTALL))
     message = f"{before}{QUOTINGS[name](value)}{after}"
     found = redactor_of(secret(value)).message(message)
     assert not left_of(value, found), (message, found)

@@ -101,6 +101,18 @@ QUOTED: list[tuple[object, str]] = [
     ({"kind": "Pod", "spec": {"command": ["curl", "-u", f"a:{CANARY}"]}}, CANARY),
     ({"kind": "Thing", "spec": {"privateKey": {"inline": CANARY}}}, CANARY),
     ({"kind": "Thing", "spec": {"pass": CANARY}}, CANARY),
+    (secret(stringData={"values.yaml": f"db:\n  user: admin\n  key: '{CANARY}'\n"}), CANARY),
+    (secret(stringData={".env": f"A=b\nDB={CANARY}\n"}), CANARY),
+    (secret(stringData={"auth": f"admin:{CANARY}"}), CANARY),
+    (
+        secret(
+            stringData={"a.json": orjson.dumps({"a": {"b": CANARY}}, option=orjson.OPT_INDENT_2).decode()}
+        ),
+        CANARY,
+    ),
+    (secret(stringData={"a.json": orjson.dumps({"a": {"b": CANARY}}).decode()}), CANARY),
+    ({"kind": "ConfigMap", "data": {"url": f"redis://:{CANARY}@redis:6379/0"}}, CANARY),
+    ({"kind": "ConfigMap", "data": {"a.json": orjson.dumps({"token": CANARY}).decode()}}, CANARY),
 ]
 """Objects, and the value in them that a message quotes."""
 
