@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FIRST_BACKOFF_S: Final = 0.25
+"""Before the second restart; the first one is at once."""
 MAX_BACKOFF_S: Final = 10.0
 STEADY_S: Final = 30.0
 """After a child has run this long, the back-off starts over."""
@@ -72,6 +73,11 @@ class Child:
             _signal_group(self._process, signal.SIGKILL)
         self._close_output()
 
+    def replace(self) -> None:
+        """Kill the command and all processes that it started; it is restarted."""
+        if self._process is not None:
+            _signal_group(self._process, signal.SIGKILL)
+
     async def stop(self, grace_s: float) -> None:
         """End the command and all processes that it started: SIGTERM, and SIGKILL after *grace_s* seconds."""
         self._keeper.cancel()
@@ -103,7 +109,7 @@ class Child:
     async def _keep(self, after: asyncio.Task[None] | None) -> None:
         if after is not None:
             await asyncio.wait([after])
-        backoff_s = FIRST_BACKOFF_S
+        backoff_s = 0.0
         while True:
             started = time.monotonic()
             try:
@@ -117,9 +123,9 @@ class Child:
                 self._process = None
                 log.warning("%s ended with status %d, restarting it", self.name, status)
             if time.monotonic() - started >= STEADY_S:
-                backoff_s = FIRST_BACKOFF_S
+                backoff_s = 0.0
             await asyncio.sleep(backoff_s)
-            backoff_s = min(MAX_BACKOFF_S, backoff_s * 2)
+            backoff_s = min(MAX_BACKOFF_S, max(FIRST_BACKOFF_S, backoff_s * 2))
 
 
 async def _start(command: Sequence[str], output: Output | None) -> asyncio.subprocess.Process:

@@ -18,8 +18,9 @@ from gateway import logs
 from gateway.app import Gateway
 from gateway.config.history import HistoryError
 from gateway.config.model import summary
+from gateway.process.liveness import Heartbeat
 from gateway.process.local_workers import STOP_GRACE_S, LocalWorkers, targets_of
-from gateway.process.supervisor import Supervisor, admin_socket
+from gateway.process.supervisor import Supervisor, admin_socket, heartbeat_pipe
 from gateway.siblings import Siblings
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ async def serve_child(options: Options, number: int, runtime: Path) -> None:
         ConfigError: the configuration cannot be used.
     """
     signals = Signals()
+    Heartbeat(heartbeat_pipe(runtime, number))
     targets = partial(targets_of, runtime=runtime)
     config = options.load_first()
     _use_log_settings(config)

@@ -3,7 +3,8 @@
 Each process is a new interpreter (a fork would break gRPC's threads) and listens at the same address with
 SO_REUSEPORT, so that the kernel distributes connections. An ended process is started again. Until it listens,
 the other processes get its connections, and the gateway stays ready and can be scraped. The processes share
-nothing: each loads the configuration and has its own connections to workers.
+nothing: each loads the configuration and has its own connections to workers. A process that hangs is replaced
+(``gateway.process.liveness``).
 """
 
 from __future__ import annotations
@@ -11,28 +12,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import socket
 import sys
 from typing import TYPE_CHECKING, Final
 
 from gateway import logs
 from gateway.app import DRAINING, STARTING
-from gateway.config.addresses import parse_host_port
 from gateway.errors import ConfigError, Unavailable
 from gateway.pages.routes import Pages
 from gateway.process.all_processes import AllProcesses
 from gateway.process.children import Child
+from gateway.process.liveness import BEAT_S, Liveness, sample_of
 from gateway.serving.admin import ADMIN_BOUNDS, VERBOSE, WARNING, AdminRoutes
 from gateway.serving.connection_table import ConnectionTable
 from gateway.serving.files import FileChanges
 from gateway.serving.listener import Listener
 from gateway.serving.message import error_response
 from gateway.serving.page_access import PageAccess
-from gateway.serving.sockets import ADMIN_PORT, FRONT_END, cannot_listen
+from gateway.serving.sockets import ADMIN_PORT, FRONT_END, hold_port
 from gateway.serving.tls import server_context
 from gateway.telemetry.aggregation import FetchError, ProcessMetrics, fetch
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
@@ -84,8 +85,9 @@ class Supervisor:
         self._listening: dict[int, int] = {}
         """By number, the process id of a process that has begun to listen."""
         self._metrics = ProcessMetrics()
-        self._poller: asyncio.Task[None] | None = None
-        self._held: socket.socket | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._liveness: list[Liveness] = []
+        self._held: list[socket.socket] = []
         self._page_access = PageAccess(config.gateway.pages, config.gateway.admin_listen)
         sockets = [admin_socket(runtime, number) for number in range(self._count)]
         pages = Pages(AllProcesses(sockets), lambda: self._page_access)
@@ -108,16 +110,17 @@ class Supervisor:
         server_context(self._config.gateway.tls)
         self._options.require_webhooks_in_files(self._config, None)
         await self._admin.start()
-        self._held = _hold_port(self._config.gateway.listen)
+        self._held = hold_port(self._config.gateway.listen, FRONT_END)
         self._on_config(self._config)
-        host, port = self._config.gateway.listen.rpartition(":")[0], self._held.getsockname()[1]
+        host, port = self._config.gateway.listen.rpartition(":")[0], self._held[0].getsockname()[1]
+        self._liveness = [Liveness(heartbeat_pipe(self._runtime, number)) for number in range(self._count)]
         for number in range(self._count):
             command = [
                 *(sys.executable, "-m", "gateway", *self._arguments),
                 *("--listen", f"{host}:{port}", "--child", f"{number}:{self._runtime}"),
             ]
             self._children.append(Child(f"gateway process {number}", command))
-        self._poller = asyncio.create_task(self._poll())
+        self._tasks = [asyncio.create_task(self._poll()), asyncio.create_task(self._replace_hanging())]
 
     async def reload(self) -> None:
         """Send all processes SIGHUP, each as soon as it answers."""
@@ -127,13 +130,15 @@ class Supervisor:
     async def stop(self) -> None:
         """End all processes after they have answered the requests in flight."""
         self._not_ready = DRAINING
-        if self._poller is not None:
-            self._poller.cancel()
-            await asyncio.gather(self._poller, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         grace_s = self._drain_s + _STOP_MARGIN_S
         await asyncio.gather(*(child.stop(grace_s) for child in self._children))
-        if self._held is not None:
-            self._held.close()
+        for sock in self._held:
+            sock.close()
+        for liveness in self._liveness:
+            liveness.close()
         await self._admin.close()
 
     def kill(self) -> None:
@@ -152,6 +157,23 @@ class Supervisor:
             if self._is_reload_due or self._changes.is_due():
                 await self._load()
             await asyncio.sleep(_POLL_S)
+
+    async def _replace_hanging(self) -> None:
+        """Kill each process that hangs: the kernel gives it connections, and nobody answers them."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(BEAT_S)
+            for number, (child, liveness) in enumerate(zip(self._children, self._liveness, strict=True)):
+                pid = child.pid
+                sample = None if pid is None else sample_of(pid)
+                has_listened = self._listening.get(number) == pid
+                if liveness.hangs(pid, loop.time(), sample, has_listened=has_listened):
+                    log.error(
+                        "%s hangs, replacing it: process %s, in state %s, could have run for %.0f s and has "
+                        "not answered",
+                        *(child.name, pid, "unknown" if sample is None else sample.state, liveness.silent_s),
+                    )
+                    child.replace()
 
     async def _load(self) -> None:
         self._is_reload_due = False
@@ -195,11 +217,10 @@ class Supervisor:
         return pid is None or self._listening.get(number) != pid
 
     def _announce(self) -> None:
-        assert self._held is not None
         listen, admin_listen = self._config.gateway.listen, self._config.gateway.admin_listen
         log.info(
             "serving on https://%s:%d, admin on http://%s:%d: %d processes",
-            *(listen.rpartition(":")[0], self._held.getsockname()[1]),
+            *(listen.rpartition(":")[0], self._held[0].getsockname()[1]),
             *(admin_listen.rpartition(":")[0], self._admin.port, self._count),
         )
 
@@ -287,16 +308,6 @@ def admin_socket(runtime: Path, number: int) -> Path:
     return runtime / f"gateway-{number}.sock"
 
 
-def _hold_port(address: str) -> socket.socket:
-    """Return a bound socket that reserves the port of *address* for the processes; it does not listen."""
-    try:
-        host, port = parse_host_port(address)
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        family, _, _, _, where = found[0]
-        held = socket.socket(family, socket.SOCK_STREAM)
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        held.bind(where)
-    except (OSError, ValueError) as error:
-        raise cannot_listen(address, error, FRONT_END) from None
-    return held
+def heartbeat_pipe(runtime: Path, number: int) -> Path:
+    """Return the pipe for the heartbeats of gateway process *number*."""
+    return runtime / f"heartbeat-{number}"

@@ -8,12 +8,19 @@ import os
 import resource
 import select
 import socket
+import sys
+import time
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gateway.config.addresses import parse_host_port
 from gateway.errors import ConfigError, Problem
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LOCK_TRIES: Final = 100
+_LOCK_TRY_S: Final = 0.01
 _BACKLOG = 4096
 """The kernel limits it to net.core.somaxconn. An API server keeps 25 connections; each further concurrent
 review opens another."""
@@ -81,7 +88,7 @@ def open_sockets(
             sockets.append(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
             _bind_unix(sockets[0], address.removeprefix("unix:"))
         else:
-            _bind_all(*parse_host_port(address), sockets, reuse_port=reuse_port)
+            _bind_all(*parse_host_port(address), sockets, *_shared(reuse_port=reuse_port))
         for sock in sockets:
             sock.listen(_BACKLOG)
             sock.setblocking(False)  # noqa: FBT003 - the standard library's only way
@@ -90,6 +97,60 @@ def open_sockets(
             sock.close()
         raise cannot_listen(address, error, role) from None
     return sockets
+
+
+def hold_port(address: str, role: ListenerRole) -> list[socket.socket]:
+    """Return bound sockets that reserve *address*, HOST:PORT, for the processes of this gateway.
+
+    They do not listen. With SO_REUSEPORT alone the kernel would give half of the connections of another
+    gateway to this one, so it is first tried whether the address is free. A socket without SO_REUSEADDR lets
+    no other gateway believe that, even while no process listens.
+
+    Raises:
+        ConfigError: The address cannot be listened on, or another program listens there.
+    """
+    sockets: list[socket.socket] = []
+    free: list[socket.socket] = []
+    try:
+        host, port = parse_host_port(address)
+        with _alone_at(port):
+            _bind_all(host, port, free, socket.SO_REUSEADDR)
+            for sock in free:
+                sock.close()
+            try:
+                _bind_all(host, port, sockets, socket.SO_REUSEPORT)
+            except OSError:
+                # Connections that an earlier program has closed are kept for a minute.
+                for sock in sockets:
+                    sock.close()
+                sockets.clear()
+                _bind_all(host, port, sockets, *_shared(reuse_port=True))
+    except (OSError, ValueError) as error:
+        for sock in (*free, *sockets):
+            sock.close()
+        raise cannot_listen(address, error, role) from None
+    return sockets
+
+
+@contextlib.contextmanager
+def _alone_at(port: int) -> Iterator[None]:
+    """Wait until no other gateway of this network tries *port*. Linux only: elsewhere nothing is done."""
+    if not port or sys.platform != "linux":
+        yield
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as lock:
+        for _ in range(_LOCK_TRIES):
+            try:
+                # A name without a file, of the same network namespace as the ports.
+                lock.bind(f"\0admission-gateway-holds-{port}")
+                break
+            except OSError:
+                time.sleep(_LOCK_TRY_S)
+        yield
+
+
+def _shared(*, reuse_port: bool) -> tuple[int, ...]:
+    return (socket.SO_REUSEADDR, socket.SO_REUSEPORT) if reuse_port else (socket.SO_REUSEADDR,)
 
 
 def close_socket(sock: socket.socket) -> None:
@@ -126,15 +187,14 @@ def _is_abandoned(path: str) -> bool:
         return Path(path).is_socket() and probe.connect_ex(path) == errno.ECONNREFUSED
 
 
-def _bind_all(host: str, port: int, sockets: list[socket.socket], *, reuse_port: bool) -> None:
+def _bind_all(host: str, port: int, sockets: list[socket.socket], *options: int) -> None:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     # With port 0 each address would get another port.
     for family, _, _, _, where in found[:1] if port == 0 else found:
         sock = socket.socket(family, socket.SOCK_STREAM)
         sockets.append(sock)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if reuse_port:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        for option in options:
+            sock.setsockopt(socket.SOL_SOCKET, option, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # accepted sockets inherit it

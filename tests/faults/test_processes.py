@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.faults.rotating import command_pool, open_connections, write_whole
-from tests.kit import PATIENCE_S, ROOT, pool_document, webhook_document
+from tests.kit import PATIENCE_S, ROOT, pool_document, run_command, webhook_document
 from tests.load import Load
 from tests.process.kit import children_of, lines, runs
 from tests.waiting import eventually
@@ -105,6 +105,53 @@ def test_a_killed_process_loses_only_the_reviews_on_its_connections(
     assert (watch.unready, watch.failed) == ([], [])
     assert watch.counts == sorted(watch.counts), "a counter has fallen"
     assert watch.counts[-1] <= tally.answered + tally.lost
+
+
+def test_a_process_that_hangs_is_replaced(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
+) -> None:
+    """The kernel gives it connections that nobody would answer. The other process serves meanwhile."""
+    (tmp_path / "c.yaml").write_text(
+        pool_document("pool", start_worker().target) + webhook_document("validate", "v", "pool", {})
+    )
+    gateway = start_gateway(tmp_path, "--processes", "2")
+    before = children_of(gateway.child.pid)
+    os.kill(before[0], signal.SIGSTOP)
+    gateway.expect(
+        rf"gateway process 0 hangs, replacing it: process {before[0]}, in state T, could have run for 1"
+    )
+    eventually(lambda: len(set(children_of(gateway.child.pid)) - set(before)) == 1)
+    eventually(lambda: gateway.admin("/readyz")[0] == 200)
+    assert not runs(before[0])
+    assert runs(before[1])
+    for _ in range(20):
+        assert gateway.review("/validate", POD)["allowed"]
+
+
+def test_all_processes_are_restarted_at_once(tmp_path: Path, start_gateway: StartGateway) -> None:
+    (tmp_path / "c.yaml").write_text("")
+    gateway = start_gateway(tmp_path, "--processes", "2", "--allow-empty")
+    before = children_of(gateway.child.pid)
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    eventually(lambda: len(set(children_of(gateway.child.pid)) - set(before)) == 2)
+    eventually(lambda: gateway.admin("/readyz")[0] == 200)
+
+
+@pytest.mark.parametrize("count", ["1", "2"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_a_second_gateway_at_the_same_address_does_not_start(
+    tmp_path: Path, start_gateway: StartGateway, count: str, host: str
+) -> None:
+    (tmp_path / "c.yaml").write_text("")
+    gateway = start_gateway(tmp_path, "--processes", "2", "--allow-empty")
+    address = f"{host}:{gateway.port}"
+    second = run_command(
+        *("serve", "--config", tmp_path, "--dev", "--listen", address, "--admin-listen", "127.0.0.1:0"),
+        *("--processes", count, "--allow-empty"),
+    )
+    assert second.returncode == 1
+    assert f"cannot listen on {address} (HTTPS front end): Address already in use" in second.stderr
 
 
 def test_a_worker_that_exits_at_once_does_not_affect_other_pools(

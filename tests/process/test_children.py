@@ -92,23 +92,29 @@ def test_remaining_processes_of_a_command_are_gone_before_its_restart(tmp_path: 
     asyncio.run(main())
 
 
-def test_the_back_off_doubles_up_to_its_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_restart_is_at_once_and_the_back_off_doubles_up_to_its_maximum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sleep, pauses_s = asyncio.sleep, list[float]()
+    starts = tmp_path / "starts"
+    started_before = list[int]()
 
     async def without_pause(delay_s: float) -> None:
         if delay_s >= FIRST_BACKOFF_S:
             pauses_s.append(delay_s)
+            started_before.append(len(lines(starts)))
             delay_s = 0.0
         await sleep(delay_s)
 
     monkeypatch.setattr(asyncio, "sleep", without_pause)
 
     async def main() -> None:
-        child = Child("x", ["false"])
+        child = Child("x", ["sh", "-c", f"echo >> {starts}; exit 1"])
         await until(lambda: len(pauses_s) >= 8)
         await child.stop(GRACE_S)
 
     asyncio.run(main())
+    assert started_before[:3] == [2, 3, 4]
     assert pauses_s[:8] == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, MAX_BACKOFF_S, MAX_BACKOFF_S]
 
 

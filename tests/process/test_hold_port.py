@@ -1,0 +1,127 @@
+"""Two gateways never share a port, whatever the number of their processes."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gateway.errors import ConfigError
+from gateway.serving.sockets import FRONT_END, hold_port, open_sockets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+@contextlib.contextmanager
+def closing(sockets: Sequence[socket.socket]) -> Iterator[int]:
+    """Close *sockets* at the end; gives their port."""
+    try:
+        yield sockets[0].getsockname()[1]
+    finally:
+        for sock in sockets:
+            sock.close()
+
+
+def has_ipv6() -> bool:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as sock:
+        sock.bind(("::1", 0))
+        return True
+    return False
+
+
+OVERLAPPING = [
+    ("127.0.0.1", "127.0.0.1"),
+    ("127.0.0.1", "0.0.0.0"),
+    ("0.0.0.0", "127.0.0.1"),
+    ("0.0.0.0", "0.0.0.0"),
+    *(
+        [("[::]", "127.0.0.1"), ("127.0.0.1", "[::]"), ("[::]", "[::1]"), ("[::1]", "[::]")]
+        if has_ipv6()
+        else []
+    ),
+]
+
+
+@pytest.mark.parametrize("listens", [True, False])
+@pytest.mark.parametrize(("first", "second"), OVERLAPPING)
+def test_a_second_gateway_with_several_processes_is_refused(
+    first: str, second: str, *, listens: bool
+) -> None:
+    """Also while the processes of the first one do not listen."""
+    with closing(hold_port(f"{first}:0", FRONT_END)) as port, contextlib.ExitStack() as processes:
+        if listens:
+            for _ in range(2):
+                processes.enter_context(closing(open_sockets(f"{first}:{port}", reuse_port=True)))
+        with pytest.raises(ConfigError) as caught:
+            hold_port(f"{second}:{port}", FRONT_END)
+        (problem,) = caught.value.problems
+        assert problem.message.startswith(
+            f"cannot listen on {second}:{port} (HTTPS front end): Address already"
+        )
+        with pytest.raises(ConfigError, match="Address already in use"):
+            open_sockets(f"{second}:{port}")
+        processes.enter_context(closing(open_sockets(f"{first}:{port}", reuse_port=True)))
+
+
+@pytest.mark.parametrize(("first", "second"), OVERLAPPING)
+def test_several_processes_are_refused_beside_another_program(first: str, second: str) -> None:
+    with (
+        closing(open_sockets(f"{first}:0")) as port,
+        pytest.raises(ConfigError, match="Address already in use"),
+    ):
+        hold_port(f"{second}:{port}", FRONT_END)
+
+
+def test_other_addresses_of_a_port_are_free() -> None:
+    with (
+        closing(hold_port("127.0.0.1:0", FRONT_END)) as port,
+        closing(hold_port(f"127.0.0.2:{port}", FRONT_END)),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("reuse_port", [True, False])
+def test_closed_connections_of_an_earlier_gateway_do_not_matter(*, reuse_port: bool) -> None:
+    with closing(open_sockets("127.0.0.1:0", reuse_port=reuse_port)) as port:
+        client = socket.create_connection(("127.0.0.1", port))
+    with contextlib.suppress(OSError):
+        client.close()
+    sockets = open_sockets(f"127.0.0.1:{port}", reuse_port=reuse_port)
+    with closing(sockets), socket.create_connection(("127.0.0.1", port)) as client:
+        sockets[0].settimeout(None)
+        accepted, _ = sockets[0].accept()
+        accepted.close()  # first: it stays in TIME_WAIT
+        assert client.recv(1) == b""
+    for _ in range(2):
+        with (
+            closing(hold_port(f"127.0.0.1:{port}", FRONT_END)),
+            closing(open_sockets(f"127.0.0.1:{port}", reuse_port=True)),
+        ):
+            pass
+
+
+def test_of_gateways_that_start_together_one_gets_the_port() -> None:
+    with closing(open_sockets("127.0.0.1:0")) as port:
+        pass
+    held: list[socket.socket] = []
+    refused: list[ConfigError] = []
+    together = threading.Barrier(8)
+
+    def start() -> None:
+        together.wait()
+        try:
+            held.extend(hold_port(f"127.0.0.1:{port}", FRONT_END))
+        except ConfigError as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=start) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with closing(held):
+        assert (len(held), len(refused)) == (1, 7)
