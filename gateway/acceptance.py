@@ -103,7 +103,8 @@ async def judge(wanted: Sequence[Judged], pools: Mapping[str, Pool]) -> tuple[li
     asked = [name for name in clients if name in pools]
     answers = await asyncio.gather(*(_ask_pool(pools[name].endpoints, clients[name]) for name in asked))
     found = {client: why for answer in answers for client, why in (answer or {}).items()}
-    return [Rejected(one, found[one.client]) for one in wanted if one.client in found], None not in answers
+    rejected = [Rejected(one, found[one.client]) for one in wanted if one.client in found] if found else []
+    return rejected, None not in answers
 
 
 async def _ask_pool(
@@ -232,7 +233,7 @@ class Acceptance:
         siblings = self._siblings
         if in_force is None and (siblings is None or not siblings.have_another_than(digest_)):
             return
-        rejected, is_known = await judge(to_judge(config, in_force), pools)
+        rejected, is_known = await judge(await asyncio.to_thread(to_judge, config, in_force), pools)
         if rejected:
             raise RejectedError(rejected, digest_)
         if not is_known and siblings is not None and (problems := await siblings.follow(digest_)):

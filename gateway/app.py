@@ -357,6 +357,8 @@ class Gateway:
             self.metrics.use(snapshot.digest, self.config.webhooks, self.config.exceptions)
             self._keeper.keep(combined, snapshot.digest)
         self._cluster_refusal = ""
+        if snapshot is not None:
+            await asyncio.to_thread(self.metrics.begin_counters, combined.config.webhooks)
         await self._follower.use(cluster, combined)
         await self._token_keys.use(settings, self._front_end.tokens)
 

@@ -17,7 +17,7 @@ import trustme
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.config.digest import digest
+from gateway.config.digest import _PIECES_LEVELS, _canonical, _json, _pieces, digest
 from gateway.config.kubeconfig import ExecPlugin, KubeconfigUser
 from gateway.config.load import load
 from gateway.config.model import Config, GatewaySettings
@@ -26,6 +26,11 @@ from gateway.options import Options
 from tests.config.test_load import NAMESPACE, POOL, configuration, joined
 from tests.config.test_properties import wholes
 
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(st.text(max_size=3), values, max_size=3),
+    max_leaves=10,
+)
 SELECTOR = "  objectSelector: {matchExpressions: [{key: a, operator: In, values: [x, y, z, w]}]}\n"
 CONDITIONS = "  matchConditions: [{name: c, expression: %s}]\n"
 DOCUMENTS = (
@@ -265,3 +270,22 @@ def test_it_depends_on_what_is_configured_and_on_nothing_else(
     assert digest_at(second, written, is_relative=is_relative, temporary="/tmp/b") == expected
     changed = digest_at(second, with_files(documents, other), is_relative=is_relative, temporary="/tmp/b")
     assert (changed == expected) == (other == socket)
+
+
+@given(_JSON, st.integers(0, 4))
+def test_the_pieces_of_a_document_are_its_json(document: object, levels: int) -> None:
+    assert "".join(_pieces(document, levels)) == _json(document)
+
+
+def test_no_piece_is_longer_for_more_webhooks(tmp_path: Path) -> None:
+    """One call of the encoder keeps all other threads from running."""
+
+    def longest(number: int) -> int:
+        names = [f"w{index:04}" for index in range(number)]
+        file = tmp_path / "config.yaml"
+        file.write_text(joined(configuration("Validating", "b", *names), POOL % ("pods", "pods")))
+        config = load([file])
+        assert len(config.validating) == number
+        return max(map(len, _pieces(_canonical(config, config.named_files), _PIECES_LEVELS)))
+
+    assert longest(300) == longest(3)
