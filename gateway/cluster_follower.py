@@ -54,10 +54,7 @@ class Cluster:
 
     async def combine(self, files: Config, rejected: Rejections) -> Combined:
         """Return the configuration of *files* together with the custom resources; see ``combine``."""
-        if self.resources is None:
-            return Combined(files)
-        schemas = None if self.schemas is None else self.schemas.current
-        return await self.resources.combine(files, rejected, schemas)
+        return Combined(files) if self.resources is None else await self.resources.combine(files, rejected)
 
     def follow_ca_bundles(self, config: Config) -> Mapping[CaBundleSource, CaBundle]:
         """Follow the bundles of *config*, and return them; not all may have been read yet."""

@@ -13,6 +13,8 @@ from gateway.config.built_in_resources import RESOURCES
 from gateway.policies.type_checking import type_errors
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gateway.openapi.schemas import GroupVersionKind, Schemas
     from gateway.policies.model import ValidatingPolicy
     from gateway.policies.type_checking import KindsOf, TypeCheckError
@@ -48,6 +50,15 @@ def expression_warnings(policy: ValidatingPolicy, schemas: Schemas) -> tuple[Exp
         if len(found) == MAX_WARNINGS:
             break
     return tuple(found)
+
+
+def custom_versions(policies: Iterable[ValidatingPolicy]) -> frozenset[tuple[str, str]]:
+    """Return groups and versions that *policies* name, without those of Kubernetes itself."""
+    rules = (rule for policy in policies for named in policy.match.named_rules for rule in named.rules)
+    found = ((group, version) for rule in rules for group in rule.api_groups for version in rule.api_versions)
+    return frozenset(
+        (group, version) for group, version in found if group not in RESOURCES and "*" not in (group, version)
+    )
 
 
 def _paragraph(error: TypeCheckError) -> str:

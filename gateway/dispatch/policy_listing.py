@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MAX_CHECKS: Final = 1000
 """Parameters that one worker is asked about at a time."""
+CHECKED_WITHIN_S: Final = 5.0
+"""How long one worker is asked. A reload waits for it, unless another worker accepts everything."""
 _CHECKS_AT_A_TIME: Final = 4
 
 
@@ -61,9 +63,15 @@ async def check_parameters(
     missing = [key for key in wanted if key not in checked]
     pending = iter(missing[:MAX_CHECKS])
     failures: list[str] = []
+    now = asyncio.get_running_loop().time
+    end = now() + CHECKED_WITHIN_S
 
     async def ask() -> None:
         for key in pending:
+            if now() >= end:
+                failures.append(
+                    f"CheckParameters: not all parameters were judged within {CHECKED_WITHIN_S:g}s"
+                )
             if failures:
                 return
             request = worker_pb2.CheckParametersRequest(policy=key[0], parameters=key[1])

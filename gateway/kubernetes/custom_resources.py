@@ -17,9 +17,10 @@ from gateway.config.custom import NONE_REJECTED, REJECTED, combine, combine_pinn
 from gateway.config.custom_resource import PLURALS, CustomResource
 from gateway.config.documents import GATEWAY_VERSION, POLICY_KINDS
 from gateway.config.exceptions import CLUSTER_WIDE, NAMESPACED
-from gateway.config.expression_warnings import expression_warnings
+from gateway.config.expression_warnings import custom_versions, expression_warnings
 from gateway.errors import ClusterError
 from gateway.kubernetes.access import ClusterAccess
+from gateway.kubernetes.schemas import ClusterSchemas
 from gateway.kubernetes.status_writer import MAX_PROBLEMS, StatusWriter, first_of
 from gateway.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch
 from gateway.policies.model import ValidatingPolicy
@@ -67,6 +68,8 @@ class ClusterCustomResources:
         instance = f"{os.uname().nodename}_{uuid.uuid4().hex[:8]}"
         self._writer = StatusWriter(self._access, self._latest, instance)
         self._logged: dict[Key, ResourceStatus] = {}
+        self._schemas = ClusterSchemas(settings, changed)
+        """Those of the kinds that policies match and that are not of Kubernetes itself."""
         self._checked: dict[Key, tuple[ValidatingPolicy, Schemas, tuple[ExpressionWarning, ...]]] = {}
         """The warnings about policies, by the schemas at that time."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -102,13 +105,14 @@ class ClusterCustomResources:
 
     @property
     def warnings(self) -> list[str]:
-        """A line for each expression of a policy that cannot succeed."""
+        """A line for each expression of a policy that cannot succeed, and why not all can be checked."""
         statuses = () if self.combined is None else self.combined.statuses
-        return [
+        lines = [
             f"{status.resource.where}: in force, but {warning.summary}"
             for status in statuses
             for warning in status.type_warnings
         ]
+        return lines + ([self._schemas.warning] if self._schemas.warning else [])
 
     async def start(self) -> None:
         """Begin to follow the resources; this does not wait for the API server.
@@ -129,17 +133,14 @@ class ClusterCustomResources:
             return False
         return True
 
-    async def combine(
-        self, files: Config, rejected: Rejections = NONE_REJECTED, schemas: Schemas | None = None
-    ) -> Combined:
+    async def combine(self, files: Config, rejected: Rejections = NONE_REJECTED) -> Combined:
         """Return the configuration of *files* and the resources; it is not in force yet.
 
-        *rejected* has the resources whose present versions workers reject. By *schemas* the expressions of
-        policies are checked; None: they are not.
+        *rejected* has the resources whose present versions workers reject.
         """
         resources = [resource for store in self._stores.values() for resource in store.by_name.values()]
         now, pinned = time.time(), files.pinned
-        before = self.combined
+        before, schemas = self.combined, self._schemas.current
 
         def combined() -> Combined:
             found = (
@@ -147,7 +148,7 @@ class ClusterCustomResources:
                 if pinned is None
                 else combine_pinned(files, pinned, resources, before, now, rejected)
             )
-            return found if schemas is None else self._with_type_warnings(found, schemas)
+            return self._with_type_warnings(found, schemas)
 
         # In a thread: reading large objects takes long.
         return await asyncio.to_thread(combined)
@@ -192,6 +193,8 @@ class ClusterCustomResources:
             if is_idle and (earlier is None or earlier.note != status.note):
                 log.info("custom resource without effect: %s: %s", status.resource.where, status.note)
         self._writer.use(combined.statuses)
+        policies = (read.content for read in combined.read.values())
+        self._schemas.use(custom_versions(one for one in policies if isinstance(one, ValidatingPolicy)))
         self._wake_at_next_end(combined.config.exceptions)
 
     def _wake_at_next_end(self, exceptions: Iterable[PolicyException]) -> None:
@@ -213,6 +216,7 @@ class ClusterCustomResources:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._schemas.close()
         await self._access.close()
 
     def _latest(self, key: Key) -> CustomResource | None:

@@ -24,7 +24,7 @@ from gateway.openapi.reduced import reduced
 from gateway.openapi.schemas import Schemas
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from gateway.config.model import KubernetesSettings
     from gateway.kubernetes.api_client import ApiClient
@@ -46,7 +46,9 @@ _MOVED: Final = range(300, 400)
 class ClusterSchemas:
     """The schemas in a cluster until :meth:`close`. Make it on a running event loop."""
 
-    def __init__(self, settings: KubernetesSettings) -> None:
+    def __init__(self, settings: KubernetesSettings, changed: Callable[[], None] = lambda: None) -> None:
+        """*changed* is called after the schemas have changed."""
+        self._changed = changed
         self._access = ClusterAccess(settings)
         self._in_use: frozenset[GroupVersion] = frozenset()
         self._wanted: frozenset[GroupVersion] = frozenset()
@@ -138,6 +140,7 @@ class ClusterSchemas:
         if documents != self._documents:
             self._documents = documents
             self.current = Schemas([document for _, document in documents.values()], built_in_schemas())
+            self._changed()
         return problem
 
     def _is_wanted(self, key: GroupVersion) -> bool:

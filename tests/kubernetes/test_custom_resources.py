@@ -22,6 +22,7 @@ from tests.kit import (
 )
 from tests.kubernetes.server import EVENTS, ApiServer, refuse
 from tests.kubernetes.test_gateway import run, settings
+from tests.kubernetes.test_schemas import publish
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -387,6 +388,26 @@ def test_a_policy_that_cannot_succeed_is_told(
     server.apply({"kind": policy, "metadata": {"name": "p"}, "spec": spec})
     server.wait_for(lambda: conditions(server, policy, "p") == ("True", "Accepted", 2))
     assert gateway.admin("/readyz?verbose") == (200, "ok\n")
+
+
+def test_the_expressions_of_a_policy_for_custom_objects_are_checked_by_their_schema(
+    server: ApiServer, folder: Path, start_gateway: StartGateway
+) -> None:
+    policy = "ValidatingAdmissionPolicy"
+    rule = {"apiGroups": ["example.io"], "apiVersions": ["v1"], "resources": ["widgets"], "operations": ["*"]}
+    validation = {"expression": "object.parts.all(p, p.sizee > 1)"}
+    spec = {"matchConstraints": {"resourceRules": [rule]}, "validations": [validation]}
+    server.apply({"kind": policy, "metadata": {"name": "p"}, "spec": spec})
+    server.put("default")
+    gateway = start_gateway(folder, "--allow-empty")
+    server.wait_for(lambda: conditions(server, policy, "p") == ("True", "Accepted", 1))
+    eventually(lambda: "schemas of policies' kinds cannot be read" in gateway.admin("/readyz?verbose")[1])
+    publish(server, 1, size={"type": "integer"})
+    server.wait_for(lambda: conditions(server, policy, "p") == ("True", "CannotSucceed", 1))
+    message = server.ready(policy, "p")["message"]
+    assert "cannot succeed on example.io/v1, Kind=Widget: 1:22: undefined field 'sizee'" in message
+    publish(server, 2, sizee={"type": "integer"})
+    server.wait_for(lambda: conditions(server, policy, "p") == ("True", "Accepted", 1))
 
 
 def test_resources_stay_in_force_while_the_api_server_is_down(
