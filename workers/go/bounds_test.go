@@ -274,7 +274,7 @@ func TestTheClientWithMostRequestsInFlightLosesThem(t *testing.T) {
 		received := server.limits().received
 		received.mu.Lock()
 		defer received.mu.Unlock()
-		return received.total == 0 && len(received.parts) == 0
+		return received.total == 0 && len(received.clients) == 0
 	})
 }
 

@@ -25,9 +25,9 @@ const (
 	pingTimeout = 10 * time.Second
 	// minPingInterval is the permitted ping interval; gRPC's default is five minutes.
 	minPingInterval = 10 * time.Second
-	// windowBytes is the flow-control window: a full message. A fixed window also avoids the pings with which gRPC
-	// estimates its size.
-	windowBytes = maxMessageBytes
+	// windowBytes is the flow-control window of a call, of which gRPC keeps as much until the worker reads it; it widens
+	// the window for a message that is longer. A fixed window also avoids the pings with which gRPC estimates its size.
+	windowBytes = 64 * 1024
 	// handshakeTime is the timeout of the HTTP/2 handshake.
 	handshakeTime = 20 * time.Second
 )
@@ -50,13 +50,15 @@ func newServing(policies []*policy) *serving {
 	}
 }
 
-func serverOptions(secret *tls.Config) []grpc.ServerOption {
+func serverOptions(secret *tls.Config, limits *limits) []grpc.ServerOption {
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxRecvMsgSize(maxMessageBytes),
 		grpc.MaxSendMsgSize(maxMessageBytes),
 		grpc.InitialWindowSize(windowBytes),
-		grpc.InitialConnWindowSize(windowBytes),
+		grpc.InitialConnWindowSize(maxMessageBytes),
+		grpc.MaxConcurrentStreams(maxConnectionRPCs),
+		grpc.InTapHandle(limits.open),
 		grpc.ConnectionTimeout(handshakeTime),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
 			MinTime: minPingInterval, PermitWithoutStream: true,
@@ -67,7 +69,7 @@ func serverOptions(secret *tls.Config) []grpc.ServerOption {
 	if secret != nil {
 		protected = credentials.NewTLS(secret)
 	}
-	return append(options, grpc.Creds(guarded{protected}))
+	return append(options, grpc.Creds(guarded{protected, limits}))
 }
 
 func (s *serving) start(options Options) error {
@@ -87,12 +89,12 @@ func (s *serving) start(options Options) error {
 		s.removeSockets()
 	}
 	for _, text := range listen {
-		listener, err := s.listen(text)
+		opened, err := s.listen(text)
 		if err != nil {
 			closeAll()
 			return err
 		}
-		listeners = append(listeners, listener)
+		listeners = append(listeners, opened)
 	}
 	if options.MetricsListen != "" {
 		if s.metrics, err = serveMetrics(options.MetricsListen, s.service.ordered); err != nil {
@@ -100,14 +102,15 @@ func (s *serving) start(options Options) error {
 			return err
 		}
 	}
-	s.server = grpc.NewServer(serverOptions(secret)...)
+	s.server = grpc.NewServer(serverOptions(secret, s.service.limits)...)
 	s.server.RegisterService(description(), s.service)
 	healthpb.RegisterHealthServer(s.server, s.health)
 	s.health.SetServingStatus(pb.PolicyWorker_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
-	for _, listener := range listeners {
+	connections := &connections{limit: maxConnections, open: make(map[*client]struct{})}
+	for _, opened := range listeners {
 		// Serve returns when the server stops, or after an error of accept; calls on open connections continue
 		// then.
-		go func() { _ = s.server.Serve(listener) }()
+		go func() { _ = s.server.Serve(listener{opened, connections}) }()
 	}
 	return nil
 }

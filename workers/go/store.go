@@ -22,8 +22,14 @@ type store struct {
 	what  string
 	limit int
 
-	mu    sync.Mutex
-	total int
+	mu      sync.Mutex
+	total   int
+	clients map[*client]*holding
+}
+
+// holding is what one client has.
+type holding struct {
+	bytes int
 	parts map[*part]struct{}
 }
 
@@ -37,7 +43,7 @@ type part struct {
 }
 
 func newStore(what string, limit int) *store {
-	return &store{what: what, limit: limit, parts: make(map[*part]struct{})}
+	return &store{what: what, limit: limit, clients: make(map[*client]*holding)}
 }
 
 // set changes the size of a part; 0 removes it.
@@ -55,29 +61,40 @@ func (s *store) set(changed *part, bytes int) {
 
 // change sets the size; requires the mutex.
 func (s *store) change(changed *part, bytes int) {
+	has := s.clients[changed.of]
+	if has == nil {
+		has = &holding{parts: make(map[*part]struct{})}
+		s.clients[changed.of] = has
+	}
 	s.total += bytes - changed.bytes
+	has.bytes += bytes - changed.bytes
 	changed.bytes = bytes
-	if bytes == 0 {
-		delete(s.parts, changed)
-	} else {
-		s.parts[changed] = struct{}{}
+	if bytes > 0 {
+		has.parts[changed] = struct{}{}
+		return
+	}
+	delete(has.parts, changed)
+	if len(has.parts) == 0 {
+		delete(s.clients, changed.of)
 	}
 }
 
 // endLargest ends the largest part of the client that has most; requires the mutex.
 func (s *store) endLargest() {
-	sums := make(map[*client]int)
-	for kept := range s.parts {
-		sums[kept.of] += kept.bytes
+	most := &holding{}
+	for _, has := range s.clients {
+		if has.bytes > most.bytes {
+			most = has
+		}
 	}
-	var largest *part
-	for kept := range s.parts {
-		if largest == nil || sums[kept.of] > sums[largest.of] || kept.of == largest.of && kept.bytes > largest.bytes {
+	largest := &part{}
+	for kept := range most.parts {
+		if kept.bytes > largest.bytes {
 			largest = kept
 		}
 	}
 	s.change(largest, 0)
 	largest.ended = true
-	text := fmt.Sprintf("more than %d bytes of %s are kept, most of them for this client", s.limit, s.what)
+	text := fmt.Sprintf("there are more than %d %s, most of them of this client", s.limit, s.what)
 	go largest.end(status.Error(codes.ResourceExhausted, text))
 }

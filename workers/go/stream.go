@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -85,7 +86,7 @@ func newStream(rpc batchStream, policies map[string]*policy, limits *limits) *st
 // serve answers calls until the gateway ends the stream or it is drained, and returns its status.
 func (s *stream) serve() error {
 	ctx := s.rpc.Context()
-	gone := context.AfterFunc(ctx, func() { s.fail(status.FromContextError(ctx.Err()).Err()) })
+	gone := context.AfterFunc(ctx, func() { s.fail(cmp.Or(excessRPC(ctx), status.FromContextError(ctx.Err()).Err())) })
 	defer gone()
 	// In a separate goroutine, for which a drain need not wait; the last reader ends with this method.
 	go (&run{stream: s, isReader: true}).work()

@@ -2,9 +2,13 @@ package worker
 
 import (
 	"container/list"
+	"context"
 	"runtime"
 	"slices"
 	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 const (
@@ -137,6 +141,16 @@ type limits struct {
 	steps, longSteps *turns
 	// parameters has what streams keep, and received what has arrived and is not answered.
 	parameters, received *store
+	// rpcs has the open calls.
+	rpcs *store
+}
+
+// excessRPC is why a call ends whose client has most of them; nil for any other end.
+func excessRPC(ctx context.Context) error {
+	if found, ok := status.FromError(context.Cause(ctx)); ok && found.Code() == codes.ResourceExhausted {
+		return found.Err()
+	}
+	return nil
 }
 
 func newLimits() *limits {
@@ -145,7 +159,8 @@ func newLimits() *limits {
 		evaluated:  &turns{kind: evaluated, limit: maxEvaluatedBytes, isShared: true},
 		steps:      &turns{kind: steps, limit: processors},
 		longSteps:  &turns{kind: longSteps, limit: max(1, processors/2)},
-		parameters: newStore("parameters", maxKeptParametersBytes), received: newStore("requests", maxReceivedBytes),
+		parameters: newStore("bytes of parameters", maxKeptParametersBytes),
+		received:   newStore("bytes of requests", maxReceivedBytes), rpcs: newStore("open calls", maxRPCs),
 	}
 }
 
