@@ -47,6 +47,10 @@ MAX_BATCH_BYTES: Final = 1024 * 1024
 """Payload bytes at which a batch is full: well below gRPC's limit of 8 MiB, and little enough that the next
 batch does not wait long."""
 
+MAX_BATCH_CALLS: Final = 2048
+"""Calls and cancelled ids at which a batch is full; a review and its chains are not split. Workers accept
+4,096 of each (protos/README.md)."""
+
 STEP_VERDICTS: Final = 32
 """Verdicts in one step: each ends a call, which may end a review."""
 SMALL_BYTES: Final = 1024
@@ -237,16 +241,17 @@ class ReviewStream:
         """Return the next message: queued calls up to the size of a batch."""
         batch = worker_pb2.ReviewBatch()
         if self._cancelled:
-            batch.cancelled.extend(self._cancelled)
-            self._cancelled = []
+            batch.cancelled.extend(self._cancelled[:MAX_BATCH_CALLS])
+            del self._cancelled[:MAX_BATCH_CALLS]
         queue, now = self._queue, self._now()
         payload_indices: dict[int, int] = {}
-        batch_bytes = groups = 0
+        batch_bytes = groups = calls = 0
         ids = self._parameter_ids
         ids.begin_batch()
         while queue and batch_bytes < MAX_BATCH_BYTES:
             group = next(iter(queue))
-            if groups and not ids.has_room(_size(group)):
+            calls += (size := _size(group))
+            if groups and (calls > MAX_BATCH_CALLS or not ids.has_room(size)):
                 break
             del queue[group]
             if not groups:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from admission_gateway_worker.pb import worker_pb2
 from gateway.core.namespace import Namespace
 from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Details, Failed, FailureReason
+from gateway.dispatch import stream
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -103,6 +105,42 @@ def test_calls_of_one_review_share_a_batch_and_the_payload(
         assert (report["calls"], report["batches"], report["payloads"]) == (9, 2, 2)
 
     on_bed(test)
+
+
+def test_a_batch_has_no_more_calls_than_workers_accept(
+    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "MAX_BATCH_CALLS", 8)
+    worker = start_worker()
+
+    async def test(bed: Bed) -> None:
+        pool = await bed.add_pool(worker.target)
+        assert await pool.wait_until_ready(30)
+        await asyncio.gather(*(bed.settle(*[{}] * 8) for _ in range(3)))
+        report = await bed.report()
+        assert (report["calls"], report["batches"]) == (25, 4)
+
+    on_bed(test)
+
+
+def test_cancelled_ids_are_sent_in_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "MAX_BATCH_CALLS", 8)
+
+    async def scenario() -> None:
+        nothing: Any = None
+        never: Any = lambda _: asyncio.Event().wait()  # noqa: E731
+        found = stream.ReviewStream(never, nothing, nothing, lambda: 0.0)
+        found._cancelled = list(range(20))
+        batches = [worker_pb2.ReviewBatch.FromString(found._next_batch()) for _ in range(3)]
+        assert [list(batch.cancelled) for batch in batches] == [
+            list(range(8)),
+            list(range(8, 16)),
+            list(range(16, 20)),
+        ]
+        assert not found._cancelled
+        found._dialing.cancel()
+
+    asyncio.run(scenario())
 
 
 def test_a_worker_without_streams_is_called_by_unary_calls(
