@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from admission_gateway_worker.rpc import Methods
 
 MAX_CONNECTIONS: Final = 1024
-AT_ONCE_S: Final = 0.0005
+AT_ONCE_S: Final = 0.001
 """Time of a connection when it has received something: enough for the calls of a few reviews. It ends with
-the step that exceeds this. 200 connections that receive much at the same time take a tenth of a second."""
+the step that exceeds this. 200 connections that receive much at the same time take a fifth of a second."""
 SLICE_S: Final = 0.005
 """Time of a turn, likewise."""
 WRITE_BUFFER_BYTES: Final = 256 * 1024

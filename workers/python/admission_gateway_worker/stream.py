@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 VERDICT_BYTES: Final = 64
 """Upper bound of a verdict's size without its outcome: tags, lengths and a 64-bit id."""
 
-SLICE_S: Final = 0.0005
+SLICE_S: Final = 0.001
 """Time in which calls of a batch begin, and which the last of them may exceed. Those of a few reviews begin
 in one slice."""
 
