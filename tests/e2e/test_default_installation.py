@@ -18,6 +18,7 @@ from tests.docs.pages import DOCS, section
 from tests.e2e.helm_release import WITHIN_S, Release, try_image, values, webhook
 from tests.e2e.kubelet.network import missing
 from tests.e2e.whole import whole_cluster
+from tests.kit import run_command
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -155,6 +156,34 @@ def test_pages_are_at_a_forwarded_port_and_not_at_the_address_of_the_pod(release
         )
         assert "the pages are served over loopback only" in done.stdout
         assert done.stdout.endswith("ok\n")
+
+
+@pytest.mark.parametrize(
+    ("resource", "verbs", "source", "note"),
+    [
+        ("pods/portforward", "get,create", "pages", ""),
+        ("pods/proxy", "get", "metrics", "the port cannot be forwarded: "),
+    ],
+)
+def test_the_status_needs_the_rights_that_its_page_names(
+    release: Release, folder: Path, resource: str, verbs: str, source: str, note: str
+) -> None:
+    name, kubectl = resource.replace("/", "-"), release.cluster.kubectl
+    steps = (
+        ("serviceaccount", name),
+        ("role", f"{name}-list", "--verb=list", "--resource=pods"),
+        ("role", name, f"--verb={verbs}", f"--resource={resource}"),
+        ("rolebinding", f"{name}-list", f"--role={name}-list", f"--serviceaccount={NAME}:{name}"),
+        ("rolebinding", name, f"--role={name}", f"--serviceaccount={NAME}:{name}"),
+    )
+    for step in steps:
+        assert kubectl("--namespace", NAME, "create", *step).returncode == 0
+    token = kubectl("--namespace", NAME, "create", "token", name).stdout.strip()
+    kubeconfig = release.cluster.write_kubeconfig(folder / f"{name}.kubeconfig", token=token)
+    done = run_command("status", "--cluster", "--json", "--kubeconfig", kubeconfig)
+    found = json.loads(done.stdout)["gateways"]
+    assert [one["source"] for one in found] == [source] * 3, found
+    assert all(one["note"].startswith(note) for one in found)
 
 
 def roll_back(release: Release, arguments: str) -> None:
