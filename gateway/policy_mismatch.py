@@ -196,13 +196,17 @@ class Rejection:
     message: str
 
 
-def rejection(worker: WorkerRef, listings: Iterable[PolicyListing]) -> Rejection | None:
+def rejection(
+    worker: WorkerRef, listings: Iterable[PolicyListing], *, is_ready_made: bool = False
+) -> Rejection | None:
     """Return why every reachable worker of a pool rejects *worker*; None if they do not all.
 
     *listings* are the answers of the workers of the pool. A worker rejects a policy that its list does not
     have, parameters that its schema does not allow, and parameters that it judges to be unusable itself. A
-    worker that is not reachable does not count. One whose list is not known may accept.
+    worker that is not reachable does not count. One whose list is not known may accept. With *is_ready_made*
+    the message names the ready-made policies instead of workers.
     """
+    pool = shown(worker.pool)
     reached = [listing for listing in listings if listing.is_reached]
     served: list[list[str]] = []
     names: set[str] = set()
@@ -216,16 +220,14 @@ def rejection(worker: WorkerRef, listings: Iterable[PolicyListing]) -> Rejection
         return None
     if not served:
         close = did_you_mean(worker.policy, names) if len(names) <= MAX_COMPARED else ""
-        pool = shown(worker.pool)
-        return Rejection(
-            "policy", f"found {shown(worker.policy)}, which no worker of pool {pool} serves{close}"
-        )
+        which = "is no ready-made policy" if is_ready_made else f"no worker of pool {pool} serves"
+        return Rejection("policy", f"found {shown(worker.policy)}, which {which}{close}")
     # The least: the same for every gateway that asks the same workers.
     problem = min(map(min, served))
     path, _, text = problem.partition(": ")
     if not path.startswith("parameters") or " " in path:
         path, text = "parameters", problem
-    return Rejection(path, f"{text} (no worker of pool {shown(worker.pool)} accepts it)")
+    return Rejection(path, text if is_ready_made else f"{text} (no worker of pool {pool} accepts it)")
 
 
 def policy_key(hook: Webhook, worker: WorkerRef | None = None) -> tuple[str, ...]:

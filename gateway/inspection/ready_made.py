@@ -30,7 +30,7 @@ def ready_made_problems(config: Config) -> list[Problem]:
     listing = _listing(clients) if clients else None
     found = []
     for client in clients:
-        rejected = None if listing is None else rejection(client, [listing])
+        rejected = None if listing is None else rejection(client, [listing], is_ready_made=True)
         if rejected is not None:
             where, _, path = client.place.rpartition(": ")
             found.append(Problem(where, f"{path}.{rejected.field}", rejected.message))

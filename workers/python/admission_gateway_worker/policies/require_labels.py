@@ -38,11 +38,14 @@ def _prepare(parameters: Mapping[str, Any]) -> _Parameters:
     """Raises ValueError if a pattern is no regular expression, or nothing is required."""
     import re2  # evaluates in linear time, whatever the pattern and the value
 
+    options = re2.Options()
+    # The error says what is wrong.
+    options.log_errors = False
     required = []
     for field in ("labels", "annotations"):
         for key, pattern in (parameters.get(field) or {}).items():
             try:
-                expression = re2.compile(pattern) if pattern else None
+                expression = re2.compile(pattern, options) if pattern else None
             except re2.error as error:
                 reason = error.args[0].decode("utf-8", "replace")
                 raise ValueError(f"{field}[{key}]: {pattern!r} is no regular expression: {reason}") from None
