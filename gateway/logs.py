@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import time
 from typing import TYPE_CHECKING, Final, Literal, TextIO, get_args
 
 from admission_gateway_worker.log_lines import LINE_CHARS, MESSAGE_CHARS, LogFormatter
@@ -57,9 +56,8 @@ class JsonFormatter(LogFormatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of *record*."""
-        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         members = {
-            "time": f"{seconds}.{int(record.msecs):03}Z",
+            "time": self.formatTime(record),
             "level": record.levelname.lower(),
             "area": area_of(record.name),
             "message": printable(record.getMessage(), MESSAGE_CHARS),

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+EXPECTED_ATTEMPTS: Final = 8
+"""After so many attempts, some seconds, a worker that was never connected is mentioned in the log."""
 LONGEST_CALL_S: Final = 30.0
 """The longest timeoutSeconds of a webhook."""
 
@@ -229,12 +231,12 @@ class WorkerEndpoint:
             return
         self.failed_attempts += 1
         self.lost_reason = reason
+        if not self._was_connected and self.failed_attempts == EXPECTED_ATTEMPTS:
+            # Before, that is expected of a worker that starts at the same time as the gateway.
+            log.info("worker %s not reachable yet; connecting: %s", self.address, reason)
         if self._connectivity not in ("down", "draining"):
             if self._was_connected:
                 log.warning("worker %s lost; reconnecting: %s", self.address, reason)
-            else:
-                # Expected of a worker that starts at the same time as the gateway.
-                log.info("worker %s not reachable yet; connecting: %s", self.address, reason)
             self._connectivity = "down"
             self.update_state()
 

@@ -38,13 +38,16 @@ class Child:
         after: asyncio.Task[None] | None = None,
         *,
         logs_output: bool = False,
+        effect: str = "",
     ) -> None:
         """Start *command*, called *name* in the log, when *after* has ended.
 
+        *effect* is what follows while it cannot be started, for the log.
         With *logs_output* each line of its output is logged; otherwise it has the gateway's own standard
         output and error.
         """
         self.name = name
+        self._effect = f"; {effect}" if effect else ""
         self._command = command
         self._output = Output(name) if logs_output else None
         self._process: asyncio.subprocess.Process | None = None
@@ -110,37 +113,64 @@ class Child:
         if after is not None:
             await asyncio.wait([after])
         backoff_s = 0.0
+        problem = ""
         while True:
             started = time.monotonic()
             try:
-                self._process = await _start(self._command, self._output)
+                status = await self._run_once()
             except OSError as error:
-                log.error("cannot start %s, trying again: %s", self.name, error)
+                if str(error) != problem:
+                    problem = str(error)
+                    text = "cannot start %s: %s: %s; trying again every %g s at most%s"
+                    log.error(text, self.name, self._command[0], error.strerror, MAX_BACKOFF_S, self._effect)
             else:
-                status = await self._process.wait()
-                # Processes that it left behind would interfere with the next one.
-                _signal_group(self._process, signal.SIGKILL)
-                self._process = None
+                problem = ""
                 log.warning("%s ended with status %d, restarting it", self.name, status)
             if time.monotonic() - started >= STEADY_S:
                 backoff_s = 0.0
             await asyncio.sleep(backoff_s)
             backoff_s = min(MAX_BACKOFF_S, max(FIRST_BACKOFF_S, backoff_s * 2))
 
+    async def _run_once(self) -> int:
+        """Run the command, and return its exit status.
 
-async def _start(command: Sequence[str], output: Output | None) -> asyncio.subprocess.Process:
+        Raises:
+            OSError: it cannot be executed.
+        """
+        reading, failure = os.pipe()
+        try:
+            try:
+                self._process = await _start(self._command, self._output, failure)
+            finally:
+                os.close(failure)
+            status = await self._process.wait()
+            # Processes that it left behind would interfere with the next one.
+            _signal_group(self._process, signal.SIGKILL)
+            self._process = None
+            os.set_blocking(reading, False)
+            with contextlib.suppress(BlockingIOError):
+                if number := os.read(reading, 16):
+                    raise OSError(int(number), os.strerror(int(number)))
+            return status
+        finally:
+            os.close(reading)
+
+
+async def _start(command: Sequence[str], output: Output | None, failure: int) -> asyncio.subprocess.Process:
+    """Start *command*; the pipe *failure* gets the error number if it cannot be executed."""
     # The folder of the gateway's own interpreter comes first, so that `python` is that of its environment.
     path = os.pathsep.join(filter(None, (str(Path(sys.executable).parent), os.environ.get("PATH"))))
     # A session of its own: Ctrl-C in a terminal signals only the gateway, which stops its children last. The
     # child is also the leader of a process group, by which signals reach all processes that it starts.
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gateway.process.parent_death", str(os.getpid())),
+        *(sys.executable, "-m", "gateway.process.parent_death", f"{os.getpid()}:{failure}"),
         *command,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=None if output is None else output.writing,
         stderr=None if output is None else output.writing,
         env={**os.environ, "PATH": path},
         start_new_session=True,
+        pass_fds=[failure],
     )
 
 

@@ -61,7 +61,11 @@ class LocalWorkers:
                 command = [*pool.command, "--listen", f"unix:{path}"]
                 after, _ = self._stopping.get(path, (None, None))
                 self._children[path] = self._revived(path) or Child(
-                    f"worker {pool.name}", command, after, logs_output=True
+                    f"worker {pool.name}",
+                    command,
+                    after,
+                    logs_output=True,
+                    effect=f"failurePolicy decides for the webhooks of pool {pool.name}",
                 )
 
     async def stop(self, grace_s: float) -> None:

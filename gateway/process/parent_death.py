@@ -1,6 +1,7 @@
 """Run a command that the kernel ends as soon as its parent process has ended.
 
-``python -m gateway.process.parent_death PARENT COMMAND…``, where PARENT is the process id of the parent. A
+``python -m gateway.process.parent_death PARENT[:PIPE] COMMAND…``, where PARENT is the process id of the
+parent. If the command cannot be executed, the number of the error is written to PIPE, or else printed. A
 gateway that is killed cannot stop its workers, so the kernel does. Linux only: elsewhere the command runs
 without this protection.
 
@@ -31,12 +32,18 @@ def end_with_parent(parent: int) -> None:
 
 
 def main() -> None:
-    """Replace this process by the command in its arguments; exit status 1 if it cannot be run."""
+    """Replace this process by the command in its arguments; exit status 1 if it cannot be executed."""
     parent, *command = sys.argv[1:]
+    parent, _, pipe = parent.partition(":")
     end_with_parent(int(parent))
+    if pipe:
+        os.set_inheritable(int(pipe), False)  # noqa: FBT003 - the standard library's only way
     try:
         os.execvp(command[0], command)  # noqa: S606 - the operator's own command, without a shell
     except OSError as error:
+        if pipe:
+            os.write(int(pipe), str(error.errno).encode())
+            sys.exit(1)
         sys.exit(f"{command[0]}: {error.strerror}")
 
 

@@ -579,7 +579,7 @@ def test_a_worker_that_starts_later_is_logged_without_a_warning(
             for record in caplog.records
         ]
         assert messages == [
-            ("INFO", " not reachable yet; connecting"),
+            # That it is not reachable at first is expected, and not mentioned.
             ("INFO", " connected"),
             ("WARNING", " lost; reconnecting"),
         ]

@@ -16,7 +16,7 @@ from gateway.errors import ConfigError, Problem
 from tests.kit import ROOT
 
 FORM = "%(asctime)s %(levelname)s %(message)s"
-RECORD = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ ")
+RECORD = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z [A-Z]+ ")
 ANY_TEXT = st.text(st.characters(exclude_categories=()) | st.sampled_from("\r\n\x1b\x85\u2028"))
 
 
@@ -87,6 +87,6 @@ def test_warnings_and_uncaught_errors_are_records() -> None:
     assert run.returncode == 1
     lines = run.stderr.splitlines()
     records = [line for line in lines if RECORD.match(line)]
-    assert [line.split()[2] for line in records] == ["WARNING", "CRITICAL", "CRITICAL"]
+    assert [line.split()[1] for line in records] == ["WARNING", "CRITICAL", "CRITICAL"]
     assert all(line.startswith(CONTINUED) for line in lines if not RECORD.match(line))
     assert lines.count(f"{CONTINUED}ValueError: c\\x1bd") == 2

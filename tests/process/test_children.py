@@ -118,14 +118,40 @@ def test_the_first_restart_is_at_once_and_the_back_off_doubles_up_to_its_maximum
     assert pauses_s[:8] == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, MAX_BACKOFF_S, MAX_BACKOFF_S]
 
 
-def test_a_command_that_cannot_be_started_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("mode", [None, 0o644])
+def test_a_command_that_cannot_be_executed_is_one_error_until_it_can(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, mode: int | None
+) -> None:
+    program, started = tmp_path / "program", tmp_path / "started"
+    if mode is not None:
+        program.write_text("#!/bin/sh\n")
+        program.chmod(mode)
+    sleep, attempts = asyncio.sleep, list[float]()
+
+    async def without_pause(delay_s: float) -> None:
+        if delay_s >= FIRST_BACKOFF_S:
+            attempts.append(delay_s)
+            delay_s = 0.0
+        await sleep(delay_s)
+
+    monkeypatch.setattr(asyncio, "sleep", without_pause)
+
     async def main() -> None:
-        child = Child("worker x", ["/no/such/command"])
-        await until(lambda: caplog.messages)
+        child = Child("worker x", [str(program)], logs_output=True, effect="the pool has no worker")
+        await until(lambda: len(attempts) >= 3)
+        caplog_before.extend((record.levelname, record.getMessage()) for record in caplog.records)
+        program.write_text(f"#!/bin/sh\ntouch {started}\nexec sleep 1000\n")
+        program.chmod(0o755)
+        await until(started.exists)
         await child.stop(GRACE_S)
 
+    caplog_before: list[tuple[str, str]] = []
     asyncio.run(main())
-    assert caplog.messages == ["worker x ended with status 1, restarting it"]
+    cause = "No such file or directory" if mode is None else "Permission denied"
+    expected = (
+        f"cannot start worker x: {program}: {cause}; trying again every 10 s at most; the pool has no worker"
+    )
+    assert caplog_before == [("ERROR", expected)]
 
 
 def test_a_signal_goes_to_the_command_itself(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import logging
 import sys
 import time
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from admission_gateway_worker.log_lines import LogFormatter
@@ -25,18 +24,10 @@ MAX_CHARS: Final = 1000
 log = logging.getLogger("admission_gateway_worker")
 
 
-class _Formatter(LogFormatter):
-    """Writes the time as RFC 3339 in UTC."""
-
-    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
-        time = datetime.fromtimestamp(record.created, UTC)
-        return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def set_up() -> None:
     """Write records to stderr, with time and level. For a program."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Formatter("%(asctime)s %(levelname)s worker: %(message)s"))
+    handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s worker: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.captureWarnings(True)  # noqa: FBT003 - the standard library's only way
 

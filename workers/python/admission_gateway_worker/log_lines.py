@@ -11,6 +11,7 @@ import io
 import logging
 import sys
 import threading
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from admission_gateway_worker.text import printable
@@ -28,7 +29,15 @@ LINE_CHARS: Final = 1000
 
 
 class LogFormatter(logging.Formatter):
-    """Formats a record as one line, and its traceback as marked lines after it."""
+    """Formats a record as one line, and its traceback as marked lines after it.
+
+    Times are RFC 3339 in UTC, whatever the time zone of the machine is.
+    """
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
+        """Return the time of *record*."""
+        time = datetime.fromtimestamp(record.created, UTC)
+        return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the lines of *record*."""
