@@ -19,7 +19,7 @@ from gateway.decisions import line
 from gateway.decisions.allowed_lines import AllowedLines
 from gateway.decisions.rate import TokenBucket
 from gateway.decisions.record import record_of
-from gateway.decisions.redaction import Redactor, has_secrets, has_texts
+from gateway.decisions.redaction import Redactors
 from gateway.decisions.writer import DescriptorSink, FileSink, Writer
 
 if TYPE_CHECKING:
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 
     from gateway.config.logging_settings import LoggingSettings
     from gateway.core.answer import Answer
-    from gateway.core.review import AdmissionRequest
     from gateway.decisions.line import Document
-    from gateway.decisions.record import DecisionRecord
     from gateway.decisions.writer import Sink
     from gateway.serving.message import HttpRequest, Response
     from gateway.telemetry.metrics import LogCounts
@@ -39,12 +37,6 @@ KEPT_FOR_NOTEWORTHY: Final = 0.25
 """The part of the rate that ordinary decisions leave to denials, failures and fail-opens."""
 REFUSALS_PER_SECOND: Final = 10
 REFUSALS_AT_ONCE: Final = 50
-SEARCHES_PER_SECOND: Final = 20
-"""Denials of objects with secrets whose values are searched for in the messages, which takes ten milliseconds
-each with objects of ``_SEARCH_BYTES``. The messages of further ones are left out."""
-SMALL_SEARCH: Final = 0.05
-"""The part of such a search that one of a small object takes."""
-_SEARCH_BYTES: Final = 16 * 1024
 CLOSE_S: Final = 2.0
 """How long :meth:`DecisionLog.close` waits for the last records."""
 
@@ -67,7 +59,7 @@ class DecisionLog:
         self._sampled = 0.0
         self._rate = TokenBucket(1, 1)
         self._refusals = TokenBucket(REFUSALS_PER_SECOND, REFUSALS_AT_ONCE)
-        self._searches = TokenBucket(SEARCHES_PER_SECOND, SEARCHES_PER_SECOND)
+        self._redactors = Redactors(clock)
 
     def use(self, settings: LoggingSettings) -> None:
         """Log by *settings* from now on."""
@@ -134,18 +126,9 @@ class DecisionLog:
                 return
         record = record_of(answer, seconds, at, digest)
         if is_noteworthy:
-            record = self._redactor(record, answer.evaluation.request).record(record)
+            request = answer.evaluation.request
+            record = self._redactors.redacted(record, request, secret_names=self._has_secret_names)
         self._write(line.decision(record, secret_names=self._has_secret_names))
-
-    def _redactor(self, record: DecisionRecord, request: AdmissionRequest) -> Redactor:
-        redactor = Redactor(secret_names=self._has_secret_names)
-        if has_texts(record) and has_secrets(request):
-            cost = min(SMALL_SEARCH + len(request.json) / _SEARCH_BYTES, SEARCHES_PER_SECOND)
-            if self._searches.take(self._clock(), cost=cost):
-                redactor.learn_request(request)
-            else:
-                redactor.leave_out_messages()
-        return redactor
 
     def found_afterwards(self, document: Document) -> None:
         """Log the *document* of a finding after the answer, without secrets."""

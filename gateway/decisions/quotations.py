@@ -283,6 +283,11 @@ class Quotations:
         self.is_full = False
         """Whether there were more values than are searched for."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to search for."""
+        return not self._needles and not self._short
+
     def add(self, value: str) -> None:
         """Search for *value* from now on."""
         if value in self._values or not value or value.lower() in _COMMON:
@@ -340,6 +345,8 @@ class Quotations:
         Raises:
             TooManyComparisonsError: it would take too long.
         """
+        if self.is_empty:
+            return text
         spans: list[tuple[int, int, str]] = []
         for level, seen in enumerate(_unescaped(text)):
             if self._has_any(_plain(seen)):

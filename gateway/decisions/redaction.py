@@ -25,6 +25,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import time
 from typing import TYPE_CHECKING, Final
 
 from gateway.core.large import LARGE_BYTES
@@ -37,6 +38,7 @@ from gateway.decisions.credential_forms import (
     without_credentials,
 )
 from gateway.decisions.quotations import MIN_CHARS, Quotations, TooManyComparisonsError
+from gateway.decisions.rate import TokenBucket
 from gateway.decisions.record import is_secret
 from gateway.decisions.secret_values import (
     EARLIER_VERSION,
@@ -51,6 +53,8 @@ from gateway.decisions.secret_values import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gateway.core.review import AdmissionRequest, Resource
     from gateway.decisions.record import DecisionRecord
 
@@ -72,6 +76,12 @@ _MAX_CHECKED_BYTES: Final = 1024 * 1024
 """Of an object whose names are checked, which takes eight milliseconds."""
 MAX_SEARCHED_CHARS: Final = 48 * 1024
 """Of all messages of a record. The rest is left out."""
+SEARCHES_PER_SECOND: Final = 20
+"""Denials of objects with secrets whose values are searched for in the messages, which takes ten milliseconds
+each with objects of ``_SEARCH_BYTES``. The messages of further ones are left out."""
+SMALL_SEARCH: Final = 0.05
+"""The part of such a search that one of a small object takes."""
+_SEARCH_BYTES: Final = 16 * 1024
 NOT_SEARCHED: Final = "(left out: it was not searched for values of the object)"
 
 
@@ -184,7 +194,8 @@ class Redactor:
 
     def message(self, text: str) -> str:
         """Return *text*, which is for people, without secrets; a note if it was not searched for them."""
-        self._searched_chars += len(text)
+        if not self._quotations.is_empty:
+            self._searched_chars += len(text)
         if self._leaves_out_messages or self.is_full or self._searched_chars > MAX_SEARCHED_CHARS:
             return NOT_SEARCHED if text else text
         try:
@@ -308,6 +319,33 @@ class Redactor:
     def _is_cut(self, text: str) -> bool:
         """Whether *text*, which is long, is cut."""
         return True
+
+
+class Redactors:
+    """Makes the redactors of many decisions: the searches for secret values take a part of the time only."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._searches = TokenBucket(SEARCHES_PER_SECOND, SEARCHES_PER_SECOND)
+
+    def of(self, request: AdmissionRequest, *, secret_names: bool) -> Redactor:
+        """Return the redactor of a decision about *request*, without what webhooks added to the object."""
+        redactor = Redactor(secret_names=secret_names)
+        if has_secrets(request):
+            cost = min(SMALL_SEARCH + len(request.json) / _SEARCH_BYTES, SEARCHES_PER_SECOND)
+            if self._searches.take(self._clock(), cost=cost):
+                redactor.learn_request(request)
+            else:
+                redactor.leave_out_messages()
+        return redactor
+
+    def redacted(
+        self, record: DecisionRecord, request: AdmissionRequest, *, secret_names: bool
+    ) -> DecisionRecord:
+        """Return the *record* of a decision about *request* without secrets."""
+        if has_texts(record):
+            return self.of(request, secret_names=secret_names).record(record)
+        return Redactor(secret_names=secret_names).record(record)
 
 
 def _cut(text: str, limit: int = MAX_NAME_CHARS) -> str:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from gateway.core.answer import Answer
     from gateway.decisions.record import DecisionRecord, WebhookRecord
+    from gateway.decisions.redaction import Redactors
 
 Result = Literal["fail", "warn", "error"]
 """Of a policy: violated, violated with no more than a warning, or not evaluated."""
@@ -45,7 +46,7 @@ class Finding:
     about: ObjectRef
 
 
-def failures(answer: Answer, seconds: float, time: float) -> Iterator[Finding]:
+def failures(answer: Answer, seconds: float, time: float, redactors: Redactors) -> Iterator[Finding]:
     """Yield a finding for each webhook that failed in the review of *answer*.
 
     A dry run changes nothing in the cluster, so it has no findings.
@@ -53,7 +54,7 @@ def failures(answer: Answer, seconds: float, time: float) -> Iterator[Finding]:
     evaluation = answer.evaluation
     if evaluation.request.dry_run or not any(type(o.verdict) is Failed for o in evaluation.outcomes):
         return
-    record = record_of(answer, seconds, time, "")
+    record = _record(answer, seconds, time, redactors)
     about = _about(record)
     for webhook in record.webhooks:
         if webhook.outcome in ("FailedOpen", "FailedClosed"):
@@ -62,7 +63,9 @@ def failures(answer: Answer, seconds: float, time: float) -> Iterator[Finding]:
             yield _finding("error", f"{webhook.message}; {effect}", webhook, record, about)
 
 
-def denials_not_enforced(answer: Answer, seconds: float, time: float) -> Iterator[Finding]:
+def denials_not_enforced(
+    answer: Answer, seconds: float, time: float, redactors: Redactors
+) -> Iterator[Finding]:
     """Yield a finding for each webhook that would have denied the request of *answer*, which was allowed.
 
     The object violates the policy then: ``warn`` in the mode Warn, ``fail`` in the mode Audit.
@@ -72,7 +75,7 @@ def denials_not_enforced(answer: Answer, seconds: float, time: float) -> Iterato
         return
     if not any(type(o.verdict) is Denied for o in evaluation.outcomes):
         return
-    record = record_of(answer, seconds, time, "")
+    record = _record(answer, seconds, time, redactors)
     about = _about(record)
     for webhook in record.webhooks:
         if webhook.outcome == "Denied":
@@ -80,7 +83,7 @@ def denials_not_enforced(answer: Answer, seconds: float, time: float) -> Iterato
             yield _finding(result, f"{webhook.message}; the request passed", webhook, record, about)
 
 
-def denials(answer: Answer, seconds: float, time: float) -> Iterator[Finding]:
+def denials(answer: Answer, seconds: float, time: float, redactors: Redactors) -> Iterator[Finding]:
     """Yield a finding for each webhook that denied a request about an object that exists.
 
     Secrets are left out: users may read Events who may not read the names of Secrets.
@@ -91,7 +94,7 @@ def denials(answer: Answer, seconds: float, time: float) -> Iterator[Finding]:
         return
     if request.operation not in ("UPDATE", "DELETE") or is_secret(request.kind):
         return
-    record = record_of(answer, seconds, time, "")
+    record = _record(answer, seconds, time, redactors)
     # A large review would have to be parsed for the uid.
     old = request.old_object if request.outline is None else None
     metadata = old.get("metadata") if old is not None else None
@@ -100,6 +103,11 @@ def denials(answer: Answer, seconds: float, time: float) -> Iterator[Finding]:
     for webhook in record.webhooks:
         if webhook.outcome == "Denied" and webhook.mode == "Enforce":
             yield _finding("fail", webhook.message, webhook, record, about)
+
+
+def _record(answer: Answer, seconds: float, time: float, redactors: Redactors) -> DecisionRecord:
+    record = record_of(answer, seconds, time, "")
+    return redactors.redacted(record, answer.evaluation.request, secret_names=True)
 
 
 def _finding(

@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+from gateway.decisions.redaction import Redactors
 from gateway.kubernetes.access import ClusterAccess
 from gateway.reports.events import EventWriter
 from gateway.reports.finding import denials, denials_not_enforced, failures
@@ -24,6 +25,7 @@ class Reporter:
     def __init__(self, settings: ReportSettings, cluster: KubernetesSettings, instance: str) -> None:
         self.settings = settings
         self.cluster = cluster
+        self._redactors = Redactors()
         self._access = ClusterAccess(cluster)
         self._reports = ReportWriter(self._access, settings)
         self._events = EventWriter(self._access, instance) if settings.events else None
@@ -38,10 +40,10 @@ class Reporter:
     def review_answered(self, answer: Answer, seconds: float) -> None:
         """Take the findings of a review."""
         for find in (failures, denials_not_enforced):
-            for finding in find(answer, seconds, time.time()):
+            for finding in find(answer, seconds, time.time(), self._redactors):
                 self._reports.add(finding)
         if self._events is not None:
-            for finding in denials(answer, seconds, time.time()):
+            for finding in denials(answer, seconds, time.time(), self._redactors):
                 self._events.add(finding)
 
     def review_cancelled(self, phase: Phase) -> None:

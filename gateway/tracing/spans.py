@@ -21,6 +21,7 @@ from gateway import __version__
 from gateway.core.verdict import Failed
 from gateway.core.webhook import WorkerRef
 from gateway.decisions.record import record_of_webhook
+from gateway.decisions.redaction import Redactors
 from gateway.tracing.recording import RecordedTrace, new_span_id
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from gateway.core.call import Call
     from gateway.core.outcome import Outcome
     from gateway.core.webhook import Phase
+    from gateway.decisions.redaction import Redactor
     from gateway.tracing.recording import RecordedCall
 
     Attributes = dict[str, str | int | float | bool]
@@ -55,6 +57,7 @@ class SpanMaker:
     def __init__(self, resource: Resource, now: Callable[[], float]) -> None:
         self._resource = resource
         self._now = now
+        self._redactors = Redactors(now)
         self._epoch_ns = 0
         """The Unix time at which the monotonic clock was 0; read again for each review, as it may be set."""
 
@@ -89,15 +92,13 @@ class SpanMaker:
             until = ended_at if look_up.ended_at is None else look_up.ended_at
             text, kind = _LOOK_UPS[look_up.name]
             spans.append(self._span(text, own, context, kind, look_up.began_at, until, {}))
-        is_secret = not isinstance(result, str) and _is_secret(result)
+        message = (lambda text: "") if isinstance(result, str) else self._messages(result)
         for call, recorded in trace.calls.items():
             outcome = settled.get(call)
             if outcome is None and not _was_sent(call):
                 # A speculative call for which there was no room.
                 continue
-            spans.append(
-                self._call(trace, context, call, recorded, outcome, ended_at, has_text=not is_secret)
-            )
+            spans.append(self._call(trace, context, call, recorded, outcome, ended_at, message))
         return spans
 
     def reload(self, began_at: float, source: str, error: str) -> ReadableSpan:
@@ -144,10 +145,12 @@ class SpanMaker:
         recorded: RecordedCall,
         outcome: Outcome | None,
         review_ended_at: float,
-        *,
-        has_text: bool,
+        message: Callable[[str], str],
     ) -> ReadableSpan:
-        """Return the client span of *call*; *outcome* is None if its verdict did not count."""
+        """Return the client span of *call*; *outcome* is None if its verdict did not count.
+
+        *message* returns a message without secrets.
+        """
         webhook = call.invocation.webhook
         client = webhook.client
         attributes: Attributes = {
@@ -177,7 +180,7 @@ class SpanMaker:
             found = record_of_webhook(outcome, 0.0)
             attributes[f"{PREFIX}outcome"], attributes[f"{PREFIX}code"] = found.outcome, found.code
             attributes[f"{PREFIX}round"], attributes[f"{PREFIX}changed"] = found.round, found.has_changed
-            text = printable(found.message) if has_text else ""
+            text = printable(message(found.message)) if found.message else ""
             if isinstance(outcome.verdict, Failed):
                 attributes["error.type"] = outcome.verdict.reason.name
                 status = Status(StatusCode.ERROR, text)
@@ -223,6 +226,20 @@ class SpanMaker:
             instrumentation_scope=_SCOPE,
         )
 
+    def _messages(self, answer: Answer) -> Callable[[str], str]:
+        """Return a function that returns a message of *answer* without secrets; of a Secret, nothing."""
+        request = answer.evaluation.request
+        if request.request_resource[::2] == ("", "secrets"):
+            return lambda text: ""
+        made: list[Redactor] = []
+
+        def message(text: str) -> str:
+            if not made:
+                made.append(self._redactors.of(request, secret_names=True))
+            return made[0].message(text)
+
+        return message
+
     def _unix_ns(self, at: float) -> int:
         """Return the Unix time of *at* in nanoseconds."""
         return self._epoch_ns + int(at * 1e9)
@@ -230,8 +247,3 @@ class SpanMaker:
 
 def _was_sent(call: Call) -> bool:
     return call.started_at > 0 or call.sent_at > 0
-
-
-def _is_secret(answer: Answer) -> bool:
-    """Whether the messages of webhooks may quote a Secret."""
-    return answer.evaluation.request.request_resource[::2] == ("", "secrets")

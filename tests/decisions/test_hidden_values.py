@@ -10,6 +10,8 @@ import pytest
 
 from gateway.core.verdict import Denied
 from gateway.decisions.recent import document
+from gateway.decisions.redaction import Redactors
+from gateway.reports.finding import denials
 from tests.core.build import request, webhook
 from tests.decisions.kit import answer
 from tests.decisions.quoting import QUOTINGS
@@ -28,7 +30,7 @@ KIND = {"group": "", "version": "v1", "kind": "Secret"}
 HOOKS = [webhook("a.policies.test")]
 
 
-def denied(value: str, held: dict[str, object]) -> list[Answer]:
+def quoted(value: str, held: dict[str, object]) -> list[Answer]:
     """The answers to reviews of *held* by a policy that quotes *value* in all ways."""
     messages = (f"the value {quoting(value)} is bad" for quoting in QUOTINGS.values())
     kind = KIND if held["kind"] == "Secret" else {**KIND, "kind": str(held["kind"])}
@@ -72,5 +74,16 @@ HELD: dict[str, Callable[[str], dict[str, object]]] = {
     [*(("a Secret", value) for value in AWKWARD[:4]), *((kind, AWKWARD[0]) for kind in HELD)],
 )
 def test_a_value_is_nowhere(tmp_path: Path, value: str, kind: str) -> None:
-    for text in shown(tmp_path, denied(value, HELD[kind](value))):
+    for text in shown(tmp_path, quoted(value, HELD[kind](value))):
         assert not left_of(value, text), text
+
+
+def test_a_value_is_in_no_finding_of_reports_and_events() -> None:
+    value = AWKWARD[0]
+    held = HELD["a variable"](value)
+    message = f"the value {value!r} is bad"
+    review = request(kind={**KIND, "kind": "Pod"}, operation="UPDATE", object=held, oldObject=held)
+    told = answer({"a.policies.test": Denied(403, message=message)}, HOOKS, review)
+    (finding,) = denials(told, 0.1, 0.0, Redactors())
+    assert not left_of(value, finding.message)
+    assert finding.message.startswith("the value '(redacted ")

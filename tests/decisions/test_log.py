@@ -22,6 +22,7 @@ from gateway.core.verdict import Denied, Failed, FailureReason
 from gateway.decisions import log as log_module
 from gateway.decisions.log import DecisionLog
 from gateway.decisions.record import is_noteworthy
+from gateway.decisions.redaction import SEARCHES_PER_SECOND, SMALL_SEARCH
 from gateway.serving.message import HttpRequest, error_response
 from gateway.telemetry.metrics import LogCounts
 from tests.core.build import request, webhook
@@ -136,7 +137,7 @@ def test_the_data_of_a_secret_is_not_in_a_message_about_it(size: int, tmp_path: 
 def test_the_search_for_values_of_secrets_is_bounded(tmp_path: Path) -> None:
     review = request(kind={"group": "", "version": "v1", "kind": "Secret"}, object={"kind": "Secret"})
     denied = answer({"a.policies.test": Denied(403, message="no")}, (), review)
-    most = round(log_module.SEARCHES_PER_SECOND / log_module.SMALL_SEARCH)
+    most = round(SEARCHES_PER_SECOND / SMALL_SEARCH)
     records, _ = logged(tmp_path, [denied] * (most + 30), pause_s=0.0)
     messages = [record["webhooks"][0]["message"] for record in records]
     assert most / 2 < messages.count("no") <= most

@@ -10,6 +10,7 @@ from gateway.core.verdict import ALLOWED, Denied, Failed, FailureReason, Verdict
 from gateway.decisions import line
 from gateway.decisions.allowed_lines import AllowedLines
 from gateway.decisions.record import is_noteworthy, record_of
+from gateway.decisions.redaction import Redactors
 from gateway.reports.finding import denials, denials_not_enforced, failures
 from gateway.telemetry.metrics import Metrics
 from tests.core.build import add, patch
@@ -75,12 +76,12 @@ def test_results_without_effect_are_counted_by_webhook_and_mode(verdict: Verdict
 @pytest.mark.parametrize(("mode", "result"), [("Warn", "warn"), ("Audit", "fail")])
 def test_a_denial_that_is_not_enforced_is_a_finding_of_reports_and_no_event(mode: Mode, result: str) -> None:
     found = answered(NO, mode)
-    (finding,) = denials_not_enforced(found, 0.1, 0.0)
+    (finding,) = denials_not_enforced(found, 0.1, 0.0, Redactors())
     assert (finding.result, finding.webhook, finding.message) == (result, NAME, "no team; the request passed")
-    assert not list(denials(found, 0.1, 0.0))
-    assert not list(failures(found, 0.1, 0.0))
+    assert not list(denials(found, 0.1, 0.0, Redactors()))
+    assert not list(failures(found, 0.1, 0.0, Redactors()))
 
 
 def test_a_failure_that_is_not_enforced_let_the_request_pass() -> None:
-    (finding,) = failures(answered(BROKEN), 0.1, 0.0)
+    (finding,) = failures(answered(BROKEN), 0.1, 0.0, Redactors())
     assert (finding.result, finding.message) == ("error", "UNAVAILABLE: gone; the request passed")

@@ -112,6 +112,18 @@ def test_messages_of_secrets_are_left_out(verdict: Denied | Failed) -> None:
     assert "hidden-name" not in shown("configmaps")
 
 
+@pytest.mark.parametrize(
+    "verdict",
+    [Denied(403, "", "found 'hunter2hunter2'"), Failed(FailureReason.STATUS, "found 'hunter2hunter2'")],
+)
+def test_messages_have_no_secret_value(verdict: Denied | Failed) -> None:
+    pod = {"kind": "Pod", "spec": {"containers": [{"env": [{"name": "DB_PASS", "value": "hunter2hunter2"}]}]}}
+    found = spans(answer(lambda call: verdict, review=request(object=pod)))
+    shown = " ".join(str((dict(span.attributes), span.status.description)) for span in found)
+    assert "hunter2" not in shown
+    assert "found '(redacted " in shown.replace("\\'", "'")
+
+
 @given(st.text())
 def test_texts_from_outside_are_one_printable_line(text: str) -> None:
     for span in spans(answer(lambda call: Denied(403, "", text))):
