@@ -4,16 +4,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install run test test-all test-without-cluster test-workers fuzz e2e e2e-bench lint docs monitoring catalogue manifests schemas protos bench peers-bench soak soak-faults release constraints clean
+.PHONY: install run test test-install test-pythons test-all test-without-cluster test-workers fuzz e2e e2e-bench lint docs monitoring catalogue manifests schemas protos bench peers-bench soak soak-faults release constraints clean
 
+# Exactly the files of constraints.txt: nothing is resolved, so that no package published later changes the result.
 install: $(STAMP)
 
+# No advice to upgrade pip, about root, or about editable installations: none of it is for the reader of `make run`.
+$(STAMP): export PIP_DISABLE_PIP_VERSION_CHECK := 1
+$(STAMP): export PIP_ROOT_USER_ACTION := ignore
+$(STAMP): export PYTHONWARNINGS := ignore
 $(STAMP): constraints.txt pyproject.toml workers/python/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "$(PYTHON) is not Python 3.11 or newer; say which to use: make PYTHON=/path/to/python3"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --require-hashes -r constraints.txt
+	$(BIN)/pip install --quiet --no-deps --require-hashes -r constraints.txt
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e workers/python -e .
+	$(BIN)/pip check
 	@touch $@
 
 run: install
@@ -27,9 +33,18 @@ PYTEST := $(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal
 test: install
 	$(PYTEST) -m "smoke or not (process or slow)"
 
+# From an index on loopback with newer versions of everything, by the oldest and the newest pip.
+test-install: install
+	$(BIN)/pytest tests/install
+
+# With the other Pythons of this machine.
+test-pythons: install
+	$(BIN)/python -m tests.pythons
+
 # Everything, end-to-end tests beside the others: three quarters of an hour or more.
 test-all: install
 	$(MAKE) --jobs 2 test-without-cluster e2e
+	$(MAKE) test-pythons
 
 test-without-cluster: install
 	$(PYTEST)

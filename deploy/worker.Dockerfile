@@ -17,8 +17,8 @@ RUN python3 -m deploy.pinned admission-gateway-worker > /tmp/run.txt \
  && python3 -m deploy.pinned build-system > /tmp/build.txt \
  && python3 -m venv /opt/build \
  && python3 -m venv --without-pip /opt/worker \
- && /opt/build/bin/pip --python /opt/worker/bin/python install --only-binary :all: --require-hashes -r /tmp/run.txt \
- && /opt/build/bin/pip install --only-binary :all: --require-hashes -r /tmp/build.txt
+ && /opt/build/bin/pip --python /opt/worker/bin/python install --only-binary :all: --no-deps --require-hashes -r /tmp/run.txt \
+ && /opt/build/bin/pip install --only-binary :all: --no-deps --require-hashes -r /tmp/build.txt
 
 COPY LICENSE ./
 COPY workers/python workers/python/

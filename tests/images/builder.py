@@ -84,7 +84,7 @@ class Store:
         lists = [folder / f"{name}.txt" for name in LISTS]
         for name, file in zip(LISTS, lists, strict=True):
             file.write_text(run(sys.executable, "-m", "deploy.pinned", name))
-        options = ("--quiet", "--require-hashes", "--only-binary", ":all:", "--dest", wheels)
+        options = ("--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:", "--dest", wheels)
         run(sys.executable, "-m", "pip", "download", *options, *(f"--requirement={file}" for file in lists))
         (folder / "pip.conf").write_text("[global]\nno-index = true\nfind-links = /wheels\n")
 
