@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install run test test-install test-pythons test-all test-without-cluster test-workers fuzz e2e e2e-bench lint docs monitoring catalogue manifests schemas protos bench peers-bench soak soak-faults release constraints clean
+.PHONY: install run test landing landing-tests landing-e2e test-install test-pythons test-all test-without-cluster test-workers fuzz e2e e2e-bench lint docs monitoring catalogue manifests schemas protos bench peers-bench soak soak-faults release constraints clean
 
 # Exactly the files of constraints.txt: nothing is resolved, so that no package published later changes the result.
 install: $(STAMP)
@@ -33,6 +33,18 @@ PYTEST := $(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal
 test: install
 	$(PYTEST) -m "smoke or not (process or slow)"
 
+# What every change has to pass, in two lanes: some 25 minutes after the first time.
+landing: install
+	$(MAKE) --jobs 2 landing-tests landing-e2e
+
+landing-tests: test
+	$(MAKE) test-install
+	$(MAKE) test-workers LANGUAGES=go
+
+landing-e2e: install
+	$(BIN)/python -m tests.e2e.binaries 1.37
+	E2E_VERSIONS=1.37 $(BIN)/pytest tests/e2e --landing
+
 # From an index on loopback with newer versions of everything, by the oldest and the newest pip.
 test-install: install
 	$(BIN)/pytest tests/install
@@ -41,7 +53,7 @@ test-install: install
 test-pythons: install
 	$(BIN)/python -m tests.pythons
 
-# Everything, end-to-end tests beside the others: three quarters of an hour or more.
+# Everything, end-to-end tests beside the others: an hour or more.
 test-all: install
 	$(MAKE) --jobs 2 test-without-cluster e2e
 	$(MAKE) test-pythons

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.e2e import landing
 from tests.e2e.binaries import VERSIONS, obtain
 from tests.e2e.cluster import Cluster
 from tests.e2e.objects import GROUP, widget_definition
@@ -19,6 +20,17 @@ if TYPE_CHECKING:
     from tests.e2e.client import Api
 
 CHOSEN = os.environ.get("E2E_VERSIONS", " ".join(VERSIONS)).split()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--landing", action="store_true", help="only what every change has to pass: landing.py")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--landing"):
+        chosen = landing.select(items, landing.changed_paths())
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+        items[:] = chosen
 
 
 def pytest_configure() -> None:

@@ -1,0 +1,71 @@
+"""What a landing runs of the end-to-end tests: every file's main case, and all that the change touches."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from tests.e2e import landing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+FILES = sorted(landing.FOLDER.glob("test_*.py"))
+
+
+@dataclass(frozen=True)
+class Item:
+    """The part of a test item that the selection reads."""
+
+    path: Path
+    name: str
+
+
+def selected(items: Iterable[Item], *changed: str) -> list[Item]:
+    return cast("list[Item]", landing.select(cast("Any", list(items)), changed))
+
+
+def items_of(file: Path) -> list[Item]:
+    tests = re.findall(r"^(?:async )?def (test_\w+)\(", file.read_text(), re.MULTILINE)
+    return [Item(file, f"{test}[{number}]") for test in tests for number in range(20)]
+
+
+def test_every_file_has_a_main_case_and_every_main_case_a_file() -> None:
+    assert {file.stem for file in FILES} == {f"test_{name}" for name in landing.MAIN}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_landing_runs_some_of_the_main_case_of_each_file(file: Path) -> None:
+    chosen = selected(items_of(file))
+    main, *_ = landing.MAIN[file.stem.removeprefix("test_")]
+    assert {item.name.partition("[")[0] for item in chosen} == {f"test_{main}"}
+    assert 1 <= len(chosen) <= landing.SAMPLE
+
+
+@pytest.mark.parametrize("name", landing.MAIN)
+def test_the_parts_that_a_file_stands_for_exist(name: str) -> None:
+    _, *parts = landing.MAIN[name]
+    assert all((landing.ROOT / part).exists() for part in parts)
+
+
+def test_a_changed_file_is_run_whole_and_so_are_those_that_use_a_changed_module() -> None:
+    assert landing.touched(["tests/e2e/test_audit.py"]) == {"test_audit"}
+    assert landing.touched(["tests/e2e/kubelet/run.py", "docs/audit.md", "test_audit.py"]) == set()
+    by_module = landing.touched(["tests/e2e/helm_release.py"])
+    assert "test_helm" in by_module
+    assert "test_audit" not in by_module
+    assert landing.touched(["tests/e2e/cluster.py"]) >= {"test_audit", "test_helm"}
+    items = [item for file in FILES for item in items_of(file)]
+    chosen = selected(items, "tests/e2e/test_audit.py")
+    assert [item for item in items if item.path.stem == "test_audit"] == [
+        item for item in chosen if item.path.stem == "test_audit"
+    ]
+
+
+def test_a_changed_part_of_the_product_runs_the_files_that_stand_for_it() -> None:
+    assert "test_registration" in landing.touched(["gateway/registration/plan.py"])
+    assert "test_registration" not in landing.touched(["gateway/text.py"])

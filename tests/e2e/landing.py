@@ -1,0 +1,193 @@
+"""``--landing``: the end-to-end tests that every change has to pass.
+
+These are the main case of each file, and all of a file that the change touches: the file itself, a
+module of this folder that it imports, or a part of the product that ``MAIN`` names for it. Of a test
+with many parameters it is ``SAMPLE`` of them, evenly spread.
+
+The change is everything since the commit in ``$LANDING_BASE``; without it, since the newest commit that is
+``CHANGE_H`` hours older than the last one. `make test-all` runs all tests.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import pytest
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+FOLDER: Final = Path(__file__).parent
+CHANGE_H: Final = 8
+SAMPLE: Final = 8
+
+MAIN: Final[dict[str, tuple[str, ...]]] = {
+    "audit": (
+        "the_audit_log_holds_every_annotation_of_the_gateway_and_its_policies",
+        "gateway/core/annotations.py",
+    ),
+    "authentication": ("either_certificate_or_token_is_enough", "gateway/serving/authentication.py"),
+    "availability": ("a_rolling_restart_of_two_gateways_loses_no_create", "gateway/serving/listener.py"),
+    "bed": ("kubectl_authenticates_as_the_given_user",),
+    "bounds": ("a_webhook_that_hangs_fails_after_its_timeout", "gateway/core/deadline.py"),
+    "built_in_resources": (
+        "every_resource_of_the_api_server_is_known",
+        "gateway/config/built_in_resources.py",
+    ),
+    "builtin_controllers": (
+        "written_requests",
+        "workers/python/admission_gateway_worker/policies/builtin.py",
+    ),
+    "ca_bundles": ("a_ca_is_replaced_while_creates_go_on", "gateway/credentials/ca_bundle.py"),
+    "cel": ("the_vectors_match_the_oracle", "gateway/cel/", "tests/cel/"),
+    "changing_policies": ("a_change_comes_into_force", "gateway/config/changes.py"),
+    "chart": ("the_gateway_accepts_its_configuration", "deploy/chart/"),
+    "cluster_schemas": (
+        "merged_custom_resources_are_those_of_server_side_apply",
+        "gateway/kubernetes/schemas.py",
+    ),
+    "custom_policies": ("policies_deny_change_and_are_removed", "gateway/config/custom_policies.py"),
+    "custom_resources": (
+        "applied_resources_are_enforced_and_get_a_status_with_the_deployed_role",
+        "gateway/kubernetes/custom_resources.py",
+        "gateway/kubernetes/status_writer.py",
+    ),
+    "decision_log": (
+        "a_denied_command_leads_to_the_policy_its_worker_and_the_configuration",
+        "gateway/decisions/",
+    ),
+    "default_installation": (
+        "all_replicas_have_one_configuration_and_the_status_has_all_columns",
+        "deploy/chart/",
+        "gateway/config/digest.py",
+        "gateway/status/",
+    ),
+    "denials": ("a_denial_has_the_outcome_without_a_gateway", "gateway/core/decision.py"),
+    "differential": ("an_operation_has_the_outcome_without_a_gateway", "gateway/core/evaluation.py"),
+    "exceptions": ("an_exception_covers_its_own_namespace_only", "gateway/core/exceptions.py"),
+    "faults": ("the_failure_policy_decides_for_a_faulty_worker", "gateway/dispatch/verdicts.py"),
+    "front_end": (
+        "calls_one_after_another_share_a_connection_for_each_phase",
+        "gateway/serving/http_connection.py",
+    ),
+    "helm": ("an_installed_release_is_registered_trusted_spread_and_enforced", "deploy/chart/"),
+    "histograms": ("quantiles_are_interpolated_within_a_bucket",),
+    "https_differential": ("an_operation_has_the_outcome_without_a_gateway", "gateway/dispatch/https/"),
+    "identity": ("a_patch_that_the_api_server_refuses_is_its_webhooks_failure", "gateway/core/identity.py"),
+    "image_review": (
+        "pods_are_decided_alike",
+        "gateway/image_review.py",
+        "gateway/dispatch/https/image_review.py",
+    ),
+    "json_patches": ("patched_objects_are_those_of_the_api_server", "gateway/policies/json_patch.py"),
+    "kubectl": ("kubectl_shows_every_denial_and_failure_in_order", "gateway/core/decision.py"),
+    "kubelet": ("a_job_runs_to_its_completion",),
+    "locust": ("recorded_reviews_and_objects_go_through_the_registered_gateway", "loadtest/locustfile.py"),
+    "match_conditions": ("expressions_decide_as_in_the_api_server", "gateway/conditions/"),
+    "modes": ("a_webhook_is_enforced_where_the_namespace_matches", "gateway/core/modes.py"),
+    "moving": ("webhooks_move_behind_the_gateway_one_step_after_another", "gateway/importing/"),
+    "mutating_policies": (
+        "a_policy_changes_objects_in_the_gateway_as_in_the_api_server",
+        "gateway/policies/mutating.py",
+        "gateway/policies/mutations.py",
+    ),
+    "namespaces": (
+        "a_pod_created_right_after_its_namespace_meets_the_policies_of_its_labels",
+        "gateway/kubernetes/namespaces.py",
+    ),
+    "openapi": (
+        "type_checking_finds_what_the_api_server_finds",
+        "gateway/openapi/",
+        "gateway/policies/type_checking.py",
+    ),
+    "pages": ("a_denied_command_leads_to_its_page_and_an_explanation_repeats_it", "gateway/pages/"),
+    "pod_security": (
+        "random_pods_have_the_same_texts",
+        "workers/python/admission_gateway_worker/policies/pod_security/",
+    ),
+    "pod_security_cluster": (
+        "labels_of_namespaces",
+        "workers/python/admission_gateway_worker/policies/pod_security/",
+    ),
+    "policies": ("a_policy_decides_in_the_gateway_as_in_the_api_server", "gateway/policies/evaluation.py"),
+    "policy_documents": ("a_policy_is_refused_as_by_the_api_server", "gateway/config/policy_documents.py"),
+    "prometheus": ("promtool_accepts_the_rules", "gateway/telemetry/definitions.py", "deploy/alerts.py"),
+    "random_differential": (
+        "random_webhooks_and_operations_have_the_outcome_without_a_gateway",
+        "gateway/core/",
+    ),
+    "raw_json": ("raw_fields_reach_workers_unchanged", "gateway/core/reading.py"),
+    "ready_made_policies": ("a_policy_denies_and_names_the_problem",),
+    "registration": ("applying_again_removes_obsolete_entries", "gateway/registration/"),
+    "replacement": ("a_changed_configuration_loses_no_create", "gateway/snapshot.py"),
+    "replay": (
+        "creations_of_an_audit_log_and_the_objects_that_they_made_are_denied_alike",
+        "gateway/replay/",
+    ),
+    "reports": ("failures_are_reported_and_denials_of_existing_objects_have_an_event", "gateway/reports/"),
+    "rollout": ("every_pod_of_a_rollout_is_reviewed_once_by_every_policy_and_runs",),
+    "self_managed_tls": (
+        "the_api_server_trusts_a_certificate_that_the_gateway_made",
+        "gateway/credentials/self_managed.py",
+        "gateway/kubernetes/self_managed_tls.py",
+    ),
+    "static_manifests": ("a_registration_in_files_is_enforced_and_cannot_be_changed_by_the_api",),
+    "sync": ("reconcilers_continue_and_the_gateway_follows", "gateway/importing/sync.py"),
+    "tracing": ("one_trace_leads_from_the_client_to_the_policy", "gateway/tracing/"),
+    "webhook_tokens": ("tokens_of_a_real_api_server", "gateway/credentials/webhook_tokens.py"),
+}
+"""By file, its main test, and the parts of the product of which every test of the file is run."""
+
+
+def select(items: Sequence[pytest.Item], changed: Iterable[str]) -> list[pytest.Item]:
+    """Return those of *items* that a landing runs, in order; *changed* has paths of the repository."""
+    whole = touched(changed)
+    cases: dict[tuple[str, str], list[pytest.Item]] = {}
+    for item in items:
+        cases.setdefault((item.path.stem, item.name.partition("[")[0]), []).append(item)
+    chosen: set[pytest.Item] = set()
+    for (file, test), same in cases.items():
+        if file in whole:
+            chosen.update(same)
+        elif test == f"test_{MAIN[file.removeprefix('test_')][0]}":
+            chosen.update(same[:: -(-len(same) // SAMPLE)])
+    return [item for item in items if item in chosen]
+
+
+def touched(changed: Iterable[str]) -> set[str]:
+    """Return the stems of the test files that are run whole."""
+    paths = [Path(path) for path in changed]
+    modules = {path.stem for path in paths if (ROOT / path).parent == FOLDER and path.suffix == ".py"}
+    imports = {file.stem: _imports(file) for file in FOLDER.glob("*.py")}
+    while more := {stem for stem, used in imports.items() if used & modules} - modules:
+        modules |= more
+    parts = {
+        f"test_{name}"
+        for name, (_, *prefixes) in MAIN.items()
+        if any(path.as_posix().startswith(prefix) for path in paths for prefix in prefixes)
+    }
+    return {stem for stem in modules if stem.startswith("test_")} | parts
+
+
+def _imports(file: Path) -> set[str]:
+    return set(re.findall(r"^\s*from tests\.e2e\.(\w+) import", file.read_text(), re.MULTILINE))
+
+
+def changed_paths() -> list[str]:
+    """Return the paths of the repository that the change touches."""
+    return _git("diff", "--name-only", os.environ.get("LANDING_BASE") or _base(), "HEAD").splitlines()
+
+
+def _base() -> str:
+    last = int(_git("log", "-1", "--format=%ct"))
+    older = _git("rev-list", "-1", f"--before={last - CHANGE_H * 3600}", "HEAD").strip()
+    return older or _git("rev-list", "--max-parents=0", "HEAD").split()[-1]
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(("git", *arguments), cwd=ROOT, capture_output=True, text=True, check=True).stdout
