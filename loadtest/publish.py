@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PAGES: Final = (ROOT / "README.md", ROOT / "docs" / "performance.md")
-LACKING: Final = "*Not measured.*"
 _BLOCK: Final = re.compile(
     r"^<!-- report: (?P<file>\S+), (?P<heading>[^\n]+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL
 )
@@ -39,21 +38,32 @@ def newest(file: Path) -> Path:
 
 
 def section(report: str, heading: str) -> str:
-    """Return the text below *heading* of any level up to the next heading; ``LACKING`` if there is none.
+    """Return the text below *heading* of any level up to the next heading.
 
     A heading may have a comma and more text, such as a date, at its end.
+
+    Raises:
+        LookupError: the report has no such heading, or no text below it.
     """
     found = re.search(rf"^#+ {re.escape(heading)}(?:, .*)?\n((?:(?!#+ ).*\n?)*)", report, re.MULTILINE)
-    return found[1].strip() if found else LACKING
+    if found is None or not found[1].strip():
+        raise LookupError(f"no text below the heading {heading!r}")
+    return found[1].strip()
 
 
 def published(page: str, choose: Callable[[Path], Path]) -> str:
-    """Return *page* with all blocks as the reports have them; *choose* returns the report for a named one."""
+    """Return *page* with all blocks as the reports have them; *choose* returns the report for a named one.
+
+    Raises:
+        LookupError: there is no such report, or it lacks the heading. Measure it, or remove the block.
+    """
 
     def block(match: re.Match[str]) -> str:
         report = choose(ROOT / match["file"])
-        text = section(report.read_text() if report.is_file() else "", match["heading"])
         name = report.relative_to(ROOT).as_posix()
+        if not report.is_file():
+            raise LookupError(f"there is no report {name}")
+        text = section(report.read_text(), match["heading"])
         return f"<!-- report: {name}, {match['heading']} -->\n\n{text}\n\n<!-- end -->"
 
     return _BLOCK.sub(block, page)

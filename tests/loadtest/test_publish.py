@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadtest.publish import LACKING, newest, section
+from loadtest.publish import newest, published, section
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,12 +34,22 @@ REPORT = """\
         ("Memory", "- a machine"),
         ("One; connections: 1", "| a |"),
         ("One; connections: 16", "| b |"),
-        ("Figures", ""),
-        ("One", LACKING),
     ],
 )
 def test_a_section_ends_at_the_next_heading(heading: str, text: str) -> None:
     assert section(REPORT, heading) == text
+
+
+@pytest.mark.parametrize("heading", ["Figures", "One"])
+def test_an_empty_or_missing_section_is_an_error(heading: str) -> None:
+    with pytest.raises(LookupError, match=heading):
+        section(REPORT, heading)
+
+
+def test_a_missing_report_is_an_error() -> None:
+    page = "<!-- report: loadtest/results/2000-01-01.md, Targets -->\n\n| a |\n\n<!-- end -->"
+    with pytest.raises(LookupError, match=r"loadtest/results/2000-01-01\.md"):
+        published(page, lambda report: report)
 
 
 def test_the_newest_report_of_a_kind_is_taken(tmp_path: Path) -> None:
