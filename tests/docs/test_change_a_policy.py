@@ -29,6 +29,11 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
 
+def commands(block: str) -> list[str]:
+    """Return the commands of *block*: its lines, and as one command each text that is written to a file."""
+    return re.findall(r"^.* <<'END'\n(?:.*\n)*?END$|^.+$", block, re.MULTILINE)
+
+
 class Reader:
     """A reader who follows the page."""
 
@@ -40,12 +45,12 @@ class Reader:
 
     def write(self, content: str) -> None:
         """Write the file that the first line of a block names."""
-        first, _, rest = content.partition("\n")
+        first = content.partition("\n")[0]
         file = self.folder / first.removeprefix("# ")
         file.parent.mkdir(exist_ok=True)
         seen = 0 if self.gateway is None else len(self.gateway.log)
         unfinished = file.with_name(f".{file.name}")
-        unfinished.write_text(rest)
+        unfinished.write_text(content)
         unfinished.rename(file)
         if file.name == "gateway.yaml" and self.gateway is not None:
             self.gateway.expect("configuration reloaded", after=seen)
@@ -94,7 +99,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 def test_a_change_goes_through_all_steps(reader: Reader) -> None:
     for language, content in BLOCKS:
         if language == "sh":
-            for line in content.splitlines():
+            for line in commands(content):
                 if "replay" in line:
                     recordings = reader.folder / "recordings"
                     eventually(lambda: any(file.stat().st_size for file in recordings.iterdir()))  # noqa: B023

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shlex
 import textwrap
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from admission_gateway_worker import Denied, PolicyServer, Review
-from gateway.cli import main
+from gateway.cli import build_parser, main
 from loadtest.publish import PAGES, published
 from tests.docs.pages import DOCS, ROOT
 from tests.kit import run_command
@@ -40,6 +41,65 @@ def test_the_readme_names_every_version_of_kubernetes_that_is_tested() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_published_figures_are_those_of_the_reports(page: Path) -> None:
     assert published(page.read_text(), lambda report: report) == page.read_text()
+
+
+def test_the_figures_of_the_readme_are_those_of_its_table() -> None:
+    (why,) = re.findall(
+        r"creates ([\d,]+) pods .*?, ([\d,]+) with ten .*?, and ([\d,]+) with ten behind", README, re.DOTALL
+    )
+    table = {
+        cells[1].strip(): cells[2].strip()
+        for cells in (row.split("|") for row in README.splitlines())
+        if len(cells) > 3
+    }
+    cases = ("no webhook", "10 Go webhooks, mutating", "gateway, 10 mutating, Go worker")
+    assert why == tuple(table[case] for case in cases)
+
+
+BLOCKS = [
+    (page.relative_to(DOCS).as_posix(), language, block)
+    for page in sorted(DOCS.rglob("*.md"))
+    for language, block in re.findall(
+        r"^ *```(\w+)\n(.*?)^ *```$", page.read_text(), re.MULTILINE | re.DOTALL
+    )
+]
+
+
+def test_no_command_needs_a_shell_in_a_container_or_races_with_another_one() -> None:
+    """Images have no shell. A port that is forwarded in the background is not open at the next command."""
+    wrong = [
+        (page, line)
+        for page, language, block in BLOCKS
+        if language == "sh"
+        for line in block.splitlines()
+        if re.search(r" -- (ba|da)?sh\b", line) or re.search(r"port-forward .*&|&\s*sleep\b", line)
+    ]
+    assert not wrong
+
+
+def command_lines() -> list[tuple[str, str]]:
+    """Return the page and the arguments of every call of the program in a block of commands."""
+    call = re.compile(r"(?:^|[|;&] *|-- )admission-gateway ((?:'[^']*'|[^|;&<>#'\n])*)", re.MULTILINE)
+    return [
+        (page, arguments.replace("HOST:PORT", "127.0.0.1:9090"))
+        for page, language, block in BLOCKS
+        if language == "sh"
+        for arguments in call.findall(block.replace("\\\n", ""))
+    ]
+
+
+@pytest.mark.parametrize(("page", "arguments"), command_lines())
+def test_the_program_accepts_the_commands_of_the_pages(page: str, arguments: str) -> None:
+    """They parse; tests of single pages run them."""
+    words = shlex.split(arguments)
+    if words != ["--version"]:
+        build_parser().parse_args(words)
+
+
+def test_blocks_of_json_are_json() -> None:
+    for page, language, block in BLOCKS:
+        if language == "json":
+            assert json.loads(block), page
 
 
 def test_the_glossary_has_few_terms() -> None:

@@ -6,8 +6,13 @@ the API server calls a gateway that does not answer.
 
 from __future__ import annotations
 
+import os
+import re
 import socket
 import ssl
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,18 +21,18 @@ from deploy.chart_values import CHART
 from tests.e2e.helm_release import Release, creates, ready_since, try_image, values, webhook
 from tests.e2e.kubelet.network import missing
 from tests.e2e.whole import whole_cluster
-from tests.kit import ROOT
+from tests.kit import PATIENCE_S, ROOT
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.e2e.cluster import Cluster
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no private network: {missing()}")
 
 LATEST = "nginx:latest"
+RUNBOOKS = sorted(path for path in (ROOT / "docs/runbooks").glob("*.md") if path.stem != "index")
 PRIVILEGED = webhook("privileged.samples.test", "deny-privileged")
 
 
@@ -98,6 +103,59 @@ def test_an_upgrade_of_image_and_configuration_loses_no_create(release: Release)
 
 
 TYPING_ERROR = {"name": "typo", "expression": "object.metadata.nam =="}
+UNAVAILABLE = (
+    "exec ",
+    "jq ",
+    "port-forward",
+    "127.0.0.1",
+    "certificate",
+    "--previous",
+    "request.json",
+    "config --workers",
+)
+"""In commands of runbooks: what the stand-in for the kubelet, or a test without Prometheus, does not have."""
+
+
+@pytest.mark.parametrize("page", RUNBOOKS, ids=lambda page: page.stem)
+def test_the_commands_of_a_runbook_work_in_an_installed_release(
+    release: Release, page: Path, tmp_path: Path
+) -> None:
+    """The commands with which a cause is found, with the names of this release; grep may find nothing."""
+    cause = page.read_text().partition("## Find the cause")[2].partition("## Repair")[0]
+    cause = re.sub(r"^kubectl .* top .*\n", "", cause, flags=re.MULTILINE)  # needs metrics-server
+    blocks = re.findall(r"^```sh\n(.*?)^```$", cause, re.MULTILINE | re.DOTALL)
+    script = "\n".join(block for block in blocks if not any(word in block for word in UNAVAILABLE))
+    for name, own in (
+        ("-n admission-gateway", f"-n {release.namespace}"),
+        ("--namespace admission-gateway", f"--namespace {release.namespace}"),
+        ("namespaces/admission-gateway/", f"namespaces/{release.namespace}/"),
+        ("serviceaccount:admission-gateway:admission-gateway", f"serviceaccount:gateway:{release.fullname}"),
+        ("configmap admission-gateway", f"configmap {release.fullname}"),
+        ("networkpolicy admission-gateway", f"networkpolicy {release.fullname}"),
+        ("deployment/admission-gateway", f"deployment/{release.fullname}"),
+        ("WORKERS=sample-policies", f"WORKERS={release.fullname}-samples"),
+        ("POD", release.gateways()[0]["metadata"]["name"]),
+    ):
+        script = script.replace(name, own)
+    programs = (release.cluster.binaries.kubectl.parent, Path(sys.executable).parent)
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PATH": os.pathsep.join([*map(str, programs), os.environ["PATH"]]),
+            "KUBECONFIG": str(release.cluster.kubeconfig()),
+            "KUBECACHEDIR": str(tmp_path / "cache"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    remarks = re.compile("warning: |No resources found|$", re.IGNORECASE)
+    assert not [line for line in done.stderr.splitlines() if not remarks.match(line)], (script, done.stdout)
+
+
 STOPPED = [
     (
         values("2", webhook("wrong.samples.test", "deny-privileged", matchConditions=[TYPING_ERROR])),

@@ -146,7 +146,7 @@ def test_commands_of_runbooks_find_something_in_a_scrape(gateway: GatewayProcess
         (tmp_path / "openmetrics").write_bytes(response.read())
     (tmp_path / "text").write_text(gateway.admin("/metrics")[1])
     stubs = (
-        'kubectl() { case "$*" in *"-o name") echo pod/a; esac; }\n'
+        'kubectl() { case "$*" in *"-o name") echo pod/a;; *proxy/metrics) cat_metrics text; esac; }\n'
         f"cat_metrics() {{ cat {tmp_path}/$1; }}\n"
         'curl() { case "$*" in *openmetrics*) cat_metrics openmetrics;; *) cat_metrics text; esac; }\n'
         "sleep() { :; }\nkill() { :; }\n"
