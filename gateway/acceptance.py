@@ -18,7 +18,7 @@ from gateway.config.digest import digest
 from gateway.core.webhook import WorkerRef
 from gateway.errors import ConfigError, Problem
 from gateway.paths import Paths
-from gateway.policy_mismatch import ask, rejection
+from gateway.policy_mismatch import ask, in_steps, rejection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -128,7 +128,9 @@ async def _ask_pool(
             listing = await task
             listings.append(listing)
             if listing.is_reached:
-                undecided = {client for client in undecided if rejection(client, [listing]) is not None}
+                undecided = {
+                    client async for client in in_steps(undecided) if rejection(client, [listing]) is not None
+                }
             if not undecided:
                 # One worker that accepts is enough: a slow one delays no reload.
                 break
@@ -138,7 +140,7 @@ async def _ask_pool(
         await asyncio.gather(*tasks, return_exceptions=True)
     if not any(listing.is_reached for listing in listings):
         return None
-    found = {client: rejection(client, listings) for client in undecided}
+    found = {client: rejection(client, listings) async for client in in_steps(undecided)}
     return {client: why for client, why in found.items() if why is not None}
 
 
@@ -214,8 +216,11 @@ class Acceptance:
             self._on_config(config)
             await asyncio.gather(prepared.wait_until_ready(), cluster.wait_until_policies_synced())
             # In a thread: with the thousands of webhooks of a large cluster this would delay reviews.
-            paths, digest_ = await asyncio.to_thread(lambda: (Paths(config), digest(config)))
-            await self._judge(config, in_force, {**prepared.kept, **prepared.made}, digest_)
+            paths, digest_, wanted = await asyncio.to_thread(
+                lambda: (Paths(config), digest(config), to_judge(config, in_force))
+            )
+            if in_force is not None or self._has_to_judge_first(digest_):
+                await self._judge(wanted, {**prepared.kept, **prepared.made}, digest_)
         except BaseException:
             await self._pools.discard(prepared)
             raise
@@ -223,19 +228,16 @@ class Acceptance:
             self._siblings.in_force(config, digest_)
         return self._pools.use(prepared, paths, digest_, cluster.view)
 
-    async def _judge(
-        self, config: Config, in_force: Config | None, pools: Mapping[str, Pool], digest_: str
-    ) -> None:
-        """Raise RejectedError or ConfigError if workers reject *config*, by what all processes know.
+    def _has_to_judge_first(self, digest_: str) -> bool:
+        """Whether the first configuration is judged: this process starts beside others with another one."""
+        return self._siblings is not None and self._siblings.have_another_than(digest_)
 
-        A process that starts again beside others judges everything, unless one of them has *config* in force.
-        """
-        siblings = self._siblings
-        if in_force is None and (siblings is None or not siblings.have_another_than(digest_)):
-            return
-        rejected, is_known = await judge(await asyncio.to_thread(to_judge, config, in_force), pools)
+    async def _judge(self, wanted: Sequence[Judged], pools: Mapping[str, Pool], digest_: str) -> None:
+        """Raise RejectedError or ConfigError if workers reject *wanted*, by what all processes know."""
+        rejected, is_known = await judge(wanted, pools)
         if rejected:
             raise RejectedError(rejected, digest_)
+        siblings = self._siblings
         if not is_known and siblings is not None and (problems := await siblings.follow(digest_)):
             raise ConfigError(list(problems))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal
@@ -10,7 +11,7 @@ from gateway.dispatch.parameter_schema import parameter_schema
 from gateway.text import did_you_mean, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
     from gateway.core.webhook import Webhook, WorkerRef
     from gateway.dispatch.endpoint import WorkerEndpoint
@@ -24,6 +25,8 @@ Mismatch = Literal["not_served", "other_kind", "parameters"]
 
 MAX_NAMES: Final = 20
 """Names of webhooks or workers in one message."""
+_AT_A_TIME: Final = 100
+"""Parameters that are compared with a schema in one step."""
 MAX_COMPARED: Final = 500
 """Policies among which a similar name is searched, which takes a millisecond for a hundred of them."""
 
@@ -164,6 +167,14 @@ def parameter_key(worker: WorkerRef) -> ParameterKey:
     return worker.policy, worker.parameters
 
 
+async def in_steps(clients: Iterable[WorkerRef]) -> AsyncIterator[WorkerRef]:
+    """Yield *clients*, of which there can be thousands, and let other tasks run in between."""
+    for number, client in enumerate(clients, 1):
+        yield client
+        if number % _AT_A_TIME == 0:
+            await asyncio.sleep(0)
+
+
 async def ask(
     endpoint: WorkerEndpoint, clients: Iterable[WorkerRef], listing: PolicyListing | None = None
 ) -> PolicyListing:
@@ -176,14 +187,13 @@ async def ask(
         listing = await endpoint.list_policies()
     if listing.policies is None:
         return listing
-    wanted = {
-        parameter_key(worker)
-        for worker in clients
-        if worker.policy in listing.policies
-        and (worker.parameters or worker.policy in listing.schemas)
-        and not worker.parameters_annotation
-        and not _schema_problems(listing.schemas.get(worker.policy, ""), worker.parameters, is_partial=False)
-    }
+    wanted = set()
+    async for worker in in_steps(clients):
+        schema = listing.schemas.get(worker.policy, "")
+        is_whole = worker.policy in listing.policies and not worker.parameters_annotation
+        if is_whole and (worker.parameters or schema):
+            problems = _schema_problems(schema, worker.parameters, is_partial=False)
+            wanted |= set() if problems else {parameter_key(worker)}
     return await endpoint.check_parameters(listing, wanted)
 
 
