@@ -101,10 +101,6 @@ def is_key(container: dict[object, object], key: object) -> bool:
 
 def has_field(operand: object, field: str) -> bool:
     """Return ``has(operand.field)``: false also where *operand* cannot have fields, such as null."""
-    if isinstance(operand, Optional):
-        if not operand.present:
-            return False
-        operand = operand.value
     if isinstance(operand, list):
         raise EvaluationError("unsupported index type 'string' in list")
     if isinstance(operand, Struct):

@@ -20,14 +20,14 @@ KNOWN: Final[dict[str, tuple[str, str]]] = {
 COSTS: Final[dict[str, tuple[int, str]]] = {}
 """By expression with a value: the additional cost here, and the reason."""
 ERROR_COSTS_MORE: Final = 3
-"""The additional cost that an expression without a value can have here.
+"""The additional cost that an expression without a value can have here, also if ``||`` absorbs its error.
 
-It can cost less: an error ends an operation here, while cel-go evaluates the other operands.
+It can cost less: an error ends an operation here, while cel-go may count the operation.
 """
-DRAWN_ERRORS_COST_MORE: Final = 50
-"""The same for long random expressions, also if their errors are absorbed, for example by ||.
+UNASKED_COSTS_MORE: Final = 50
+"""The same for expressions that use the authorizer.
 
-Here a call with three or more arguments charges all of them, even if the first one is an error.
+Here a check whose decision does not count is not made: to find that out, the rest is evaluated.
 """
 
 _GO = "the text is of Go's runtime"

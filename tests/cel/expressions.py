@@ -1624,6 +1624,124 @@ request.kind.group == 'apps' && request.resource.resource != 'pods' || request.d
 type(object.spec) == map
 [int, string].size() == 2
 duration('1s') in [duration('1s'), duration('2s')]
+has(object.?spec.a)
+has(object.?spec.text)
+has(object.?none.a)
+has(object.spec.?pairs.a)
+has(object.?spec.pairs.a)
+has(object.?spec.pairs.x)
+has(object.?none.pairs.x)
+has(object.?none.a.b)
+has(object[?'spec'].a)
+has(object[?'none'].a)
+has(object.?spec['pairs'].a)
+has(object.?spec.numbers.a)
+has(object.spec.none.a)
+has(object.spec.a.b)
+has(optional.of(object.spec).a)
+has(optional.none().a)
+has(object.?spec.a) || true
+[1].exists(x, has(object.?spec.a))
+has({'a': {'b': 1}}.?a.c)
+[object.spec.text + object.spec.text, object.none.x] == []
+{object.none: [1,2,3].all(x, x > 0)} == {}
+object.spec.text.substring(object.none, [1,2,3].map(x, x).size()) == ''
+object.none.substring(1, [1,2,3].map(x, x).size()) == ''
+object.none == [1,2,3].map(x, x)
+[1,2,3].map(x, x) == object.none
+object.none + [1,2,3].map(x, x).size() == 1
+object.none in [1,2,3].map(x, x)
+[1,2,3].map(x, x).size() in object.none
+object.none < [1,2,3].map(x, x).size()
+[1,2,3].map(x, x)[object.none] == 1
+object.none[[1,2,3].map(x, x).size()] == 1
+object.spec[object.none] == 1
+object.spec[object.none].a.b.c == 1
+object.none ? [1,2,3].all(x, x > 0) : true
+(object.none || [1,2,3].all(x, x > 0)) && false
+[1,2,3].map(x, object.none) == []
+'%s %s'.format([object.none, [1,2,3].all(x, x > 0)]) == ''
+optional.of(object.none).hasValue()
+[1,2,3].transformMap(k, v, object.none) == {}
+object.spec.numbers.map(x, x / 0) == []
+[[1,2,3].all(x, x > 0), 1/0 == 1, [1,2,3].all(x, x > 0)].all(x, x)
+[object.none] == []
+[object.none, object.spec.text] == []
+[object.none, object.spec.text, object.spec.text, object.spec.text, object.spec.text] == []
+[object.spec.text, object.none, object.spec.text, object.spec.text, object.spec.text] == []
+[object.spec.text, object.spec.text, object.spec.text, object.spec.text, object.none] == []
+object.none == object.spec.text
+object.spec.text == object.none
+{'a': object.none} == {}
+{'a': object.none, 'b': object.spec.text, 'c': object.spec.text, 'd': object.spec.text} == {}
+{'a': object.spec.text, 'b': object.spec.text, 'c': object.spec.text, 'd': object.none} == {}
+object.none.replace(object.spec.text, object.spec.text) == ''
+object.none.replace(object.spec.text, object.spec.text, object.spec.replicas) == ''
+object.spec.text.replace(object.none, object.spec.text, object.spec.replicas) == ''
+object.spec.text.replace(object.spec.text, object.spec.text, object.none) == ''
+object.spec.text.substring(object.none, object.spec.replicas) == ''
+object.spec.text.substring(object.spec.replicas, object.none) == ''
+[object.spec.text, object.none].size() == object.spec.replicas
+[object.none, object.spec.text, object.spec.text] == [] || true
+[?object.?none, object.none, object.spec.text, object.spec.text] == []
+optional.of([object.none, object.spec.text, object.spec.text]).hasValue()
+[object.none, object.spec.text, object.spec.text].exists(x, x == 1)
+[[object.none, object.spec.text, object.spec.text]].exists(x, x == [1])
+lists.range(object.none).size() == object.spec.replicas
+quantity(object.none).isLessThan(quantity(object.spec.text))
+ip(object.none).family() == object.spec.replicas
+object.spec.numbers.slice(object.none, object.spec.replicas) == []
+object.spec.numbers.slice(object.spec.replicas, object.none) == []
+object.spec.text.indexOf(object.none, object.spec.replicas) == 1
+sets.contains([object.none, object.spec.text], [object.spec.text, object.spec.text])
+object.none.matches(object.spec.text)
+object.spec.text.matches(object.none)
+timestamp(object.none).getHours(object.spec.text) == 1
+object.none.trim().trim().trim().trim().trim() == ''
+object.none.size() == object.spec.replicas
+string(string(string(object.none))) == ''
+object.none.substring(1).substring(1).substring(1) == ''
+object.none.split('a').join('b').split('c').join('a') == ''
+object.none.map(x, x).map(x, x).map(x, x).map(x, x).exists_one(x, x == 1)
+object.none.all(x, x == 1)
+object.none.exists(x, x == 1)
+object.none.filter(x, x == 1).filter(x, x == 1) == object.spec.numbers
+object.spec.replicas.map(x, x).map(x, x) == object.spec.numbers
+object.spec.replicas.all(x, y, x)
+object.none.transformMap(x, y, x).transformMap(x, y, x) == {}
+object.none.transformList(x, y, x).transformList(x, y, x) == []
+object.none.split('a')[0].trim() == ''
+object.none.split(object.spec.text, object.spec.replicas)[0].trim() == ''
+-(-(-object.none)) == 1
+!(!(!object.none))
+(object.none + 1 + 1 + 1 + 1) == 1
+((object.none == 1) == true) == true
+(object.none < 1) == true
+object.none.contains('a')
+object.none.startsWith('a')
+'a'.startsWith(object.none)
+object.none.lowerAscii().contains('a')
+object.none in [1,2]
+object.none in object.spec.numbers
+1 in object.none
+object.?none.orValue(object.none) == 1
+object.none.orValue(1) == 1
+object.spec.text.charAt(object.none) == ''
+timestamp(object.none).getHours() == object.spec.replicas
+isQuantity(object.none)
+quantity(object.none).add(1) == quantity(object.none)
+url(object.none).getHost() == ''
+sets.contains(object.none, object.spec.numbers)
+[1].sortBy(x, object.none) == [1]
+[object.spec.numbers.all(x, x > object.none)].size() == 1
+object.none.optMap(x, x) == optional.of(1)
+object.?spec.none.optMap(x, x.a) == optional.of(1)
+authorizer.group(object.none).resource('a').check('get').allowed()
+authorizer.requestResource.check(object.none).allowed()
+authorizer.group('a').resource(object.none).namespace('a').name('b').check('get').allowed()
+object.none == 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'
+object.none == 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' || true
+['', '', '', '', '', ''].map(x, x != 'a', x).exists(x, x != object.none)
 """.strip("\n")
 
 EXPRESSIONS: Final = tuple("\n".join((LANGUAGE, LIBRARIES, NAMES_AND_KEYS, ERRORS, COSTS)).splitlines())

@@ -19,7 +19,7 @@ from gateway.cel.lexer import CompileError
 from gateway.cel.meter import METER, charge
 from gateway.cel.operators import no_overload
 from gateway.cel.program.calls import call_code
-from gateway.cel.program.code import Built, constant_code
+from gateway.cel.program.code import Built, all_values, constant_code, rests_of
 from gateway.cel.program.comprehensions import comprehension
 from gateway.cel.program.constants import folded
 from gateway.cel.program.selections import Step, has_source, select, select_path, select_source
@@ -43,7 +43,7 @@ from gateway.cel.values import NONE, Optional, TypeName, type_name
 
 if TYPE_CHECKING:
     from gateway.cel.lazy import LazyVariables
-    from gateway.cel.program.code import Frame
+    from gateway.cel.program.code import Code, Frame
     from gateway.cel.program.source import Writer
 
 _VARIABLES_SLOT: Final = GLOBALS.index(VARIABLES)
@@ -96,7 +96,29 @@ def _has(operand: Built, field: str) -> Built:
     """Return the code of ``has(operand.field)``."""
     code = operand.code
     source = None if operand.source is None else has_source(operand.source, field)
-    return Built(lambda frame: has_field(code(frame), field), operand.cost, source)
+
+    def test(frame: Frame) -> bool:
+        value = code(frame)
+        if type(value) is not Optional:
+            return has_field(value, field)
+        if not value.present:
+            return False
+        # cel-go does not count the test of an optional value if there is no such field.
+        METER.left += 1
+        found = has_field(value.value, field)
+        METER.left -= found
+        return found
+
+    return Built(test, operand.cost, source)
+
+
+def _value(code: Code, frame: Frame, rest: int) -> object:
+    """Return the value of *code*; if it has none, the *rest* is paid back, which was charged before."""
+    try:
+        return code(frame)
+    except EvaluationError:
+        METER.left += rest
+        raise
 
 
 def _write_variable(writer: Writer, name: str) -> str:
@@ -262,13 +284,13 @@ class _Builder:
             def write(writer: Writer) -> str:
                 return f"[{', '.join([writer.named(writer.part(each)) for each in built])}]"
 
-            return Built(lambda frame: [code(frame) for code in codes], cost, Source(write))
-        optional = node.optional
+            return Built(all_values(built), cost, Source(write))
+        optional, rests = node.optional, rests_of(built)
 
         def build_list(frame: Frame) -> object:
             items = []
             for number, code in enumerate(codes):
-                value = code(frame)
+                value = _value(code, frame, rests[number])
                 if number not in optional:
                     items.append(value)
                 elif not isinstance(value, Optional):
@@ -283,13 +305,18 @@ class _Builder:
         built = [
             (self.build(key), self.build(value), is_optional) for key, value, is_optional in node.entries
         ]
-        codes = [(key.code, value.code, is_optional) for key, value, is_optional in built]
-        cost = sum(key.cost + value.cost for key, value, _ in built) + _MAP
+        parts = [part for key, value, _ in built for part in (key, value)]
+        rests = rests_of(parts)
+        codes = [
+            (key.code, value.code, is_optional, rests[2 * number], rests[2 * number + 1])
+            for number, (key, value, is_optional) in enumerate(built)
+        ]
+        cost = sum(part.cost for part in parts) + _MAP
 
         def build_map(frame: Frame) -> object:
             found: dict[object, object] = {}
-            for key_of, value_of, is_optional in codes:
-                key, value = key_of(frame), value_of(frame)
+            for key_of, value_of, is_optional, after_key, after_value in codes:
+                key, value = _value(key_of, frame, after_key), _value(value_of, frame, after_value)
                 if is_optional:
                     if not isinstance(value, Optional):
                         raise no_overload()
@@ -305,13 +332,17 @@ class _Builder:
 
     def _struct(self, node: StructLiteral) -> Built:
         built = [(field, self.build(value), is_optional) for field, value, is_optional in node.fields]
-        codes = [(field, each.code, is_optional) for field, each, is_optional in built]
+        rests = rests_of([each for _, each, _ in built])
+        codes = [
+            (field, each.code, is_optional, rest)
+            for (field, each, is_optional), rest in zip(built, rests, strict=True)
+        ]
         name = node.name
 
         def build_struct(frame: Frame) -> object:
             found: dict[str, object] = {}
-            for field, code, is_optional in codes:
-                value = code(frame)
+            for field, code, is_optional, rest in codes:
+                value = _value(code, frame, rest)
                 if is_optional:
                     if not isinstance(value, Optional):
                         raise no_overload()

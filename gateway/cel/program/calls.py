@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +26,7 @@ from gateway.cel.program.call_sources import (
     or_source,
     text_equality_source,
 )
-from gateway.cel.program.code import Built, constant_code, first_decisive
+from gateway.cel.program.code import Built, all_values, constant_code, first_decisive
 from gateway.cel.standard import equality, inequality
 from gateway.cel.syntax import Call, Literal
 from gateway.cel.values import Duration, Optional, Timestamp, Uint, type_name
@@ -66,18 +67,52 @@ def call_code(node: Call, built: list[Built], *, is_alike: bool = False) -> Buil
         call = combine if extra is None else _priced(extra, combine)
     else:
         call = _dispatched(overloads, extra)
-    return Built(_call_code(call, [each.code for each in built]), cost, call_source(node, call, built))
+    source = call_source(node, call, built)
+    if 1 <= len(built) <= 2:
+        return Built(_call_code(call, [each.code for each in built]), cost, source)
+    values = all_values(built, overloads[0].cost)
+    return Built(lambda frame: call(*values(frame)), cost, source)
 
 
 def _call_code(call: Callable[..., object], codes: list[Code]) -> Code:
-    """Return the code that calls *call* with the values of *codes*."""
+    """Return the code that calls *call* with the values of *codes*, one or two."""
     if len(codes) == 1:
         (only,) = codes
         return lambda frame: call(only(frame))
-    if len(codes) == 2:
-        first, second = codes
-        return lambda frame: call(first(frame), second(frame))
-    return lambda frame: call(*[code(frame) for code in codes])
+    first, second = codes
+
+    def call_two(frame: Frame) -> object:
+        try:
+            left = first(frame)
+        except EvaluationError:
+            # cel-go evaluates the other operand, too: it costs.
+            with suppress(EvaluationError):
+                second(frame)
+            raise
+        return call(left, second(frame))
+
+    return call_two
+
+
+def _compared_code(compare: Callable[[object, object], bool], left: Code, right: Code) -> Code:
+    """Return the code that calls *compare* with two values, whose comparison was charged one unit."""
+
+    def run(frame: Frame) -> object:
+        try:
+            one = left(frame)
+        except EvaluationError:
+            with suppress(EvaluationError):
+                METER.left += right(frame) in _EMPTY
+            raise
+        try:
+            other = right(frame)
+        except EvaluationError:
+            # In cel-go the price of a comparison is that of the smaller value; an error has the size 1.
+            METER.left += one in _EMPTY
+            raise
+        return compare(one, other)
+
+    return run
 
 
 def _priced(
@@ -129,7 +164,7 @@ def _equality(node: Call, built: list[Built], *, is_equal: bool, is_alike: bool)
     cost = left.cost + right.cost
     if not isinstance(constant, Literal) or not isinstance(constant.value, str):
         source = equality_source(left, right, compare, is_equal=is_equal)
-        return Built(_call_code(compare, [left.code, right.code]), cost + 1, source)
+        return Built(_compared_code(compare, left.code, right.code), cost + 1, source)
     text = constant.value
     size, price = len(text), math.ceil(len(text) * 0.1)
 
@@ -144,7 +179,17 @@ def _equality(node: Call, built: list[Built], *, is_equal: bool, is_alike: bool)
         return not is_equal
 
     source = text_equality_source(left, text, is_equal=is_equal)
-    return Built(_call_code(compare_text, [left.code]), cost + price, source)
+    code = left.code
+
+    def run(frame: Frame) -> object:
+        try:
+            value = code(frame)
+        except EvaluationError:
+            METER.left += max(price - 1, 0)
+            raise
+        return compare_text(value)
+
+    return Built(run, cost + price, source)
 
 
 def _negation(operand: Built) -> Built:
@@ -227,6 +272,7 @@ _ORDER: Final[dict[str, Callable[[Any, Any], bool]]] = {
 }
 _PLAIN: Final = frozenset({"startsWith", "endsWith", "contains", "matches", "-_"})
 """Functions that check their arguments themselves in cel-go; their error does not name the types."""
+_EMPTY: Final[tuple[object, ...]] = ("", b"", [], {})
 _IN_SETS: Final = (str, int, Uint, float, bool)
 _KINDS: Final = {Timestamp: "timestamp", Duration: "duration"}
 

@@ -10,7 +10,7 @@ from gateway.cel.meter import METER
 from gateway.cel.operators import no_overload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from gateway.cel.program.source import Source
 
@@ -28,6 +28,32 @@ class Built(NamedTuple):
     """In addition to the cost that the code charges itself."""
     source: Source | None = None
     """The same as Python source code; None: there is none."""
+
+
+def rests_of(parts: Sequence[Built]) -> list[int]:
+    """Return for each of *parts* what is paid back if it has no value: the costs of those after it."""
+    return [sum(each.cost for each in parts[number:]) for number in range(1, len(parts) + 1)]
+
+
+def all_values(parts: Sequence[Built], after: int = 0) -> Callable[[Frame], list[object]]:
+    """Return the code of the values of *parts*.
+
+    If one has none, the costs of those after it are paid back, and *after*, the cost of what follows.
+    """
+    codes = [each.code for each in parts]
+    rests = rests_of(parts)
+
+    def values(frame: Frame) -> list[object]:
+        found: list[object] = []
+        try:
+            for code in codes:
+                found.append(code(frame))
+        except EvaluationError:
+            METER.left += rests[len(found)] + after
+            raise
+        return found
+
+    return values
 
 
 def constant_code(value: object) -> Code:

@@ -48,6 +48,22 @@ _KEPT: Final = {"existsOne": 2, "map": 12, "filter": 13, "transformMap": 3, "tra
 """For an element that is kept."""
 
 
+def _range(over: Code, entry: int) -> Code:
+    """Return the code of the value of *over*. Unless that is a list or map, *entry*, a cost, is paid back."""
+
+    def value(frame: Frame) -> object:
+        try:
+            container = over(frame)
+        except EvaluationError:
+            METER.left += entry
+            raise
+        if type(container) is not list and type(container) is not dict:
+            METER.left += entry
+        return container
+
+    return value
+
+
 def _single(over: Code, slot: int) -> Enter:
     def rounds(items: Iterator[object], frame: Frame, price: float) -> Iterator[int]:
         for frame[slot] in items:
@@ -89,7 +105,7 @@ def comprehension(
     macro: str, over: Built, slot: int, slot2: int | None, condition: Built | None, body: Built
 ) -> Built:
     """Return *macro* over the value of *over*; its variables have the slots."""
-    code = _code(macro, over.code, slot, slot2, condition, body)
+    code = _code(macro, _range(over.code, ENTRY[macro]), slot, slot2, condition, body)
     source = None
     if slot2 is None and macro in _WRITERS:
         write_rounds = _WRITERS[macro]

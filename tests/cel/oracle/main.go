@@ -3,6 +3,7 @@
 // In: {"expression": CEL, "request": AdmissionRequest}. Out: what that is for a webhook, and at what cost.
 // With "typed", objects of Kubernetes' own kinds have the Go types that they have in the API server. With "policy",
 // the expression has "params" and "namespace", as in a policy; with "mutation", too, it is evaluated as a mutation is.
+// With "encode", the objects come back.
 package main
 
 import (
@@ -36,6 +37,7 @@ type question struct {
 	Typed      bool                         `json:"typed"`
 	Policy     bool                         `json:"policy"`
 	Mutation   bool                         `json:"mutation"`
+	Encode     bool                         `json:"encode"`
 	Params     runtime.RawExtension         `json:"params"`
 	Namespace  *corev1.Namespace            `json:"namespace"`
 }
@@ -48,6 +50,9 @@ type answer struct {
 	Value      *bool  `json:"value,omitempty"`
 	Error      string `json:"error,omitempty"`
 	Cost       int64  `json:"cost"`
+	// Object and OldObject are those of the request as the API server encodes them, if that is wanted.
+	Object    runtime.Object `json:"object,omitempty"`
+	OldObject runtime.Object `json:"oldObject,omitempty"`
 	// Checks are what the authorizer was asked.
 	Checks []check `json:"checks,omitempty"`
 }
@@ -134,6 +139,9 @@ func evaluate(compiler celplugin.Compiler, asked *question) (got answer) {
 		return got
 	}
 	seen := attributes(&asked.Request, asked.Typed)
+	if asked.Encode {
+		got.Object, got.OldObject = decoded(asked.Request.Object, asked.Typed), decoded(asked.Request.OldObject, asked.Typed)
+	}
 	request := celplugin.CreateAdmissionRequest(
 		seen.Attributes, metav1.GroupVersionResource(seen.GetResource()), metav1.GroupVersionKind(seen.VersionedKind))
 	authority := &judge{}
