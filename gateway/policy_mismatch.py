@@ -55,6 +55,11 @@ class PolicyMismatch:
         return *policy_key(self.webhook, self.worker), f"{self.reason}{self.problem}"
 
     @property
+    def is_of_candidate(self) -> bool:
+        """Whether it is about the candidate, which decides no request."""
+        return self.worker is not None and self.worker is not self.webhook.client
+
+    @property
     def place(self) -> str:
         """The webhook and its policy."""
         hook, worker = self.webhook, self.worker or self.webhook.worker
@@ -70,7 +75,7 @@ class PolicyMismatch:
         workers = listed(self.workers)
         effect = "fail closed" if self.webhook.failure_policy == "Fail" else "fail open"
         if self.reason == "parameters":
-            if self.worker is not self.webhook.client:
+            if self.is_of_candidate:
                 effect = "of the candidate fail"
             result = f"calls {effect}" if self.is_fatal else "its calls may fail: other workers accept them"
             result = "parameters are not checked" if self.is_unchecked else result

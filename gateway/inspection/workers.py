@@ -69,7 +69,8 @@ async def check_workers(config: Config, reached_within_s: float = REACHED_WITHIN
             advice = "start its workers, or correct its targets"
             found.append(Finding("error", f"worker pool {name}", f"no worker is reachable; {effect}", advice))
         for one in watch.mismatches():
-            severity: Severity = "warning" if one.reason == "other_kind" else "error"
+            is_harmless = one.reason == "other_kind" or one.is_of_candidate
+            severity: Severity = "warning" if is_harmless else "error"
             found.append(
                 Finding(severity, one.place, one.message, "correct the webhook, or update the workers")
             )

@@ -114,6 +114,14 @@ def test_what_only_the_policy_itself_refuses_is_told(
     problem = f"cannot be used: missing ), unterminated subpattern (according to {worker.target})"
     assert (done.returncode, done.stdout.count("error: ")) == (1, 1)
     assert problem in done.stdout
+    # A candidate decides no request.
+    configure(
+        tmp_path / "config", worker.target, {"webhook": {"rollout": {"candidate": {"clientConfig": client}}}}
+    )
+    done = run_command("check", "--config", tmp_path / "config", "--workers")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "workers: 0 errors, 1 warnings")
+    assert problem in done.stdout
+    configure(tmp_path / "config", worker.target, {"webhook": {"clientConfig": client}})
     gateway = start_gateway(tmp_path / "config")
     gateway.expect(re.escape(problem))
     eventually(lambda: problem in gateway.admin("/readyz?verbose")[1])
