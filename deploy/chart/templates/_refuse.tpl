@@ -42,6 +42,11 @@
 {{- if and .Values.tls.caCertificates (ne .Values.tls.mode "Secret") -}}
 {{- fail (printf "tls.caCertificates is for tls.mode Secret, and tls.mode is %s" .Values.tls.mode) -}}
 {{- end -}}
+{{- range dig "policies" "paramKinds" list (.Values.configuration | default dict) -}}
+{{- if and (not (contains "/" .apiVersion)) (or (eq .resource "secrets") (eq (lower .kind) "secret")) -}}
+{{- fail (printf "configuration.policies.paramKinds has %s %s: the gateway would get the right to read all Secrets, and messages of policies can contain them" .kind .resource) -}}
+{{- end -}}
+{{- end -}}
 {{- if eq (int .Values.ports.https) (int .Values.ports.admin) -}}
 {{- fail (printf "ports.https and ports.admin are both %v" .Values.ports.https) -}}
 {{- end -}}
