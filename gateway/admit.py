@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.core.answer import NO_ORIGIN, Answer
-from gateway.core.decision import decide
+from gateway.core.decision import decide, with_reference
 from gateway.core.evaluation import NO_MODES, Evaluation
 from gateway.core.large import LARGE_BYTES
 from gateway.core.modes import modes_of
@@ -227,6 +227,8 @@ class _Review:
         self._leave_stage()
         request, snapshot = self._request, self._admission.snapshot
         decision = decide(evaluation, snapshot.audit_level)
+        if snapshot.decision_reference != "None":
+            decision = with_reference(decision, request.uid, snapshot.decision_reference)
         body = encode(request.api_version, request.uid, decision)
         answer = Answer(body, decision, evaluation, self._selection, self._origin, self._started_at)
         self._answered(answer)

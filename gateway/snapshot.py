@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gateway.config.model import Config, WorkerPool
     from gateway.config.webhook_users import WebhookUsers
     from gateway.core.annotations import AuditLevel
+    from gateway.core.decision import DecisionReference
     from gateway.core.namespace import Namespace
     from gateway.core.verdict import Failed
     from gateway.credentials.ca_bundle import CaBundle
@@ -94,6 +95,8 @@ class Snapshot:
     audit_level: AuditLevel
     digest: str
     """The digest of the configuration."""
+    decision_reference: DecisionReference = "None"
+    """Where a refusal says how it is found."""
     params: object | None = None
     """The objects of the cluster from which policies take parameters; None: no cluster is followed."""
     schemas: object | None = None
@@ -267,6 +270,7 @@ class Pools:
             ChangeMemory(),
             config.gateway.audit_level,
             digest,
+            config.gateway.decision_reference,
             params,
             None if cluster is None else cluster.schemas,
         )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gateway.config.webhook_token_settings import WebhookTokenSettings
     from gateway.config.webhook_users import WebhookUsers
     from gateway.core.annotations import AuditLevel
+    from gateway.core.decision import DecisionReference
     from gateway.core.exceptions import PolicyException
     from gateway.core.namespace import Namespace
     from gateway.core.webhook import CaBundleSource, Webhook
@@ -179,6 +180,8 @@ class GatewaySettings:
     drain_s: float = 10.0
     """Seconds for reviews in flight after the signal to stop."""
     audit_level: AuditLevel = "Metadata"
+    decision_reference: DecisionReference = "None"
+    """Where a refusal says how it is found: nowhere, as a plain webhook; in a warning; or in its message."""
     webhook_users: WebhookUsers | None = None
     """The gateway's credentials for HTTPS webhooks; None: none are sent."""
     kubernetes: KubernetesSettings | None = None

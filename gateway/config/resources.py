@@ -46,6 +46,7 @@ from gateway.config.tracing_settings import read_tracing
 from gateway.config.webhook_token_settings import read_webhook_tokens
 from gateway.config.webhook_users import read_webhook_users
 from gateway.core.annotations import AuditLevel
+from gateway.core.decision import DecisionReference
 from gateway.core.durations import format_duration, parse_duration
 from gateway.core.namespace import Namespace
 from gateway.text import described, one_of, shown
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 
 TRANSPORTS: tuple[TransportMode, ...] = get_args(TransportMode)
 POLICY_SOURCES: tuple[PolicySource, ...] = get_args(PolicySource)
+REFERENCES: tuple[DecisionReference, ...] = get_args(DecisionReference)
 AUDIT_LEVELS: tuple[AuditLevel, ...] = get_args(AuditLevel)
 NAME_LABEL = "kubernetes.io/metadata.name"
 
@@ -244,6 +246,7 @@ def read_gateway_configuration(fields: Fields, folder: Path) -> GatewaySettings:
         ),
         drain_s=fields.number("drainSeconds", default.drain_s, 0, LONGEST_DRAIN_S),
         audit_level=fields.choice("auditLevel", AUDIT_LEVELS, default.audit_level),
+        decision_reference=fields.choice("decisionReference", REFERENCES, default.decision_reference),
         webhook_users=read_webhook_users(fields, "webhookKubeConfigFile", folder),
         kubernetes=read_kubernetes(fields.mapping("kubernetes"), folder),
         logging=read_logging(fields.group("logging"), folder),

@@ -9,8 +9,8 @@ endpoints/filters/warning.go (warnings).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Literal
 
 from gateway.core.annotations import annotations_of
 from gateway.core.final_patch import final_patch
@@ -37,6 +37,11 @@ MAX_CAUSES: Final = 1000
 
 WOULD_BE_REFUSED: Final = "would be refused"
 """The beginning of a warning about a rejection by a webhook in the mode Warn."""
+
+DecisionReference = Literal["None", "Warning", "Message"]
+"""Where a refusal says how it is found: nowhere, in a warning, or in the last line of its message."""
+_UID = re.compile(r"[-0-9A-Za-z_.]{1,100}")
+"""A uid that needs no quotes in a shell; those of API servers are UUIDs."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -101,6 +106,21 @@ def decide(evaluation: Evaluation, audit_level: AuditLevel) -> Decision:
         annotations,
         dropped,
     )
+
+
+def with_reference(decision: Decision, uid: str, reference: DecisionReference) -> Decision:
+    """Return *decision* on the review *uid* with how to find it, in the form *reference*, if it is a refusal.
+
+    The message gets one more line, or the warnings one more warning, the first, because others may fill the
+    space for warnings.
+    """
+    status = decision.status
+    if status is None or reference == "None" or not _UID.fullmatch(uid):
+        return decision
+    text = f"to see why: admission-gateway decisions {uid} --cluster"
+    if reference == "Message":
+        return replace(decision, status=replace(status, message=f"{status.message}\n{text}"))
+    return replace(decision, warnings=_warnings([(text, *decision.warnings)]))
 
 
 def _are_silent(outcomes: Sequence[Outcome]) -> bool:

@@ -65,6 +65,8 @@ _DURATIONS: Final = {
     "retention_s": "retention",
 }
 """Fields that are durations in a file. Other numbers of seconds are numbers there, too."""
+_OPEN: Final = ("parameters", "labels", "resourceAttributes")
+"""Fields whose members have names of the author's choice."""
 _LIMITS: Final = ("maxRequestBytes", "maxConcurrentReviews", "maxBytesInFlight")
 
 
@@ -85,8 +87,22 @@ def document(state: ProcessState) -> Json:
         "exceptions": [_plain(exception) for exception in config.exceptions],
         "namespaces": [_plain(namespace) for namespace in config.namespaces.values()],
     }
-    # Texts that look like credentials are in none of these fields, unless somebody wrote them there.
-    return cast("Json", Redactor(secret_names=False).redacted(found))
+    return cast("Json", _redacted(found, Redactor(secret_names=False)))
+
+
+def _redacted(value: object, redactor: Redactor) -> object:
+    """Return *value* without texts that look like credentials, which somebody may have written anywhere.
+
+    The gateway's own fields are not judged by their names, such as ``webhookTokens``: none is a secret.
+    """
+    if isinstance(value, dict):
+        return {
+            name: redactor.redacted(item) if name in _OPEN else _redacted(item, redactor)
+            for name, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_redacted(item, redactor) for item in value]
+    return redactor.text(value) if isinstance(value, str) else value
 
 
 @singledispatch

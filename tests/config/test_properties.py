@@ -153,6 +153,7 @@ gateways = some_of(
     deadlineReserve=st.integers(0, 30_000_000_000).map(lambda ns: format_duration(ns / 1e9)),
     drainSeconds=st.integers(0, 3600) | st.floats(0, 3600),
     auditLevel=st.sampled_from(["None", "Metadata", "Request"]),
+    decisionReference=st.sampled_from(["None", "Warning", "Message"]),
 )
 
 
@@ -234,6 +235,7 @@ def dumped_gateway(settings: GatewaySettings) -> dict[str, Any]:
         "deadlineReserve": format_duration(settings.deadline_reserve_s),
         "drainSeconds": settings.drain_s,
         "auditLevel": settings.audit_level,
+        "decisionReference": settings.decision_reference,
     }
 
 

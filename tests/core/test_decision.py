@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from admission_gateway_worker.json_patch.patch import apply_patch
 from gateway.core.annotations import (
@@ -20,10 +23,13 @@ from gateway.core.annotations import (
 from gateway.core.decision import (
     MAX_CAUSES,
     MAX_MESSAGE_CHARS,
+    MAX_WARNINGS_CHARS,
     PLAIN_ALLOWED,
     Decision,
+    DecisionReference,
     Status,
     decide,
+    with_reference,
 )
 from gateway.core.verdict import (
     ALLOWED,
@@ -612,3 +618,30 @@ def test_any_number_of_labels_is_replaced(count: int) -> None:
     assert apply_patch({"metadata": {"labels": old}}, json.loads(decision.patch)) == {
         "metadata": {"labels": new}
     }
+
+
+@given(st.sampled_from(["Warning", "Message"]), st.lists(st.text(max_size=300), max_size=30))
+def test_a_refusal_says_with_which_command_it_is_found(
+    reference: DecisionReference, warnings: list[str]
+) -> None:
+    uid = "705ab4f5-6393-11e8-b7cc-42010a800002"
+    hooks = [webhook("a.b.c"), webhook("b.b.c")]
+    denied = Denied(403, message="no", warnings=tuple(warnings))
+    plain = decide(settle(hooks, request(uid=uid), {"a.b.c": denied}), "Metadata")
+    found = with_reference(plain, uid, reference)
+    text = f"to see why: admission-gateway decisions {uid} --cluster"
+    assert plain.status is not None
+    assert found.status is not None
+    if reference == "Message":
+        assert found.status.message == f"{plain.status.message}\n{text}"
+        assert replace(found, status=plain.status) == plain
+    else:
+        assert found.warnings[0] == text
+        assert found.warnings[1:] == plain.warnings[: len(found.warnings) - 1]
+        assert sum(map(len, found.warnings)) <= MAX_WARNINGS_CHARS
+        assert replace(found, warnings=plain.warnings) == plain
+    # Nothing changes without the option, for an allowed request, and for a uid that needs quotes.
+    assert with_reference(plain, uid, "None") is plain
+    assert with_reference(plain, "a; rm -rf", reference) is plain
+    allowed = decide(settle(hooks, request(uid=uid), {}), "Metadata")
+    assert with_reference(allowed, uid, reference) is allowed

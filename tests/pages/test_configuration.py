@@ -58,12 +58,13 @@ def test_it_has_the_effective_values_and_no_secret(tmp_path: Path, authority: tr
         "url": "https://c.a.example/x",
         "caBundle": base64.b64encode(ca).decode(),
     }
+    secretive = {"worker": {"pool": "local", "policy": "{}", "parameters": {"password": password}}}
     conditions = [{"name": "not-nodes", "expression": "!('system:nodes' in request.userInfo.groups)"}]
     (tmp_path / "c.yaml").write_text(
         "\n---\n".join(map(json.dumps, (settings, namespace)))
         + "\n---\n"
         + pool_document("local").replace('"target": []', json.dumps(pool)[1:-1])
-        + webhook_document("mutate", "m", "local", {})
+        + webhook_document("mutate", "m", "local", {"webhook": {"clientConfig": secretive}})
         + webhook_document(
             "validate", "v", "local", {"webhook": {"clientConfig": https}}, matchConditions=conditions
         )
@@ -76,13 +77,13 @@ def test_it_has_the_effective_values_and_no_secret(tmp_path: Path, authority: tr
     for value in (*HIDDEN, "BEGIN CERTIFICATE", ca.decode()[40:80]):
         assert value not in text
     assert found["digest"] == "d1"
+    assert "redacted" in found["mutating"][0]["clientConfig"]["worker"]["parameters"]["password"]
     assert found["gateway"]["deadlineReserve"] == "250ms"
     assert found["gateway"]["limits"]["maxConcurrentReviews"] == 4096
     assert found["gateway"]["pages"]["basicAuthFile"].endswith("/readers")
     assert found["gateway"]["webhookKubeConfigFile"] == f"{tmp_path}/kubeconfig"
     assert found["pools"][0]["command"] == ["python", "(3 arguments)"]
     assert found["namespaces"][0]["name"] == "shop"
-    assert found["mutating"][0]["clientConfig"] == {"worker": {"pool": "local", "policy": "{}"}}
     (validating,) = found["validating"]
     assert validating["clientConfig"]["url"] == https["url"]
     assert validating["clientConfig"]["caBundle"] == f"sha256:{sha256(ca).hexdigest()}"
@@ -110,6 +111,7 @@ GATEWAY: dict[str, Any] = {
     "deadlineReserve": "250ms",
     "drainSeconds": 2.5,
     "auditLevel": "Request",
+    "decisionReference": "Warning",
     "webhookKubeConfigFile": "kubeconfig",
     "logging": {
         "format": "json",
@@ -140,6 +142,7 @@ GATEWAY: dict[str, Any] = {
     },
     "imageReview": {"webhooks": ["h0.v.test"]},
     "policies": {"leftToAPIServer": ["ValidatingAdmissionPolicy"]},
+    "kubernetes": {"kubeconfig": "cluster", "customResources": True},
 }
 POOL: dict[str, Any] = {
     "targets": ["dns:///a.example:50051", "ipv4:10.0.0.1:50051"],
@@ -165,6 +168,7 @@ WEBHOOK: dict[str, Any] = {
 }
 FROM_SECRET = {"secret": {"namespace": "x", "name": "roots", "key": "ca.crt"}}
 CLIENTS: list[dict[str, Any]] = [
+    {"url": "https://a.example/y", "caBundleFrom": FROM_SECRET},
     {"worker": {"pool": "local", "policy": "p", "parameters": {"a": [1]}}},
     {"worker": {"pool": "local", "policy": "p", "parametersFrom": {"namespaceAnnotation": "a.example/b"}}},
     {"url": "https://a.example:8443/x"},
@@ -201,6 +205,10 @@ def test_every_value_can_be_copied_back_into_a_file(tmp_path: Path, authority: t
     (tmp_path / "tokens").write_text("a-long-token-for-clients\n")
     (tmp_path / "readers").write_text("ann:a-long-password\n")
     (tmp_path / "kubeconfig").write_text(json.dumps({"apiVersion": "v1", "kind": "Config", "users": []}))
+    named = {"clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}]}
+    contexts = [{"name": "c", "context": {"cluster": "c"}}]
+    cluster = {"apiVersion": "v1", "kind": "Config", **named, "contexts": contexts, "current-context": "c"}
+    (tmp_path / "cluster").write_text(json.dumps(cluster))
     rule = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
     usual = {"rules": [rule], "sideEffects": "None", "admissionReviewVersions": ["v1"]}
 
@@ -208,9 +216,9 @@ def test_every_value_can_be_copied_back_into_a_file(tmp_path: Path, authority: t
         entries = [
             {"name": f"h{n}.{phase[0]}.test", "clientConfig": one, **usual} for n, one in enumerate(CLIENTS)
         ]
-        entries[0].update(WEBHOOK)
+        entries[1].update(WEBHOOK)
         if phase == "mutate":
-            entries[1]["reinvocationPolicy"] = "IfNeeded"
+            entries[2]["reinvocationPolicy"] = "IfNeeded"
         return entries
 
     file = tmp_path / "c.yaml"
