@@ -95,6 +95,35 @@ def test_acknowledgements_that_are_not_read_end_the_connection(
     uvloop.run(scenario())
 
 
+def test_a_batch_that_goes_on_stops_nothing_else_on_its_connection(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its cancellation is read, and other calls are answered."""
+    monkeypatch.setattr(stream, "SLICE_S", 0.0)
+    monkeypatch.setattr(connection, "SLICE_S", 0.0)
+    seen: list[str] = []
+
+    async def scenario() -> None:
+        async with connect(server_of(lambda review: seen.append(review.uid))) as client:
+            one = await client()
+            batch = pb.ReviewBatch(payloads=[pb.Payload(admission_request=b'{"uid": "many"}')])
+            for number in range(4000):
+                batch.calls.add(id=number, policy="policy", timeout_millis=60_000)
+            one.open(path=SERVICE + "ReviewStream")
+            one.send(raw.data(raw.message(batch.SerializeToString())))
+            await until(lambda: seen)
+            one.open(3)
+            one.send(review(3))
+            assert (await one.answer(3))["grpc-status"] == "0"
+            one.send(raw.frame(raw.RST_STREAM, bytes(4), 0, 1))
+            one.open(5)
+            one.send(review(5))
+            assert (await one.answer(5))["grpc-status"] == "0"
+            assert seen.count("many") < 4000
+
+    uvloop.run(scenario())
+
+
 def test_a_client_that_does_not_read_gets_no_more_than_its_window(connect: Connect) -> None:
     server = PolicyServer()
 

@@ -42,7 +42,7 @@ def begun(size: int, stream: int) -> bytes:
 def test_an_incomplete_message_of_the_client_with_most_is_refused(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(load, "MAX_HELD_BYTES", 80_000)
+    monkeypatch.setattr(load, "MAX_HELD_BYTES", 90_000)
     monkeypatch.setattr(load, "RELIEF_BYTES", 0)
 
     async def scenario() -> None:
@@ -52,15 +52,18 @@ def test_an_incomplete_message_of_the_client_with_most_is_refused(
             one.open(1)
             one.send(begun(15_000, 1))
             await until(lambda: held(server) == RPC_BYTES + 15_000)
-            for stream in (1, 3):
-                other.open(stream)
-                other.send(begun(15_000 + stream, stream))
+            # One after another: input that waits for its turn counts too.
+            other.open(1)
+            other.send(begun(15_001, 1))
+            await until(lambda: held(server) == 2 * (RPC_BYTES + 15_000) + 1)
+            other.open(3)
+            other.send(begun(15_003, 3))
             await until(lambda: held(server) == 3 * (RPC_BYTES + 15_000) + 4)
             last.open(1)
             last.send(begun(15_000, 1))
             assert (await other.answer(3))["grpc-status"] == "8"
-            await until(lambda: held(server) <= 80_000)
-            # Input that waits for its turn counts too, so that the other one may have ended as well.
+            await until(lambda: held(server) <= 90_000)
+            # For the same reason the other one may have ended as well.
             assert streams(server) in ([[1], [1], [1]], [[1], [], [1]])
             for each in (one, other, last):
                 each.writer.close()

@@ -1,9 +1,9 @@
 """The connections of a worker: each joins the event loop and HTTP/2.
 
-What a connection receives is processed at once, for a short time. If more remains, nothing is read from its
-socket, and it waits for turns, see ``turns``. Bounds against hostile clients, besides those of
-``http2`` and ``rpc``: ``MAX_CONNECTIONS``; a connection that does not read its output, sends
-no SETTINGS or answers no ping is ended.
+What a connection receives is processed at once, for a short time. If more remains, it waits for turns, see
+``turns``; nothing is read from its socket while received bytes are not processed. Bounds against hostile
+clients, besides those of ``http2`` and ``load``: ``MAX_CONNECTIONS``; a connection that does not read
+its output, sends no SETTINGS or answers no ping is ended.
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ class Connection(asyncio.Protocol):
         self._ready: deque[Rpc] = deque()
         """RPCs with a message to process."""
         self._is_waiting = False
-        """Whether it waits for a turn; reading is paused until nothing remains."""
+        """Whether it waits for a turn."""
+        self._is_reading = True
         self._is_working = False
         self.client = ""
         """The address of the client without its port; empty for a unix socket."""
@@ -169,7 +170,9 @@ class Connection(asyncio.Protocol):
         """Bytes were received."""
         self.last_received_at = self._loop.time()
         self._http2.receive(data)
-        if not self._is_waiting:
+        if self._is_waiting:
+            self._read(is_wanted=False)
+        else:
             self._work(AT_ONCE_S)
 
     def pause_writing(self) -> None:
@@ -289,39 +292,43 @@ class Connection(asyncio.Protocol):
         self._is_waiting = False
         begun = time.monotonic()
         self._work(SLICE_S)
-        if self._is_waiting:
-            self.spent_s += time.monotonic() - begun
-        else:
-            self.spent_s = 0.0
-            if self._transport is not None and not self._transport.is_closing():
-                self._transport.resume_reading()
+        self.spent_s = self.spent_s + time.monotonic() - begun if self._is_waiting else 0.0
 
     def _work(self, seconds: float) -> None:
-        """Process received bytes for that time, and write the output."""
+        """Process received bytes and messages in turn for that time, and write the output."""
         http2, ready = self._http2, self._ready
         if self._transport is None:
             return
         self._is_working = True
         end = time.monotonic() + seconds
         while True:
+            if http2.has_more:
+                http2.advance()
+            elif not ready:
+                break
             if ready:
                 ready.popleft().step()
-            elif http2.has_more:
-                http2.advance()
-            else:
-                break
             if (ready or http2.has_more) and time.monotonic() > end:
                 self._wait()
                 break
         self._is_working = False
+        self._read(is_wanted=not http2.has_more)
         self.write()
 
     def _wait(self) -> None:
         """Wait for a turn."""
         self._is_waiting = True
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
         self._connections.turns.add(self)
+
+    def _read(self, *, is_wanted: bool) -> None:
+        """Read from the socket, or not while received bytes are not processed."""
+        transport = self._transport
+        if is_wanted != self._is_reading and transport is not None and not transport.is_closing():
+            self._is_reading = is_wanted
+            if is_wanted:
+                transport.resume_reading()
+            else:
+                transport.pause_reading()
 
     def _continue(self) -> None:
         """Write what waited for room, if there is any now."""
