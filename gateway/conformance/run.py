@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.conformance.rule import NotChecked, Violation
 from gateway.conformance.rules.batches import BATCHES
+from gateway.conformance.rules.bounds import BOUNDS
 from gateway.conformance.rules.calls import DEADLINES
 from gateway.conformance.rules.chains import CHAINS
 from gateway.conformance.rules.health import HEALTH
@@ -36,6 +37,7 @@ GROUPS: Final[tuple[Group, ...]] = (
     PARAMETERS,
     STREAMS,
     SIZES,
+    BOUNDS,
     # After the rules in which policies send patches.
     LISTING,
     HEALTH,

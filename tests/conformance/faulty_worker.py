@@ -21,6 +21,7 @@ import orjson
 from grpc_health.v1 import health, health_pb2  # type: ignore[import-untyped]
 
 from admission_gateway_worker import answer as answer_module
+from admission_gateway_worker import batch as batch_module
 from admission_gateway_worker import calls as calls_module
 from admission_gateway_worker import server as server_module
 from admission_gateway_worker import stream as stream_module
@@ -122,6 +123,9 @@ FAULTS = {
     "stream-garbage": ("passes-over-garbage", "ok-on-garbage", "ends-all-on-garbage"),
     "stream-several": ("wrong-stream",),
     "stream-cancelled": ("fails-after-stream",),
+    "bounds-of-a-batch": ("takes-any-batch", "refuses-full-batches"),
+    "bounds-empty-payloads": ("takes-any-batch",),
+    "bounds-many-calls": ("waits-for-batches",),
     "list-unique": ("lists-twice", "lists-none", "lists-no-list"),
     "list-served": ("lists-more",),
     "list-parameters": ("lists-no-schema", "lists-no-json"),
@@ -150,10 +154,12 @@ DEADLY = ("dies-of-garbage", "hangs-up-on-large")
 
 # The changed attributes are Final in the SDK.
 answer: Any = answer_module
+batch: Any = batch_module
 calls: Any = calls_module
 stream: Any = stream_module
 
 LIMIT = 8 << 20
+CORRECT_BOUNDS = batch._BOUNDS
 CORRECT_MAX_RESPONSE = answer.MAX_RESPONSE_BYTES
 SIZES = (("grpc.max_receive_message_length", 64 << 20), ("grpc.max_send_message_length", 64 << 20))
 PINGS = (("grpc.http2.min_ping_interval_without_data_ms", 500), ("grpc.keepalive_permit_without_calls", 1))
@@ -192,6 +198,10 @@ def current_state() -> State:
         Current.state = State(fault)
         answer.MAX_RESPONSE_BYTES = (32 << 20) if fault == "large-answers" else CORRECT_MAX_RESPONSE
         stream.MAX_MESSAGE_BYTES = (32 << 20) if fault == "large-batches" else LIMIT
+        batch._BOUNDS = {
+            field: (name, {"takes-any-batch": 1 << 20, "refuses-full-batches": bound - 1}.get(fault, bound))
+            for field, (name, bound) in CORRECT_BOUNDS.items()
+        }
         calls.MAX_IN_FLIGHT = {"no-limit": 1 << 20, "low-limit": 100}.get(fault, 4096)
         answer.MAX_ERROR_BYTES = 1 << 20 if fault == "long-details" else 2000
     return Current.state
@@ -271,6 +281,8 @@ class FaultyWorker(AioWorker):
         sleeps = request.policy == "sleeps"
         if now.is_broken:
             return error(INTERNAL, "broken")
+        if fault == "waits-for-batches" and any(stream.is_busy for stream in self._streams):
+            await asyncio.sleep(20)
         if fault == "refuses-unknown-fields" and message.endswith(UNKNOWN_FIELD):
             return error(INVALID, "a field that is not known")
         if fault == "four-mib" and len(message) > 4 << 20:
@@ -479,6 +491,8 @@ class FaultyRpc:
             await self._rpc.abort(EXHAUSTED, "larger than max")
         if fault == "refuses-unknown-fields" and UNKNOWN_FIELD in message:
             await self._rpc.abort(INVALID, "a field that is not known")
+        if message.startswith(2 * b"\x0a\x00") and len(message) > 1 << 20:
+            return None if fault == "takes-any-batch" else message  # too many objects for this test
         try:
             batch = pb.ReviewBatch.FromString(message)
         except Exception:

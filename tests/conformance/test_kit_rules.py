@@ -18,8 +18,10 @@ import pytest
 import uvloop
 
 from gateway.conformance import vectors
+from gateway.conformance.memory import resident_bytes
 from gateway.conformance.probe import probe
 from gateway.conformance.process import Running
+from gateway.conformance.rules import bounds
 from gateway.conformance.run import FAILS, HOLDS, NOT_CHECKED, RULES, Result, check
 from gateway.conformance.target import find_target
 from tests.conformance.faulty_worker import DEADLY, FAULTS
@@ -110,6 +112,32 @@ def test_every_rule_holds_for_a_correct_worker(worker: FaultyProcess, facts: Fac
     assert [(result.rule.name, result.outcome, str(result.violation)) for result in results] == [
         (name, HOLDS, "None") for name in OTHERS
     ]
+
+
+def test_the_growth_of_memory_is_bounded(
+    worker: FaultyProcess, facts: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker.inject("")
+    child: Any = Child(worker)
+    names = ("bounds-empty-payloads", "bounds-many-calls")
+    assert [result.outcome for result in checked(worker.target, facts, *names, process=child)] == [HOLDS] * 2
+    monkeypatch.setattr(bounds, "MAX_GROWTH_BYTES", -(1 << 40))
+    for result in checked(worker.target, facts, *names, process=child):
+        assert result.outcome == FAILS
+        assert result.violation is not None
+        assert result.violation.found.startswith("the worker's memory grew by")
+
+
+def test_the_memory_of_a_process_is_that_of_its_children_too() -> None:
+    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', %r])"
+    large = "b = bytes(range(256)) * 400_000; print('ready', flush=True); input()"
+    process = Process(sys.executable, "-c", code % f"import sys; sys.stdout = sys.stderr; {large}")
+    try:
+        process.expect("ready")
+        assert (resident_bytes(process.child.pid) or 0) > 100 * 10**6
+    finally:
+        process.stop()
+    assert resident_bytes(2**30) is None
 
 
 def test_there_is_a_fault_for_every_rule() -> None:
