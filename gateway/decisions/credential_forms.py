@@ -34,8 +34,9 @@ _OPTION: Final = re.compile(rf"--?[\w.-]{{0,60}}?{_NAME}\Z", re.IGNORECASE)
 _USER_OPTIONS: Final = frozenset({"-u", "-U", "--user", "--proxy-user"})
 _WORDS: Final = (
     "a an and are as at be but by can cannot does for from has have if in is it may must needs not of on or "
-    "requires should that the this to was were which will with"
+    "requires should that the this to was were which will with true false null none"
 )
+_WORD_END: Final = r"""(?=[\s,;&"'\\)]|\.?(?:\s|\Z))"""
 _CREDENTIAL: Final = re.compile(
     rf"""
     (?P<jwt>(?<![\w-])eyJ[\w-]{{8,}}\.[\w-]{{8,}}\.[\w-]*)
@@ -48,10 +49,10 @@ _CREDENTIAL: Final = re.compile(
     | (?<![\w-])(?:-u|-U|--user|--proxy-user)(?:[ =]|["'],[ ]?)?["']?
         (?!\d+:\d+\b)[^\s:"']{{1,100}}:(?P<user>[^\s"']{{1,500}})
     | (?<![\w-])--?[\w.-]{{0,60}}?(?:{_NAME})(?:[ ]{{1,3}}|["'],[ ]?)["']?
-        (?P<option>(?!-|(?:{_WORDS.replace(" ", "|")})\b)[^\s"',;&]+)
-    | (?:{_NAME})(?:\\*["'][ ]{{0,3}}:(?!\s{{0,3}}[{{\[])|\s{{0,3}}[=:])\s{{0,3}}
+        (?P<option>(?!-|(?:{_WORDS.replace(" ", "|")}){_WORD_END})[^\s"',;&]+)
+    | (?:{_NAME})(?:\\*["'][ ]{{0,3}}:(?!\s{{0,3}}[{{\[])|\s{{0,3}}(?::=|[=:](?!=)))\s{{0,3}}
         (?:(?P<bars>\\*)(?P<mark>["'])(?P<quoted>.{{1,500}}?)(?P=bars)(?P=mark)
-        |(?:\\*["'])?(?P<assigned>(?!(?:{_WORDS.replace(" ", "|")})\b)[^\s,;&"'\\]+))
+        |(?:\\*["'])?(?P<assigned>(?!(?:{_WORDS.replace(" ", "|")}){_WORD_END})[^\s,;&"'\\]+))
     """,
     re.IGNORECASE | re.VERBOSE,
 )

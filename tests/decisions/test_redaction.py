@@ -64,6 +64,10 @@ HIDDEN: list[object] = [
     {"kind": "Pod", "spec": {"containers": [{"command": ["sh", "-c", f"curl -u admin:{CANARY} https://x"]}]}},
     {"kind": "Pod", "spec": {"containers": [{"command": [f"curl --user='admin:{CANARY}' https://x"]}]}},
     {"kind": "Pod", "spec": {"containers": [{"command": [f"run --api-key {CANARY} --other"]}]}},
+    {
+        "kind": "Pod",
+        "spec": {"containers": [{"args": [f"--password=the-{CANARY}", f"--token no.{CANARY} x"]}]},
+    },
     {"kind": "Pod", "spec": {"containers": [{"command": [f"DB_PASS={CANARY} run"]}]}},
     {"kind": "Pod", "spec": {"containers": [{"env": [{"name": "DB_PASS", "value": CANARY}]}]}},
     {"kind": "Job", "spec": {"parameters": [{"key": "db.password", "value": CANARY}]}},
@@ -136,6 +140,8 @@ def test_a_message_that_quotes_the_value_does_not_have_it(document: object, valu
     [
         "the flag --token must be set",
         "the password: is missing",
+        "expected automountServiceAccountToken: false",
+        "object.spec.automountServiceAccountToken == false || variables.token != ''",
         "run as --user 1000:1000",
         "image registry.example:5000/a/b:1.2@sha256:0123",
         "oci://registry.example:5000/a/b@sha256:0123",
