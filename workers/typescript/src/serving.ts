@@ -5,17 +5,14 @@
 
 import { setTimeout as sleep } from "node:timers/promises";
 
-import {
-  Server,
-  ServerCredentials,
-  ServerInterceptingCall,
-  type ServerInterceptingCallInterface,
-} from "@grpc/grpc-js";
+import { Server, ServerCredentials } from "@grpc/grpc-js";
 
 import { MAX_MESSAGE_BYTES } from "./answer.js";
+import { Connections, counting } from "./connections.js";
 import { LONGEST_TIMER_MS } from "./evaluation.js";
 import { Health } from "./health.js";
 import { addressText, claim, credentials, startError, type Address, type Tls } from "./listen.js";
+import { Limits } from "./limits.js";
 import { MetricsServer } from "./metrics.js";
 import type { Policy } from "./policy.js";
 import { PolicyWorker } from "./service.js";
@@ -32,9 +29,8 @@ const OPTIONS = {
   // As often as the gateway does it. How often the gateway pings, grpc-js does not limit.
   "grpc.keepalive_time_ms": 30_000,
   "grpc.keepalive_timeout_ms": 10_000,
-  // Does nothing, by which a call that gRPC has ended already (at its deadline, say) is no longer begun when its
-  // half-close comes in: such a call would never say "cancelled", and count as open for good.
-  interceptors: [(_: unknown, call: ServerInterceptingCallInterface) => new ServerInterceptingCall(call)],
+  // Of one connection: a gateway has a stream, and as many calls of Review as its maxInFlight.
+  "grpc.max_concurrent_streams": 4096,
 };
 
 /**
@@ -42,7 +38,9 @@ const OPTIONS = {
  * `forceShutdown` leaves connections open.)
  */
 export class Serving {
-  readonly #server = new Server(OPTIONS);
+  readonly #limits = new Limits();
+  readonly #server = new Server({ ...OPTIONS, interceptors: [counting(this.#limits)] });
+  readonly #connections = new Connections(this.#limits);
   readonly #health = new Health();
   readonly #worker: PolicyWorker;
   readonly #policies: ReadonlyMap<string, Policy>;
@@ -51,7 +49,7 @@ export class Serving {
 
   constructor(policies: ReadonlyMap<string, Policy>) {
     this.#policies = policies;
-    this.#worker = new PolicyWorker(policies);
+    this.#worker = new PolicyWorker(policies, this.#limits);
     this.#worker.addTo(this.#server);
     this.#health.addTo(this.#server);
   }
@@ -89,6 +87,7 @@ export class Serving {
   #bind(address: Address, secret: ServerCredentials): Promise<number> {
     return new Promise((resolve, reject) => {
       this.#server.bindAsync(addressText(address), secret, (problem, port) => {
+        this.#connections.watch(this.#server);
         if (problem === null) resolve(port);
         else reject(startError(address, problem));
       });

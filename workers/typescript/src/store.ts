@@ -10,6 +10,9 @@ export const MAX_KEPT_PARAMETERS_BYTES = 64 * 1024 * 1024;
 /** Limit of the messages whose calls are in flight. */
 export const MAX_RECEIVED_BYTES = 256 * 1024 * 1024;
 
+/** Limit of open RPCs. */
+export const MAX_RPCS = 16_384;
+
 /** What one stream or call has in a store. */
 export interface Part {
   readonly client: object;
@@ -20,7 +23,7 @@ export interface Part {
 
 /** Beyond the limit, the client that has most loses its largest part, whoever has come last. */
 export class Store {
-  readonly #parts = new Set<Part>();
+  readonly #clients = new Map<object, { bytes: number; parts: Set<Part> }>();
   readonly #ended = new WeakSet<Part>();
   #total = 0;
 
@@ -42,27 +45,25 @@ export class Store {
   }
 
   #change(part: Part, bytes: number): void {
+    let has = this.#clients.get(part.client);
+    if (has === undefined) this.#clients.set(part.client, (has = { bytes: 0, parts: new Set() }));
     this.#total += bytes - part.bytes;
+    has.bytes += bytes - part.bytes;
     part.bytes = bytes;
-    if (bytes === 0) this.#parts.delete(part);
-    else this.#parts.add(part);
+    if (bytes > 0) return void has.parts.add(part);
+    has.parts.delete(part);
+    if (has.parts.size === 0) this.#clients.delete(part.client);
   }
 
   #endLargest(): void {
-    const sums = new Map<object, number>();
-    for (const { client, bytes } of this.#parts) sums.set(client, (sums.get(client) ?? 0) + bytes);
-    const order = (part: Part): [number, number] => [sums.get(part.client)!, part.bytes];
+    let most: { bytes: number; parts: Set<Part> } | undefined;
+    for (const has of this.#clients.values()) if (has.bytes > (most?.bytes ?? 0)) most = has;
     let largest: Part | undefined;
-    for (const part of this.#parts) {
-      if (largest === undefined) largest = part;
-      const [sum, bytes] = order(part);
-      const [mostSum, mostBytes] = order(largest);
-      if (sum > mostSum || (sum === mostSum && bytes > mostBytes)) largest = part;
-    }
+    for (const part of most!.parts) if (part.bytes > (largest?.bytes ?? 0)) largest = part;
     const { end } = largest!;
     this.#change(largest!, 0);
     this.#ended.add(largest!);
-    const text = `more than ${this.limit} bytes of ${this.what} are kept, most of them for this client`;
+    const text = `there are more than ${this.limit} ${this.what}, most of them of this client`;
     setImmediate(() => end(failure(status.RESOURCE_EXHAUSTED, text)));
   }
 }

@@ -273,7 +273,8 @@ export class ReviewStream {
 
   /** Reads on, unless calls wait: their answers may need all the room that there is. */
   #resume(): void {
-    if (this.#turns === 0 && this.#full.length === 0 && this.#call.isPaused()) this.#call.resume();
+    const hasRoom = this.#turns === 0 && this.#full.length === 0 && !this.#writing;
+    if (hasRoom && this.#call.isPaused()) this.#call.resume();
   }
 
   #addWaiting(call: PendingCall): void {

@@ -20,6 +20,10 @@ const SWEEP_MS = 20;
 export interface Client {
   /** Bytes of its calls that run. */
   used: number;
+  /** Its open RPCs. */
+  rpcs: number;
+  /** When a message or a part of one came in last: an instant of `Date.now()`. */
+  lastRead: number;
   readonly waiting: Set<Work>;
 }
 
@@ -50,11 +54,16 @@ export class Turns {
     return this.#used === 0 && this.#ring.size === 0;
   }
 
+  /** Returns the client of a connection that is known already. */
+  known(connection: unknown): Client | undefined {
+    return this.#clients.get(connection)?.deref();
+  }
+
   /** Returns the client of a connection. */
   client(connection: unknown): Client {
-    const known = this.#clients.get(connection)?.deref();
+    const known = this.known(connection);
     if (known !== undefined) return known;
-    const made: Client = { used: 0, waiting: new Set() };
+    const made: Client = { used: 0, rpcs: 0, lastRead: 0, waiting: new Set() };
     this.#clients.set(connection, new WeakRef(made));
     for (const [key, reference] of this.#clients) {
       // The oldest first: connections usually end in the order of their begin.

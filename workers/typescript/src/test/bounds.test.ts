@@ -1,11 +1,18 @@
 /** The bounds of a worker: no message and no client stops it for others. */
 
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { connect } from "node:http2";
+import { createConnection, type Socket } from "node:net";
 import { afterEach, beforeEach, test } from "node:test";
 
+import { Server, ServerCredentials } from "@grpc/grpc-js";
+
 import { PolicyServer } from "../index.js";
+import { counting, MAX_CONNECTIONS, Partial } from "../connections.js";
 import { Limits } from "../limits.js";
-import { Store, type Part } from "../store.js";
+import { bytesMethod } from "../service.js";
+import { MAX_RECEIVED_BYTES, MAX_RPCS, Store, type Part } from "../store.js";
 import { MAX_EVALUATED_BYTES, Turns, type Client, type Work } from "../turns.js";
 import type { RunningCall } from "../evaluation.js";
 import { Gateway, until, type Stream } from "./gateway.js";
@@ -194,6 +201,95 @@ test("the stream with most parameters is ended, of whatever it replaces them wit
   assert.equal(status!.code, 8);
   assert.match(status!.details, /bytes of parameters/);
   await served(honest);
+});
+
+test("the bytes of a message that is not complete are counted, however they are cut", () => {
+  const message = (length: number, header = Buffer.alloc(5)): Buffer => {
+    header.writeUInt32BE(length, 1);
+    return Buffer.concat([header, Buffer.alloc(length)]);
+  };
+  const text = Buffer.concat([
+    message(10),
+    message(0),
+    message(70_000),
+    message(200_000).subarray(0, 150_000),
+  ]);
+  for (const step of [1, 2, 4, 5, 7, 16_384, text.length]) {
+    const partial = new Partial();
+    let bytes = 0;
+    for (let at = 0; at < text.length; at += step) bytes = partial.take(text.subarray(at, at + step));
+    assert.equal(bytes, 150_000, `in steps of ${step}`);
+  }
+});
+
+test("incomplete messages count, and the client that has most loses one", async () => {
+  const limits = new Limits();
+  const counted = new Server({ interceptors: [counting(limits)] });
+  counted.addService({ Wait: bytesMethod("test", "Wait") }, { Wait: () => undefined });
+  const port = await new Promise<number>((resolve, reject) => {
+    counted.bindAsync("127.0.0.1:0", ServerCredentials.createInsecure(), (problem, bound) =>
+      problem === null ? resolve(bound) : reject(problem),
+    );
+  });
+  const session = connect(`http://127.0.0.1:${port}`);
+  try {
+    const headers = {
+      ":method": "POST",
+      ":path": "/test/Wait",
+      "content-type": "application/grpc",
+      te: "trailers",
+    };
+    const streams = Array.from({ length: 3 }, () => session.request(headers));
+    for (const stream of streams) {
+      stream.on("error", () => undefined);
+      stream.write(Buffer.concat([Buffer.from([0, 0, 1, 0, 0]), Buffer.alloc(9_995)]));
+    }
+    await until(() => limits.received.bytes === 30_000 && limits.rpcs.bytes === 3);
+    const ended = new Promise<string>((resolve) => {
+      for (const stream of streams) stream.on("trailers", (found) => resolve(String(found["grpc-status"])));
+      for (const stream of streams) {
+        stream.on("response", (found) => found["grpc-status"] && resolve(String(found["grpc-status"])));
+      }
+    });
+    limits.received.set({ client: {}, bytes: 0, end: () => undefined }, MAX_RECEIVED_BYTES - 25_000);
+    // The other client has most, and loses its part; then this one has.
+    assert.equal(limits.received.bytes, 30_000);
+    limits.rpcs.set({ client: {}, bytes: 0, end: () => undefined }, 2);
+    for (let number = 0; number < MAX_RPCS - 4; number++) {
+      limits.rpcs.set({ client: {}, bytes: 0, end: () => undefined }, 1);
+    }
+    assert.equal(await ended, "8");
+    await until(() => limits.received.bytes === 20_000 && limits.rpcs.bytes === MAX_RPCS);
+    session.destroy();
+    await until(() => limits.received.bytes === 0 && limits.rpcs.bytes === MAX_RPCS - 2);
+  } finally {
+    session.destroy();
+    counted.forceShutdown();
+  }
+});
+
+test("many idle connections keep nobody out", async () => {
+  const honest = gateway().stream();
+  await served(honest);
+  const [host, port] = address.split(":") as [string, string];
+  const idle: Socket[] = [];
+  let closed = 0;
+  try {
+    for (let number = 0; number < MAX_CONNECTIONS + 10; number++) {
+      const socket = createConnection(Number(port), host);
+      socket
+        .on("error", () => undefined)
+        .on("close", () => closed++)
+        .resume();
+      idle.push(socket);
+      await once(socket, "connect");
+    }
+    await until(() => closed >= 11);
+    await served(honest);
+    assert.ok((await gateway().review("allows", "{}")).response?.allowed);
+  } finally {
+    for (const socket of idle) socket.destroy();
+  }
 });
 
 test("turns keep the limit and the order of each client, whatever happens", async () => {
