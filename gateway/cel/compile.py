@@ -48,7 +48,7 @@ class Expression:
     def evaluate(self, frame: list[object], budget: float) -> object:
         """Return the value for *frame*: those of ``GLOBALS``, and ``program.slots`` more items.
 
-        Afterwards the meter has the cost. The caller has begun the evaluation, see ``meter.start``.
+        Afterwards the meter has the cost. The caller has begun the evaluation, see ``meter.begin``.
 
         Raises:
             EvaluationError: the expression has no value for this request.

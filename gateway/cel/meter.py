@@ -56,10 +56,15 @@ class Meter(threading.local):
 METER: Final = Meter()
 
 
-def start(budget: float) -> None:
-    """Begin an evaluation: expressions that share the allowance of steps. The first has this *budget*."""
-    start_expression(budget)
+def begin() -> None:
+    """Begin an evaluation: expressions that share the allowance of steps."""
     METER.steps = 0
+
+
+def start(budget: float) -> None:
+    """Begin an evaluation of one expression with this *budget*."""
+    begin()
+    start_expression(budget)
 
 
 def start_expression(budget: float) -> None:

@@ -10,7 +10,7 @@ import orjson
 from gateway.cel.compile import compile_expression
 from gateway.cel.environment import ENVIRONMENT
 from gateway.cel.errors import CostExceeded, EvaluationError, InvalidExpression
-from gateway.cel.meter import BRIEF_LIMIT, start
+from gateway.cel.meter import BRIEF_LIMIT, begin
 from gateway.cel.sizes import json_bytes
 from gateway.conditions.match_conditions import variables_of
 
@@ -40,7 +40,7 @@ class CompiledKey:
         """
         request = condition_input.document
         frame: list[object] = [*variables_of(condition_input).values, *[None] * self._compiled.program.slots]
-        start(BRIEF_LIMIT)
+        begin()
         try:
             value = self._compiled.evaluate(frame, BRIEF_LIMIT)
             if json_bytes(value, _MAX_BYTES) > _MAX_BYTES:

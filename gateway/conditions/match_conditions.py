@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from gateway.cel.authorizer import Authorizer, ResourceCheck
 from gateway.cel.errors import CostExceeded, EvaluationError
-from gateway.cel.meter import BRIEF_LIMIT, EXPRESSION_LIMIT, HOOK_LIMIT, METER, spent, start
+from gateway.cel.meter import BRIEF_LIMIT, EXPRESSION_LIMIT, HOOK_LIMIT, METER, begin, spent
 from gateway.conditions.access import KnownDecisions, subject_of
 from gateway.core.conditions import Excluded, LongEvaluation, Unresolved
 from gateway.core.verdict import Failed, FailureReason
@@ -63,7 +63,7 @@ class CompiledConditions:
             *self._slots,
         ]
         for condition in self._conditions:
-            start(EXPRESSION_LIMIT)
+            begin()
             with suppress(EvaluationError, CostExceeded):
                 if condition.evaluate(frame, EXPRESSION_LIMIT) is False:
                     return True
@@ -99,7 +99,7 @@ class CompiledConditions:
         errors: list[str] = []
         missing: dict[AccessCheck, None] = {}
         unresolved = 0
-        start(budget)
+        begin()
         for condition in self._conditions:
             known.missing = {}
             value: object = None

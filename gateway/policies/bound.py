@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 import orjson
 
 from gateway.cel.errors import EvaluationError
-from gateway.cel.meter import HOOK_LIMIT, start
+from gateway.cel.meter import HOOK_LIMIT, begin
 from gateway.conditions.match_conditions import RequestVariables, aggregated, request_variable
 from gateway.core.conditions import LongEvaluation, Unresolved
 from gateway.core.namespace import Namespace
@@ -308,7 +308,7 @@ class Application(ABC, Generic[P, B]):
     def result(self) -> ConditionResult:
         """Return the decision of all bindings."""
         self._begin = time.perf_counter()
-        start(self._allowance.expression)
+        begin()
         return self._result()
 
     @abstractmethod

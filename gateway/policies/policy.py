@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from gateway.cel.meter import BRIEF_LIMIT, start
+from gateway.cel import meter
+from gateway.cel.meter import BRIEF_LIMIT
 from gateway.core.conditions import Decided
 from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
 from gateway.core.webhook import PolicyRef, Webhook
@@ -100,7 +101,7 @@ class BoundPolicy(Bound[ValidatingPolicy, ValidatingBinding]):
             cost = self._pure(values, BRIEF_LIMIT)
         else:
             assert self._all_true is not None
-            start(BRIEF_LIMIT)
+            meter.begin()
             cost = self._all_true.cost(self.policy.rules.variables, values, BRIEF_LIMIT)
         return None if cost < 0 else perf_counter() - begin
 
