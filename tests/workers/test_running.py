@@ -17,7 +17,7 @@ import pytest
 import uvloop
 
 from admission_gateway_worker import Denied, PolicyServer, Review
-from admission_gateway_worker.evaluation import THREADS, Evaluator, Running
+from admission_gateway_worker.evaluation import THREAD_REVIEW_BYTES, THREADS, Evaluator, Running
 from admission_gateway_worker.slowness import LONG_RUNS, LoopWatch
 
 Code = Callable[[Any], grpc.StatusCode]
@@ -215,5 +215,29 @@ def test_a_function_in_a_thread_may_give_a_coroutine_back(serve: Any, code_of: C
             answer = await worker.unary("both")
             assert answer.status.message == threading.main_thread().name
             assert answer == await worker.streamed("both")
+
+    uvloop.run(scenario())
+
+
+@pytest.mark.parametrize("mutating", [False, True])
+def test_a_large_review_runs_beside_others(serve: Any, *, mutating: bool) -> None:
+    server = PolicyServer()
+    threads: list[str] = []
+
+    @server.policy("look", mutating=mutating)
+    def look(review: Review) -> None:
+        threads.append(threading.current_thread().name)
+        review.object["new"] = 1
+
+    async def scenario() -> None:
+        async with serve(server) as worker:
+            small = b'{"object":{"a":"%s"}}' % (b"x" * 1000)
+            large = small[:-2] + b',"b":"%s"}}' % (b"x" * THREAD_REVIEW_BYTES)
+            answers = [await worker.unary("look", request) for request in (small, large)]
+            answers += [await worker.streamed("look", request) for request in (small, large)]
+            assert all(answer == answers[0] for answer in answers)
+            assert bool(answers[0].patch) == mutating
+            main = threading.main_thread().name
+            assert [name == main for name in threads] == [True, False, True, False]
 
     uvloop.run(scenario())

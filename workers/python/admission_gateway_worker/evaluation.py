@@ -1,7 +1,7 @@
 """Runs policies: synchronously if possible, otherwise in a task or a thread.
 
 - A plain function runs on the event loop, without a task or a future. While ``slowness`` finds that
-  it blocks the loop, it runs in a thread.
+  it blocks the loop, it runs in a thread, and so does a review of more than ``THREAD_REVIEW_BYTES``.
 - An async function runs in a task, unless it cannot suspend (``invoke``).
 - At the deadline a task is cancelled. A thread cannot be cancelled; its result is discarded.
 - What runs in a task or a thread waits for ``room`` first.
@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 LARGE_REVIEW_BYTES: Final = 64 * 1024
 """Larger reviews never count as slow runs, because parsing takes long in any policy."""
 
+THREAD_REVIEW_BYTES: Final = 1024 * 1024
+"""Larger reviews of plain functions run in a thread, one at a time: to parse, compare and write one of 8 MB
+takes half a second, in steps between which others have their turn."""
+
 THREADS: Final = min(32, 4 * (os.cpu_count() or 1) + 4)
 """Threads for blocking policies. They mostly wait, so there are more threads than CPUs."""
 
@@ -56,6 +60,7 @@ class Evaluator:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.tasks: set[asyncio.Task[Outcome]] = set()
+        self.large = ThreadPoolExecutor(1, thread_name_prefix="large")
         self.thread_work: set[Future[None]] = set()
         self.room = Room()
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="policy")
@@ -90,7 +95,11 @@ class Evaluator:
                 review.parameters = policy.prepared.get(policy, review, parameters)
             except ParametersRefused as refused:
                 return error(StatusCode.INVALID_ARGUMENT, str(refused))
-        in_thread = policy.blocking or policy.slowness.until > started
+        in_thread = (
+            policy.blocking
+            or policy.slowness.until > started
+            or (review.size_bytes > THREAD_REVIEW_BYTES and not policy.is_async)
+        )
         if in_thread or policy.suspends:
             review.isolate()
             return Running(self, policy, review, finish, owner, in_thread=in_thread)
@@ -109,7 +118,8 @@ class Evaluator:
 
     async def close(self) -> None:
         """Cancel tasks and wait up to one second for their end; threads keep running."""
-        self.threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self.threads, self.large):
+            threads.shutdown(wait=False, cancel_futures=True)
         for task in self.tasks:
             task.cancel()
         if self.tasks:
@@ -198,7 +208,9 @@ class Running:
         """There is room."""
         evaluator = self._evaluator
         if self._in_thread:
-            work = evaluator.threads.submit(self._call)
+            # A policy that is slow itself does not keep large reviews of others waiting.
+            is_slow = self._policy.blocking or self._policy.slowness.until > 0
+            work = (evaluator.threads if is_slow else evaluator.large).submit(self._call)
             self._work = work
             evaluator.thread_work.add(work)
             work.add_done_callback(evaluator.thread_work.discard)

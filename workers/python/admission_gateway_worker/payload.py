@@ -159,6 +159,8 @@ class Payload:
         patch = getattr(outcome, "patch", b"") if getattr(outcome, "allowed", False) else b""
         if not patch:
             return self
+        if len(self.json) > 2 * MAX_CHAINED_BYTES:
+            return TOO_LARGE  # without reading it
         # Here, because it needs the libraries with which the gateway reads large reviews.
         from admission_gateway_worker.json_patch.patch import (
             PatchConflict,
