@@ -75,12 +75,22 @@ def _paragraph(error: TypeCheckError) -> str:
 
 
 def kinds_of(schemas: Schemas) -> KindsOf:
-    """Return the function from group, version and resource to the kinds that *schemas* has of it."""
+    """Return the function from group, version and resource to the kinds that *schemas* has of it.
+
+    As in the API server, the empty group stands for every group: ``deployments`` of the group "" are those of
+    apps. Source: k8s.io/apimachinery pkg/api/meta/restmapper.go (KindsFor).
+    """
     by_version: dict[tuple[str, str], list[GroupVersionKind]] = {}
     for kind in schemas.kinds:
         by_version.setdefault((kind.group, kind.version), []).append(kind)
 
     def of_resource(group: str, version: str, resource: str) -> list[GroupVersionKind]:
+        groups = (
+            [group] if group else sorted({one for one, in_version in by_version if in_version == version})
+        )
+        return [kind for each in groups for kind in of_group(each, version, resource)]
+
+    def of_group(group: str, version: str, resource: str) -> list[GroupVersionKind]:
         known = RESOURCES.get(group, {}).get(resource)
         names = {resource} if known is None else known.other_names
         return [

@@ -69,9 +69,12 @@ class ObjectFields(Mapping[str, Mapping[str, Type]]):
         return len({**self._known, **self._unread})
 
     def _type(self, schemas: Mapping[str, Schema], schema: Schema, name: str) -> Type:
-        """Return the type of a value with *schema*; *name* is for an object."""
+        """Return the type of a value with *schema*; *name* is for an object.
+
+        It is the path, as in the API server: two fields with one schema have different types.
+        """
         if referred := reference(schema):
-            return self._type(schemas, schemas[referred], referred) if referred in schemas else DYN
+            return self._type(schemas, schemas[referred], name) if referred in schemas else DYN
         if schema.get("x-kubernetes-int-or-string") is True or schema.get("format") == "int-or-string":
             return DYN
         match schema.get("type"):

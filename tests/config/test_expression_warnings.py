@@ -32,3 +32,27 @@ def test_marks_below_characters_of_several_bytes_are_wide() -> None:
 
 def test_expressions_that_can_succeed_have_none() -> None:
     assert expression_warnings(policy("object.spec.replicas > 1"), built_in_schemas()) == ()
+
+
+def test_the_empty_group_stands_for_every_group() -> None:
+    checked = policy("object.spec.replicaz > 1", rules=[rule("", "v1", "deployments", "pods")])
+    (found,) = expression_warnings(checked, built_in_schemas())
+    assert found.warning.startswith("/v1, Kind=Pod: ERROR")
+    assert "\napps/v1, Kind=Deployment: ERROR" in found.warning
+    assert (
+        expression_warnings(
+            policy("object.foo == 1", rules=[rule("", "v2", "deployments")]), built_in_schemas()
+        )
+        == ()
+    )
+    (wrong,) = expression_warnings(
+        policy("object.spec.foo == 1", rules=[rule("apps", "v1", "pods", "deployments")]), built_in_schemas()
+    )
+    assert "Kind=Pod" not in wrong.warning
+
+
+def test_fields_of_one_schema_have_different_types() -> None:
+    compared = "object.spec.containers[0].readinessProbe == object.spec.containers[0].livenessProbe"
+    checked = policy(compared, "object.spec == oldObject.spec", rules=[rule("", "v1", "pods")])
+    (found,) = expression_warnings(checked, built_in_schemas())
+    assert "no matching overload for '_==_'" in found.warning

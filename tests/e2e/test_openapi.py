@@ -150,6 +150,39 @@ def test_type_checking_finds_what_the_api_server_finds(
     assert type_checked(resource, [expression]) == [(is_wrong, is_wrong)]
 
 
+COMPARED: Final = tuple(
+    text.replace("c.", "object.spec.containers[0].")
+    for text in (
+        "c.readinessProbe == c.livenessProbe",
+        "c.livenessProbe == c.livenessProbe",
+        "c.livenessProbe != null",
+        "c.lifecycle.postStart == c.lifecycle.preStop",
+        "object.spec == oldObject.spec",
+        "object == oldObject",
+        "object.metadata == oldObject.metadata",
+        "object.spec.containers == object.spec.initContainers",
+        "object.spec.containers[0] == object.spec.containers[1]",
+        "object.spec.containers[0] in object.spec.initContainers",
+        "object.spec.containers[0] in object.spec.containers",
+        "object.spec.securityContext == c.securityContext",
+        "object.metadata.labels == object.metadata.annotations",
+        "c.env[0].valueFrom.configMapKeyRef == c.env[0].valueFrom.secretKeyRef",
+        "object.spec.affinity.podAffinity == object.spec.affinity.podAntiAffinity",
+        "[c.livenessProbe, c.readinessProbe].size() == 2",
+        "(object.spec.containers + object.spec.initContainers).size() == 2",
+        "object.spec.volumes.all(v, v.configMap == object.spec.volumes[0].configMap)",
+        "object.spec.initContainers.exists(i, i == object.spec.containers[0])",
+    )
+)
+
+
+def test_fields_of_one_schema_have_different_types() -> None:
+    """As in the API server, the type of an object is named for its path."""
+    found = type_checked("pods", list(COMPARED))
+    assert [here for here, _ in found] == [there for _, there in found]
+    assert {here for here, _ in found} == {True, False}
+
+
 def test_the_api_server_warns_of_more() -> None:
     """Texts with a format have the type of the format there, although expressions find texts.
 
