@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 ASKS_ALL: Final = "admission-gateway {command} --cluster"
 NOTE: Final = (
-    "This is about all processes of the gateway on {host}. Other replicas are not included; to ask all: "
-    + ASKS_ALL.format(command="{command}")
+    "This is about all processes of the gateway on {host}. Other replicas are not included; "
+    f'"{ASKS_ALL}" asks all of them.'
 )
 
 
