@@ -104,7 +104,6 @@ def test_an_upgrade_of_image_and_configuration_loses_no_create(release: Release)
 
 TYPING_ERROR = {"name": "typo", "expression": "object.metadata.nam =="}
 UNAVAILABLE = (
-    "exec ",
     "jq ",
     "port-forward",
     "127.0.0.1",
