@@ -158,11 +158,3 @@ func TestHelp(t *testing.T) {
 		}
 	}
 }
-
-func TestALargeHeapMayDoubleUntilItIsCollected(t *testing.T) {
-	for live, want := range map[uint64]int{0: 800, 4 << 20: 800, 16 << 20: 200, 32 << 20: 100, 1 << 30: 100} {
-		if found := growthPercent(live); found != want {
-			t.Errorf("%d: got %d, expected %d", live, found, want)
-		}
-	}
-}
