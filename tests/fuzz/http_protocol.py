@@ -170,14 +170,14 @@ def _with_events(source: Source, bounds: Bounds, plan: int) -> None:
             wire.feed(piece)
         open_requests = [exchange for exchange in wire.app.seen if exchange.is_open]
         assert len(open_requests) <= 1, "more than one request of a connection in flight"
-        assert wire.service.in_flight == len(open_requests)  # type: ignore[attr-defined] # the router
+        assert wire.service.in_flight == len(open_requests)  # type: ignore[union-attr] # the router
     for event in events[len(pieces) :]:
         _act(wire, event)
     _check(wire)
     in_flight = [exchange for exchange in wire.app.seen if exchange.is_open]
     wire.lose()
     assert wire.app.cancelled == in_flight, "exactly the requests in flight are cancelled, once"
-    assert wire.service.in_flight == 0  # type: ignore[attr-defined]
+    assert wire.service.in_flight == 0  # type: ignore[union-attr]
     assert not wire.connections.open
     written = wire.transport.written
     for exchange in wire.app.seen:
