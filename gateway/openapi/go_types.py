@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     Schema = Mapping[str, Any]
+    _Container = list[Any] | dict[str, Any]
 
 _REFERENCE: Final = "#/components/schemas/"
 _UNTYPED: Final = ("RawExtension", "FieldsV1", "JSON", "JSONSchemaPropsOrArray", "JSONSchemaPropsOrBool")
@@ -43,6 +44,46 @@ _NAMESPACE: Final = GroupVersionKind("", "v1", "Namespace")
 _OBJECTS: Final = tuple(map(GLOBALS.index, ("object", "oldObject")))
 _REQUEST_SLOT, _NAMESPACE_SLOT, _PARAMS = map(GLOBALS.index, ("request", "namespaceObject", "params"))
 _CONTAINERS: Final = frozenset({list, dict})
+
+
+_WRITTEN_EMPTY: Final = frozenset(
+    f"{kind}.{field}"
+    for field, kinds in {
+        "addresses": "Endpoint",
+        "admissionReviewVersions": "MutatingWebhook ValidatingWebhook",
+        "apiGroups": "ResourcePolicyRule",
+        "audiences": "TokenRequestSpec",
+        "command": "PodExecOptions",
+        "conditions": "AllocatedDeviceStatus",
+        "containers": "PodSpec",
+        "currentMetrics": "HorizontalPodAutoscalerStatus",
+        "drivers": "CSINodeSpec",
+        "endpoints": "EndpointSlice",
+        "limits": "LimitRangeSpec",
+        "monitors": "CephFSPersistentVolumeSource CephFSVolumeSource "
+        "RBDPersistentVolumeSource RBDVolumeSource",
+        "names": "ContainerImage",
+        "namespaces": "ResourcePolicyRule",
+        "nodeSelectorTerms": "NodeSelector",
+        "nonResourceRules": "SubjectRulesReviewStatus",
+        "nonResourceURLs": "NonResourcePolicyRule",
+        "paths": "HTTPIngressRuleValue",
+        "podGroupTemplates": "WorkloadSpec",
+        "ports": "EndpointSlice",
+        "requestMappings": "PodExtendedResourceClaimStatus",
+        "requests": "DeviceClaim",
+        "resourceRules": "SubjectRulesReviewStatus",
+        "resources": "ResourcePolicyRule",
+        "rules": "ClusterRole PodFailurePolicy Role SuccessPolicy",
+        "sources": "ProjectedVolumeSource",
+        "subjects": "PolicyRulesWithSubjects",
+        "topologyKeys": "CSINodeDriver",
+        "values": "PodFailurePolicyOnExitCodesRequirement TopologySelectorLabelRequirement",
+        "verbs": "NonResourcePolicyRule NonResourceRule PolicyRule ResourcePolicyRule ResourceRule",
+    }.items()
+    for kind in kinds.split()
+)
+"""The lists of structs that Go writes even if they are empty. It leaves out others, and all empty maps."""
 
 
 class _GoType:
@@ -118,6 +159,40 @@ def in_conditions_of_mutations(frame: Sequence[object]) -> dict[int, str]:
     The objects have their Go types from then on, in the mutations, too.
     """
     return _types(frame, *_OBJECTS, _PARAMS)
+
+
+def without_empty(document: dict[str, Any]) -> dict[str, Any]:
+    """Return *document*, an object, without the empty lists and maps that Go leaves out when it writes one.
+
+    The objects of custom resources keep them. *document* is not changed; the result shares parts with it.
+    """
+    of_document = _of_object(document)
+    found = document if of_document is None else _without_empty(document, of_document)
+    assert isinstance(found, dict)
+    return found
+
+
+def _without_empty(value: _Container, of_value: _GoType) -> _Container:
+    if isinstance(value, list):
+        element = of_value.element
+        if element is None:
+            return value
+        items = [_without_empty(each, element) if type(each) in _CONTAINERS else each for each in value]
+        return items if any(one is not other for one, other in zip(items, value, strict=True)) else value
+    changed: dict[str, Any] | None = None
+    for key, each in value.items():
+        of_part = of_value.fields.get(key, of_value.element)
+        if of_part is None or type(each) not in _CONTAINERS:
+            continue
+        part = _without_empty(each, of_part)
+        is_left_out = not part and key in of_value.fields and of_part.name in (LIST, MAP)
+        is_left_out = is_left_out and f"{of_value.name.rpartition('.')[2]}.{key}" not in _WRITTEN_EMPTY
+        if is_left_out or part is not each:
+            changed = dict(value) if changed is None else changed
+            changed[key] = part
+            if is_left_out:
+                del changed[key]
+    return value if changed is None else changed
 
 
 def _types(frame: Sequence[object], *slots: int) -> dict[int, str]:

@@ -51,9 +51,8 @@ def as_webhooks(
 
     For *params* and *refusal* see :class:`Bound`.
     """
-    if any(each.patch_type == "ApplyConfiguration" for each in policy.rules.mutations):
-        # Read now, so that no review waits for it.
-        built_in_schemas()
+    # Read now, so that no review waits for it.
+    built_in_schemas()
     for mode in _MODES:
         of_mode = [each for each in bindings if each.mode == mode]
         if not of_mode:

@@ -13,6 +13,7 @@ from gateway.cel.errors import CostExceeded, EvaluationError
 from gateway.cel.go_types import typed_by
 from gateway.cel.sizes import json_bytes
 from gateway.cel.values import Struct, type_name
+from gateway.openapi.go_types import without_empty
 from gateway.policies.evaluation import POLICY_LIMIT, Allowance, OutOfBudgetError, TooLongError, evaluate_all
 from gateway.policies.json_patch import apply, operations_of
 from gateway.policies.values import PatchError, Room, check_type_names, object_value
@@ -87,6 +88,8 @@ def mutate(
             changed = _mutated(mutation, rules.variables, current, values(current), merge, allowance)
             if changed is not current:
                 _check_growth(current, changed)
+                # The API server turns the object into Go values after each mutation.
+                changed = without_empty(changed)
             current = changed
         except (PatchError, OutOfBudgetError) as error:
             errors.append(str(error))

@@ -121,6 +121,10 @@ GO_TYPES: Final = (
 JSON_PATCHES: Final = (
     case("map-of-object", add("/metadata/annotations", "object.metadata.labels")),
     case("map-of-object-compared", _COMPARED),
+    case("empty-map-below", add("/metadata/labels", "{}"), add("/metadata/labels/a", "'b'")),
+    case("empty-list-below", add("/metadata/finalizers", "[]"), add("/metadata/finalizers/-", "'example.com/a'")),
+    workload("empty-selector-below", add("/spec/template/spec/nodeSelector", "{}"), add("/spec/template/spec/nodeSelector/a", "'b'")),
+    workload("empty-struct-below", add("/spec/template/spec/securityContext", "{}"), add("/spec/template/spec/securityContext/runAsNonRoot", "true")),
     case("add", add("/data/b", '"2"')),
     case("add-map", add("/data", '{"b": "2"}')),
     case("add-escaped", patch('[JSONPatch{op: "add", path: "/metadata/annotations/" + jsonpatch.escapeKey("a.b/c~d"), value: "x"}]')),
@@ -300,8 +304,8 @@ DIFFERENT: Final = (
     (
         workload(
             "between-mutations",
-            add("/spec/template/spec/initContainers", "[]"),
-            add("/spec/template/spec/initContainers/-", '{"name": "x", "image": "x:1"}'),
+            add("/spec/template/spec/hostNetwork", "false"),
+            patch('[JSONPatch{op: "remove", path: "/spec/template/spec/hostNetwork"}]'),
         ),
         403,
         201,

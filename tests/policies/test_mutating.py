@@ -270,6 +270,50 @@ def test_without_match_conditions_parts_of_the_object_are_values_of_a_json_patch
     assert changed.final_object == deployment(A, labels={"x": "1"}, annotations={"x": "1"})
 
 
+def added(path: str, value: str) -> Json:
+    return patch(f'[JSONPatch{{op: "add", path: "{path}", value: {value}}}]')
+
+
+@pytest.mark.parametrize(
+    ("path", "empty", "below", "value"),
+    [
+        ("/metadata/annotations", "{}", "/a", "'b'"),
+        (f"{IN_POD}/nodeSelector", "{}", "/a", "'b'"),
+        (f"{IN_POD}/tolerations", "[]", "/-", "{'operator': 'Exists'}"),
+        (f"{IN_POD}/containers/0/resources", "{'limits': {}}", "/limits/cpu", "'1'"),
+    ],
+)
+def test_empty_lists_and_maps_are_gone_after_a_mutation(
+    path: str, empty: str, below: str, value: str
+) -> None:
+    """As in the API server, which keeps the object as Go values between mutations."""
+    verdict = only(
+        evaluated(policy(added(path, empty), added(f"{path}{below}", value)), deployment(A))
+    ).verdict
+    assert isinstance(verdict, Denied)
+    assert verdict.message.endswith(f'doc is missing path: "{path}{below}": missing value')
+    custom = {**deployment(A), "apiVersion": "example.com/v1"}
+    assert (
+        only(evaluated(policy(added(path, empty), added(f"{path}{below}", value)), custom)).verdict != verdict
+    )
+    assert not isinstance(
+        only(evaluated(policy(added(path, empty), added(f"{path}{below}", value)), custom)).verdict, Denied
+    )
+
+
+def test_empty_structs_and_required_lists_stay_after_a_mutation() -> None:
+    mutations = (
+        added(f"{IN_POD}/securityContext", "{}"),
+        added(f"{IN_POD}/securityContext/runAsNonRoot", "true"),
+        added(f"{IN_POD}/containers", "[]"),
+        added(f"{IN_POD}/containers/-", "{'name': 'b'}"),
+    )
+    changed = evaluated(policy(*mutations), deployment(A)).final_object
+    assert changed is not None
+    spec = changed["spec"]["template"]["spec"]
+    assert spec == {"securityContext": {"runAsNonRoot": True}, "containers": [B]}
+
+
 ADD_10 = patch('[JSONPatch{op: "replace", path: "/spec/replicas", value: object.spec.replicas + 10}]')
 ANNOTATE = apply('Object{metadata: Object.metadata{annotations: {"a": "b"}}}')
 ADD_100 = apply("Object{spec: Object.spec{replicas: object.spec.replicas + 100}}")
