@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _CONTAINERS: Final = frozenset({list, dict})
 _NESTED: Final = frozenset({list, dict, Optional})
 _NO_OVERLOAD: Final = "no such overload"
-_CONTAINER: Final = 20
-"""The number of values that take as long as an empty list or map."""
+_CONTAINER: Final = 60
+"""The number of values that take as long as an empty list or map: they are compared by recursion."""
 
 
 class _KeyError:
