@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from pip._vendor.packaging.requirements import Requirement
+from packaging.requirements import Requirement
 
 from deploy.artifacts import copy_sources
 from tests.install.index import NEWER, Index

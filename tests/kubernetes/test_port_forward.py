@@ -125,6 +125,7 @@ def test_an_answer_is_that_of_the_data_channel() -> None:
         (b"\x82\x7f" + b"\xff" * 8, "more than 100000 bytes"),
         (frame(2, b"\x00"), "masks its WebSocket frames"),
     ],
+    ids=("empty", "ports only", "cut", "not HTTP", "refused", "too long", "too long a frame", "masked"),
 )
 def test_another_answer_is_an_error_in_one_line(content: bytes, reason: str) -> None:
     with pytest.raises(ClusterError) as caught:
