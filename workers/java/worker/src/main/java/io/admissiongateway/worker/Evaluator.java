@@ -73,12 +73,21 @@ final class Evaluator {
                     call.policy.ran(System.nanoTime() - started);
                     call.flushSoon();
                 };
-        try {
-            apart.execute(work);
+        if (runApart(work)) {
             // Threads that never come back are to keep no call, with its review, longer than it is in flight.
             call.onAbandoned(() -> apart.remove(work));
-        } catch (RejectedExecutionException closed) {
+        } else {
             call.cancel();
+        }
+    }
+
+    /** Runs something that may take long, in a thread of slow policies; returns false if this is closed. */
+    boolean runApart(Runnable work) {
+        try {
+            apart.execute(work);
+            return true;
+        } catch (RejectedExecutionException closed) {
+            return false;
         }
     }
 

@@ -5,6 +5,7 @@ import io.grpc.Status;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
 import tools.jackson.databind.node.ObjectNode;
 
 /** A registered policy: its function, and run-time observations. */
@@ -85,49 +86,52 @@ final class Policy {
         if (json.isEmpty() && parameters == null) {
             return decide(review);
         }
-        Prepared given;
-        synchronized (prepared) {
-            given = prepared.get(json);
-            if (given == null) {
-                given = prepare(review, json);
-                keep(json, given);
+        Prepared given = preparedFor(json);
+        String refusal = given.refusal(json);
+        if (refusal != null) {
+            Throwable unlogged = given.failure.getAndSet(null);
+            if (unlogged != null) {
+                logFailure(review, unlogged);
             }
+            return Outcome.error(Status.Code.INVALID_ARGUMENT, refusal);
         }
-        if (given.refusal() != null) {
-            return Outcome.error(Status.Code.INVALID_ARGUMENT, given.refusal());
-        }
-        review.withParameters(given.value());
+        review.withParameters(given.value);
         Outcome outcome = decide(review);
         return json.isEmpty() ? outcome : outcome.withParameters();
     }
 
-    private Prepared prepare(Review review, ByteString json) {
-        if (parameters == null) {
-            return new Prepared(null, "policy \"" + name + "\" takes no parameters");
+    /** Returns why no call can be evaluated with these parameters; null if calls can. Logs nothing. */
+    String refusal(ByteString json) {
+        String tooLong = tooLong(json);
+        if (tooLong != null || (json.isEmpty() && parameters == null)) {
+            return tooLong;
         }
-        ObjectNode given;
-        try {
-            given = json.isEmpty() ? Json.MAPPER.createObjectNode() : Json.readObject("parameters", json.toByteArray());
-        } catch (MalformedPayload problem) {
-            return new Prepared(null, problem.getMessage());
-        }
-        try {
-            return new Prepared(parameters.prepare().prepare(given), null);
-        } catch (Throwable problem) { // as for the policy itself
-            logFailure(review, problem);
-            String text = "the parameters of policy \"" + name + "\" cannot be used: " + Outcome.describe(problem);
-            return new Prepared(null, text);
-        }
+        return preparedFor(json).refusal(json);
     }
 
-    /** Keeps the value of this JSON, and drops those whose last use is longest ago beyond the limits. */
-    private void keep(ByteString json, Prepared given) {
-        prepared.put(json, given);
-        preparedBytes += json.size();
-        var oldest = prepared.keySet().iterator();
-        while (prepared.size() > MAX_PREPARED || preparedBytes > MAX_PREPARED_BYTES) {
-            preparedBytes -= oldest.next().size();
-            oldest.remove();
+    /** Returns what is wrong with the length of parameters; null for nothing. */
+    static String tooLong(ByteString json) {
+        int size = json.size();
+        return size <= ReviewStream.MAX_PARAMETERS_BYTES
+                ? null
+                : "the parameters have " + size + " bytes, expected at most " + ReviewStream.MAX_PARAMETERS_BYTES;
+    }
+
+    /** Returns the value of this JSON, and drops those whose last use is longest ago beyond the limits. */
+    private Prepared preparedFor(ByteString json) {
+        synchronized (prepared) {
+            Prepared given = prepared.get(json);
+            if (given == null) {
+                given = new Prepared();
+                prepared.put(json, given);
+                preparedBytes += json.size();
+                var oldest = prepared.keySet().iterator();
+                while (prepared.size() > MAX_PREPARED || preparedBytes > MAX_PREPARED_BYTES) {
+                    preparedBytes -= oldest.next().size();
+                    oldest.remove();
+                }
+            }
+            return given;
         }
     }
 
@@ -138,13 +142,48 @@ final class Policy {
         }
     }
 
-    /**
-     * Prepared parameters.
-     *
-     * @param value what the policy made of them
-     * @param refusal why they cannot be used; null if they can
-     */
-    private record Prepared(Object value, String refusal) {}
+    /** Parameters, prepared by the first who asks for the refusal. */
+    private final class Prepared {
+        /** What the policy made of them. */
+        private Object value;
+
+        private String refusal;
+        private boolean isDone;
+
+        /** Why they cannot be used, until a call has logged it. */
+        private final AtomicReference<Throwable> failure = new AtomicReference<>();
+
+        /** Returns why they cannot be used; null if they can. */
+        synchronized String refusal(ByteString json) {
+            if (!isDone) {
+                refusal = prepare(json);
+                isDone = true;
+            }
+            return refusal;
+        }
+
+        private String prepare(ByteString json) {
+            if (parameters == null) {
+                return "policy \"" + name + "\" takes no parameters";
+            }
+            ObjectNode given;
+            try {
+                given =
+                        json.isEmpty()
+                                ? Json.MAPPER.createObjectNode()
+                                : Json.readObject("parameters", json.toByteArray());
+            } catch (MalformedPayload problem) {
+                return problem.getMessage();
+            }
+            try {
+                value = parameters.prepare().prepare(given);
+                return null;
+            } catch (Throwable problem) { // as for the policy itself
+                failure.set(problem);
+                return "the parameters of policy \"" + name + "\" cannot be used: " + Outcome.describe(problem);
+            }
+        }
+    }
 
     private Outcome decide(Review review) {
         try {

@@ -1,6 +1,8 @@
 package io.admissiongateway.worker;
 
 import admissiongateway.worker.v1.Worker;
+import admissiongateway.worker.v1.Worker.CheckParametersRequest;
+import admissiongateway.worker.v1.Worker.CheckParametersResponse;
 import admissiongateway.worker.v1.Worker.ListPoliciesRequest;
 import admissiongateway.worker.v1.Worker.ListPoliciesResponse;
 import admissiongateway.worker.v1.Worker.ReviewBatch;
@@ -59,6 +61,13 @@ final class WorkerService {
                                 ListPoliciesRequest.getDefaultInstance(),
                                 ListPoliciesResponse.getDefaultInstance()),
                         ServerCalls.asyncUnaryCall(this::listPolicies))
+                .addMethod(
+                        method(
+                                "CheckParameters",
+                                MethodType.UNARY,
+                                CheckParametersRequest.getDefaultInstance(),
+                                CheckParametersResponse.getDefaultInstance()),
+                        ServerCalls.asyncUnaryCall(this::checkParameters))
                 .addMethod(
                         method(
                                 "Review",
@@ -129,27 +138,14 @@ final class WorkerService {
 
     private void review(Received<ReviewRequest> received, StreamObserver<ReviewResponse> observer) {
         ServerCallStreamObserver<ReviewResponse> gateway = (ServerCallStreamObserver<ReviewResponse>) observer;
-        int inFlight = entered(1);
-        gateway.setOnCloseHandler(() -> left(1));
-        if (received.problem() != null) {
-            refuse(gateway, Outcome.error(Status.Code.INVALID_ARGUMENT, received.problem()));
-            return;
-        }
         ReviewRequest request = received.message();
-        Policy policy = policies.get(request.getPolicy());
+        Policy policy = enter(gateway, received.problem(), request == null ? null : request.getPolicy());
         if (policy == null) {
-            refuse(gateway, Outcome.unknownPolicy(request.getPolicy(), policies.keySet()));
             return;
         }
-        if (inFlight > MAX_UNARY_IN_FLIGHT) {
-            String text = MAX_UNARY_IN_FLIGHT + " calls are in flight";
-            refuse(gateway, Outcome.error(Status.Code.RESOURCE_EXHAUSTED, text));
-            return;
-        }
-        int size = request.getParameters().size();
-        if (size > ReviewStream.MAX_PARAMETERS_BYTES) {
-            String expected = " bytes, expected at most " + ReviewStream.MAX_PARAMETERS_BYTES;
-            refuse(gateway, Outcome.error(Status.Code.INVALID_ARGUMENT, "the parameters have " + size + expected));
+        String tooLong = Policy.tooLong(request.getParameters());
+        if (tooLong != null) {
+            fail(gateway, Outcome.error(Status.Code.INVALID_ARGUMENT, tooLong));
             return;
         }
         Deadline deadline = Context.current().getDeadline();
@@ -170,9 +166,48 @@ final class WorkerService {
         evaluator.run(new Batch(List.of(call)));
     }
 
-    private void refuse(ServerCallStreamObserver<?> gateway, Outcome outcome) {
+    /** Prepares the parameters as a call would, in a thread that the policy may hold up. */
+    private void checkParameters(
+            Received<CheckParametersRequest> received, StreamObserver<CheckParametersResponse> observer) {
+        ServerCallStreamObserver<CheckParametersResponse> gateway =
+                (ServerCallStreamObserver<CheckParametersResponse>) observer;
+        CheckParametersRequest request = received.message();
+        Policy policy = enter(gateway, received.problem(), request == null ? null : request.getPolicy());
+        if (policy == null) {
+            return;
+        }
+        Runnable check =
+                () -> {
+                    String refusal = policy.refusal(request.getParameters());
+                    gateway.onNext(
+                            CheckParametersResponse.newBuilder()
+                                    .setProblem(refusal == null ? "" : Text.shorten(refusal))
+                                    .build());
+                    gateway.onCompleted();
+                };
+        if (!evaluator.runApart(check)) {
+            fail(gateway, Outcome.error(Status.Code.UNAVAILABLE, "the worker shuts down"));
+        }
+    }
+
+    /** Counts a unary call until it ends, and returns its policy; null if the call is refused. */
+    private Policy enter(ServerCallStreamObserver<?> gateway, String problem, String name) {
+        int inFlight = entered(1);
+        gateway.setOnCloseHandler(() -> left(1));
         gateway.setOnCancelHandler(() -> left(1));
-        fail(gateway, outcome);
+        if (problem != null) {
+            fail(gateway, Outcome.error(Status.Code.INVALID_ARGUMENT, problem));
+            return null;
+        }
+        Policy policy = policies.get(name);
+        if (policy == null) {
+            fail(gateway, Outcome.unknownPolicy(name, policies.keySet()));
+        } else if (inFlight > MAX_UNARY_IN_FLIGHT) {
+            String text = MAX_UNARY_IN_FLIGHT + " calls are in flight";
+            fail(gateway, Outcome.error(Status.Code.RESOURCE_EXHAUSTED, text));
+            return null;
+        }
+        return policy;
     }
 
     private static void fail(StreamObserver<?> gateway, Outcome outcome) {

@@ -43,6 +43,12 @@ final class Gateway implements AutoCloseable {
                     MethodType.UNARY,
                     ReviewRequest.getDefaultInstance(),
                     ReviewResponse.getDefaultInstance());
+    static final MethodDescriptor<Worker.CheckParametersRequest, Worker.CheckParametersResponse> CHECK =
+            method(
+                    "CheckParameters",
+                    MethodType.UNARY,
+                    Worker.CheckParametersRequest.getDefaultInstance(),
+                    Worker.CheckParametersResponse.getDefaultInstance());
     static final MethodDescriptor<ReviewBatch, VerdictBatch> STREAM =
             method(
                     "ReviewStream",

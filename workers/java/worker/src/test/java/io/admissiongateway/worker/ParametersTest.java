@@ -5,6 +5,7 @@ import static io.admissiongateway.worker.Gateway.call;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotSame;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -21,6 +22,8 @@ import io.grpc.stub.ClientCalls;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -144,6 +147,74 @@ final class ParametersTest {
         assertEquals(
                 "the call has an id of parameters that this stream has not had",
                 stream.verdict(99).getError().getMessage());
+    }
+
+    private String check(String policy, String parameters) {
+        var request =
+                Worker.CheckParametersRequest.newBuilder()
+                        .setPolicy(policy)
+                        .setParameters(ByteString.copyFromUtf8(parameters))
+                        .build();
+        return ClientCalls.blockingUnaryCall(gateway.channel, Gateway.CHECK, CallOptions.DEFAULT, request)
+                .getProblem();
+    }
+
+    /** What CheckParameters says of a value is what the calls with it fail with. */
+    @Test
+    void checkParametersSaysWhyCallsWouldFail() {
+        List<List<String>> cases =
+                List.of(
+                        List.of("shows", "{\"a\":1}"),
+                        List.of("shows", ""),
+                        List.of("none", ""),
+                        List.of("none", "{}"),
+                        List.of("shows", "[]"),
+                        List.of("shows", "{"),
+                        List.of("shows", "{\"bad\":\"wine\"}"),
+                        List.of("shows", "{\"bad\":\"" + "wine".repeat(10_000) + "\"}"),
+                        List.of("shows", " ".repeat(TOO_LONG)));
+        for (List<String> one : cases) {
+            String checked = check(one.get(0), one.get(1));
+            String failed = "";
+            try {
+                review(one.get(0), one.get(1));
+            } catch (StatusRuntimeException problem) {
+                assertEquals(Status.Code.INVALID_ARGUMENT, problem.getStatus().getCode());
+                failed = problem.getStatus().getDescription();
+            }
+            assertEquals(failed, checked, one.get(0));
+        }
+        assertEquals(4, count.get());
+        Status unknown =
+                assertThrows(StatusRuntimeException.class, () -> check("nobody", "{}")).getStatus();
+        assertEquals(Status.Code.NOT_FOUND, unknown.getCode());
+        Status called = assertThrows(StatusRuntimeException.class, () -> review("nobody", "")).getStatus();
+        assertEquals(called.getDescription(), unknown.getDescription());
+    }
+
+    /** A value that takes long to prepare holds up no call with another one. */
+    @Test
+    void valuesArePreparedIndependently() throws Exception {
+        Semaphore begun = new Semaphore(0);
+        Semaphore gate = new Semaphore(0);
+        Parameters parameters =
+                Parameters.of(
+                        "{}",
+                        given -> {
+                            if (given.has("slow")) {
+                                begun.release();
+                                gate.acquire();
+                            }
+                            return given;
+                        });
+        Policy policy = new Policy("p", "", "", false, parameters, review -> {});
+        var slow =
+                CompletableFuture.supplyAsync(
+                        () -> String.valueOf(policy.refusal(ByteString.copyFromUtf8("{\"slow\":1}"))));
+        begun.acquire();
+        assertNull(policy.refusal(ByteString.EMPTY));
+        gate.release();
+        assertEquals("null", slow.get());
     }
 
     @Test

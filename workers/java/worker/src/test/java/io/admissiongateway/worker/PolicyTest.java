@@ -3,6 +3,7 @@ package io.admissiongateway.worker;
 import static org.junit.jupiter.api.Assertions.assertDoesNotThrow;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTimeoutPreemptively;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -238,6 +239,26 @@ final class PolicyTest {
             read.countDown();
             LOG.setFilter(null);
         }
+    }
+
+    /** Who checks gets the text; the first call that fails by it is logged. */
+    @Test
+    void theFirstCallWithParametersThatCannotBeUsedIsLogged() throws Exception {
+        Parameters parameters =
+                Parameters.of(
+                        "{}",
+                        given -> {
+                            throw new IllegalStateException("no wine");
+                        });
+        Policy policy = new Policy("p", "", "", false, parameters, review -> {});
+        String problem = "the parameters of policy \"p\" cannot be used: IllegalStateException: no wine";
+        assertEquals(problem, policy.refusal(ByteString.EMPTY));
+        assertNull(logged());
+        assertEquals(problem, policy.evaluate(Review.fromJson("{}")).error().getMessage());
+        assertTrue(logged().getMessage().contains("no wine"));
+        logged.set(null);
+        policy.evaluate(Review.fromJson("{}"));
+        assertNull(logged());
     }
 
     private LogRecord logged() throws InterruptedException {
