@@ -1,4 +1,4 @@
-"""The memory that clients hold is bounded, and whoever holds most is refused."""
+"""The memory that clients hold is bounded, and the client that holds most is refused."""
 
 from __future__ import annotations
 

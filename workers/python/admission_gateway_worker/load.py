@@ -1,4 +1,4 @@
-"""The memory that clients hold in a worker, and who is refused when it is too much: whoever holds most.
+"""The memory that clients hold in a worker. When it is too much, the client that holds most is refused.
 
 Counted are the bytes of messages that have come in part or wait their turn, payloads of calls in flight,
 parameters, answers that the client does not take, and a fixed number for each RPC and each call in flight.
