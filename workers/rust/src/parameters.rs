@@ -43,11 +43,21 @@ pub(crate) struct Parameters {
 
 #[derive(Default)]
 struct Prepared {
-    /// By the JSON: the value or why there is none, and when it was used last.
-    values: HashMap<Bytes, (Result<Shared, String>, u64)>,
+    /// By the JSON.
+    values: HashMap<Bytes, Made>,
     uses: u64,
     /// The length of the JSON of all.
     bytes: usize,
+}
+
+/// What a policy has made of a value.
+struct Made {
+    /// Or why there is none.
+    value: Result<Shared, String>,
+    /// The error of the policy, until the first call with the value has logged it.
+    failure: Option<String>,
+    /// When it was used last.
+    used: u64,
 }
 
 impl Parameters {
@@ -68,30 +78,45 @@ impl Parameters {
 
     /// Returns what the policy makes of this JSON, empty for `{}`; or why it cannot be used.
     fn get(&self, policy: &Policy, review: &Review, json: &Bytes) -> Result<Shared, String> {
+        let (value, failure) =
+            self.made(&policy.name, json, |made| (made.value.clone(), made.failure.take()));
+        if let Some(failure) = failure {
+            policy.failures.show(&policy.name, Some(&review.subject()), &failure, None);
+        }
+        value
+    }
+
+    /// Prepares the value, unless it is there, and reads what was made.
+    fn made<T>(&self, policy: &str, json: &Bytes, read: impl FnOnce(&mut Made) -> T) -> T {
         let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         prepared.uses += 1;
         let now = prepared.uses;
-        if let Some((value, used)) = prepared.values.get_mut(json) {
-            *used = now;
-            return value.clone();
+        if let Some(made) = prepared.values.get_mut(json) {
+            made.used = now;
+            return read(made);
         }
-        let value = self.make(policy, review, json);
+        let (value, failure) = self.make(policy, json);
         prepared.bytes += json.len();
         while prepared.values.len() >= MAX_PREPARED || prepared.bytes > MAX_PREPARED_BYTES {
-            let oldest = prepared.values.iter().min_by_key(|(_, (_, used))| *used);
+            let oldest = prepared.values.iter().min_by_key(|(_, made)| made.used);
             let Some(oldest) = oldest.map(|(json, _)| json.clone()) else { break };
             prepared.values.remove(&oldest);
             prepared.bytes -= oldest.len();
         }
-        prepared.values.insert(json.clone(), (value.clone(), now));
-        value
+        // A copy: the value is a part of the message that brought it, which would be kept.
+        let json = Bytes::copy_from_slice(json);
+        read(prepared.values.entry(json).or_insert(Made { value, failure, used: now }))
     }
 
-    fn make(&self, policy: &Policy, review: &Review, json: &Bytes) -> Result<Shared, String> {
+    /// Returns the prepared value, and with an error of the policy that error.
+    fn make(&self, policy: &str, json: &Bytes) -> (Result<Shared, String>, Option<String>) {
         let given = if json.is_empty() {
             Value::Object(Map::new())
         } else {
-            decode("parameters", json).map_err(|malformed| malformed.0)?
+            match decode("parameters", json) {
+                Ok(given) => given,
+                Err(malformed) => return (Err(malformed.0), None),
+            }
         };
         let _marked = InPolicy::enter();
         let made = catch_unwind(AssertUnwindSafe(|| (self.prepare)(given)));
@@ -100,10 +125,13 @@ impl Parameters {
             let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
             Err(text.unwrap_or_else(|| "the policy panicked".to_owned()))
         });
-        made.map_err(|problem| {
-            policy.failures.show(&policy.name, Some(&review.subject()), &problem, None);
-            format!("the parameters of policy \"{}\" cannot be used: {problem}", policy.name)
-        })
+        match made {
+            Ok(value) => (Ok(value), None),
+            Err(problem) => {
+                let text = format!("the parameters of policy \"{policy}\" cannot be used: {problem}");
+                (Err(text), Some(problem))
+            }
+        }
     }
 }
 
@@ -119,13 +147,30 @@ pub(crate) fn take(policy: &Policy, review: &mut Review) -> Result<(), String> {
     match &policy.parameters {
         Some(declared) => review.set_parameters(declared.get(policy, review, &json)?),
         None if json.is_empty() => {}
-        None => return Err(format!("policy \"{}\" takes no parameters", policy.name)),
+        None => return Err(takes_none(policy)),
     }
     Ok(())
 }
 
+/// Returns why no call can be evaluated with these parameters, if so. It prepares them as a call does.
+pub(crate) fn check(policy: &Policy, json: &Bytes) -> Option<String> {
+    too_long(json).or_else(|| match &policy.parameters {
+        Some(declared) => declared.made(&policy.name, json, |made| made.value.as_ref().err().cloned()),
+        None => (!json.is_empty()).then(|| takes_none(policy)),
+    })
+}
+
+fn takes_none(policy: &Policy) -> String {
+    format!("policy \"{}\" takes no parameters", policy.name)
+}
+
+/// Returns why the parameters of a unary call are too long, if they are.
+pub(crate) fn too_long(json: &Bytes) -> Option<String> {
+    problem_of(json).map(|problem| format!("the parameters have {problem}"))
+}
+
 /// Returns what is wrong with the length of parameters, if anything.
-pub(crate) fn problem_of(json: &Bytes) -> Option<String> {
+fn problem_of(json: &Bytes) -> Option<String> {
     let length = json.len();
     (length > MAX_BYTES).then(|| format!("{length} bytes, expected at most {MAX_BYTES}"))
 }
@@ -199,5 +244,18 @@ mod tests {
         assert_eq!(declared.prepared.lock().expect("a lock").values.len(), kept);
         assert!(Arc::ptr_eq(&long(0), &first));
         assert!(!Arc::ptr_eq(&long(1), &second));
+    }
+    /// Who asks gets the text; a call that fails by it is logged, once for the value.
+    #[test]
+    fn a_check_leaves_the_failure_to_the_log_of_the_first_call() {
+        let policy = Policy::new("p", "", |_: &mut Review| ())
+            .parameters(json!({}), |_: Value| Err::<(), _>("no wine".to_owned()));
+        let text = "the parameters of policy \"p\" cannot be used: no wine";
+        assert_eq!(check(&policy, &Bytes::new()).as_deref(), Some(text));
+        let declared = policy.parameters.as_ref().expect("parameters");
+        let failure = || declared.made("p", &Bytes::new(), |made| made.failure.clone());
+        assert_eq!(failure().as_deref(), Some("no wine"));
+        assert_eq!(take(&policy, &mut Review::from_json(&json!({}))), Err(text.to_owned()));
+        assert_eq!(failure(), None);
     }
 }

@@ -19,10 +19,11 @@ use tonic_health::pb::health_server::HealthServer;
 use crate::answer::{MAX_MESSAGE_BYTES, Outcome, error};
 use crate::evaluation::{Begun, Policies};
 use crate::health::Health;
-use crate::parameters::problem_of;
+use crate::parameters::{check, too_long};
 use crate::payload::Payload;
 use crate::pb;
 use crate::pb::policy_worker_server::{PolicyWorker, PolicyWorkerServer};
+use crate::policy::Policy;
 use crate::review::Review;
 use crate::stream::ReviewStream;
 
@@ -89,20 +90,27 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
+    /// Returns the policy of a unary call, or the outcome of the call.
+    fn find(&self, name: &str) -> Result<&Arc<Policy>, Outcome> {
+        let policy = self.policies.find(name).ok_or_else(|| self.policies.unknown(name))?;
+        if self.activity.unary.load(Ordering::SeqCst) > MAX_UNARY_IN_FLIGHT {
+            return Err(error(Code::ResourceExhausted, format!("{MAX_UNARY_IN_FLIGHT} calls are in flight")));
+        }
+        Ok(policy)
+    }
+
     async fn outcome(
         &self,
         request: pb::ReviewRequest,
         timeout: Option<Duration>,
         traceparent: Option<Vec<u8>>,
     ) -> Outcome {
-        let Some(policy) = self.policies.find(&request.policy) else {
-            return self.policies.unknown(&request.policy);
+        let policy = match self.find(&request.policy) {
+            Ok(policy) => policy,
+            Err(problem) => return problem,
         };
-        if self.activity.unary.load(Ordering::SeqCst) > MAX_UNARY_IN_FLIGHT {
-            return error(Code::ResourceExhausted, format!("{MAX_UNARY_IN_FLIGHT} calls are in flight"));
-        }
-        if let Some(problem) = problem_of(&request.parameters) {
-            return error(Code::InvalidArgument, format!("the parameters have {problem}"));
+        if let Some(problem) = too_long(&request.parameters) {
+            return error(Code::InvalidArgument, problem);
         }
         // A time too long to be reckoned with is none.
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -153,8 +161,28 @@ impl PolicyWorker for Worker {
         match self.outcome(request.into_inner(), timeout, traceparent).await {
             Outcome::Allowed => Ok(Response::new(pb::ReviewResponse { allowed: true, ..Default::default() })),
             Outcome::Response(response) => Ok(Response::new(*response)),
-            Outcome::Error(failed) => Err(Status::new(Code::from(failed.code), failed.message)),
+            Outcome::Error(failed) => Err(status_of(failed)),
         }
+    }
+
+    /// Prepares the parameters as a call would, in a thread: nobody knows how long that takes.
+    async fn check_parameters(
+        &self,
+        request: Request<pb::CheckParametersRequest>,
+    ) -> Result<Response<pb::CheckParametersResponse>, Status> {
+        let _open = self.activity.enter(true);
+        let request = request.into_inner();
+        let policy = match self.find(&request.policy) {
+            Ok(policy) => Arc::clone(policy),
+            Err(Outcome::Error(problem)) => return Err(status_of(problem)),
+            Err(_) => unreachable!("the outcome of a call without a policy is an error"),
+        };
+        let checked = tokio::task::spawn_blocking(move || check(&policy, &request.parameters)).await;
+        let problem = checked.map_err(|gone| Status::internal(gone.to_string()))?.unwrap_or_default();
+        let Outcome::Error(pb::Error { message: problem, .. }) = error(Code::InvalidArgument, problem) else {
+            unreachable!("error makes errors");
+        };
+        Ok(Response::new(pb::CheckParametersResponse { problem }))
     }
 
     async fn review_stream(
@@ -165,6 +193,10 @@ impl PolicyWorker for Worker {
         let policies = Arc::clone(&self.policies);
         Ok(Response::new(ReviewStream::new(request.into_inner(), policies, self.drain.clone(), open)))
     }
+}
+
+fn status_of(failed: pb::Error) -> Status {
+    Status::new(Code::from(failed.code), failed.message)
 }
 
 /// Returns how long the caller waits (the `grpc-timeout` of gRPC over HTTP/2), `None` for ever.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use admission_gateway_worker::{Policy, Result, Review, Server, Serving, Value, json};
 use tonic::Code;
 
-use crate::gateway::pb::{Call, Parameters, Payload, ReviewBatch, ReviewRequest};
+use crate::gateway::pb::{Call, CheckParametersRequest, Parameters, Payload, ReviewBatch, ReviewRequest};
 use crate::gateway::{Conversation, call, client_to, error_of, response_of};
 use crate::policies::LONG;
 
@@ -121,6 +121,42 @@ async fn parameters_beyond_the_bounds_end_the_stream() {
         let status = stream.next().await.expect_err("a failure");
         assert_eq!((status.code(), status.message()), (Code::InvalidArgument, text));
     }
+}
+
+#[tokio::test]
+async fn check_parameters_says_why_calls_would_fail() {
+    let (serving, count) = serve().await;
+    let mut client = client_to(&serving).await;
+    let (long, wordy) = (" ".repeat(65_537), format!("{{\"bad\":\"{}\"}}", "wine ".repeat(1000)));
+    for (policy, json) in [
+        ("shows", ""),
+        ("shows", "{\"a\":1}"),
+        ("shows", "[]"),
+        ("shows", "{"),
+        ("shows", "{\"bad\":\"wine\"}"),
+        ("shows", "{\"bad\":\"panic\"}"),
+        ("shows", wordy.as_str()),
+        ("shows", long.as_str()),
+        ("takes none", ""),
+        ("takes none", "{}"),
+    ] {
+        let (policy, parameters) = (policy.to_owned(), json.as_bytes().to_vec());
+        let request = CheckParametersRequest { policy: policy.clone(), parameters: parameters.clone() };
+        let checked = client.check_parameters(request).await.expect("an answer").into_inner();
+        let admission_request = b"{}".to_vec();
+        let request = ReviewRequest { policy, admission_request, parameters, ..Default::default() };
+        let problem = client.review(request).await.err();
+        let expected = problem.as_ref().map_or("", |status| status.message());
+        assert_eq!(checked.problem, expected, "{json:.20}");
+        assert!(problem.is_none_or(|status| status.code() == Code::InvalidArgument));
+    }
+    // Calls use what was prepared for the check.
+    assert_eq!(count.load(Ordering::SeqCst), 5);
+    let request = CheckParametersRequest { policy: "x".to_owned(), ..Default::default() };
+    let status = client.check_parameters(request).await.expect_err("a failure");
+    let request = ReviewRequest { policy: "x".to_owned(), ..Default::default() };
+    let expected = client.review(request).await.expect_err("a failure");
+    assert_eq!((status.code(), status.message()), (Code::NotFound, expected.message()));
 }
 
 #[test]
