@@ -197,7 +197,6 @@ def current_state() -> State:
     if fault != Current.state.fault:
         Current.state = State(fault)
         answer.MAX_RESPONSE_BYTES = (32 << 20) if fault == "large-answers" else CORRECT_MAX_RESPONSE
-        stream.MAX_MESSAGE_BYTES = (32 << 20) if fault == "large-batches" else LIMIT
         batch._BOUNDS = {
             field: (name, {"takes-any-batch": 1 << 20, "refuses-full-batches": bound - 1}.get(fault, bound))
             for field, (name, bound) in CORRECT_BOUNDS.items()
@@ -626,6 +625,11 @@ class FaultyRpc:
         if fault == "verdicts-at-the-end":
             self._held.MergeFrom(batch)
             if len(self._held.verdicts) < len(self._after):
+                return
+            batch = self._held
+        if fault == "large-batches":
+            self._held.MergeFrom(batch)
+            if self._held.ByteSize() <= LIMIT:
                 return
             batch = self._held
         for verdict in list(batch.verdicts):

@@ -129,7 +129,8 @@ def test_the_growth_of_memory_is_bounded(
 
 
 def test_the_memory_of_a_process_is_that_of_its_children_too() -> None:
-    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', %r])"
+    # The pipe ends with the parent, and the child with the pipe.
+    code = "from subprocess import *; import sys; Popen([sys.executable, '-c', %r], stdin=PIPE).wait()"
     large = "b = bytes(range(256)) * 400_000; print('ready', flush=True); input()"
     process = Process(sys.executable, "-c", code % f"import sys; sys.stdout = sys.stderr; {large}")
     try:
