@@ -489,10 +489,10 @@ def account_of(cluster: Cluster, folder: Path, account: str, *arguments: str) ->
 
 
 def run_job(name: str, kubeconfig: Path, config: Path, *arguments: str) -> list[str]:
-    """Run what the Job or CronJob *name* runs, without a wait for endpoints; return the results."""
+    """Run what the Job or CronJob *name* runs, without endpoints and workers; return the results."""
     (pod,) = (pod for pod in pods(*arguments) if pod["metadata"]["name"] == name)
     (container,) = pod["spec"]["containers"]
-    given = [one for one in container["args"] if not one.startswith(("--wait", "--config"))]
+    given = [one for one in container["args"] if not one.startswith(("--wait", "--workers", "--config"))]
     where = [] if "--delete" in given else ["--config", config]
     done = run_command(*given, *where, "--kubeconfig", kubeconfig)
     assert done.returncode == 0, done.stderr
