@@ -33,6 +33,7 @@
 #![warn(missing_docs)]
 
 mod answer;
+mod client;
 mod codec;
 mod denied;
 mod diff;
@@ -53,6 +54,7 @@ mod review;
 mod server;
 mod service;
 mod serving;
+mod store;
 mod stream;
 mod tls;
 mod traceparent;

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use prost::bytes::Bytes;
 use serde_json::{Map, Value};
 
+use crate::client::Rpc;
 use crate::log::InPolicy;
 use crate::payload::decode;
 use crate::pb;
@@ -18,7 +19,7 @@ use crate::policy::Policy;
 use crate::review::Review;
 
 /// Highest id of parameters of a stream.
-const MAX_ID: u32 = 256;
+pub(crate) const MAX_ID: u32 = 256;
 
 /// Limit of the JSON of one value.
 const MAX_BYTES: usize = 64 * 1024;
@@ -180,8 +181,8 @@ fn problem_of(json: &Bytes) -> Option<String> {
 pub(crate) struct ById(HashMap<u32, Bytes>);
 
 impl ById {
-    /// Takes the parameters of a batch; returns what is wrong with them.
-    pub(crate) fn take(&mut self, sent: Vec<pb::Parameters>) -> Result<(), String> {
+    /// Takes the parameters of a batch of a stream; returns what is wrong with them.
+    pub(crate) fn take(&mut self, sent: Vec<pb::Parameters>, of: &Arc<Rpc>) -> Result<(), String> {
         for pb::Parameters { id, json } in sent {
             if id == 0 || id > MAX_ID {
                 return Err(format!("parameters have the id {id}, expected 1 to {MAX_ID}"));
@@ -189,7 +190,7 @@ impl ById {
             if let Some(problem) = problem_of(&json) {
                 return Err(format!("parameters have {problem}"));
             }
-            self.0.insert(id, json);
+            self.0.insert(id, of.keep_parameters(json));
         }
         Ok(())
     }

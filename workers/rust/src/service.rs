@@ -17,6 +17,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_health::pb::health_server::HealthServer;
 
 use crate::answer::{MAX_MESSAGE_BYTES, Outcome, error};
+use crate::client::{self, Connection, Rpc};
 use crate::evaluation::{Begun, Policies};
 use crate::health::Health;
 use crate::parameters::{check, too_long};
@@ -102,6 +103,7 @@ impl Worker {
     async fn outcome(
         &self,
         request: pb::ReviewRequest,
+        rpc: &Arc<Rpc>,
         timeout: Option<Duration>,
         traceparent: Option<Vec<u8>>,
     ) -> Outcome {
@@ -114,9 +116,9 @@ impl Worker {
         }
         // A time too long to be reckoned with is none.
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let payload = Payload::new(request.admission_request, request.namespace_object);
+        let payload = Payload::new(rpc.keep(request.admission_request), rpc.keep(request.namespace_object));
         let review = Review::new(payload, deadline, policy.mutating);
-        let review = review.with_parameters_json(request.parameters);
+        let review = review.with_parameters_json(rpc.keep(request.parameters));
         let mut review = Some(review.with_traceparent(traceparent.unwrap_or_default()));
         let begun = poll_fn(|context| {
             let review = review.take().expect("polled once, as it is ready at once");
@@ -158,7 +160,8 @@ impl PolicyWorker for Worker {
         let _open = self.activity.enter(true);
         let timeout = timeout_in(request.metadata());
         let traceparent = request.metadata().get("traceparent").map(|value| value.as_bytes().to_vec());
-        match self.outcome(request.into_inner(), timeout, traceparent).await {
+        let rpc = rpc_of(&request);
+        match self.outcome(request.into_inner(), &rpc, timeout, traceparent).await {
             Outcome::Allowed => Ok(Response::new(pb::ReviewResponse { allowed: true, ..Default::default() })),
             Outcome::Response(response) => Ok(Response::new(*response)),
             Outcome::Error(failed) => Err(status_of(failed)),
@@ -190,9 +193,13 @@ impl PolicyWorker for Worker {
         request: Request<Streaming<pb::ReviewBatch>>,
     ) -> Result<Response<ReviewStream>, Status> {
         let open = self.activity.enter(false);
-        let policies = Arc::clone(&self.policies);
-        Ok(Response::new(ReviewStream::new(request.into_inner(), policies, self.drain.clone(), open)))
+        let (policies, drain, rpc) = (Arc::clone(&self.policies), self.drain.clone(), rpc_of(&request));
+        Ok(Response::new(ReviewStream::new(request.into_inner(), policies, drain, rpc, open)))
     }
+}
+
+fn rpc_of<T>(request: &Request<T>) -> Arc<Rpc> {
+    Arc::clone(request.extensions().get::<Arc<Rpc>>().expect("the routes have set it"))
 }
 
 fn status_of(failed: pb::Error) -> Status {
@@ -238,33 +245,56 @@ impl Routes {
             .max_encoding_message_size(MAX_MESSAGE_BYTES);
         Self { worker, health }
     }
+
+    /// The routes for the requests of one connection.
+    pub(crate) fn of(&self, connection: Arc<Connection>) -> ConnectionRoutes {
+        ConnectionRoutes { routes: self.clone(), connection }
+    }
+
+    async fn answer(mut self, request: http::Request<client::Request>) -> Answered {
+        let service = request.uri().path().strip_prefix('/').and_then(|path| path.split('/').next());
+        match service {
+            Some(SERVICE) => {
+                let mut response = self.worker.call(request).await?;
+                let status = response.headers_mut().get_mut(Status::GRPC_STATUS);
+                if let Some(status) = status.filter(|status| *status == "11") {
+                    // The status of no policy, so tonic's for a message over the limit: see above.
+                    *status = http::HeaderValue::from_static("8");
+                }
+                Ok(response)
+            }
+            Some("grpc.health.v1.Health") => self.health.call(request).await,
+            _ => Ok(Status::unimplemented("").into_http()),
+        }
+    }
 }
 
 type Answered = Result<http::Response<tonic::body::Body>, Infallible>;
 
-impl hyper::service::Service<http::Request<Incoming>> for Routes {
-    type Response = http::Response<tonic::body::Body>;
+/// The routes of one connection, whose RPCs are counted.
+pub(crate) struct ConnectionRoutes {
+    routes: Routes,
+    connection: Arc<Connection>,
+}
+
+impl hyper::service::Service<http::Request<Incoming>> for ConnectionRoutes {
+    type Response = http::Response<client::Answer>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Answered> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
-        let service = request.uri().path().strip_prefix('/').and_then(|path| path.split('/').next());
-        match service {
-            Some(SERVICE) => {
-                let answer = self.worker.clone().call(request);
-                Box::pin(async move {
-                    let mut response = answer.await?;
-                    let status = response.headers_mut().get_mut(Status::GRPC_STATUS);
-                    if let Some(status) = status.filter(|status| *status == "11") {
-                        // The status of no policy, so tonic's for a message over the limit: see above.
-                        *status = http::HeaderValue::from_static("8");
-                    }
-                    Ok(response)
-                })
-            }
-            Some("grpc.health.v1.Health") => self.health.clone().call(request),
-            _ => Box::pin(async { Ok(Status::unimplemented("").into_http()) }),
-        }
+        let rpc = self.connection.open();
+        let mut request = request.map(|body| client::Request::new(body, Arc::clone(&rpc)));
+        request.extensions_mut().insert(Arc::clone(&rpc));
+        let answer = self.routes.clone().answer(request);
+        Box::pin(async move {
+            let answered = tokio::select! {
+                biased;
+                status = rpc.excess() => Ok(status.into_http()),
+                answered = answer => answered,
+            };
+            answered.map(|response| response.map(|body| client::Answer::new(body, rpc)))
+        })
     }
 }
 

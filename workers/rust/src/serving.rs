@@ -17,6 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::client::{Connection, Limits};
 use crate::evaluation::Policies;
 use crate::listen::{Address, Listener, SocketFile, bind};
 use crate::metrics;
@@ -113,9 +114,11 @@ impl Serving {
             serving.metrics_address = Some(metrics::serve(listen, policies, serving.cut.clone()).await?);
         }
         let routes = Routes::new(serving.worker.clone());
+        let limits = Arc::new(Limits::default());
         for listener in bound {
             let connections = Connections {
                 routes: routes.clone(),
+                limits: Arc::clone(&limits),
                 acceptor: acceptor.clone(),
                 drain: serving.worker.drain.clone(),
                 cut: serving.cut.clone(),
@@ -169,6 +172,7 @@ impl Drop for Serving {
 #[derive(Clone)]
 struct Connections {
     routes: Routes,
+    limits: Arc<Limits>,
     acceptor: Option<TlsAcceptor>,
     drain: CancellationToken,
     cut: CancellationToken,
@@ -178,22 +182,27 @@ struct Connections {
 impl Connections {
     async fn accept_tcp(self, listener: TcpListener) {
         while let Some(accepted) = self.drain.run_until_cancelled(listener.accept()).await {
-            let Ok((stream, _)) = accepted else {
+            let Ok((stream, address)) = accepted else {
                 sleep(ACCEPT_AGAIN).await;
                 continue;
             };
             let _ = stream.set_nodelay(true);
-            let connections = self.clone();
+            let (connections, connection) = (self.clone(), self.limits.connected(Some(address.ip())));
             self.tasks.spawn(async move {
-                match connections.acceptor.clone() {
-                    None => connections.serve(stream).await,
-                    Some(acceptor) => {
-                        let handshake = timeout(HANDSHAKE, acceptor.accept(stream));
-                        if let Some(Ok(Ok(stream))) = connections.cut.run_until_cancelled(handshake).await {
-                            connections.serve(stream).await;
+                let excess = connection.excess();
+                let served = async move {
+                    match connections.acceptor.clone() {
+                        None => connections.serve(stream, connection).await,
+                        Some(acceptor) => {
+                            let handshake = timeout(HANDSHAKE, acceptor.accept(stream));
+                            if let Some(Ok(Ok(stream))) = connections.cut.run_until_cancelled(handshake).await
+                            {
+                                connections.serve(stream, connection).await;
+                            }
                         }
                     }
-                }
+                };
+                unless(excess, served).await;
             });
         }
     }
@@ -202,15 +211,22 @@ impl Connections {
         while let Some(accepted) = self.drain.run_until_cancelled(listener.accept()).await {
             match accepted {
                 Ok((stream, _)) => {
-                    let connections = self.clone();
-                    self.tasks.spawn(async move { connections.serve(stream).await });
+                    let (connections, connection) = (self.clone(), self.limits.connected(None));
+                    self.tasks.spawn(async move {
+                        let excess = connection.excess();
+                        unless(excess, connections.serve(stream, connection)).await;
+                    });
                 }
                 Err(_) => sleep(ACCEPT_AGAIN).await,
             }
         }
     }
 
-    async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+    async fn serve(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        connection: Connection,
+    ) {
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
@@ -219,12 +235,21 @@ impl Connections {
             .max_concurrent_streams(MAX_STREAMS)
             .max_pending_accept_reset_streams(MAX_RESETS)
             .auto_date_header(false);
-        let connection = builder.serve_connection(TokioIo::new(stream), self.routes.clone());
+        let routes = self.routes.of(Arc::new(connection));
+        let connection = builder.serve_connection(TokioIo::new(stream), routes);
         let mut connection = std::pin::pin!(connection);
         tokio::select! {
             _ = connection.as_mut() => return,
             () = self.drain.cancelled() => connection.as_mut().graceful_shutdown(),
         }
         let _ = self.cut.run_until_cancelled(connection).await;
+    }
+}
+
+/// Serves a connection unless it is one too many.
+async fn unless(excess: impl Future<Output = ()>, served: impl Future<Output = ()>) {
+    tokio::select! {
+        () = excess => {}
+        () = served => {}
     }
 }

@@ -19,6 +19,7 @@ use tonic::codegen::tokio_stream::Stream;
 use tonic::{Code, Status, Streaming};
 
 use crate::answer::{Ended, MAX_MESSAGE_BYTES, Outcome, error};
+use crate::client::Rpc;
 use crate::evaluation::{Begun, Policies};
 use crate::parameters::ById;
 use crate::payload::Payload;
@@ -27,7 +28,7 @@ use crate::review::Review;
 use crate::service::{Open, size_limit_as_exhausted};
 
 /// Limit of waiting calls of one stream: four times the default maxInFlight of the gateway.
-const MAX_IN_FLIGHT: usize = 4096;
+pub(crate) const MAX_IN_FLIGHT: usize = 4096;
 
 /// Upper bound of a verdict's size without its outcome: tags, lengths and a 64-bit id.
 const VERDICT_BYTES: usize = 64;
@@ -54,6 +55,7 @@ pub(crate) struct ReviewStream {
     failure: Option<Status>,
     draining: Draining,
     last_batch: Instant,
+    rpc: Arc<Rpc>,
     _open: Open,
 }
 
@@ -102,6 +104,7 @@ impl ReviewStream {
         inbound: Streaming<pb::ReviewBatch>,
         policies: Arc<Policies>,
         drain: CancellationToken,
+        rpc: Arc<Rpc>,
         open: Open,
     ) -> Self {
         Self {
@@ -117,6 +120,7 @@ impl ReviewStream {
             failure: None,
             draining: Draining::NotYet(Box::pin(drain.cancelled_owned())),
             last_batch: Instant::now(),
+            rpc,
             _open: open,
         }
     }
@@ -182,13 +186,16 @@ impl ReviewStream {
     fn accept(&mut self, batch: pb::ReviewBatch, context: &mut Context<'_>) {
         let arrived = Instant::now();
         self.last_batch = arrived;
-        if let Err(problem) = self.parameters.take(batch.parameters) {
+        if let Err(problem) = self.parameters.take(batch.parameters, &self.rpc) {
             return self.fail(Status::invalid_argument(problem));
         }
         let mut payloads: Vec<_> = batch
             .payloads
             .into_iter()
-            .map(|payload| Payload::new(payload.admission_request, payload.namespace_object))
+            .map(|payload| {
+                let keep = |bytes| self.rpc.keep(bytes);
+                Payload::new(keep(payload.admission_request), keep(payload.namespace_object))
+            })
             .map(|payload| Some(Sent { payload, remaining_calls: 0, left: HashMap::new() }))
             .collect();
         for call in &batch.calls {
@@ -198,7 +205,7 @@ impl ReviewStream {
         }
         let has_chains = batch.calls.iter().any(|call| call.after != 0);
         let cancelled: HashSet<u64> = batch.cancelled.into_iter().collect();
-        for call in batch.calls {
+        for (index, call) in batch.calls.into_iter().enumerate() {
             let (id, position) = (call.id, call.payload as usize);
             let is_cancelled = cancelled.contains(&id);
             if !is_cancelled && self.in_flight.contains_key(&id) {
@@ -216,6 +223,9 @@ impl ReviewStream {
             let before = sent.left.get(&call.after).filter(|_| call.after != 0);
             let left = if is_cancelled || matches!(before, Some(Left::Cancelled)) {
                 Left::Cancelled
+            } else if index >= MAX_IN_FLIGHT {
+                self.add(id, call.after != 0, too_many());
+                Left::Ended(Arc::clone(&sent.payload))
             } else {
                 let asked = Asked { parameters: self.parameters.get(call.parameters), call };
                 self.take(asked, &sent.payload, before, arrived, context)
@@ -251,8 +261,7 @@ impl ReviewStream {
             return Left::Ended(Arc::clone(sent));
         }
         if self.in_flight.len() >= MAX_IN_FLIGHT {
-            let text = format!("{MAX_IN_FLIGHT} calls of this stream are in flight");
-            self.add(call.id, is_chained, error(Code::ResourceExhausted, text));
+            self.add(call.id, is_chained, too_many());
             return Left::Ended(Arc::clone(sent));
         }
         match before {
@@ -366,6 +375,10 @@ impl ReviewStream {
         self.full.push_back(std::mem::take(&mut self.batch));
         self.batch_bytes = 0;
     }
+}
+
+fn too_many() -> Outcome {
+    error(Code::ResourceExhausted, format!("{MAX_IN_FLIGHT} calls of this stream are in flight"))
 }
 
 impl Stream for ReviewStream {

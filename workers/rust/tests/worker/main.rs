@@ -4,6 +4,7 @@ mod gateway;
 mod policies;
 mod process;
 
+mod bounds;
 mod chains;
 mod ending;
 mod metrics;

@@ -1,0 +1,173 @@
+//! The bounds of a worker: no message and no client stops it for others.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use admission_gateway_worker::json;
+use hyper::body::{Body, Frame};
+use prost::bytes::Bytes;
+use tokio::task::JoinSet;
+use tonic::Code;
+use tonic::codegen::{Service, http};
+
+use crate::gateway::pb::{Call, Parameters, Payload, ReviewBatch};
+use crate::gateway::{Conversation, PATIENCE, ask, batch, call, channel_to, client_to, error_of};
+use crate::policies::{LONG, policies, request, serve};
+
+const MIB: usize = 1024 * 1024;
+
+#[tokio::test]
+async fn a_message_of_too_many_elements_ends_that_stream_only() {
+    let serving = serve(policies()).await;
+    let mut client = client_to(&serving).await;
+    let mut other = Conversation::open(&mut client).await;
+    let payloads = ReviewBatch { payloads: vec![Payload::default(); 4097], ..Default::default() };
+    let calls = ReviewBatch { calls: vec![Call::default(); 8193], ..Default::default() };
+    let cancelled = ReviewBatch { cancelled: vec![1 << 62; 4097], ..Default::default() };
+    let parameters = vec![Parameters { id: 1, ..Default::default() }; 257];
+    let parameters = ReviewBatch { parameters, ..Default::default() };
+    for (batch, text) in [
+        (payloads, "4097 payloads, expected at most 4096"),
+        (calls, "8193 calls, expected at most 8192"),
+        (cancelled, "4097 cancelled ids, expected at most 4096"),
+        (parameters, "257 parameters, expected at most 256"),
+    ] {
+        let mut stream = Conversation::open(&mut client).await;
+        stream.send(batch);
+        let status = stream.next().await.expect_err("a failure");
+        let text = format!("a ReviewBatch has {text}");
+        assert_eq!((status.code(), status.message()), (Code::InvalidArgument, text.as_str()));
+    }
+    other.send(batch(&request(), vec![call(1, "allows", LONG)]));
+    assert_eq!(other.verdicts(1).await[0].id, 1);
+}
+
+#[tokio::test]
+async fn the_first_4096_calls_of_a_batch_are_evaluated() {
+    let serving = serve(policies()).await;
+    let mut stream = Conversation::open(&mut client_to(&serving).await).await;
+    stream.send(batch(&request(), (1..=4100).map(|id| call(id, "allows", LONG)).collect()));
+    let found = stream.verdicts(4100).await;
+    let refused: Vec<_> = found.iter().filter(|verdict| verdict.id > 4096).map(error_of).collect();
+    assert_eq!(refused, [(Code::ResourceExhausted as i32, "4096 calls of this stream are in flight"); 4]);
+    assert!(
+        found[..4096].iter().all(|verdict| matches!(
+            verdict.outcome,
+            Some(crate::gateway::pb::verdict::Outcome::Response(_))
+        ))
+    );
+}
+
+#[tokio::test]
+async fn the_stream_with_most_parameters_is_ended() {
+    let serving = serve(policies()).await;
+    let mut honest = Conversation::open(&mut client_to(&serving).await).await;
+    let with_parameters = |id, length: usize| {
+        let parameters = vec![Parameters { id, json: vec![b' '; length] }];
+        ReviewBatch { parameters, ..batch(&request(), vec![call(id.into(), "allows", LONG)]) }
+    };
+    honest.send(with_parameters(1, 60_000));
+    honest.verdicts(1).await;
+    let mut client = client_to(&serving).await;
+    let mut greedy = Vec::new();
+    for _ in 0..4 {
+        let mut stream = Conversation::open(&mut client).await;
+        for id in 1..=256 {
+            stream.send(with_parameters(id, 65_536));
+        }
+        // Of the last one, the sum with those of the other connection is too much.
+        while greedy.len() < 3
+            && let Some(message) = stream.next().await.expect("no failure")
+            && message.verdicts.last().is_none_or(|verdict| verdict.id < 256)
+        {}
+        greedy.push(stream);
+    }
+    let mut ended = JoinSet::new();
+    for mut stream in greedy {
+        ended.spawn(async move {
+            loop {
+                if let Err(status) = stream.next().await {
+                    return status;
+                }
+            }
+        });
+    }
+    let status = ended.join_next().await.expect("one of them").expect("no panic");
+    let text = "there are more than 67108864 bytes of parameters, most of them of this client";
+    assert_eq!((status.code(), status.message()), (Code::ResourceExhausted, text));
+    honest.send(batch(&request(), vec![Call { parameters: 1, ..call(2, "allows", LONG) }]));
+    assert_eq!(error_of(&honest.verdicts(1).await[0]).1, "policy \"allows\" takes no parameters");
+}
+
+#[tokio::test]
+async fn the_client_with_most_payloads_in_flight_loses_a_stream() {
+    let serving = serve(policies()).await;
+    let mut honest = Conversation::open(&mut client_to(&serving).await).await;
+    honest.send(batch(&request(), vec![call(1, "forever", LONG)]));
+    let mut greedy = Conversation::open(&mut client_to(&serving).await).await;
+    for id in 0..37 {
+        greedy.send(batch(&json!({"object": "x".repeat(7 * MIB)}), vec![call(id, "forever", LONG)]));
+    }
+    let status = greedy.next().await.expect_err("a failure");
+    let text = "there are more than 268435456 bytes of requests, most of them of this client";
+    assert_eq!((status.code(), status.message()), (Code::ResourceExhausted, text));
+    honest.send(batch(&request(), vec![call(2, "allows", LONG)]));
+    assert_eq!(honest.verdicts(1).await[0].id, 2);
+}
+
+/// The begin of a message, and never the rest.
+struct Begin(Option<Bytes>);
+
+impl Body for Begin {
+    type Data = Bytes;
+    type Error = tonic::Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, tonic::Status>>> {
+        self.0.take().map_or(Poll::Pending, |begin| Poll::Ready(Some(Ok(Frame::data(begin)))))
+    }
+}
+
+#[tokio::test]
+async fn the_client_with_most_incomplete_messages_loses_a_call() {
+    let serving = serve(policies()).await;
+    let mut honest = Conversation::open(&mut client_to(&serving).await).await;
+    let mut begin = vec![0; 8 * MIB];
+    begin[2] = 128;
+    let begin = Bytes::from(begin);
+    let mut calls = JoinSet::new();
+    let channel = channel_to(&serving.addresses()[0]).await;
+    for _ in 0..33 {
+        let mut request = http::Request::new(tonic::body::Body::new(Begin(Some(begin.clone()))));
+        *request.method_mut() = http::Method::POST;
+        *request.uri_mut() = "/admissiongateway.worker.v1.PolicyWorker/Review".parse().expect("a path");
+        request.headers_mut().insert("content-type", http::HeaderValue::from_static("application/grpc"));
+        let mut channel = channel.clone();
+        calls.spawn(async move {
+            std::future::poll_fn(|context| channel.poll_ready(context)).await.expect("a connection");
+            channel.call(request).await.expect("an answer")
+        });
+    }
+    let ended = tokio::time::timeout(PATIENCE, calls.join_next()).await.expect("an end in time");
+    let headers = ended.expect("one of them").expect("no panic").headers().clone();
+    assert_eq!(headers["grpc-status"], "8", "{headers:?}");
+    honest.send(batch(&request(), vec![call(1, "allows", LONG)]));
+    assert_eq!(honest.verdicts(1).await[0].id, 1);
+}
+
+#[tokio::test]
+async fn many_idle_connections_keep_nobody_out() {
+    let serving = serve(policies()).await;
+    let mut honest = Conversation::open(&mut client_to(&serving).await).await;
+    honest.send(batch(&request(), vec![call(1, "allows", LONG)]));
+    honest.verdicts(1).await;
+    let mut idle = Vec::new();
+    for _ in 0..1100 {
+        idle.push(tokio::net::TcpStream::connect(&serving.addresses()[0]).await.expect("a connection"));
+    }
+    honest.send(batch(&request(), vec![call(2, "allows", LONG)]));
+    assert_eq!(honest.verdicts(1).await[0].id, 2);
+    assert!(ask(&mut client_to(&serving).await, "allows", &request()).await.expect("an answer").allowed);
+}
