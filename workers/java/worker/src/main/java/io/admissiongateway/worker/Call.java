@@ -107,7 +107,7 @@ abstract class Call {
         try {
             outcome = remainingNanos() > 0 ? policy.evaluate(review) : Outcome.TOO_LATE;
         } finally {
-            end();
+            ran();
         }
         settle(outcome);
     }
@@ -126,8 +126,13 @@ abstract class Call {
 
     /** Answers that it is too late, and stops it as far as it can be stopped. */
     final void expire() {
+        end(Outcome.TOO_LATE);
+    }
+
+    /** Answers with this error, and stops it as far as it can be stopped. */
+    final void end(Outcome error) {
         cancelReview();
-        settle(Outcome.TOO_LATE);
+        settle(error);
         interrupt();
         flushSoon();
     }
@@ -180,6 +185,11 @@ abstract class Call {
         }
     }
 
+    /** Length of the patch that it leaves to calls after it; 0 if there are none. */
+    final synchronized int leftBytes(Outcome outcome) {
+        return dependents.isEmpty() || outcome.response() == null ? 0 : outcome.response().getPatch().size();
+    }
+
     /** The calls after it that have not been cancelled. */
     final synchronized List<Call> dependents() {
         return List.copyOf(dependents);
@@ -222,7 +232,7 @@ abstract class Call {
         return true;
     }
 
-    private void end() {
+    private void ran() {
         synchronized (this) {
             thread = null;
         }

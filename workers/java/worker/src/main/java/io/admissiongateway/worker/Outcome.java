@@ -93,6 +93,11 @@ record Outcome(ReviewResponse response, Worker.Error error) {
         return response == null ? this : answer(response.toBuilder().setParametersApplied(true).build());
     }
 
+    /** The status of a call or stream that ends with this error. */
+    Status status() {
+        return Status.fromCodeValue(error.getCode()).withDescription(error.getMessage());
+    }
+
     int size() {
         return (response != null ? response : (MessageLite) error).getSerializedSize();
     }

@@ -100,13 +100,9 @@ final class Policy {
         return json.isEmpty() ? outcome : outcome.withParameters();
     }
 
-    /** Returns why no call can be evaluated with these parameters; null if calls can. Logs nothing. */
+    /** Returns why no call can be evaluated with parameters that are not too long; null if calls can. Logs nothing. */
     String refusal(ByteString json) {
-        String tooLong = tooLong(json);
-        if (tooLong != null || (json.isEmpty() && parameters == null)) {
-            return tooLong;
-        }
-        return preparedFor(json).refusal(json);
+        return json.isEmpty() && parameters == null ? null : preparedFor(json).refusal(json);
     }
 
     /** Returns what is wrong with the length of parameters; null for nothing. */

@@ -32,6 +32,9 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
 
     private static final int MAX_PARAMETERS_ID = 256;
 
+    private static final Outcome TOO_MANY_CALLS =
+            Outcome.error(Status.Code.RESOURCE_EXHAUSTED, MAX_IN_FLIGHT + " calls of this stream are in flight");
+
     /**
      * Time without a message after which the worker ends a draining stream: several round trips, for batches that the
      * gateway sent before it received the drain notice.
@@ -43,6 +46,16 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
     private final Evaluator evaluator;
     /** JSON of the parameters, by id. */
     private final Map<Integer, ByteString> parameters = new HashMap<>();
+
+    private final Limits limits;
+    private final Store.Part keptPart;
+    private final Store.Part receivedPart;
+
+    /** Length of the JSON of all parameters. */
+    private long parameterBytes;
+
+    /** Length of the messages whose calls are in flight. */
+    private long received;
 
     private final Map<Long, StreamCall> inFlight = new HashMap<>();
     private final Outbox outbox = new Outbox();
@@ -59,8 +72,15 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
     private long lastBatch;
 
     ReviewStream(
-            ServerCallStreamObserver<VerdictBatch> gateway, Map<String, Policy> policies, Evaluator evaluator) {
+            ServerCallStreamObserver<VerdictBatch> gateway,
+            Map<String, Policy> policies,
+            Evaluator evaluator,
+            Limits limits) {
         this.gateway = gateway;
+        this.limits = limits;
+        Client client = Client.current();
+        keptPart = new Store.Part(client, this::fail);
+        receivedPart = new Store.Part(client, this::fail);
         this.policies = policies;
         this.evaluator = evaluator;
         gateway.disableAutoRequest();
@@ -75,7 +95,7 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
             return;
         }
         List<StreamCall> unwanted = new ArrayList<>();
-        List<StreamCall> calls = accept(received.message(), unwanted);
+        List<StreamCall> calls = accept(received.message(), received.size(), unwanted);
         unwanted.forEach(Call::cancel);
         if (calls.isEmpty()) {
             flush();
@@ -106,6 +126,10 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
             unwanted = new ArrayList<>(inFlight.values());
             inFlight.clear();
             outbox.clear();
+            parameters.clear();
+            parameterBytes = 0;
+            received = 0;
+            count();
         }
         unwanted.forEach(Call::cancel);
     }
@@ -140,7 +164,8 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
     }
 
     /** Returns the calls that are to be run; puts those that are no longer wanted into {@code unwanted}. */
-    private List<StreamCall> accept(ReviewBatch batch, List<StreamCall> unwanted) {
+    private List<StreamCall> accept(ReviewBatch batch, int size, List<StreamCall> unwanted) {
+        Message message = new Message(size);
         long arrived = System.nanoTime();
         List<StreamCall> calls = new ArrayList<>(batch.getCallsCount());
         List<Payload> payloads = new ArrayList<>(batch.getPayloadsCount());
@@ -152,12 +177,17 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
         Map<Long, Link> links = new HashMap<>();
         synchronized (this) {
             lastBatch = arrived;
+            if (over) {
+                return List.of();
+            }
             String problem = takeParameters(batch.getParametersList());
             if (problem != null) {
                 fail(problem);
                 return List.of();
             }
+            int index = 0;
             for (Worker.Call call : batch.getCallsList()) {
+                index++;
                 Link before = call.getAfter() == 0 ? null : links.get(call.getAfter());
                 before = before != null && before.payload() == call.getPayload() ? before : null;
                 Link link;
@@ -168,7 +198,9 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
                     fail("call id " + id + " is used again while its call is in flight");
                     return List.of();
                 } else {
-                    link = new Link(call.getPayload(), accept(call, payloads, before, arrived, calls), false);
+                    boolean isExcess = index > MAX_IN_FLIGHT;
+                    StreamCall leaving = accept(call, payloads, before, arrived, calls, isExcess ? null : message);
+                    link = new Link(call.getPayload(), leaving, false);
                 }
                 if (hasChains) {
                     links.put(call.getId(), link);
@@ -177,6 +209,7 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
             for (Long id : cancelled) {
                 remove(id, unwanted);
             }
+            count();
         }
         return calls;
     }
@@ -185,12 +218,18 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
      * Adds a call to {@code calls}, or rejects it.
      *
      * @param before what the call before it in its chain leaves; null for none
+     * @param message the message of the call; null if it has too many calls before this one
      * @return the call that leaves the object for the calls after this one; null: the object is the one that was sent
      */
     private StreamCall accept(
-            Worker.Call call, List<Payload> payloads, Link before, long arrived, List<StreamCall> calls) {
+            Worker.Call call,
+            List<Payload> payloads,
+            Link before,
+            long arrived,
+            List<StreamCall> calls,
+            Message message) {
         StreamCall leaving = before == null ? null : before.call();
-        Outcome refused = refused(call, payloads.size(), before);
+        Outcome refused = message == null ? TOO_MANY_CALLS : refused(call, payloads.size(), before);
         if (refused != null) {
             outbox.add(call.getId(), call.getAfter() != 0, refused);
             return leaving;
@@ -201,10 +240,11 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
         StreamCall accepted;
         if (leaving == null) {
             Review review = new Review(payload, policy.mutating, arrived + timeout, call.getTraceparent());
-            accepted = new StreamCall(call, policy, review.withParametersJson(parametersOf(call)));
+            accepted = new StreamCall(call, message, policy, review.withParametersJson(parametersOf(call)));
         } else {
-            accepted = new StreamCall(call, policy, leaving, timeout, parametersOf(call));
+            accepted = new StreamCall(call, message, policy, leaving, timeout, parametersOf(call));
         }
+        received += message.calls++ == 0 ? message.size : 0;
         inFlight.put(accepted.id, accepted);
         calls.add(accepted);
         return accepted;
@@ -221,7 +261,8 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
             if (size > MAX_PARAMETERS_BYTES) {
                 return "parameters have " + size + " bytes, expected at most " + MAX_PARAMETERS_BYTES;
             }
-            parameters.put(one.getId(), one.getJson());
+            ByteString replaced = parameters.put(one.getId(), one.getJson());
+            parameterBytes += size - (replaced == null ? 0 : replaced.size());
         }
         return null;
     }
@@ -235,11 +276,13 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
         int first = unwanted.size();
         StreamCall cancelled = inFlight.remove(id);
         if (cancelled != null) {
+            drop(cancelled);
             unwanted.add(cancelled);
         }
         for (int index = first; index < unwanted.size(); index++) {
             for (Call call : unwanted.get(index).dependents()) {
                 if (call instanceof StreamCall dependent && inFlight.remove(dependent.id, dependent)) {
+                    drop(dependent);
                     unwanted.add(dependent);
                 }
             }
@@ -273,23 +316,36 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
             return Outcome.TOO_LATE;
         }
         if (inFlight.size() >= MAX_IN_FLIGHT) {
-            String text = MAX_IN_FLIGHT + " calls of this stream are in flight";
-            return Outcome.error(Status.Code.RESOURCE_EXHAUSTED, text);
+            return TOO_MANY_CALLS;
         }
         return null;
     }
 
     /** Ends the stream after a violation by the gateway. */
     private void fail(String problem) {
-        boolean first;
+        fail(Outcome.error(Status.Code.INVALID_ARGUMENT, problem));
+    }
+
+    /** Ends the stream with this error. */
+    private void fail(Outcome outcome) {
         synchronized (this) {
-            first = !over;
-            over = true;
-        }
-        if (first) {
-            gateway.onError(Status.INVALID_ARGUMENT.withDescription(Text.shorten(problem)).asRuntimeException());
+            if (!over) {
+                over = true;
+                gateway.onError(outcome.status().asRuntimeException());
+            }
         }
         cancelAll();
+    }
+
+    /** Tells the limits what this stream has; requires the lock. */
+    private void count() {
+        limits.parameters.set(keptPart, parameterBytes);
+        limits.received.set(receivedPart, received);
+    }
+
+    /** Lets go of what a call has kept; requires the lock. */
+    private void drop(StreamCall ended) {
+        received -= --ended.message.calls == 0 ? ended.message.size : 0;
     }
 
     private synchronized void readOn() {
@@ -328,6 +384,11 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
 
     private synchronized void answered(StreamCall call, Outcome outcome) {
         if (inFlight.remove(call.id, call)) {
+            int left = call.leftBytes(outcome);
+            call.message.size += left;
+            received += left;
+            drop(call);
+            count();
             outbox.add(call.id, call.chained, outcome);
         }
     }
@@ -341,19 +402,39 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
      */
     private record Link(int payload, StreamCall call, boolean isCancelled) {}
 
+    /** A message, which counts as received while a call of it is in flight. */
+    private static final class Message {
+        /** With the patches that calls leave to those after them. */
+        private long size;
+
+        private int calls;
+
+        Message(int size) {
+            this.size = size;
+        }
+    }
+
     private final class StreamCall extends Call {
         final long id;
+        final Message message;
         final boolean chained;
 
-        StreamCall(Worker.Call call, Policy policy, Review review) {
+        StreamCall(Worker.Call call, Message message, Policy policy, Review review) {
             super(policy, review);
+            this.message = message;
             id = call.getId();
             chained = call.getAfter() != 0;
         }
 
         StreamCall(
-                Worker.Call call, Policy policy, StreamCall before, long timeoutNanos, ByteString parameters) {
+                Worker.Call call,
+                Message message,
+                Policy policy,
+                StreamCall before,
+                long timeoutNanos,
+                ByteString parameters) {
             super(policy, before, timeoutNanos, call.getTraceparent(), parameters);
+            this.message = message;
             id = call.getId();
             chained = true;
         }

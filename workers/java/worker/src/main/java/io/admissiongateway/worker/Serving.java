@@ -44,6 +44,7 @@ final class Serving {
 
     private final Evaluator evaluator = new Evaluator();
     private final HealthStatusManager health = new HealthStatusManager();
+    private final Limits limits = new Limits(work -> evaluator.later(work, 0));
     private final WorkerService service;
     private final List<Server> servers = new ArrayList<>();
     private final List<String> addresses = new ArrayList<>();
@@ -53,7 +54,7 @@ final class Serving {
     private EventLoopGroup unixLoops;
 
     Serving(Map<String, Policy> policies) {
-        service = new WorkerService(policies, evaluator);
+        service = new WorkerService(policies, evaluator, limits);
     }
 
     /** The bound addresses, with their ports. */
@@ -128,6 +129,8 @@ final class Serving {
                         // Detects a lost gateway, whose calls are then cancelled.
                         .keepAliveTime(30, TimeUnit.SECONDS)
                         .keepAliveTimeout(10, TimeUnit.SECONDS)
+                        .addTransportFilter(Client.FILTER)
+                        .intercept(Client.INTERCEPTOR)
                         .addService(service.definition())
                         .addService(health.getHealthService());
         if (address.isUnix()) {

@@ -42,13 +42,15 @@ final class WorkerService {
 
     private final Map<String, Policy> policies;
     private final Evaluator evaluator;
+    private final Limits limits;
     private final Set<ReviewStream> streams = ConcurrentHashMap.newKeySet();
     private volatile boolean draining;
     private int unary;
     private int open;
 
-    WorkerService(Map<String, Policy> policies, Evaluator evaluator) {
+    WorkerService(Map<String, Policy> policies, Evaluator evaluator, Limits limits) {
         this.policies = policies;
+        this.limits = limits;
         this.evaluator = evaluator;
     }
 
@@ -158,11 +160,19 @@ final class WorkerService {
                                 : System.nanoTime() + deadline.timeRemaining(TimeUnit.NANOSECONDS),
                         TRACEPARENT.get());
         UnaryCall call = new UnaryCall(policy, review.withParametersJson(request.getParameters()), gateway);
+        Store.Part part = new Store.Part(Client.current(), call::end);
+        gateway.setOnCloseHandler(
+                () -> {
+                    left(1);
+                    limits.received.set(part, 0);
+                });
         gateway.setOnCancelHandler(
                 () -> {
                     left(1);
+                    limits.received.set(part, 0);
                     call.cancel();
                 });
+        limits.received.set(part, received.size());
         evaluator.run(new Batch(List.of(call)));
     }
 
@@ -176,18 +186,22 @@ final class WorkerService {
         if (policy == null) {
             return;
         }
+        String tooLong = Policy.tooLong(request.getParameters());
+        if (tooLong != null) {
+            checked(gateway, tooLong);
+            return;
+        }
         Runnable check =
-                () -> {
-                    String refusal = policy.refusal(request.getParameters());
-                    gateway.onNext(
-                            CheckParametersResponse.newBuilder()
-                                    .setProblem(refusal == null ? "" : Text.shorten(refusal))
-                                    .build());
-                    gateway.onCompleted();
-                };
+                () -> checked(gateway, policy.refusal(request.getParameters()));
         if (!evaluator.runApart(check)) {
             fail(gateway, Outcome.error(Status.Code.UNAVAILABLE, "the worker shuts down"));
         }
+    }
+
+    private static void checked(StreamObserver<CheckParametersResponse> gateway, String refusal) {
+        String problem = refusal == null ? "" : Text.shorten(refusal);
+        gateway.onNext(CheckParametersResponse.newBuilder().setProblem(problem).build());
+        gateway.onCompleted();
     }
 
     /** Counts a unary call until it ends, and returns its policy; null if the call is refused. */
@@ -211,15 +225,12 @@ final class WorkerService {
     }
 
     private static void fail(StreamObserver<?> gateway, Outcome outcome) {
-        gateway.onError(
-                Status.fromCodeValue(outcome.error().getCode())
-                        .withDescription(outcome.error().getMessage())
-                        .asRuntimeException());
+        gateway.onError(outcome.status().asRuntimeException());
     }
 
     private StreamObserver<Received<ReviewBatch>> reviewStream(StreamObserver<VerdictBatch> observer) {
         ServerCallStreamObserver<VerdictBatch> gateway = (ServerCallStreamObserver<VerdictBatch>) observer;
-        ReviewStream stream = new ReviewStream(gateway, policies, evaluator);
+        ReviewStream stream = new ReviewStream(gateway, policies, evaluator, limits);
         entered(0);
         streams.add(stream);
         Runnable gone =
