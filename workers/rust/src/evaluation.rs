@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use tokio::runtime::RuntimeFlavor;
 use tokio::task::JoinHandle;
 use tonic::Code;
 
@@ -20,6 +21,9 @@ use crate::meter::Metered;
 use crate::parameters;
 use crate::policy::{Call, Function, Policy};
 use crate::review::{Review, Subject};
+
+/// A review of this length is parsed, compared and written in milliseconds.
+const LARGE_BYTES: usize = 256 * 1024;
 
 /// The policies of a server.
 #[derive(Debug)]
@@ -76,7 +80,7 @@ impl Policies {
             Function::Plain(_) if policy.is_blocking() => self.on_thread(policy, review),
             Function::Plain(_) => {
                 let size = review.size();
-                let ended = run(policy, review);
+                let ended = beside_others(size, || run(policy, review));
                 if policy.took(started.elapsed(), size) {
                     let name = quoted(&policy.name);
                     log(
@@ -88,9 +92,10 @@ impl Policies {
                 return Begun::Ended(ended);
             }
             Function::Async(function) => {
-                let subject = review.subject();
+                let (subject, size) = (review.subject(), review.size());
                 let mut work = Work::Async(Arc::clone(policy), subject, function(review));
-                if let Poll::Ready(ended) = Pin::new(&mut work).poll(context) {
+                let polled = beside_others(size, || Pin::new(&mut work).poll(context));
+                if let Poll::Ready(ended) = polled {
                     metered.end(&ended.outcome);
                     return Begun::Ended(ended);
                 }
@@ -174,6 +179,15 @@ impl Drop for Work {
             handle.abort(); // which only one that has not begun yet takes notice of
         }
     }
+}
+
+/// Works on a review. If it is large, the thread gives the other tasks that it has to another one: parsing takes long.
+fn beside_others<T>(size: usize, work: impl FnOnce() -> T) -> T {
+    let is_possible = || {
+        let runtime = tokio::runtime::Handle::try_current();
+        runtime.is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread)
+    };
+    if size >= LARGE_BYTES && is_possible() { tokio::task::block_in_place(work) } else { work() }
 }
 
 /// Calls a plain policy.

@@ -21,9 +21,9 @@
 //! # Concurrency
 //!
 //! A plain function runs on the thread that read its request, and so does an async function until it first
-//! waits: all calls of a message are then answered in one message. An async policy that waits becomes a
-//! task. A plain policy that blocks should run in a separate thread ([`Policy::blocking`]); a policy that
-//! was slow repeatedly runs there from then on, which is logged.
+//! waits: calls of a message that take less than 4 ms together are then answered in one message. An async
+//! policy that waits becomes a task. A plain policy that blocks should run in a separate thread
+//! ([`Policy::blocking`]); a policy that was slow repeatedly runs there from then on, which is logged.
 //!
 //! At its deadline, and after a cancellation, the future of an async policy is dropped. A thread cannot be
 //! stopped; its result is discarded.

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use prost::bytes::Bytes;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet, yield_now};
 use tokio::time::{Sleep, sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::codegen::tokio_stream::Stream;
@@ -33,6 +33,9 @@ pub(crate) const MAX_IN_FLIGHT: usize = 4096;
 /// Upper bound of a verdict's size without its outcome: tags, lengths and a 64-bit id.
 const VERDICT_BYTES: usize = 64;
 
+/// How long a batch is worked on before others have their turn.
+const SLICE: Duration = Duration::from_millis(4);
+
 /// Time without a message after which the worker ends a draining stream: several round trips, for batches
 /// that the gateway sent before it received the drain notice.
 const QUIET: Duration = Duration::from_millis(500);
@@ -49,6 +52,10 @@ pub(crate) struct ReviewStream {
     batch: pb::VerdictBatch,
     batch_bytes: usize,
     full: VecDeque<pb::VerdictBatch>,
+    /// The batch whose calls have not all begun; `None`: the next one is to be read.
+    current: Option<Batch>,
+    /// Ends when others have had their turn, and what has arrived for them has been looked for.
+    others_turn: Option<JoinHandle<()>>,
     /// Whether no more messages will be read.
     is_over: bool,
     /// What the stream is to end with, if not with OK.
@@ -76,6 +83,17 @@ struct Asked {
     call: pb::Call,
     /// `None`: their id is unknown.
     parameters: Option<Bytes>,
+}
+
+/// What is left of a batch.
+struct Batch {
+    calls: std::iter::Enumerate<std::vec::IntoIter<pb::Call>>,
+    payloads: Vec<Option<Sent>>,
+    cancelled: HashSet<u64>,
+    has_chains: bool,
+    /// What its calls have left that have ended between two slices, by their ids; empty in a batch without chains.
+    ended: HashMap<u64, Arc<Payload>>,
+    arrived: Instant,
 }
 
 /// A payload of a batch, until the last call for it.
@@ -116,6 +134,8 @@ impl ReviewStream {
             batch: pb::VerdictBatch::default(),
             batch_bytes: 0,
             full: VecDeque::new(),
+            current: None,
+            others_turn: None,
             is_over: false,
             failure: None,
             draining: Draining::NotYet(Box::pin(drain.cancelled_owned())),
@@ -128,6 +148,7 @@ impl ReviewStream {
     /// Ends the stream because of what the gateway, or the connection to it, did.
     fn fail(&mut self, status: Status) {
         self.is_over = true;
+        self.current = None;
         self.in_flight.clear();
         self.tasks.abort_all();
         self.failure = Some(status);
@@ -154,7 +175,9 @@ impl ReviewStream {
     }
 
     fn poll_tasks(&mut self, context: &mut Context<'_>) {
-        while let Poll::Ready(Some(ended)) = self.tasks.poll_join_next_with_id(context) {
+        while self.full.is_empty()
+            && let Poll::Ready(Some(ended)) = self.tasks.poll_join_next_with_id(context)
+        {
             // One that was cancelled is in flight no longer, and its id may even be in use again.
             let is_task = |flight: &InFlight, id| flight.task.as_ref().is_some_and(|task| task.id() == id);
             match ended {
@@ -173,19 +196,34 @@ impl ReviewStream {
         }
     }
 
-    /// Reads one batch and runs its calls as far as they go without waiting.
+    /// Reads a batch if there is none, and runs its calls for a slice of time as far as they go without waiting.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        match ready!(Pin::new(&mut self.inbound).poll_next(context)) {
-            Some(Ok(batch)) => self.accept(batch, context),
-            Some(Err(status)) => self.fail(size_limit_as_exhausted(status)),
-            None => self.is_over = true,
+        if self.current.is_none() {
+            match ready!(Pin::new(&mut self.inbound).poll_next(context)) {
+                Some(Ok(batch)) => self.accept(batch),
+                Some(Err(status)) => self.fail(size_limit_as_exhausted(status)),
+                None => self.is_over = true,
+            }
+        }
+        let begun = Instant::now();
+        while let Some(mut batch) = self.current.take() {
+            self.last_batch = Instant::now();
+            let Some((index, call)) = batch.calls.next() else { break };
+            match self.take_next(&mut batch, index, call, context) {
+                Ok(()) => self.current = Some(batch),
+                Err(status) => self.fail(status),
+            }
+            // A message is to be sent before there are more.
+            if !self.full.is_empty() || begun.elapsed() >= SLICE {
+                // In a task: tonic sends the verdicts so far and polls again, without a turn for others.
+                self.others_turn = Some(tokio::spawn(yield_now()));
+                break;
+            }
         }
         Poll::Ready(())
     }
 
-    fn accept(&mut self, batch: pb::ReviewBatch, context: &mut Context<'_>) {
-        let arrived = Instant::now();
-        self.last_batch = arrived;
+    fn accept(&mut self, batch: pb::ReviewBatch) {
         if let Err(problem) = self.parameters.take(batch.parameters, &self.rpc) {
             return self.fail(Status::invalid_argument(problem));
         }
@@ -203,45 +241,68 @@ impl ReviewStream {
                 sent.remaining_calls += 1;
             }
         }
-        let has_chains = batch.calls.iter().any(|call| call.after != 0);
-        let cancelled: HashSet<u64> = batch.cancelled.into_iter().collect();
-        for (index, call) in batch.calls.into_iter().enumerate() {
-            let (id, position) = (call.id, call.payload as usize);
-            let is_cancelled = cancelled.contains(&id);
-            if !is_cancelled && self.in_flight.contains_key(&id) {
-                let text = format!("call id {id} is used again while its call is in flight");
-                return self.fail(Status::invalid_argument(text));
-            }
-            let Some(Some(sent)) = payloads.get_mut(position) else {
-                if !is_cancelled {
-                    let text =
-                        format!("the call is for payload {position}, the batch has {}", payloads.len());
-                    self.add(id, call.after != 0, error(Code::InvalidArgument, text));
-                }
-                continue;
-            };
-            let before = sent.left.get(&call.after).filter(|_| call.after != 0);
-            let left = if is_cancelled || matches!(before, Some(Left::Cancelled)) {
-                Left::Cancelled
-            } else if index >= MAX_IN_FLIGHT {
-                self.add(id, call.after != 0, too_many());
-                Left::Ended(Arc::clone(&sent.payload))
-            } else {
-                let asked = Asked { parameters: self.parameters.get(call.parameters), call };
-                self.take(asked, &sent.payload, before, arrived, context)
-            };
-            if has_chains {
-                sent.left.insert(id, left);
-            }
-            sent.remaining_calls -= 1;
-            if sent.remaining_calls == 0 {
-                // The next payload is parsed into the same memory.
-                payloads[position] = None;
-            }
+        for id in &batch.cancelled {
+            self.cancel(*id);
         }
-        for id in cancelled {
-            self.cancel(id);
+        self.current = Some(Batch {
+            has_chains: batch.calls.iter().any(|call| call.after != 0),
+            calls: batch.calls.into_iter().enumerate(),
+            payloads,
+            cancelled: batch.cancelled.into_iter().collect(),
+            ended: HashMap::new(),
+            arrived: Instant::now(),
+        });
+    }
+
+    /// Takes one call of a batch; fails if the stream is to end.
+    fn take_next(
+        &mut self,
+        batch: &mut Batch,
+        index: usize,
+        call: pb::Call,
+        context: &mut Context<'_>,
+    ) -> Result<(), Status> {
+        let (id, position) = (call.id, call.payload as usize);
+        let is_cancelled = batch.cancelled.contains(&id);
+        if !is_cancelled && self.in_flight.contains_key(&id) {
+            let text = format!("call id {id} is used again while its call is in flight");
+            return Err(Status::invalid_argument(text));
         }
+        let count = batch.payloads.len();
+        let Some(Some(sent)) = batch.payloads.get_mut(position) else {
+            if !is_cancelled {
+                let text = format!("the call is for payload {position}, the batch has {count}");
+                self.add(id, call.after != 0, error(Code::InvalidArgument, text));
+            }
+            return Ok(());
+        };
+        let mut before = sent.left.get(&call.after).filter(|_| call.after != 0);
+        let ended;
+        if matches!(before, Some(Left::InFlight))
+            && let Some(payload) = batch.ended.get(&call.after)
+        {
+            ended = Left::Ended(Arc::clone(payload));
+            before = Some(&ended);
+        }
+        let left = if is_cancelled || matches!(before, Some(Left::Cancelled)) {
+            Left::Cancelled
+        } else if index >= MAX_IN_FLIGHT {
+            self.add(id, call.after != 0, too_many());
+            Left::Ended(Arc::clone(&sent.payload))
+        } else {
+            let asked = Asked { parameters: self.parameters.get(call.parameters), call };
+            self.take(asked, &sent.payload, before, batch.arrived, context)
+        };
+        if batch.has_chains {
+            batch.ended.remove(&id);
+            sent.left.insert(id, left);
+        }
+        sent.remaining_calls -= 1;
+        if sent.remaining_calls == 0 {
+            // The next payload is parsed into the same memory.
+            batch.payloads[position] = None;
+        }
+        Ok(())
     }
 
     /// Begins a call of a batch, or has it wait for the call before it in its chain.
@@ -322,17 +383,21 @@ impl ReviewStream {
     fn end(&mut self, id: u64, ended: Ended, context: &mut Context<'_>) {
         let Some(flight) = self.in_flight.remove(&id) else { return };
         self.add(id, flight.after != 0, ended.outcome);
-        if flight.followers.is_empty() {
+        let has_chains = self.current.as_ref().is_some_and(|batch| batch.has_chains);
+        if flight.followers.is_empty() && !has_chains {
             return;
         }
         let payload = ended.change.map_or(Arc::clone(&flight.payload), |change| flight.payload.after(change));
-        let mut ready = vec![(payload, flight.followers)];
-        while let Some((payload, calls)) = ready.pop() {
+        let mut ready = vec![(id, payload, flight.followers)];
+        while let Some((id, payload, calls)) = ready.pop() {
             for asked in calls {
                 if let Left::Ended(left) = self.begin(&asked, &payload, Instant::now(), context) {
                     let flight = self.in_flight.remove(&asked.call.id);
-                    ready.extend(flight.map(|flight| (left, flight.followers)));
+                    ready.extend(flight.map(|flight| (asked.call.id, left, flight.followers)));
                 }
+            }
+            if let Some(batch) = self.current.as_mut().filter(|batch| batch.has_chains) {
+                batch.ended.insert(id, payload);
             }
         }
     }
@@ -390,13 +455,18 @@ impl Stream for ReviewStream {
             if let Some(batch) = this.full.pop_front() {
                 return Poll::Ready(Some(Ok(batch)));
             }
+            if let Some(turn) = &mut this.others_turn {
+                let _ = ready!(Pin::new(turn).poll(context));
+                this.others_turn = None;
+            }
             this.poll_tasks(context);
-            let read = if this.is_over { Poll::Pending } else { this.poll_read(context) };
+            let read =
+                if this.is_over && this.current.is_none() { Poll::Pending } else { this.poll_read(context) };
             // Last, as a batch may have waited for verdicts to be taken: that is not quiet.
             this.poll_drain(context);
             if this.batch.draining || !this.batch.verdicts.is_empty() {
                 this.seal();
-            } else if this.is_over && this.in_flight.is_empty() {
+            } else if this.is_over && this.current.is_none() && this.in_flight.is_empty() {
                 return Poll::Ready(this.failure.take().map(Err));
             } else if read.is_pending() {
                 return Poll::Pending;

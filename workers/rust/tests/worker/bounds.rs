@@ -1,9 +1,12 @@
 //! The bounds of a worker: no message and no client stops it for others.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use admission_gateway_worker::json;
+use admission_gateway_worker::{Policy, Review, json};
 use hyper::body::{Body, Frame};
 use prost::bytes::Bytes;
 use tokio::task::JoinSet;
@@ -11,8 +14,10 @@ use tonic::Code;
 use tonic::codegen::{Service, http};
 
 use crate::gateway::pb::{Call, Parameters, Payload, ReviewBatch};
-use crate::gateway::{Conversation, PATIENCE, ask, batch, call, channel_to, client_to, error_of};
-use crate::policies::{LONG, policies, request, serve};
+use crate::gateway::{
+    Conversation, PATIENCE, ask, batch, call, call_after, channel_to, client_to, error_of, response_of,
+};
+use crate::policies::{LONG, labels, policies, request, serve};
 
 const MIB: usize = 1024 * 1024;
 
@@ -113,6 +118,83 @@ async fn the_client_with_most_payloads_in_flight_loses_a_stream() {
     assert_eq!((status.code(), status.message()), (Code::ResourceExhausted, text));
     honest.send(batch(&request(), vec![call(2, "allows", LONG)]));
     assert_eq!(honest.verdicts(1).await[0].id, 2);
+}
+
+#[tokio::test]
+async fn a_long_batch_lets_others_have_their_turn() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let takes_time = move |_: &mut Review| {
+        std::thread::sleep(Duration::from_millis(2));
+        counted.fetch_add(1, Ordering::SeqCst);
+    };
+    let serving = serve(policies().policy("takes time", "", takes_time)).await;
+    let mut other = Conversation::open(&mut client_to(&serving).await).await;
+    let mut stream = Conversation::open(&mut client_to(&serving).await).await;
+    // So large that a run never counts as slow, and the policy stays on the thread of the stream.
+    let large = json!({"data": "x".repeat(100_000)});
+    stream.send(batch(&large, (0..300).map(|id| call(id, "takes time", LONG)).collect()));
+    let found = stream.next().await.expect("no failure").expect("a message").verdicts.len();
+    other.send(batch(&request(), vec![call(1, "allows", LONG)]));
+    other.verdicts(1).await;
+    assert!(count.load(Ordering::SeqCst) < 300);
+    stream.verdicts(300 - found).await;
+}
+
+#[tokio::test]
+async fn a_call_that_ends_between_slices_leaves_its_object_to_the_next_one() {
+    let later = Policy::boxed("later", "", |review: &mut Review| {
+        Box::pin(async move {
+            tokio::task::yield_now().await;
+            labels(review)
+        })
+    });
+    let shows = |review: &mut Review| {
+        let seen = review.object().expect("JSON")["metadata"]["labels"]["seen"].to_string();
+        review.warn(seen);
+    };
+    let takes_time = |_: &mut Review| std::thread::sleep(Duration::from_millis(2));
+    let server = policies().policy("shows", "", shows).policy("takes time", "", takes_time);
+    let serving = serve(server.register(later.mutating())).await;
+    let mut stream = Conversation::open(&mut client_to(&serving).await).await;
+    let mut calls = vec![call(1, "later", LONG), call_after(1, 2, "later")];
+    calls.extend((3..30).map(|id| call(id, "takes time", LONG)));
+    calls.extend([call_after(2, 30, "shows"), call_after(1, 31, "shows"), call(32, "shows", LONG)]);
+    stream.send(batch(&request(), calls));
+    let found = stream.verdicts(32).await;
+    let shown: Vec<_> = found[29..].iter().map(|verdict| response_of(verdict).warnings.concat()).collect();
+    assert_eq!(shown, ["\"yes\"", "\"yes\"", "null"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_reviews_are_answered_beside_others() {
+    let serving = serve(policies()).await;
+    let mut stream = Conversation::open(&mut client_to(&serving).await).await;
+    let mut large = request();
+    large["object"]["data"] = "x".repeat(MIB).into();
+    stream.send(batch(&large, (1..=50).map(|id| call(id, "labels", LONG)).collect()));
+    for verdict in stream.verdicts(50).await {
+        assert!(!response_of(&verdict).patch.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn answers_wait_while_they_are_not_read() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let wordy = move |review: &mut Review| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        review.warn("x".repeat(MIB));
+    };
+    let serving = serve(policies().policy("wordy", "", wordy)).await;
+    let mut client = client_to(&serving).await;
+    let mut stream = Conversation::open(&mut client).await;
+    stream.send(batch(&request(), (0..200).map(|id| call(id, "wordy", LONG)).collect()));
+    let mut found = stream.next().await.expect("no failure").expect("a message").verdicts.len();
+    assert!(count.load(Ordering::SeqCst) < 200);
+    while found < 200 {
+        found += stream.next().await.expect("no failure").expect("a message").verdicts.len();
+    }
 }
 
 /// The begin of a message, and never the rest.

@@ -11,13 +11,17 @@ use crate::gateway::{Conversation, batch, call, cancel, client_to, error_of, res
 use crate::policies::{Count, LONG, policies, request, serve, wait_for, watched};
 
 #[tokio::test]
-async fn a_batch_that_need_not_wait_is_answered_by_one_message() {
+async fn the_calls_of_a_batch_are_answered_in_order() {
     let serving = serve(policies()).await;
     let mut stream = Conversation::open(&mut client_to(&serving).await).await;
     let names = ["allows", "denies", "labels", "tries-to-label", "labels"];
     let calls = names.iter().enumerate().map(|(id, name)| call(id as u64, name, LONG)).collect();
     stream.send(batch(&request(), calls));
-    let found = stream.next().await.expect("no failure").expect("a message").verdicts;
+    // By one message, unless the machine is so busy that its time runs out.
+    let mut found = Vec::new();
+    while found.len() < 5 {
+        found.extend(stream.next().await.expect("no failure").expect("a message").verdicts);
+    }
     assert_eq!(found.iter().map(|verdict| verdict.id).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
     assert!(response_of(&found[0]).allowed);
     let status = response_of(&found[1]).status.as_ref().expect("a status");
