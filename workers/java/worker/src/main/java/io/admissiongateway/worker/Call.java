@@ -110,6 +110,7 @@ abstract class Call {
             ran();
         }
         settle(outcome);
+        review.forget();
     }
 
     /** Cancels the call; an answer is no longer needed. */

@@ -30,7 +30,7 @@ public final class Review {
     private final boolean mutating;
     private final long deadline;
     private final String traceparent;
-    private final Typed typed = new Typed();
+    private Typed typed = new Typed();
     private final List<String> warnings = new ArrayList<>(0);
     private final Map<String, String> annotations = new LinkedHashMap<>(0);
     private ObjectNode request;
@@ -345,6 +345,16 @@ public final class Review {
 
     void cancel() {
         cancelled = true;
+    }
+
+    /** Drops what this call has copied or changed: the other calls of its batch may keep it for long. */
+    void forget() {
+        typed = new Typed();
+        request = null;
+        object = null;
+        oldObject = null;
+        namespaceObject = null;
+        patch = null;
     }
 
     /** Whether what was parsed may be handed out as it is: nobody else reads it, and it is not compared later. */

@@ -11,6 +11,7 @@ import admissiongateway.worker.v1.Worker.ReviewBatch;
 import com.google.protobuf.ByteString;
 import com.google.protobuf.UnknownFieldSet;
 import io.grpc.Status;
+import java.lang.ref.WeakReference;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -22,6 +23,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import tools.jackson.databind.node.ObjectNode;
 
 /** No message and no client takes all of a worker's memory, or stops it for others. */
 @Timeout(120)
@@ -32,9 +34,16 @@ final class BoundsTest {
     private final PolicyServer server =
             new PolicyServer()
                     .policy("allows", "", review -> {})
-                    .policy("waits", "", review -> gate.acquire());
+                    .policy("waits", "", review -> gate.acquire())
+                    .mutating("marks", "", this::mark);
+    private volatile WeakReference<Object> marked;
     private Gateway gateway;
     private Gateway other;
+
+    private void mark(Review review) {
+        ((ObjectNode) review.object()).put("marked", true);
+        marked = new WeakReference<>(review.object());
+    }
 
     @BeforeEach
     void start() throws Exception {
@@ -86,6 +95,21 @@ final class BoundsTest {
         var next = gateway.stream();
         next.send(batch("{}").addCalls(call(1, "allows", LONG)));
         assertTrue(next.verdict(1).getResponse().getAllowed());
+    }
+
+    @Test
+    void aCallThatHasEndedKeepsNoCopyWhileOthersOfItsBatchGoOn() throws Exception {
+        var stream = gateway.stream();
+        stream.send(
+                batch("{\"object\": {}}").addCalls(call(1, "marks", LONG)).addCalls(call(2, "waits", LONG)));
+        stream.verdict(1);
+        for (int attempt = 0; attempt < 200 && marked.get() != null; attempt++) {
+            System.gc();
+            Thread.sleep(20);
+        }
+        assertNull(marked.get());
+        gate.release();
+        assertTrue(stream.verdict(2).getResponse().getAllowed());
     }
 
     /** Also ids that are not packed, and with fields of later versions between them. */
