@@ -175,6 +175,7 @@ class _Review:
         """Find the namespace of *request*: in the snapshot, or at the API server of the cluster."""
         self._request = request
         snapshot = self._admission.snapshot
+        request.has_go_types = snapshot.has_go_types
         try:
             allowed = self._origin.api_group
             if allowed is not None and request.resource[0] != allowed:

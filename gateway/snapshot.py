@@ -101,6 +101,8 @@ class Snapshot:
     """The objects of the cluster from which policies take parameters; None: no cluster is followed."""
     schemas: object | None = None
     """The schemas of the kinds of the cluster; None: no cluster is followed."""
+    has_go_types: bool = True
+    """Whether values of expressions have Go types, as in Kubernetes from 1.37 on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +275,7 @@ class Pools:
             config.gateway.decision_reference,
             params,
             None if cluster is None else cluster.schemas,
+            config.gateway.has_go_types,
         )
 
     @property

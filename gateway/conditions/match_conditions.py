@@ -199,7 +199,7 @@ class ObjectVariables:
             of_request.authorizer,
             of_request.check,
             None,
-            in_conditions,
+            in_conditions if condition_input.has_go_types else None,
             None,
         )
 

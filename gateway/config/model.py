@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 TransportMode = Literal["Auto", "Stream", "Unary"]
 PolicySource = Literal["Own", "ReadyMade"]
+NEWEST_VERSION: Final = "1.37"
+"""The newest Kubernetes whose expressions are known."""
+_FIRST_WITH_GO_TYPES: Final = 37
+"""The minor version from which values of expressions have Go types."""
 _LIBRARY: Final = ("-m", "admission_gateway_worker.policies")
 """In the command of a worker with the ready-made policies."""
 
@@ -194,8 +198,15 @@ class GatewaySettings:
     record: RecordSettings | None = None
     """None: no reviews are recorded."""
     policies: PolicySettings = field(default_factory=PolicySettings)
+    kubernetes_version: str = NEWEST_VERSION
+    """MAJOR.MINOR of the API servers whose expressions are followed; 1.37 stands for all newer ones."""
     image_review_webhooks: tuple[str, ...] = ()
     """Names of the validating webhooks that answer ImageReviews; empty: there is no such path."""
+
+    @property
+    def has_go_types(self) -> bool:
+        """Whether values of expressions have Go types, see ``gateway.cel.go_types``."""
+        return int(self.kubernetes_version.partition(".")[2]) >= _FIRST_WITH_GO_TYPES
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 import orjson
 
@@ -27,6 +27,7 @@ from gateway.config.kubeconfig import read_kubernetes
 from gateway.config.logging_settings import read_logging
 from gateway.config.metadata import read_metadata
 from gateway.config.model import (
+    NEWEST_VERSION,
     Authentication,
     GatewaySettings,
     Hedge,
@@ -222,6 +223,25 @@ def _read_hedge_after(fields: Fields, default: Hedge) -> tuple[float | None, flo
     return default.after_s, default.percentile
 
 
+_VERSION: Final = re.compile(r"v?1\.([1-9][0-9]{1,2})(\.(0|[1-9][0-9]{0,2}))?", re.ASCII)
+_OLDEST_MINOR: Final = 30
+
+
+def _read_version(fields: Fields) -> str:
+    """Return ``kubernetesVersion`` as MAJOR.MINOR, at most the newest version that is known."""
+    text = fields.string("kubernetesVersion", NEWEST_VERSION, _not_a_version)
+    match = _VERSION.fullmatch(text)
+    newest = int(NEWEST_VERSION.partition(".")[2])
+    return NEWEST_VERSION if match is None else f"1.{min(int(match[1]), newest)}"
+
+
+def _not_a_version(text: str) -> str | None:
+    match = _VERSION.fullmatch(text)
+    if match is not None and int(match[1]) >= _OLDEST_MINOR:
+        return None
+    return f"found {shown(text)}, expected a version of Kubernetes from 1.{_OLDEST_MINOR} on, such as 1.36"
+
+
 def read_gateway_configuration(fields: Fields, folder: Path) -> GatewaySettings:
     """Return the GatewayConfiguration behind *fields*, which stand in a file in *folder*."""
     default = GatewaySettings()
@@ -254,6 +274,7 @@ def read_gateway_configuration(fields: Fields, folder: Path) -> GatewaySettings:
         tracing=read_tracing(fields.mapping("tracing"), folder),
         record=read_record(fields.mapping("record"), folder),
         policies=read_policy_settings(fields.group("policies")),
+        kubernetes_version=_read_version(fields),
         image_review_webhooks=_read_image_review(fields.mapping("imageReview")),
     )
     if settings.tls.self_managed is not None and settings.kubernetes is None:

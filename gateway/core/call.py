@@ -103,6 +103,7 @@ class Payload:
             current = document.get("object") if self._changed_json is None else self.object
             self._condition_input = ConditionInput(document, current, document.get("oldObject"))
             self._condition_input.request = self.request
+            self._condition_input.has_go_types = self.request.has_go_types
         return self._condition_input
 
     def fresh_object(self) -> Json | None:

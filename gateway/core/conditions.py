@@ -77,6 +77,7 @@ class ConditionInput:
     __slots__ = (
         "document",
         "found_params",
+        "has_go_types",
         "invoked",
         "matched",
         "namespace",
@@ -100,6 +101,8 @@ class ConditionInput:
         """Null on DELETE."""
         self.old_object = old
         """Null on CREATE."""
+        self.has_go_types = True
+        """Whether values of expressions have Go types, as in Kubernetes from 1.37 on."""
         self.prepared: object | None = None
         """The variables of expressions, which the first webhook with conditions makes for all."""
         self.prepared_for_policies: object | None = None

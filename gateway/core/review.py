@@ -102,6 +102,8 @@ class AdmissionRequest:
     _object: Json | None = field(default=None, repr=False)
     """The object of a large request of which only the object was needed."""
     _can_be_rewritten: bool | None = field(default=None, repr=False)
+    has_go_types: bool = field(default=True, repr=False)
+    """Whether values of expressions have Go types, by the configuration that the review is made with."""
 
     @property
     def document(self) -> Json:

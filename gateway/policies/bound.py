@@ -248,7 +248,7 @@ def shared_values(condition_input: ConditionInput) -> Values:
             None,
             None,
             None,
-            in_conditions,
+            in_conditions if condition_input.has_go_types else None,
         )
         condition_input.shared_by_policies = values
     return values
@@ -280,8 +280,7 @@ def namespace_of(condition_input: ConditionInput) -> Namespace | Failed | None:
 class Application(ABC, Generic[P, B]):
     """A policy on its way through one request."""
 
-    _go_types: GoTypes = staticmethod(in_conditions)
-    """Of the values of matchConditions."""
+    _types_of_conditions: GoTypes = staticmethod(in_conditions)
 
     def __init__(
         self,
@@ -302,6 +301,8 @@ class Application(ABC, Generic[P, B]):
             self._prepared = Prepared(condition_input.document)
             self._prepared.known.decisions = decisions
         self._known = self._prepared.known
+        self._go_types = self._types_of_conditions if condition_input.has_go_types else None
+        """Of the values of matchConditions; None: they have none."""
         self._begin = 0.0
         self._lookups: dict[ParamLookup, None] = {}
 

@@ -88,7 +88,7 @@ class BoundMutations(Bound[MutatingPolicy, MutatingBinding]):
 
 
 class _Application(Application[MutatingPolicy, MutatingBinding]):
-    _go_types = staticmethod(in_conditions_of_mutations)
+    _types_of_conditions = staticmethod(in_conditions_of_mutations)
 
     def __init__(
         self,
@@ -156,7 +156,9 @@ class _Application(Application[MutatingPolicy, MutatingBinding]):
         whole = None if namespace is None else namespace_values(namespace.json)[1]
 
         # A matchCondition leaves the object in the form in which it read it.
-        types = self._go_types if self._policy.conditions else in_mutations
+        types = self._go_types
+        if types is not None and not self._policy.conditions:
+            types = in_mutations
 
         def values(current: Json) -> Values:
             return (current, old, request, whole, authorizer, check, param, types)

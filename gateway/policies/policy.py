@@ -15,7 +15,6 @@ from gateway.cel.meter import BRIEF_LIMIT
 from gateway.core.conditions import Decided
 from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
 from gateway.core.webhook import PolicyRef, Webhook
-from gateway.openapi.go_types import in_conditions
 from gateway.policies.bound import Application, Bound, namespace_values, shared_values
 from gateway.policies.model import ValidatingBinding, ValidatingPolicy
 from gateway.policies.params import NO_PARAMS
@@ -183,9 +182,9 @@ class _Application(Application[ValidatingPolicy, ValidatingBinding]):
         filtered, whole = (None, None) if namespace is None else namespace_values(namespace.json)
         return evaluate(
             rules,
-            (*objects, request, filtered, authorizer, check, param, in_conditions),
-            (*objects, request, filtered, None, None, param, in_conditions),
-            (*objects, request, whole, None, None, param, in_conditions),
+            (*objects, request, filtered, authorizer, check, param, self._go_types),
+            (*objects, request, filtered, None, None, param, self._go_types),
+            (*objects, request, whole, None, None, param, self._go_types),
             self._allowance,
         )
 

@@ -434,6 +434,18 @@ def test_every_field_of_the_gateway_configuration_is_kept(certificates: Path) ->
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("1.30", "1.30"), ("v1.36.2", "1.36"), ("1.37.0", "1.37"), ("1.38", "1.37"), ("v1.100", "1.37")],
+)
+def test_a_version_of_kubernetes_counts_without_its_patch_level(
+    load_documents: Callable[..., Config], text: str, found: str
+) -> None:
+    settings = load_documents(gateway(kubernetesVersion=text)).gateway
+    assert settings.kubernetes_version == found
+    assert settings.has_go_types is (found == "1.37")
+
+
 def test_a_gateway_configuration_is_all_defaults(load_documents: Callable[..., Config]) -> None:
     assert load_documents(gateway()).gateway == GatewaySettings()
     assert load_documents(gateway(tls=None, limits={}, listen=None)).gateway == GatewaySettings()
@@ -471,6 +483,11 @@ def test_a_gateway_configuration_is_all_defaults(load_documents: Callable[..., C
         ({"drainSeconds": "10s"}, "drainSeconds", 'found the string "10s", expected a number from 0 to 3600'),
         ({"drainSeconds": -1}, "drainSeconds", "found the number -1, expected a number from 0"),
         ({"drainSeconds": True}, "drainSeconds", "found true, expected a number"),
+        *(
+            ({"kubernetesVersion": text}, "kubernetesVersion", f'found "{text}", expected a version of Kuber')
+            for text in ("1.29", "2.0", "1", "1.36-rc.0", "1.036", "latest")
+        ),
+        ({"kubernetesVersion": 1.36}, "kubernetesVersion", "found the number 1.36, expected a string"),
         ({"auditLevel": "All"}, "auditLevel", 'found "All", expected None, Metadata or Request'),
         ({"tls": {"clientNames": ["a"]}}, "tls.clientNames", "requires clientCAFile"),
         ({"tls": {"clientCAFile": "none"}}, "tls.clientCAFile", "none cannot be read"),
