@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import re
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
@@ -11,13 +10,13 @@ from threading import Thread
 from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import unquote
 
+from deploy.sbom import normalised
+
 if TYPE_CHECKING:
     from pathlib import Path
 
 NEWER: Final = "9999.0"
 """The version that is published after the lock was written."""
-WITHIN_S: Final = 5.0
-"""How often the end of the server is noticed."""
 
 
 def project_of(file: str) -> str:
@@ -25,8 +24,7 @@ def project_of(file: str) -> str:
 
     Source: PyPA specifications, "Binary distribution format" and "Source distribution format".
     """
-    name = file.split("-", maxsplit=1)[0] if file.endswith(".whl") else file.rpartition("-")[0]
-    return re.sub(r"[-_.]+", "-", name).lower()
+    return normalised(file.split("-", maxsplit=1)[0] if file.endswith(".whl") else file.rpartition("-")[0])
 
 
 def newer_wheel(project: str) -> tuple[str, bytes]:

@@ -13,6 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from deploy.artifacts import copy_sources
+from deploy.sbom import normalised
 from tests.install.index import NEWER, Index
 from tests.kit import ROOT
 
@@ -50,10 +51,6 @@ def run(*command: object, **environment: str) -> str:
     )
     assert done.returncode == 0, f"{command[0]}: {done.stdout[-4000:]}"
     return done.stdout
-
-
-def normalised(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def locked() -> dict[str, str]:
