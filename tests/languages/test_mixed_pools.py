@@ -180,8 +180,8 @@ def test_all_languages_in_one_pool_answer_as_python_does(
         questions = [question for question in reference if turn == 0 or question.name not in WAITS]
         assert not differences(reference, answers(gateway, questions))
     answered = {name: calls(gateway, sample, code="OK") for name, sample in samples.items()}
-    # Each worker gets about the same number of calls.
-    assert min(answered.values()) > sum(answered.values()) / len(answered) / 2, answered
+    # How many depends on how fast each is: the pool prefers workers with fewer calls in flight.
+    assert all(answered.values()), answered
     # CANCELLED are speculative calls whose object was changed by an earlier policy.
     codes = ("OK", "INTERNAL", "NOT_FOUND", "DEADLINE_EXCEEDED", "CANCELLED")
     for sample in samples.values():
