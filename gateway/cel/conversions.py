@@ -18,11 +18,12 @@ from gateway.cel.values import Duration, Timestamp, TypeName, Uint, format_doubl
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,40}", re.ASCII)
 _DIGITS: Final = "[0-9](?:_?[0-9])*"
 _HEX_DIGITS: Final = "[0-9a-fA-F](?:_?[0-9a-fA-F])*"
+# Each text can match in one way, so that matching takes linear time.
 _DECIMAL: Final = re.compile(
-    rf"[+-]?(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?", re.ASCII
+    rf"[+-]?(?:{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?", re.ASCII
 )
 _HEXADECIMAL: Final = re.compile(
-    rf"[+-]?0[xX](?:_?{_HEX_DIGITS}\.?(?:{_HEX_DIGITS})?|\.{_HEX_DIGITS})[pP][+-]?{_DIGITS}", re.ASCII
+    rf"[+-]?0[xX](?:_?{_HEX_DIGITS}(?:\.(?:{_HEX_DIGITS})?)?|\.{_HEX_DIGITS})[pP][+-]?{_DIGITS}", re.ASCII
 )
 _NOT_FINITE: Final = {"inf", "infinity", "nan"}
 _LONGEST: Final = 10_000

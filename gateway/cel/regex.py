@@ -32,7 +32,7 @@ _IN_GO: Final = {
     "no argument for repetition operator": "missing argument to repetition operator",
     "invalid perl operator": "invalid or unsupported Perl syntax",
 }
-_ANY_BYTE: Final = re.compile(r"(?s)(?:\\Q.*?(?:\\E|$)|\\[^CQ]|[^\\])*\\C")
+_ANY_BYTE: Final = re.compile(r"(?s)(?:\\Q(?>.*?(?:\\E|\Z))|\\[^CQ]|[^\\])*+\\C")
 """``\\C`` matches a single byte in RE2, and is an error in Go."""
 
 

@@ -15,10 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.cel import chunks, meter
+from gateway.cel.conversions import to_double
 from gateway.cel.environment import ENVIRONMENT
 from gateway.cel.errors import CostExceeded, EvaluationError
 from gateway.cel.libraries.formats import FORMATS
 from gateway.cel.meter import BRIEF_LIMIT, METER, start
+from gateway.cel.regex import compile_regex
 from gateway.cel.structs import FUNCTIONS as PATCH_FUNCTIONS
 from gateway.cel.values import Duration, Optional, Timestamp, Uint
 
@@ -33,6 +35,8 @@ SHARED: Any = {"a": 1}
 for _ in range(60):
     SHARED = {"x": SHARED, "y": [SHARED]}
 TEXTS = ["a" * LONG, " " * LONG, "é" * LONG, "%s" * LONG, "1" * LONG, "a," * LONG, "1." * LONG, '"' * LONG]
+TEXTS += [f"{'1' * LONG}x", f"1.{'1' * LONG}x"]
+"""With one of these a pattern that could match in many ways would not end."""
 VALUES: dict[str, list[Any]] = {
     "string": [*TEXTS, "a", ""],
     "bytes": [b"a" * LONG],
@@ -95,6 +99,27 @@ def test_a_function_counts_what_it_touches(function: Function, monkeypatch: pyte
                 del found
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1" * 9_999 + "x", "0x" + "1" * 9_990 + "x", "1" * 5_000 + "." + "1" * 4_990 + "x", "1e" + "1_" * 4_000],
+)
+def test_a_long_text_that_is_no_number_is_found_out_at_once(text: str) -> None:
+    """Each took seconds."""
+    for number in range(200):
+        with pytest.raises(EvaluationError):
+            to_double(f"{text[:-1]}{number}{text[-1]}"[:10_000])
+
+
+def test_a_pattern_with_many_quoted_parts_is_searched_for_an_escape_at_once() -> None:
+    """The time doubled with each part."""
+    quoted = r"\Qa\E" * 1_000
+    assert compile_regex(quoted + r"\Q\C").search("a" * 1_000 + r"\C")
+    assert compile_regex(r"\QC\\C\E").search("C\\\\C")
+    for pattern in (quoted + r"\C", r"\Qa\E\C", r"\\\C", r"\Qa\E\E\C"):
+        with pytest.raises(EvaluationError, match="invalid escape sequence"):
+            compile_regex(pattern)
 
 
 @given(st.lists(st.integers(0, 9), max_size=40), st.integers(1, 7))
