@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gateway.kubernetes.namespaces import ClusterNamespaces
     from gateway.kubernetes.params import ClusterParams
     from gateway.kubernetes.schemas import ClusterSchemas
+    from gateway.kubernetes.version import ClusterVersion
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ class Cluster:
     ca_bundles: ClusterCaBundles | None = None
     params: ClusterParams | None = None
     schemas: ClusterSchemas | None = None
+    version: ClusterVersion | None = None
 
     async def combine(self, files: Config, rejected: Rejections) -> Combined:
         """Return the configuration of *files* together with the custom resources; see ``combine``."""
@@ -95,7 +97,8 @@ class Cluster:
 
     async def close(self) -> None:
         """End the watches."""
-        for part in (self.resources, self.namespaces, self.ca_bundles, self.params, self.schemas):
+        of_policies = (self.params, self.schemas, self.version)
+        for part in (self.resources, self.namespaces, self.ca_bundles, *of_policies):
             if part is not None:
                 await part.close()
 
@@ -169,6 +172,7 @@ class ClusterFollower:
         from gateway.kubernetes.namespaces import ClusterNamespaces
         from gateway.kubernetes.params import ClusterParams
         from gateway.kubernetes.schemas import ClusterSchemas
+        from gateway.kubernetes.version import ClusterVersion
 
         namespaces = ClusterNamespaces(settings)
         resources = ClusterCustomResources(settings, self._changed.set) if settings.custom_resources else None
@@ -178,6 +182,7 @@ class ClusterFollower:
             ClusterCaBundles(settings),
             ClusterParams(settings),
             ClusterSchemas(settings),
+            ClusterVersion(settings),
         )
         self._starting = cluster if is_start else None
         try:
@@ -217,6 +222,8 @@ class ClusterFollower:
             cluster.params.use(param_kinds(combined.config))
         if cluster.schemas is not None and combined is not None:
             cluster.schemas.use(merged_versions(combined.config))
+        if cluster.version is not None and combined is not None:
+            cluster.version.use(combined.config)
         old, self._current = self._current, cluster
         await self.discard(old)
 

@@ -36,6 +36,11 @@ _LIBRARY: Final = ("-m", "admission_gateway_worker.policies")
 """In the command of a worker with the ready-made policies."""
 
 
+def has_go_types(minor: int) -> bool:
+    """Whether values of expressions have Go types in Kubernetes 1.*minor*."""
+    return minor >= _FIRST_WITH_GO_TYPES
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerTls:
     """TLS to the workers of a pool. All files are PEM."""
@@ -206,7 +211,7 @@ class GatewaySettings:
     @property
     def has_go_types(self) -> bool:
         """Whether values of expressions have Go types, see ``gateway.cel.go_types``."""
-        return int(self.kubernetes_version.partition(".")[2]) >= _FIRST_WITH_GO_TYPES
+        return has_go_types(int(self.kubernetes_version.partition(".")[2]))
 
 
 @dataclass(frozen=True, slots=True)

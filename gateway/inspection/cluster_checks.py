@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from admission_gateway_worker.text import printable
 from gateway.config.documents import PHASES
 from gateway.inspection.model import REGISTER, Finding
+from gateway.kubernetes.version import ADVICE, version_difference
 from gateway.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL
 from gateway.registration.gateway_entries import entries
 from gateway.registration.unregistered import is_unregistered
@@ -33,6 +34,8 @@ def check_cluster(
     for entry in registered:
         yield from _fail_closed(entry, seen)
     yield from _also_registered(config, seen)
+    if difference := version_difference(config, seen.minor):
+        yield Finding("warning", "cluster", difference, ADVICE)
     for right in seen.unread:
         yield Finding("warning", "rights", right, "grant it for a complete check")
 

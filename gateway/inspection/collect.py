@@ -16,6 +16,7 @@ from gateway.inspection.namespaces import excluded
 from gateway.kubernetes.access import connect
 from gateway.kubernetes.apply import count_ready
 from gateway.kubernetes.ca_bundles import read_once
+from gateway.kubernetes.version import VERSION, minor_of
 from gateway.kubernetes.webhook_configurations import list_webhook_configurations
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ async def collect(cluster: KubernetesSettings, name: str | None) -> ClusterState
     api = await asyncio.to_thread(connect, cluster)
     try:
         seen = ClusterState(await list_webhook_configurations(api))
+        seen.minor = minor_of(await _get(api, VERSION, f"get {VERSION}", seen))
         entries = gateway_entries(seen.configurations, name)
         services = {one.service[:2] for one in entries if one.service is not None}
         for key in sorted(services):

@@ -83,6 +83,8 @@ class ClusterState:
     """Of namespaces; {} if one does not exist. Without those that could not be read."""
     ca_bundles: dict[CaBundleSource, bytes | UnusableFileError] = field(default_factory=dict)
     """What ``caBundleFrom`` names: the certificates, PEM, or why there are none."""
+    minor: int | None = None
+    """Of the API server's version; None: it is not known."""
     unread: list[str] = field(default_factory=list)
     """A line for each missing right."""
 

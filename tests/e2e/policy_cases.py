@@ -26,7 +26,6 @@ class PolicyCase:
     objects: tuple[dict[str, Any], ...] = ({"a": "1"},)
     """The data of ConfigMaps."""
     needs_new_functions: bool = False
-    has_go_types: bool = False
 
     def scenario(self) -> Scenario:
         """Return the policy with its bindings, and the creation of the objects."""
@@ -51,7 +50,6 @@ class PolicyCase:
             (policy(self.name, {**self.spec, "matchConstraints": match}), *bindings),
             tuple(operations),
             self.needs_new_functions,
-            self.has_go_types,
         )
 
 
@@ -119,7 +117,6 @@ LISTED: Final = (
             f"go-types-{number}",
             {**WITH_PARAMS, **checks(text)},
             (bound(**ref(name="limits")),),
-            has_go_types=True,
         )
         for number, text in enumerate(
             (
@@ -137,7 +134,6 @@ LISTED: Final = (
     PolicyCase(
         "go-types-ignored",
         {"failurePolicy": "Ignore", **checks("object.data != '' && !(object.data == '')")},
-        has_go_types=True,
     ),
     PolicyCase("error-fail", checks("object.data.none == 'x'")),
     PolicyCase(

@@ -50,8 +50,6 @@ class Scenario:
     operations: tuple[Operation, ...]
     needs_new_functions: bool = False
     """Whether an old API server may refuse the policy."""
-    has_go_types: bool = False
-    """Whether an API server before 1.37 decides otherwise, since values have no Go types there."""
 
 
 @dataclass(frozen=True)
@@ -144,10 +142,13 @@ CANARY: Final = _canary()
 class Policies(BehindGateway):
     """A gateway with policies and parameters in files."""
 
-    def __init__(self, cluster: Cluster, folder: Path, documents: list[Json]) -> None:
-        super().__init__(
-            cluster, folder, [], "policies", gateway={"kubernetes": {"kubeconfig": str(cluster.kubeconfig())}}
-        )
+    def __init__(self, cluster: Cluster, folder: Path, documents: list[Json], version: str = "") -> None:
+        """*version* is the ``kubernetesVersion``, by default that of the API server."""
+        settings = {
+            "kubernetes": {"kubeconfig": str(cluster.kubeconfig())},
+            "kubernetesVersion": version or cluster.binaries.version,
+        }
+        super().__init__(cluster, folder, [], "policies", gateway=settings)
         self.documents = documents
 
     def write_configuration(self) -> None:
@@ -198,10 +199,10 @@ class Comparison:
             # Its refusing policy was deleted last.
             eventually(lambda: self._perform(self._canary.operations[0], self._cluster.api).status == 201)
 
-    def behind(self, folder: Path) -> Outcomes:
-        """Return the outcomes behind a gateway that has the policies in files in *folder*."""
+    def behind(self, folder: Path, version: str = "") -> Outcomes:
+        """Return the outcomes behind a gateway that has the policies in files in *folder*; see `Policies`."""
         documents = [one for each in (*self._scenarios, self._canary) for one in each.documents]
-        with Policies(self._cluster, folder, self._placed((*documents, *self._params))):
+        with Policies(self._cluster, folder, self._placed((*documents, *self._params)), version):
             eventually(self._in_force)
             return self._outcomes(self._scenarios)
 

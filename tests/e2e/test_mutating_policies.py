@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 SCENARIOS: Final = (*mutating_cases.SCENARIOS, *mutating_scenarios.SCENARIOS)
 DIFFERENT: Final = tuple(scenario for scenario, _, _ in mutating_cases.DIFFERENT)
 PARAMS: Final = (*mutating_cases.PARAMS, *mutating_scenarios.PARAMS)
+KNOWN_OF: Final = "1.37"
 KNOWN: dict[tuple[str, int], Any] = {}
-"""The outcomes in the API server of 1.37, with which those behind a gateway at an older one are compared."""
+"""The outcomes in an API server of this version, to which those behind a gateway at any one are compared."""
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +62,7 @@ def outcomes(
     )
     if cluster.binaries.version >= "v1.36":
         KNOWN.update(natively.natively())
-    return KNOWN, behind.behind(tmp_path_factory.mktemp("mutating"))
+    return KNOWN, behind.behind(tmp_path_factory.mktemp("mutating"), KNOWN_OF)
 
 
 def _path(param: dict[str, Any]) -> str:

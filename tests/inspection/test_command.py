@@ -12,6 +12,7 @@ import yaml
 
 from tests.kit import ROOT, pool_document, run_command, webhook_document
 from tests.kubernetes.server import ApiServer, refuse
+from tests.policies.documents import binding, policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,6 +98,19 @@ def test_a_matching_registration_has_no_findings(check: Any, registered: list[Js
     assert valid.startswith("valid: ")
     assert summary == "cluster: 0 errors, 0 warnings"
     assert json.loads(check("--json").stdout) == []
+
+
+def test_a_cluster_of_another_version_is_a_warning(
+    check: Any, registered: list[Json], server: ApiServer, config: Path
+) -> None:
+    assert registered
+    server.objects["/version"] = {"major": "1", "minor": "33"}
+    assert check().stdout.endswith("cluster: 0 errors, 0 warnings\n")
+    documents = policy(validations=["true"]), binding()
+    (config / "policy.yaml").write_text("\n---\n".join(map(json.dumps, documents)))
+    assert "warning: cluster: the API server has Kubernetes 1.33, and expressions are" in check().stdout
+    server.forbidden.add("/version")
+    assert "warning: rights: the right to get /version is missing" in check().stdout
 
 
 def test_what_ca_bundle_from_names_is_read(

@@ -72,7 +72,7 @@ class ApiServer(ThreadingHTTPServer):
             kind: deque()
             for kind in (
                 *("list", "watch", "get", "patch", "review", "post", "put"),
-                *("list one", "watch one", "discovery", "list params", "watch params"),
+                *("list one", "watch one", "discovery", "list params", "watch params", "version"),
                 *(f"{verb} {plural}" for verb in ("list", "watch") for plural in CUSTOM),
             )
         }
@@ -333,7 +333,7 @@ class _Handler(BaseHTTPRequestHandler):
         ):
             kind = f"{verb} params"
         else:
-            verb = kind = "get"
+            verb, kind = "get", "version" if split.path == "/version" else "get"
         if self._admit(kind, parameters):
             if " " in kind and self.server.lacks_custom_resources:
                 self.refuse(404, "the server could not find the requested resource")

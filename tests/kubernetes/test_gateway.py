@@ -345,3 +345,13 @@ def test_custom_resources_are_mutated_by_the_schemas_of_the_cluster(
     found = eventually(lambda: gateway.review("/mutate", widget_review()).get("patch"))
     assert found is not None
     assert json.loads(b64decode(found)) == [{"op": "add", "path": "/spec/owner", "value": "nobody"}]
+
+
+def test_a_cluster_of_another_version_is_logged(
+    server: ApiServer, configure: Callable[..., Path], start_gateway: StartGateway
+) -> None:
+    server.objects["/version"] = {"major": "1", "minor": "33"}
+    folder = configure(matchConditions=[{"name": "any", "expression": "object.metadata.labels != ''"}])
+    start_gateway(folder).expect(
+        "other version of Kubernetes: the API server has Kubernetes 1.33, and expressions are"
+    )
