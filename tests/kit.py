@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import http.client
 import itertools
 import json
-import os
 import random
 import re
 import socket
@@ -29,15 +29,28 @@ REVIEWS = ROOT / "tests" / "reviews"
 PATIENCE_S = 120.0
 """The bound of every wait, in seconds: far more than a busy machine needs."""
 
-_LANE = int(re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "")) or -1) + 1
-_PORTS = range(10_000 + _LANE, 30_000, 16)
-"""Of this process of pytest: a port is bound some time after it was chosen, and other tests run meanwhile."""
-_shuffled_ports = itertools.cycle(random.sample(_PORTS, len(_PORTS)))
+_LANES = 64
+
+
+@functools.cache
+def _ports() -> Iterator[int]:
+    """Return ports of this process alone: they are bound some time after they were chosen.
+
+    Several runs of pytest may be under way, each with several processes. An abstract socket, which ends with
+    the process, keeps the others from the same ports.
+    """
+    for lane in range(_LANES):
+        with socket.socket(socket.AF_UNIX) as keeper, suppress(OSError):
+            keeper.bind(f"\0admission-gateway-tests-{lane}")
+            keeper.detach()
+            ports = range(10_000 + lane, 30_000, _LANES)
+            return itertools.cycle(random.sample(ports, len(ports)))
+    raise AssertionError("too many processes run tests")
 
 
 def free_port() -> int:
     """Return an unused port of 127.0.0.1 that the system gives to no client, unlike those for port 0."""
-    for port in _shuffled_ports:
+    for port in _ports():
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port

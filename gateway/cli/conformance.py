@@ -38,6 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_pid,
         help="process id of the worker: send it SIGTERM at the end, and check how it shuts down",
     )
+    add(
+        "--patience",
+        metavar="FACTOR",
+        type=_factor,
+        default=1.0,
+        help="wait this many times longer for answers, on a busy machine (default: 1)",
+    )
     add("--keepalive", action="store_true", help="also check keepalive pings, which takes three minutes")
     add("--only", metavar="RULE", action="append", default=[], help="check only this rule; may be repeated")
     add(
@@ -83,6 +90,16 @@ def _validate(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> No
         refuse(f"argument --server-name: {message}")
     if (parsed.cert_file is None) != (parsed.key_file is None):
         refuse("--cert-file and --key-file go together")
+
+
+def _factor(text: str) -> float:
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = 0.0
+    if not 1 <= factor <= 1000:
+        raise argparse.ArgumentTypeError(f"found {text}, expected a number from 1 to 1000")
+    return factor
 
 
 def _pid(text: str) -> int:

@@ -59,7 +59,7 @@ async def _check_at(
     name = " ".join(parsed.worker) if parsed.worker else address
     text, results = Text(), []
     async with await find_target(address, WorkerTls(*files) if any(files) else None) as target:
-        facts = await probe(target, parsed.policy, vectors)
+        facts = await probe(target, parsed.policy, vectors, parsed.patience)
         facts.process = process
         facts.ping_after_s = KEEPALIVE_TIME_S if parsed.keepalive else 0.0
         with Progress("checking the rules of the contract", len(rules)) as progress:

@@ -28,13 +28,17 @@ _BY_CHOICE: Final = "deny-latest-tag"
 """Its answer depends on the Pod, and it needs no waiting."""
 
 
-async def probe(target: Target, policy: str | None, vectors: Sequence[Vector]) -> Facts:
+async def probe(
+    target: Target, policy: str | None, vectors: Sequence[Vector], patience: float = 1.0
+) -> Facts:
     """Return the facts about the worker; *policy* is the policy for rules that accept any, None: choose one.
+
+    *patience* is that of the facts.
 
     Raises:
         GatewayError: the target is not a policy worker, or does not serve *policy*.
     """
-    facts = Facts(methods={"Review"})
+    facts = Facts(methods={"Review"}, patience=patience)
     async with Worker(target, facts) as worker:
         names = await _listed(worker, facts)
         await _look_at_methods(worker, facts)

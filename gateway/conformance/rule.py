@@ -65,6 +65,7 @@ class Rule:
     needs_policy: bool
     """Whether the check needs any policy (``Facts.policy``)."""
     timeout_s: float
+    """On a quiet machine."""
     check: Check
 
 

@@ -101,23 +101,21 @@ async def _check(target: Target, facts: Facts, rule: Rule) -> Result:
         return Result(rule, NOT_CHECKED, f"needs the sample {what} {', '.join(missing)}")
     if rule.needs_policy and not facts.policy:
         return Result(rule, NOT_CHECKED, "needs a policy: use --policy NAME")
+    timeout_s = rule.timeout_s * facts.patience
     try:
-        async with Worker(target, facts) as worker, asyncio.timeout(rule.timeout_s):
+        async with Worker(target, facts) as worker, asyncio.timeout(timeout_s):
             return Result(rule, HOLDS, await rule.check(worker) or "")
     except NotChecked as error:
         return Result(rule, NOT_CHECKED, str(error))
     except TimeoutError:
-        return Result(
-            rule,
-            FAILS,
-            violation=Violation(rule.description, f"no result within {rule.timeout_s:g} s", "a result"),
-        )
-    except Exception as error:
-        violation = _violation_in(error)
-        if violation is None:
-            expected = "no exception in the kit"
-            violation = Violation(rule.description, f"{type(error).__name__}: {error}", expected)
+        violation = Violation(rule.description, f"no result within {timeout_s:g} s", "a result")
         return Result(rule, FAILS, violation=violation)
+    except Exception as error:
+        found = _violation_in(error)
+        if found is None:
+            expected = "no exception in the kit"
+            found = Violation(rule.description, f"{type(error).__name__}: {error}", expected)
+        return Result(rule, FAILS, violation=found)
 
 
 def _violation_in(error: BaseException) -> Violation | None:

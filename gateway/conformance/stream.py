@@ -41,6 +41,8 @@ class CallSpec(NamedTuple):
     traceparent: str = ""
     parameters: int = 0
     """Id of its parameters; 0: none."""
+    timeout_ms: int | None = None
+    """None: that of the batch."""
 
 
 class Message(NamedTuple):
@@ -56,7 +58,8 @@ class Message(NamedTuple):
 class Stream:
     """One ReviewStream, a context manager that raises a Violation if a forbidden message was received."""
 
-    def __init__(self, call: Call, mutating: set[str]) -> None:
+    def __init__(self, call: Call, mutating: set[str], patience: float) -> None:
+        """*mutating* gets the policies that send a patch; *patience* is a factor of all timeouts."""
         self.answers: dict[int, Answer] = {}
         """Verdicts by call id; ``forget`` allows an id to be used again."""
         self.came_at: dict[int, float] = {}
@@ -72,6 +75,7 @@ class Stream:
         """Description of the last action, for violations."""
         self._call = call
         self._mutating = mutating
+        self._patience = patience
         self._policies: dict[int, str] = {}
         self._fault = ""
         self._news = asyncio.Event()
@@ -116,7 +120,7 @@ class Stream:
                 id=spec.number,
                 policy=spec.policy,
                 payload=spec.payload,
-                timeout_millis=timeout_ms,
+                timeout_millis=timeout_ms if spec.timeout_ms is None else spec.timeout_ms,
                 after=spec.after,
                 traceparent=spec.traceparent,
                 parameters=spec.parameters,
@@ -166,7 +170,11 @@ class Stream:
         wanted = set(numbers)
         if not await self.until(lambda: wanted <= self.answers.keys(), timeout_s):
             missing = sorted(wanted - self.answers.keys())
-            how = f"no verdict within {timeout_s:g} s" if self.ended is None else self.describe_end()
+            how = (
+                f"no verdict within {timeout_s * self._patience:g} s"
+                if self.ended is None
+                else self.describe_end()
+            )
             text = f"{how}; {len(missing)} of {len(wanted)} verdicts are missing, first of call {missing[0]}"
             raise Violation(self.action, text, _EXACTLY_ONE)
         return self.answers
@@ -182,7 +190,8 @@ class Stream:
             Violation: the stream does not end in time.
         """
         if not await self.until(lambda: self.ended is not None, timeout_s):
-            raise Violation(self.action, f"the stream is still open after {timeout_s:g} s", "its end")
+            text = f"the stream is still open after {timeout_s * self._patience:g} s"
+            raise Violation(self.action, text, "its end")
         assert self.ended is not None
         return self.ended
 
@@ -192,7 +201,7 @@ class Stream:
         Raises:
             Violation: a forbidden message was received.
         """
-        deadline = self._loop.time() + timeout_s
+        deadline = self._loop.time() + timeout_s * self._patience
         while not happened():
             self._check()
             if self._reader.done():

@@ -47,6 +47,8 @@ class Facts:
     """The policy for rules that accept any policy; empty if none is known."""
     baseline: str = ""
     """The kind of that policy's answer to an ordinary Pod."""
+    patience: float = 1.0
+    """How many times longer than on a quiet machine an answer may take."""
     vectors: tuple[Vector, ...] = ()
     """Vectors of the policies in ``samples``."""
     mutating: set[str] = field(default_factory=set)
@@ -89,6 +91,7 @@ class Worker:
         *announced* is a value of grpc-timeout that only the worker applies. *timeout_s* is then None, and
         the caller has to bound the time.
         """
+        timeout_s = None if timeout_s is None else self.within(timeout_s)
         sent = {"grpc-timeout": announced, "traceparent": traceparent}
         metadata = [(name, value) for name, value in sent.items() if value is not None]
         try:
@@ -172,7 +175,11 @@ class Worker:
 
     def stream(self) -> Stream:
         """Open a ReviewStream, a context manager."""
-        return Stream(self._channel.stream_stream(STREAM)(), self.facts.mutating)
+        return Stream(self._channel.stream_stream(STREAM)(), self.facts.mutating, self.facts.patience)
+
+    def within(self, timeout_s: float) -> float:
+        """Return a timeout of so many seconds on a quiet machine."""
+        return timeout_s * self.facts.patience
 
     def watch(self, method: str, message: bytes) -> grpc.aio.UnaryStreamCall[bytes, bytes]:
         """Start a call with a stream of answers."""

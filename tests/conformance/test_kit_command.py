@@ -23,7 +23,7 @@ from tests.waiting import eventually
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-KIT = (str(Path(sys.executable).with_name("admission-gateway")), "conformance")
+KIT = (str(Path(sys.executable).with_name("admission-gateway")), "conformance", "--patience", "10")
 SAMPLES = (sys.executable, "-m", "admission_gateway_worker.samples")
 BY_HAND = (sys.executable, str(ROOT / "tests" / "conformance" / "review_only_worker.py"))
 PATIENCE_S = 240
@@ -197,6 +197,8 @@ def test_tls(folder: Path, names_client: bool) -> None:
         (["--command"], 2, "needs the command line"),
         (["--cert-file", "x", "127.0.0.1:1"], 2, "go together"),
         (["--server-name", "not a name", "127.0.0.1:1"], 2, "--server-name"),
+        (["--patience", "0.5", "127.0.0.1:1"], 2, "found 0.5, expected a number from 1 to 1000"),
+        (["--patience", "nan", "127.0.0.1:1"], 2, "found nan, expected a number from 1 to 1000"),
         (["--pid", "0", "127.0.0.1:1"], 2, "expected a process id"),
         (["127.0.0.1:1"], 1, "the worker cannot be reached: ipv4:127.0.0.1:1: Connection refused"),
         (["[::1]:1"], 1, "the worker cannot be reached"),

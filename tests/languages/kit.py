@@ -31,6 +31,8 @@ VALIDATING: Final = (
 )
 LIMITED: Final = "limit-replicas"
 """The policy with parameters, in one configuration for each value of them."""
+LONGEST_TIMEOUT_S: Final = 30
+"""As long as Kubernetes allows: on a busy machine, too, only what is to expire does."""
 LARGE_BYTES: Final = 100_000
 """Size of a review: calls above 64 KiB do not use the stream, see protos/README.md."""
 
@@ -91,6 +93,7 @@ FAILING: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 def _webhooks(
     phase: str, name: str, *policies: str, parameters: dict[str, Any] | None = None, **fields: Any
 ) -> str:
+    fields = {"timeoutSeconds": LONGEST_TIMEOUT_S, **fields}
     document = json.loads(
         webhook_document(phase, name, "pool", *({} for _ in policies), **fields).removesuffix("\n---\n")
     )

@@ -31,7 +31,7 @@ ONLY_UNIX = {"stop-socket"}
 def checked(*arguments: str) -> dict[str, Any]:
     """Run the kit and return its report."""
     done = subprocess.run(
-        [sys.executable, "-m", "gateway", "conformance", "--json", *arguments],
+        [sys.executable, "-m", "gateway", "conformance", "--json", "--patience", "10", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -79,7 +79,9 @@ def reference(
         folder = configure(
             tmp_path_factory.mktemp("c"), configuration(samples[PYTHON.name].target, transport=transport)
         )
-        expected[transport] = answers(start_gateway(folder), questions())
+        gateway = start_gateway(folder)
+        wait_until_ready(gateway, 1)
+        expected[transport] = answers(gateway, questions())
     return expected[transport]
 
 
@@ -155,6 +157,7 @@ def test_each_language_alone_answers_as_python_does(
     for name, sample in samples.items():
         folder = configure(tmp_path_factory.mktemp("c"), configuration(sample.target, transport=transport))
         gateway = start_gateway(folder)
+        wait_until_ready(gateway, 1)
         others = differences(reference, answers(gateway, reference))
         if others:
             wrong[name] = others

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -16,7 +17,7 @@ from admission_gateway_worker.pb import worker_pb2 as pb
 from gateway.conformance.answers import expect_kind, expect_same
 from gateway.conformance.requests import numbered_pod, pod
 from gateway.conformance.rule import ANSWER_S, Group, Violation, expect
-from gateway.conformance.rules.calls import expect_no_verdict
+from gateway.conformance.rules.calls import cancelled_before, expect_silence
 from gateway.conformance.rules.unary import STATUSES, UNKNOWN, expect_own, needed
 from gateway.conformance.stream import CallSpec
 from gateway.conformance.worker import CHAINS as FEATURE
@@ -30,10 +31,9 @@ if TYPE_CHECKING:
     from gateway.conformance.worker import Worker
 
 _TIMEOUT_MS: Final = 500
+"""Timeout of the calls that are to expire."""
 _EARLY_MS: Final = 20
 """Tolerance for clocks of millisecond resolution."""
-_SILENCE_S: Final = 0.4
-"""Time to wait for a verdict that must not be sent."""
 _LONGEST: Final = 64
 """As many calls as the gateway sends in a group."""
 _MAX_IN_FLIGHT: Final = 4096
@@ -109,11 +109,11 @@ async def chain_after_failure(worker: Worker) -> None:
             CallSpec(4, "inject-sidecar", after=3),
             CallSpec(5, UNKNOWN),
             CallSpec(6, "inject-sidecar", after=5),
-            CallSpec(7, "sleeps"),
+            CallSpec(7, "sleeps", timeout_ms=_TIMEOUT_MS),
             CallSpec(8, "inject-sidecar", after=7),
         ]
         action = "calls of inject-sidecar, each after a call that denies or fails"
-        await stream.send(calls, [numbered_pod(1)], timeout_ms=_TIMEOUT_MS, action=action)
+        await stream.send(calls, [numbered_pod(1)], action=action)
         answers = await _verdicts(stream, range(1, 9))
         expect_own(action, 1, answers[1])
         kinds = {3: "INTERNAL", 5: "NOT_FOUND", 7: "DEADLINE_EXCEEDED"}
@@ -142,8 +142,7 @@ async def chain_order(worker: Worker) -> None:
         await stream.send([(4, "deny-latest-tag")], [numbered_pod(4)], action="a call beside a waiting chain")
         expect_own(stream.action, 4, await stream.verdict(4))
         stream.action = action
-        await stream.until(lambda: 3 in stream.answers, _SILENCE_S)
-        expect_no_verdict(stream, 2, 3)
+        await expect_silence(stream, 2, 3)
 
 
 @CHAINS.rule(
@@ -153,21 +152,24 @@ async def chain_order(worker: Worker) -> None:
 )
 async def chain_timeout(worker: Worker) -> str:
     """A call that waits has its whole timeout left."""
+    loop = asyncio.get_running_loop()
     async with worker.stream() as stream:
         calls = [
-            CallSpec(1, "sleeps"),
-            CallSpec(2, "sleeps", after=1),
+            CallSpec(1, "sleeps", timeout_ms=_TIMEOUT_MS),
+            CallSpec(2, "sleeps", timeout_ms=_TIMEOUT_MS, after=1),
             CallSpec(3, "deny-latest-tag", after=2),
         ]
-        action = f"deny-latest-tag after sleeps after sleeps, each with timeout_millis {_TIMEOUT_MS}"
-        await stream.send(calls, [numbered_pod(1)], timeout_ms=_TIMEOUT_MS, action=action)
+        action = f"deny-latest-tag after sleeps after sleeps, both with timeout_millis {_TIMEOUT_MS}"
+        began = loop.time()
+        await stream.send(calls, [numbered_pod(1)], action=action)
         answers = await _verdicts(stream, (1, 2, 3))
         for number in (1, 2):
             expect_kind(f"{action}: call {number}", answers[number], "DEADLINE_EXCEEDED")
         expect_own(action, 1, answers[3])
-        took_ms = (stream.came_at[2] - stream.came_at[1]) * 1000
-        found = f"verdict 2 is sent {took_ms:.0f} ms after verdict 1"
-        expect(took_ms > _TIMEOUT_MS - _EARLY_MS, action, found, "not before the timeout")
+        # From the begin: the kit may get verdict 1 late.
+        took_ms = (stream.came_at[2] - began) * 1000
+        found = f"verdict 2 is sent after {took_ms:.0f} ms"
+        expect(took_ms > 2 * _TIMEOUT_MS - _EARLY_MS, action, found, "not before both timeouts")
     return f"after {took_ms:.0f} ms"
 
 
@@ -178,28 +180,9 @@ async def chain_timeout(worker: Worker) -> str:
 )
 async def chain_cancelled(worker: Worker) -> None:
     """A cancelled call cancels those after it, not the one before it."""
-    async with worker.stream() as stream:
-        calls = [
-            CallSpec(1, "sleeps"),
-            CallSpec(2, "deny-latest-tag", after=1),
-            CallSpec(3, "deny-latest-tag", after=2),
-            CallSpec(4, "sleeps"),
-            CallSpec(5, "deny-latest-tag", after=4),
-            CallSpec(6, "deny-latest-tag", after=5),
-            CallSpec(7, "deny-latest-tag", after=4),
-        ]
-        await stream.send(calls, [numbered_pod(1)], timeout_ms=_TIMEOUT_MS)
-        action = "a chain of which the first call is cancelled, and one of which a later call is"
-        await stream.send([], [], cancelled=[1, 5], action=action)
-        answers = await _verdicts(stream, (4, 7))
-        expect_kind(f"{action}: call 4", answers[4], "DEADLINE_EXCEEDED")
-        expect_own(f"{action}: call 7", 1, answers[7])
-        await stream.until(lambda: bool({1, 2, 3, 5, 6} & stream.answers.keys()), _SILENCE_S)
-        expect_no_verdict(stream, 1, 2, 3, 5, 6)
-        # Their ids are free again.
-        calls = [CallSpec(1, "deny-latest-tag"), CallSpec(3, "deny-latest-tag", after=1)]
-        await stream.send(calls, [numbered_pod(1)], action="calls with the ids of cancelled calls")
-        await _verdicts(stream, (1, 3))
+    timeout_ms = _TIMEOUT_MS
+    while not await _expect_cancelled(worker, timeout_ms):
+        timeout_ms *= 2
 
 
 @CHAINS.rule("sends no verdict for a call whose preceding call is cancelled in the same batch")
@@ -215,8 +198,7 @@ async def chain_cancelled_at_once(worker: Worker) -> None:
         action = "a chain whose first call is cancelled in the same batch"
         await stream.send(calls, [pod()], cancelled=[1], action=action)
         expect_baseline(worker.facts, action, (await _verdicts(stream, [4]))[4])
-        await stream.until(lambda: bool({1, 2, 3} & stream.answers.keys()), _SILENCE_S)
-        expect_no_verdict(stream, 1, 2, 3)
+        await expect_silence(stream, 1, 2, 3)
 
 
 @CHAINS.rule(
@@ -296,7 +278,8 @@ async def chain_too_many(worker: Worker) -> None:
         await stream.send(calls, [numbered_pod(1)], action=action)
         if not await stream.until(lambda: len(stream.answers) >= count - _MAX_IN_FLIGHT, ANSWER_S):
             expected = f"at least {count - _MAX_IN_FLIGHT} rejected"
-            raise Violation(action, f"{len(stream.answers)} verdicts after {ANSWER_S:g} s", expected)
+            found = f"{len(stream.answers)} verdicts after {worker.within(ANSWER_S):g} s"
+            raise Violation(action, found, expected)
         for number, answer in stream.answers.items():
             expect_kind(f"{action}: number {number}", answer, "RESOURCE_EXHAUSTED")
         await stream.send([], [], cancelled=[1])
@@ -315,19 +298,48 @@ async def chain_half_close(worker: Worker) -> None:
     """A call that waits is in flight."""
     async with worker.stream() as stream:
         calls = [
-            CallSpec(1, "sleeps"),
+            CallSpec(1, "sleeps", timeout_ms=_TIMEOUT_MS),
             CallSpec(2, "deny-latest-tag", after=1),
-            CallSpec(3, "sleeps", after=2),
+            CallSpec(3, "sleeps", timeout_ms=_TIMEOUT_MS, after=2),
             CallSpec(4, "deny-latest-tag", after=3),
         ]
         action = "a chain, and a half-close"
-        await stream.send(calls, [numbered_pod(1)], timeout_ms=_TIMEOUT_MS, action=action)
+        await stream.send(calls, [numbered_pod(1)], action=action)
         await stream.half_close()
         answers = await _verdicts(stream, (1, 2, 3, 4))
         for number in (2, 4):
             expect_own(f"{action}: call {number}", 1, answers[number])
         status = await stream.end()
         expect(status.code == 0, action, stream.describe_end(), "OK")
+
+
+async def _expect_cancelled(worker: Worker, timeout_ms: int) -> bool:
+    """Check chains with cancelled calls; return False if the machine was too slow for *timeout_ms*."""
+    loop = asyncio.get_running_loop()
+    async with worker.stream() as stream:
+        calls = [
+            CallSpec(1, "sleeps", timeout_ms=timeout_ms),
+            CallSpec(2, "deny-latest-tag", after=1),
+            CallSpec(3, "deny-latest-tag", after=2),
+            CallSpec(4, "sleeps", timeout_ms=timeout_ms),
+            CallSpec(5, "deny-latest-tag", after=4),
+            CallSpec(6, "deny-latest-tag", after=5),
+            CallSpec(7, "deny-latest-tag", after=4),
+        ]
+        ends_at = loop.time() + timeout_ms / 1000
+        await stream.send(calls, [numbered_pod(1)])
+        action = "a chain of which the first call is cancelled, and one of which a later call is"
+        if not await cancelled_before(ends_at, stream, 1, 5, action=action):
+            return False
+        answers = await _verdicts(stream, (4, 7))
+        expect_kind(f"{action}: call 4", answers[4], "DEADLINE_EXCEEDED")
+        expect_own(f"{action}: call 7", 1, answers[7])
+        await expect_silence(stream, 1, 2, 3, 5, 6)
+        # Their ids are free again.
+        calls = [CallSpec(1, "deny-latest-tag"), CallSpec(3, "deny-latest-tag", after=1)]
+        await stream.send(calls, [numbered_pod(1)], action="calls with the ids of cancelled calls")
+        await _verdicts(stream, (1, 3))
+    return True
 
 
 async def _expect_like_review(

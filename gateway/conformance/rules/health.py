@@ -86,8 +86,9 @@ async def _check(worker: Worker, name: str) -> str:
 async def _watch(worker: Worker, name: str) -> tuple[str, str]:
     """Return the first status of a Watch, and a status or end right after it."""
     call = worker.watch(WATCH, request(name))
+    answer_s = worker.within(ANSWER_S)
     try:
-        async with asyncio.timeout(ANSWER_S):
+        async with asyncio.timeout(answer_s):
             first = await _next(call)
         rest = ""
         with contextlib.suppress(TimeoutError):
@@ -95,7 +96,7 @@ async def _watch(worker: Worker, name: str) -> tuple[str, str]:
                 rest = await _next(call)
         return first, rest
     except TimeoutError:
-        raise Violation(f"Watch of {name!r}", f"no status within {ANSWER_S:g} s", "a status") from None
+        raise Violation(f"Watch of {name!r}", f"no status within {answer_s:g} s", "a status") from None
     finally:
         call.cancel()
 

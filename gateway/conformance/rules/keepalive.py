@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _PINGS: Final = 5
 """gRPC servers tolerate two pings that are too early, and one more after the start of a stream."""
 _WITHIN_S: Final = _PINGS * KEEPALIVE_TIME_S + 4 * KEEPALIVE_TIMEOUT_S
+_LOOK_S: Final = 0.02
 
 KEEPALIVE: Final = Group("Keepalive", "Review", "Sizes and connections")
 
@@ -60,7 +61,7 @@ async def _idle(worker: Worker) -> None:
     after_s = worker.facts.ping_after_s
     action = f"{_PINGS} pings after {after_s:g} s without traffic each, on a connection without calls"
     async with worker.target.open_channel(round(after_s * 1000)) as channel:
-        async with asyncio.timeout(ANSWER_S):
+        async with asyncio.timeout(worker.within(ANSWER_S)):
             await channel.channel_ready()
         try:
             async with asyncio.timeout((_PINGS + 0.5) * after_s):
@@ -86,6 +87,10 @@ async def _streaming(worker: Worker) -> None:
             await asyncio.sleep(
                 min(KEEPALIVE_TIMEOUT_S, after_s / 2) if number == _PINGS else 0.5 * min(1, after_s)
             )
+            for _ in range(round(worker.within(KEEPALIVE_TIMEOUT_S) / _LOOK_S)):
+                if not connection.owes_a_pong or recorder.status is not None:
+                    break
+                await asyncio.sleep(_LOOK_S)
             if recorder.status is not None or recorder.is_leaving:
                 how = (
                     "GOAWAY"

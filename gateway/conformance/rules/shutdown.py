@@ -66,7 +66,7 @@ async def stop_in_flight_review(worker: Worker) -> None:
 
 @SHUTDOWN.rule("answers calls sent before the gateway received the drain notice", method=_STREAM)
 async def stop_crossing(worker: Worker) -> None:
-    """Right after the notice, and within the half second for which a stream has to stay open."""
+    """Right after the notice, and a moment later, while another call is in flight."""
     seen = await _shutdown(worker)
     for name in (AT_THE_NOTICE, AFTER_THE_NOTICE):
         _expect_answer(seen, name, worker.facts.baseline)
@@ -89,7 +89,7 @@ async def stop_quiet(worker: Worker) -> None:
     expect(
         after_s > _QUIET_S,
         LEFT_OPEN,
-        f"an end {after_s:.2f} s after the last batch",
+        f"an end {after_s:.2f} s after SIGTERM or the last batch",
         "half a second or later",
     )
 

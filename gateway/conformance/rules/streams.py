@@ -44,10 +44,11 @@ async def stream_of_the_gateway(worker: Worker) -> None:
         def answered() -> int:
             return sum(len(pb.VerdictBatch.FromString(message).verdicts) for message in recorder.messages)
 
-        await recorder.until(lambda: answered() >= _CALLS or recorder.status is not None, ANSWER_S)
+        answer_s = worker.within(ANSWER_S)
+        await recorder.until(lambda: answered() >= _CALLS or recorder.status is not None, answer_s)
         expect(answered() == _CALLS, action, f"{answered()} verdicts", f"{_CALLS}")
         connection.finish_writing()
-        await recorder.until(lambda: recorder.status is not None, ANSWER_S)
+        await recorder.until(lambda: recorder.status is not None, answer_s)
         status = recorder.status
         found = "an open stream" if status is None else f"{status.code} {status.details}"
         expect(status is not None and status.code == "OK", f"{action}, half-closed", found, "OK")

@@ -97,7 +97,7 @@ describe("what a policy does is what arrives", () => {
       assert.deepEqual(await ask(policy), { error: { code: 13, message: "not to be looked at" } });
       const stream = gateway.stream();
       stream.ask(["never-looks", policy, "never-looks"], {});
-      assert.equal((await stream.message()).verdicts.length, 3);
+      assert.equal((await stream.verdicts(3)).length, 3);
       stream.call.end();
       assert.equal((await stream.ended()).code, 0);
     }
@@ -200,7 +200,7 @@ describe("what a policy does is what arrives", () => {
   test("no policy sees another's changes", async () => {
     const stream = gateway.stream();
     stream.ask(["changes-without-leave", "looks", "says-much", "looks"], { object: { a: 1 } });
-    const { verdicts } = await stream.message();
+    const verdicts = await stream.verdicts(4);
     assert.equal(verdicts.filter(({ response }) => response?.allowed).length, 4);
     stream.call.end();
   });

@@ -65,7 +65,7 @@ export class Gateway {
   unary(
     method: string,
     request: Buffer,
-    timeoutMs = 10_000,
+    timeoutMs = 60_000,
     service = SERVICE,
     signal?: AbortSignal,
     metadata = new Metadata(),
@@ -151,7 +151,7 @@ export class Stream {
   }
 
   /** Sends one call per policy, all on one payload, with ids from `first`. */
-  ask(policies: string[], request: object, { first = 1, timeoutMillis = 10_000 } = {}): void {
+  ask(policies: string[], request: object, { first = 1, timeoutMillis = 60_000 } = {}): void {
     const calls = policies.map((policy, index) => ({ id: first + index, payload: 0, policy, timeoutMillis }));
     this.send({ payloads: [payload(request)], calls });
   }
@@ -172,7 +172,7 @@ export class Stream {
   }
 
   async #until<Value>(look: () => Value | undefined): Promise<Value> {
-    const deadline = Date.now() + 20_000;
+    const deadline = Date.now() + 60_000;
     for (;;) {
       const found = look();
       if (found !== undefined) return found;
@@ -190,7 +190,7 @@ export class Stream {
 
 /** Resolves once `condition` holds. */
 export async function until(condition: () => boolean): Promise<void> {
-  const deadline = Date.now() + 30_000;
+  const deadline = Date.now() + 60_000;
   while (!condition()) {
     if (Date.now() > deadline) throw new Error(`it never came to hold: ${condition}`);
     await new Promise((resolve) => setTimeout(resolve, 5));

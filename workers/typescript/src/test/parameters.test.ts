@@ -122,7 +122,7 @@ test("parameters that cannot be used are an error of their calls, on the stream 
       { 1: "{}" },
     ),
   );
-  const { verdicts } = await stream.message();
+  const verdicts = await stream.verdicts(2);
   assert.deepEqual(
     verdicts.map(({ error }) => error!.message),
     [

@@ -214,10 +214,9 @@ test("a unary call whose end comes in after its deadline does not stay open for 
   assert.deepEqual(await gateway.review("allows", {}), { response: { allowed: true } });
   gateway.close();
   session.close();
-  const grace = 10_000;
-  const before = performance.now();
-  await server.stop(grace);
-  assert.ok(performance.now() - before < grace / 2, "it waited for a call that has ended");
+  let hasStopped = false;
+  void server.stop(2 ** 30).then(() => (hasStopped = true));
+  await until(() => hasStopped);
   assert.equal(await Promise.race([started.then(() => "run"), "not run"]), "not run");
 });
 

@@ -25,6 +25,7 @@ server.policy("awaits-what-is-there", async () => {
   for (let turn = 0; turn < 20; turn++) await Promise.resolve();
 });
 server.policy("waits", async (review: Review) => {
+  runs++;
   await new Promise((_, reject) => {
     review.signal.addEventListener("abort", () => {
       reasons.push((review.signal.reason as DOMException).name);
@@ -87,7 +88,8 @@ test("ids are any uint64, also while their calls wait", async () => {
     const calls = ids.map((id) => ({ id: String(id), payload: 0, policy, timeoutMillis: 10_000 }));
     stream.send({ payloads: [payload({})], calls });
     if (policy === "waits-for-release") setTimeout(release, 20);
-    assert.deepEqual((await stream.message()).verdicts.map(({ id }) => id), ids); // prettier-ignore
+    const answered = await stream.verdicts(ids.length);
+    assert.deepEqual(new Set(answered.map(({ id }) => id)), new Set(ids));
   }
   stream.call.end();
 });
@@ -102,7 +104,7 @@ test("a call without time is not run", async () => {
 
 test("a call is given up at its deadline, and its policy told", async () => {
   const stream = gateway.stream();
-  stream.ask(["waits"], {}, { timeoutMillis: 50 });
+  stream.ask(["waits"], {}, { timeoutMillis: 500 });
   assert.deepEqual((await stream.message()).verdicts, [{ id: 1n, error: LATE }]);
   assert.deepEqual(reasons, ["TimeoutError"]);
   stream.call.end();
@@ -125,7 +127,7 @@ test("a cancelled call gets no verdict, and its policy is told", async () => {
   stream.send({ cancelled: [1, 77] });
   await until(() => reasons.length === 1);
   assert.deepEqual(reasons, ["AbortError"]);
-  const calls = [1, 2].map((id) => ({ id, payload: 0, policy: "allows", timeoutMillis: 1000 }));
+  const calls = [1, 2].map((id) => ({ id, payload: 0, policy: "allows", timeoutMillis: 60_000 }));
   runs = 0;
   stream.send({ payloads: [payload({})], calls, cancelled: [2] });
   assert.deepEqual((await stream.message()).verdicts, [{ id: 1n, response: ALLOWED }]);
@@ -147,17 +149,21 @@ test("the policy of a unary call is told that it is cancelled, or late", async (
   const request = encode("ReviewRequest", { policy: "waits", ...payload({}) });
   const cancel = new AbortController();
   const call = gateway.unary("Review", request, 10_000, undefined, cancel.signal);
-  setTimeout(() => cancel.abort(), 50);
+  void until(() => runs === 1).then(() => cancel.abort());
   await assert.rejects(call, { code: 1 });
-  await assert.rejects(gateway.unary("Review", request, 50), { code: 4 });
-  await until(() => reasons.length === 2);
+  await until(() => reasons.length === 1);
+  // Again if the machine is so slow that the deadline passes before the policy begins.
+  for (let timeoutMs = 50; runs === 1; timeoutMs *= 2) {
+    await assert.rejects(gateway.unary("Review", request, timeoutMs), { code: 4 });
+  }
+  await until(() => reasons.length >= 2);
 });
 
 test("a payload that is not in the batch", async () => {
   const stream = gateway.stream();
   stream.send({
     payloads: [payload({})],
-    calls: [{ id: 1, payload: 3, policy: "allows", timeoutMillis: 1000 }],
+    calls: [{ id: 1, payload: 3, policy: "allows", timeoutMillis: 60_000 }],
   });
   const message = "the call is for payload 3, the batch has 1";
   assert.deepEqual((await stream.message()).verdicts, [{ id: 1n, error: { code: 3, message } }]);
