@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from gateway.options import Options
     from gateway.recording.recorder import Recorder
     from gateway.reports.observer import Reporter
+    from gateway.serving.listener import SharedSockets
     from gateway.serving.message import Cancel, Exchange
     from gateway.siblings import Siblings
     from gateway.snapshot import Snapshot
@@ -84,10 +85,11 @@ class Gateway:
         *,
         process: int | None = None,
         siblings: Siblings | None = None,
+        shared: SharedSockets | None = None,
     ) -> None:
         """Make a gateway of *options*; *process* is its number if there are several of the same address.
 
-        *siblings* are the others then.
+        *siblings* are the others then, and *shared* the sockets of all.
         *targets* returns the addresses of a pool's workers. *on_config* is called with each configuration
         before it comes into force.
         """
@@ -102,7 +104,7 @@ class Gateway:
         """The recent decisions of this process."""
         self.namespaces = NamespaceCounts()
         self._options = options
-        self._reuse_port = process is not None
+        self._shared = shared
         self._not_ready: str | None = STARTING
         self._pools = Pools(self.metrics, targets)
         self._acceptance = Acceptance(self._pools, on_config, options.require_webhooks, siblings)
@@ -157,7 +159,7 @@ class Gateway:
         self._admin_address = admin_address
         self._page_access = PageAccess(config.gateway.pages, admin_address)
         source = OneProcess(self._state, self._window, self.recent, self.namespaces, self._shadows.findings)
-        pages = Pages(source, lambda: self._page_access, is_part=self._reuse_port)
+        pages = Pages(source, lambda: self._page_access, is_part=self._shared is not None)
         routes = AdminRoutes(self._why_not_ready, self._exposition, pages, self._warnings)
         table = ConnectionTable(routes, ADMIN_BOUNDS)
         self._admin = Listener(admin_address, table, checks=(self._refresh_pages,), role=ADMIN_PORT)
@@ -165,7 +167,7 @@ class Gateway:
         seen = self._options.fingerprint()
         await self._put_in_force(config)
         self._changes.accepted((seen, *self._fingerprint_in_use))
-        await self._front_end.start(config.gateway.listen, self._check, reuse_port=self._reuse_port)
+        await self._front_end.start(config.gateway.listen, self._check, self._shared)
         self._keep(self._follower.follow(self._reload_cluster))
         self._keep(self._window.keep())
         self._not_ready = None

@@ -73,8 +73,8 @@ def run(parsed: argparse.Namespace, arguments: list[str]) -> int:
         allow_empty=parsed.allow_empty,
     )
     if parsed.child:
-        number, _, runtime = parsed.child.partition(":")
-        uvloop.run(serve_child(options, int(number), Path(runtime)))
+        number, sockets, runtime = parsed.child.split(":", 2)
+        uvloop.run(serve_child(options, int(number), sockets, Path(runtime)))
     else:
         uvloop.run(serve(options, arguments))
     return 0

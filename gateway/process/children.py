@@ -39,18 +39,23 @@ class Child:
         *,
         logs_output: bool = False,
         effect: str = "",
+        descriptors: Sequence[int] = (),
     ) -> None:
         """Start *command*, called *name* in the log, when *after* has ended.
 
         *effect* is what follows while it cannot be started, for the log.
+        It inherits *descriptors*.
         With *logs_output* each line of its output is logged; otherwise it has the gateway's own standard
         output and error.
         """
         self.name = name
         self._effect = f"; {effect}" if effect else ""
         self._command = command
+        self._descriptors = descriptors
         self._output = Output(name) if logs_output else None
         self._process: asyncio.subprocess.Process | None = None
+        self.status = 0
+        """The last exit status of the command; below 0: the number of the signal that ended it."""
         self._keeper = asyncio.create_task(self._keep(after))
 
     @property
@@ -140,10 +145,10 @@ class Child:
         reading, failure = os.pipe()
         try:
             try:
-                self._process = await _start(self._command, self._output, failure)
+                self._process = await _start(self._command, self._output, failure, self._descriptors)
             finally:
                 os.close(failure)
-            status = await self._process.wait()
+            self.status = status = await self._process.wait()
             # Processes that it left behind would interfere with the next one.
             _signal_group(self._process, signal.SIGKILL)
             self._process = None
@@ -156,8 +161,13 @@ class Child:
             os.close(reading)
 
 
-async def _start(command: Sequence[str], output: Output | None, failure: int) -> asyncio.subprocess.Process:
-    """Start *command*; the pipe *failure* gets the error number if it cannot be executed."""
+async def _start(
+    command: Sequence[str], output: Output | None, failure: int, descriptors: Sequence[int]
+) -> asyncio.subprocess.Process:
+    """Start *command* with *descriptors*.
+
+    The pipe *failure* gets the error number if it cannot be executed.
+    """
     # The folder of the gateway's own interpreter comes first, so that `python` is that of its environment.
     path = os.pathsep.join(filter(None, (str(Path(sys.executable).parent), os.environ.get("PATH"))))
     # A session of its own: Ctrl-C in a terminal signals only the gateway, which stops its children last. The
@@ -170,7 +180,7 @@ async def _start(command: Sequence[str], output: Output | None, failure: int) ->
         stderr=None if output is None else output.writing,
         env={**os.environ, "PATH": path},
         start_new_session=True,
-        pass_fds=[failure],
+        pass_fds=[failure, *descriptors],
     )
 
 

@@ -20,6 +20,7 @@ from gateway.config.history import HistoryError
 from gateway.config.model import summary
 from gateway.process.liveness import Heartbeat
 from gateway.process.local_workers import STOP_GRACE_S, LocalWorkers, targets_of
+from gateway.process.shared_port import inherited
 from gateway.process.supervisor import Supervisor, admin_socket, heartbeat_pipe
 from gateway.siblings import Siblings
 
@@ -99,8 +100,10 @@ def _certificate_keeper(settings: GatewaySettings, runtime: Path) -> Certificate
     return CertificateKeeper(settings.tls.self_managed, settings.kubernetes, runtime / "tls")
 
 
-async def serve_child(options: Options, number: int, runtime: Path) -> None:
+async def serve_child(options: Options, number: int, sockets: str, runtime: Path) -> None:
     """Run one of several gateway processes, *number* from 0, under the supervisor that made *runtime*.
+
+    *sockets* are those that it has inherited, see ``gateway.process.shared_port``.
 
     Raises:
         ConfigError: the configuration cannot be used.
@@ -111,7 +114,8 @@ async def serve_child(options: Options, number: int, runtime: Path) -> None:
     config = options.load_first()
     _use_log_settings(config)
     siblings = Siblings(runtime, number, targets)
-    gateway = Gateway(options, targets, _use_log_settings, process=number, siblings=siblings)
+    shared = inherited(sockets, number)
+    gateway = Gateway(options, targets, _use_log_settings, process=number, siblings=siblings, shared=shared)
     start = _start_child(gateway, config, f"unix:{admin_socket(runtime, number)}")
     await _serve_one(signals, gateway, start)
 

@@ -1,8 +1,8 @@
 """The parent of several gateway processes behind one port, with one admin port for all of them.
 
-Each process is a new interpreter (a fork would break gRPC's threads) and listens at the same address with
-SO_REUSEPORT, so that the kernel distributes connections. An ended process is started again. Until it listens,
-the other processes get its connections, and the gateway stays ready and can be scraped. The processes share
+Each process is a new interpreter (a fork would break gRPC's threads) and gets sockets of the same address
+(``gateway.process.shared_port``). An ended process is started again. Until it serves, the other processes
+accept its connections, and the gateway stays ready and can be scraped. Apart from sockets the processes share
 nothing: each loads the configuration and has its own connections to workers. A process that hangs is replaced
 (``gateway.process.liveness``).
 """
@@ -22,18 +22,18 @@ from gateway.pages.routes import Pages
 from gateway.process.all_processes import AllProcesses
 from gateway.process.children import Child
 from gateway.process.liveness import BEAT_S, Liveness, sample_of
+from gateway.process.shared_port import SharedPort
 from gateway.serving.admin import ADMIN_BOUNDS, VERBOSE, WARNING, AdminRoutes
 from gateway.serving.connection_table import ConnectionTable
 from gateway.serving.files import FileChanges
 from gateway.serving.listener import Listener
 from gateway.serving.message import error_response
 from gateway.serving.page_access import PageAccess
-from gateway.serving.sockets import ADMIN_PORT, FRONT_END, hold_port
+from gateway.serving.sockets import ADMIN_PORT
 from gateway.serving.tls import server_context
 from gateway.telemetry.aggregation import FetchError, ProcessMetrics, fetch
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
@@ -87,7 +87,7 @@ class Supervisor:
         self._metrics = ProcessMetrics()
         self._tasks: list[asyncio.Task[None]] = []
         self._liveness: list[Liveness] = []
-        self._held: list[socket.socket] = []
+        self._port: SharedPort | None = None
         self._page_access = PageAccess(config.gateway.pages, config.gateway.admin_listen)
         sockets = [admin_socket(runtime, number) for number in range(self._count)]
         pages = Pages(AllProcesses(sockets), lambda: self._page_access)
@@ -110,16 +110,15 @@ class Supervisor:
         server_context(self._config.gateway.tls)
         self._options.require_webhooks_in_files(self._config, None)
         await self._admin.start()
-        self._held = hold_port(self._config.gateway.listen, FRONT_END)
+        self._port = port = SharedPort(self._config.gateway.listen, self._count)
         self._on_config(self._config)
-        host, port = self._config.gateway.listen.rpartition(":")[0], self._held[0].getsockname()[1]
         self._liveness = [Liveness(heartbeat_pipe(self._runtime, number)) for number in range(self._count)]
         for number in range(self._count):
             command = [
                 *(sys.executable, "-m", "gateway", *self._arguments),
-                *("--listen", f"{host}:{port}", "--child", f"{number}:{self._runtime}"),
+                *("--listen", port.address, "--child", f"{number}:{port.arguments()}:{self._runtime}"),
             ]
-            self._children.append(Child(f"gateway process {number}", command))
+            self._children.append(Child(f"gateway process {number}", command, descriptors=port.descriptors))
         self._tasks = [asyncio.create_task(self._poll()), asyncio.create_task(self._replace_hanging())]
 
     async def reload(self) -> None:
@@ -133,10 +132,11 @@ class Supervisor:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        # Before the processes do: the last one that closes a socket closes the port.
+        if self._port is not None:
+            self._port.close()
         grace_s = self._drain_s + _STOP_MARGIN_S
         await asyncio.gather(*(child.stop(grace_s) for child in self._children))
-        for sock in self._held:
-            sock.close()
         for liveness in self._liveness:
             liveness.close()
         await self._admin.close()
@@ -151,6 +151,11 @@ class Supervisor:
         while True:
             states = await asyncio.gather(*(self._poll_one(number) for number in range(self._count)))
             self._not_ready = self._why_not_ready(states)
+            assert self._port is not None
+            self._port.note(
+                is_served=not all(map(self._is_down, range(self._count))),
+                has_failed=all(child.status > 0 for child in self._children),
+            )
             if self._not_ready is None and not self._is_announced:
                 self._is_announced = True
                 self._announce()
@@ -217,10 +222,11 @@ class Supervisor:
         return pid is None or self._listening.get(number) != pid
 
     def _announce(self) -> None:
-        listen, admin_listen = self._config.gateway.listen, self._config.gateway.admin_listen
+        assert self._port is not None
+        admin_listen = self._config.gateway.admin_listen
         log.info(
-            "serving on https://%s:%d, admin on http://%s:%d: %d processes",
-            *(listen.rpartition(":")[0], self._held[0].getsockname()[1]),
+            "serving on https://%s, admin on http://%s:%d: %d processes",
+            self._port.address,
             *(admin_listen.rpartition(":")[0], self._admin.port, self._count),
         )
 

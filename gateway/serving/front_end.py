@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gateway.core.deadline import Deadline
     from gateway.core.matching import Selection
     from gateway.credentials.webhook_tokens import WebhookTokens
+    from gateway.serving.listener import SharedSockets
     from gateway.serving.message import Cancel, Exchange, HttpRequest
     from gateway.serving.routes import PathTable
 
@@ -124,8 +125,8 @@ class FrontEnd:
         if self._listener is not None:
             self._listener.tls = credentials.certificate
 
-    async def start(self, address: str, check: Callable[[], None], *, reuse_port: bool) -> None:
-        """Listen at *address*, and call *check* about once a second.
+    async def start(self, address: str, check: Callable[[], None], shared: SharedSockets | None) -> None:
+        """Listen at *address*, with the sockets *shared* if there are, and call *check* about once a second.
 
         Raises:
             ConfigError: the address cannot be listened on.
@@ -135,7 +136,7 @@ class FrontEnd:
             address,
             self.connections,
             self._credentials.certificate,
-            reuse_port=reuse_port,
+            shared=shared,
             checks=(self._refresh, check),
             role=FRONT_END,
         )

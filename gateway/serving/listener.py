@@ -4,6 +4,10 @@ This module accepts connections itself, without ``loop.create_server``. Each con
 context, so that a new certificate or client CA takes effect without a new server (closing an asyncio server
 loses the connections that it has accepted and not yet started). Above ``Bounds.connections`` new clients wait
 in the backlog until there is room: an API server does not retry a refused connection.
+
+Several processes of one address have a socket each (SO_REUSEPORT), and each process has the sockets of all. A
+connection that waits at the socket of another process is accepted here if that one does not accept it: it has
+ended, starts, hangs, or has no room.
 """
 
 from __future__ import annotations
@@ -12,11 +16,12 @@ import asyncio
 import contextlib
 import errno
 import logging
+import select
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gateway.serving.http_connection import HttpConnection
-from gateway.serving.sockets import close_socket, open_sockets
+from gateway.serving.sockets import close_socket, listen, open_sockets
 
 if TYPE_CHECKING:
     import socket
@@ -32,6 +37,16 @@ SWEEP_S = 1.0
 _ACCEPTS_AT_ONCE = 64
 """So that a burst of new connections does not delay the reviews on open ones."""
 _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_HELP_EVERY_S: Final = 0.05
+"""Between two looks at the sockets of other processes. What waits there at both is accepted."""
+
+
+class SharedSockets(NamedTuple):
+    """The bound sockets of several processes of one address, as one of them has them."""
+
+    own: Sequence[socket.socket]
+    """Those that this process serves."""
+    others: Sequence[socket.socket]
 
 
 class Listener:
@@ -43,7 +58,7 @@ class Listener:
         connections: ConnectionTable,
         tls: ServerCertificate | None = None,
         *,
-        reuse_port: bool = False,
+        shared: SharedSockets | None = None,
         checks: Sequence[Callable[[], object]] = (),
         role: ListenerRole | None = None,
     ) -> None:
@@ -53,14 +68,19 @@ class Listener:
             address: HOST:PORT, or unix:PATH. ``[::]`` stands for all addresses of IPv6 and IPv4.
             connections: The table for the connections, with their service and bounds.
             tls: None: plain HTTP.
-            reuse_port: Whether other processes listen at the same address and share its connections.
+            shared: The sockets, if other processes serve the same address. None: they are opened.
             checks: Called about once a second, to check whether files have changed.
             role: For messages.
         """
         self._address = address
         self.connections = connections
         self._tls = tls
-        self._reuse_port = reuse_port
+        self._shared = shared
+        self._others: Sequence[socket.socket] = ()
+        self._waiting: set[int] = set()
+        """The descriptors of the sockets of other processes at which a connection waited at the last look."""
+        self._others_poll = select.poll()
+        self._help_timer: asyncio.TimerHandle | None = None
         self._role = role
         self._checks = tuple(checks)
         self._sockets: list[socket.socket] = []
@@ -104,7 +124,14 @@ class Listener:
             ConfigError: The address cannot be listened on.
         """
         self._loop = asyncio.get_running_loop()
-        self._sockets = open_sockets(self._address, reuse_port=self._reuse_port, role=self._role)
+        if self._shared is None:
+            self._sockets = open_sockets(self._address, self._role)
+        else:
+            self._sockets, self._others = list(self._shared.own), self._shared.others
+            listen(self._sockets)
+            for sock in self._others:
+                self._others_poll.register(sock, select.POLLIN)
+            self._help_others()
         self.connections.on_room = self._resume_accepting
         self._resume_accepting()
         self._timer = self._loop.call_later(SWEEP_S, self.tick)
@@ -137,7 +164,7 @@ class Listener:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(drain_s):
                 await self._until_quiet()
-                for sock in self._sockets:
+                for sock in (*self._sockets, *self._others):
                     # Bounded by the room: without it, steady new connections would block the event loop.
                     while self.connections.has_room and self._accept_one(sock):
                         pass
@@ -193,9 +220,12 @@ class Listener:
 
     def _close_sockets(self) -> None:
         self._pause_accepting()
-        for sock in self._sockets:
+        if self._help_timer is not None:
+            self._help_timer.cancel()
+            self._help_timer = None
+        for sock in (*self._sockets, *self._others):
             close_socket(sock)
-        self._sockets = []
+        self._sockets, self._others = [], ()
 
     def _accept_some(self, sock: socket.socket) -> None:
         for _ in range(_ACCEPTS_AT_ONCE):
@@ -207,6 +237,17 @@ class Listener:
                 return
             if not self._accept_one(sock):
                 return
+
+    def _help_others(self) -> None:
+        """Accept the connections at the sockets of other processes that do not accept them."""
+        self._help_timer = self._loop.call_later(_HELP_EVERY_S, self._help_others)
+        # A socket that does not listen yet has hung up, and is not readable.
+        waiting = {number for number, events in self._others_poll.poll(0) if events & select.POLLIN}
+        not_accepted = waiting & self._waiting
+        for sock in self._others if not_accepted and self._accepting else ():
+            if sock.fileno() in not_accepted:
+                self._accept_some(sock)
+        self._waiting = waiting
 
     def _accept_one(self, sock: socket.socket) -> bool:
         """Accept a connection if one is waiting; return whether to continue."""

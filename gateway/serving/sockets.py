@@ -17,8 +17,10 @@ from gateway.config.addresses import parse_host_port
 from gateway.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+_SHARED: Final = (socket.SO_REUSEADDR, socket.SO_REUSEPORT)
+"""The options of sockets that share an address. The kernel distributes connections over those that listen."""
 _LOCK_TRIES: Final = 100
 _LOCK_TRY_S: Final = 0.01
 _BACKLOG = 4096
@@ -72,9 +74,7 @@ def affordable_connections(wanted: int) -> int:
     return max(min(wanted, needed - _OTHER_FILES), needed // 2)
 
 
-def open_sockets(
-    address: str, *, reuse_port: bool = False, role: ListenerRole | None = None
-) -> list[socket.socket]:
+def open_sockets(address: str, role: ListenerRole | None = None) -> list[socket.socket]:
     """Return the sockets that listen at *address*, HOST:PORT or unix:PATH; one for each address of a host.
 
     A socket file without a listening process is replaced.
@@ -88,15 +88,20 @@ def open_sockets(
             sockets.append(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
             _bind_unix(sockets[0], address.removeprefix("unix:"))
         else:
-            _bind_all(*parse_host_port(address), sockets, *_shared(reuse_port=reuse_port))
-        for sock in sockets:
-            sock.listen(_BACKLOG)
-            sock.setblocking(False)  # noqa: FBT003 - the standard library's only way
+            _bind_all(*parse_host_port(address), sockets, socket.SO_REUSEADDR)
+        listen(sockets)
     except (OSError, ValueError) as error:
         for sock in sockets:
             sock.close()
         raise cannot_listen(address, error, role) from None
     return sockets
+
+
+def listen(sockets: Iterable[socket.socket]) -> None:
+    """Have bound *sockets* listen. They do not block."""
+    for sock in sockets:
+        sock.listen(_BACKLOG)
+        sock.setblocking(False)  # noqa: FBT003 - the standard library's only way
 
 
 def hold_port(address: str, role: ListenerRole) -> list[socket.socket]:
@@ -124,7 +129,7 @@ def hold_port(address: str, role: ListenerRole) -> list[socket.socket]:
                 for sock in sockets:
                     sock.close()
                 sockets.clear()
-                _bind_all(host, port, sockets, *_shared(reuse_port=True))
+                _bind_all(host, port, sockets, *_SHARED)
     except (OSError, ValueError) as error:
         for sock in (*free, *sockets):
             sock.close()
@@ -149,8 +154,24 @@ def _alone_at(port: int) -> Iterator[None]:
         yield
 
 
-def _shared(*, reuse_port: bool) -> tuple[int, ...]:
-    return (socket.SO_REUSEADDR, socket.SO_REUSEPORT) if reuse_port else (socket.SO_REUSEADDR,)
+def share_port(address: str, role: ListenerRole) -> list[socket.socket]:
+    """Return bound sockets of *address*, HOST:PORT, for one of several processes. They do not listen yet.
+
+    They do not block.
+
+    Raises:
+        ConfigError: The address cannot be listened on.
+    """
+    sockets: list[socket.socket] = []
+    try:
+        _bind_all(*parse_host_port(address), sockets, *_SHARED)
+        for sock in sockets:
+            sock.setblocking(False)  # noqa: FBT003 - the standard library's only way
+    except (OSError, ValueError) as error:
+        for sock in sockets:
+            sock.close()
+        raise cannot_listen(address, error, role) from None
+    return sockets
 
 
 def close_socket(sock: socket.socket) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +16,7 @@ import pytest
 from tests.faults.rotating import command_pool, open_connections, write_whole
 from tests.kit import PATIENCE_S, ROOT, pool_document, run_command, webhook_document
 from tests.load import Load
-from tests.process.kit import children_of, lines, runs
+from tests.process.kit import children_of, lines, runs, state_of
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -110,13 +112,16 @@ def test_a_killed_process_loses_only_the_reviews_on_its_connections(
 def test_a_process_that_hangs_is_replaced(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
-    """The kernel gives it connections that nobody would answer. The other process serves meanwhile."""
+    """The kernel gives it connections, which the other process answers meanwhile."""
     (tmp_path / "c.yaml").write_text(
         pool_document("pool", start_worker().target) + webhook_document("validate", "v", "pool", {})
     )
     gateway = start_gateway(tmp_path, "--processes", "2")
     before = children_of(gateway.child.pid)
     os.kill(before[0], signal.SIGSTOP)
+    eventually(lambda: state_of(before[0]) == "T")
+    for _ in range(20):
+        assert gateway.review("/validate", POD)["allowed"]
     gateway.expect(
         rf"gateway process 0 hangs, replacing it: process {before[0]}, in state T, could have run for 1"
     )
@@ -128,14 +133,58 @@ def test_a_process_that_hangs_is_replaced(
         assert gateway.review("/validate", POD)["allowed"]
 
 
-def test_all_processes_are_restarted_at_once(tmp_path: Path, start_gateway: StartGateway) -> None:
+def kill_all_processes(gateway: GatewayProcess) -> None:
+    """Kill all processes of *gateway*, and wait until they have ended."""
+    eventually(lambda: len(children_of(gateway.child.pid)) == 2)
+    killed = children_of(gateway.child.pid)
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not any(map(runs, killed)))
+
+
+def test_connections_wait_until_killed_processes_are_restarted(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
+) -> None:
+    """None is refused. There are enough for the sockets of each process."""
+    (tmp_path / "c.yaml").write_text(
+        pool_document("pool", start_worker().target) + webhook_document("validate", "v", "pool", {})
+    )
+    gateway = start_gateway(tmp_path, "--processes", "2")
+    kill_all_processes(gateway)
+    with ThreadPoolExecutor(20) as clients:
+        answers = list(clients.map(lambda _: gateway.review("/validate", POD), range(20)))
+    assert all(answer["allowed"] for answer in answers)
+    eventually(lambda: gateway.admin("/readyz")[0] == 200)
+    assert gateway.log.count("restarting it") == 2
+
+
+def test_processes_that_cannot_start_again_let_no_connection_wait(
+    tmp_path: Path, start_gateway: StartGateway
+) -> None:
+    """The API server gets an error at once, and failurePolicy decides. A valid configuration ends this."""
     (tmp_path / "c.yaml").write_text("")
     gateway = start_gateway(tmp_path, "--processes", "2", "--allow-empty")
-    before = children_of(gateway.child.pid)
-    for pid in before:
-        os.kill(pid, signal.SIGKILL)
-    eventually(lambda: len(set(children_of(gateway.child.pid)) - set(before)) == 2)
+    write_whole(tmp_path / "c.yaml", "kind: Unknown")
+    kill_all_processes(gateway)
+    with socket.create_connection(("127.0.0.1", gateway.port), PATIENCE_S) as client:
+        gateway.expect("connections to 127.0.0.1:[0-9]+ are closed until a process serves")
+        assert client.recv(1) == b""
+    write_whole(tmp_path / "c.yaml", "")
     eventually(lambda: gateway.admin("/readyz")[0] == 200)
+    gateway.connect().close()
+
+
+def test_a_gateway_without_processes_that_serve_closes_its_port_when_it_stops(
+    tmp_path: Path, start_gateway: StartGateway
+) -> None:
+    (tmp_path / "c.yaml").write_text("")
+    gateway = start_gateway(tmp_path, "--processes", "2", "--allow-empty")
+    kill_all_processes(gateway)
+    with socket.create_connection(("127.0.0.1", gateway.port)):
+        gateway.signal(signal.SIGTERM)
+        assert gateway.wait() == 0, gateway.log
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", gateway.port))
 
 
 @pytest.mark.parametrize("count", ["1", "2"])

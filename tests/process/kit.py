@@ -10,13 +10,17 @@ if TYPE_CHECKING:
     import signal
 
 
+def state_of(pid: int) -> str:
+    """Return the state of *pid*, see proc(5); empty: it has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def runs(pid: int) -> bool:
     """Return whether *pid* runs; a zombie does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
+    return state_of(pid) not in ("", "Z")
 
 
 def expects(pid: int, number: signal.Signals) -> bool:

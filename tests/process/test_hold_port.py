@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gateway.errors import ConfigError
-from gateway.serving.sockets import FRONT_END, hold_port, open_sockets
+from gateway.serving.sockets import FRONT_END, hold_port, listen, open_sockets, share_port
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 
 @contextlib.contextmanager
@@ -24,6 +24,13 @@ def closing(sockets: Sequence[socket.socket]) -> Iterator[int]:
     finally:
         for sock in sockets:
             sock.close()
+
+
+def of_process(address: str) -> list[socket.socket]:
+    """Return listening sockets of *address* for one of several processes."""
+    sockets = share_port(address, FRONT_END)
+    listen(sockets)
+    return sockets
 
 
 def has_ipv6() -> bool:
@@ -55,7 +62,7 @@ def test_a_second_gateway_with_several_processes_is_refused(
     with closing(hold_port(f"{first}:0", FRONT_END)) as port, contextlib.ExitStack() as processes:
         if listens:
             for _ in range(2):
-                processes.enter_context(closing(open_sockets(f"{first}:{port}", reuse_port=True)))
+                processes.enter_context(closing(of_process(f"{first}:{port}")))
         with pytest.raises(ConfigError) as caught:
             hold_port(f"{second}:{port}", FRONT_END)
         (problem,) = caught.value.problems
@@ -64,7 +71,7 @@ def test_a_second_gateway_with_several_processes_is_refused(
         )
         with pytest.raises(ConfigError, match="Address already in use"):
             open_sockets(f"{second}:{port}")
-        processes.enter_context(closing(open_sockets(f"{first}:{port}", reuse_port=True)))
+        processes.enter_context(closing(of_process(f"{first}:{port}")))
 
 
 @pytest.mark.parametrize(("first", "second"), OVERLAPPING)
@@ -84,13 +91,15 @@ def test_other_addresses_of_a_port_are_free() -> None:
         pass
 
 
-@pytest.mark.parametrize("reuse_port", [True, False])
-def test_closed_connections_of_an_earlier_gateway_do_not_matter(*, reuse_port: bool) -> None:
-    with closing(open_sockets("127.0.0.1:0", reuse_port=reuse_port)) as port:
+@pytest.mark.parametrize("opened", [of_process, open_sockets])
+def test_closed_connections_of_an_earlier_gateway_do_not_matter(
+    opened: Callable[[str], list[socket.socket]],
+) -> None:
+    with closing(opened("127.0.0.1:0")) as port:
         client = socket.create_connection(("127.0.0.1", port))
     with contextlib.suppress(OSError):
         client.close()
-    sockets = open_sockets(f"127.0.0.1:{port}", reuse_port=reuse_port)
+    sockets = opened(f"127.0.0.1:{port}")
     with closing(sockets), socket.create_connection(("127.0.0.1", port)) as client:
         sockets[0].settimeout(None)
         accepted, _ = sockets[0].accept()
@@ -99,7 +108,7 @@ def test_closed_connections_of_an_earlier_gateway_do_not_matter(*, reuse_port: b
     for _ in range(2):
         with (
             closing(hold_port(f"127.0.0.1:{port}", FRONT_END)),
-            closing(open_sockets(f"127.0.0.1:{port}", reuse_port=True)),
+            closing(of_process(f"127.0.0.1:{port}")),
         ):
             pass
 

@@ -23,8 +23,9 @@ class Process:
 
     graces_s: list[float]
     pid = None
+    status = 0
 
-    def __init__(self, name: str, command: list[str]) -> None:
+    def __init__(self, name: str, command: list[str], *, descriptors: list[int]) -> None:
         """Start nothing."""
 
     async def stop(self, grace_s: float) -> None:

@@ -16,9 +16,9 @@ import pytest
 from gateway.errors import ConfigError
 from gateway.serving.bounds import Bounds
 from gateway.serving.connection_table import ConnectionTable
-from gateway.serving.listener import Listener
+from gateway.serving.listener import Listener, SharedSockets
 from gateway.serving.routes import Router
-from gateway.serving.sockets import open_sockets
+from gateway.serving.sockets import FRONT_END, open_sockets, share_port
 from tests.kit import PATIENCE_S
 from tests.serving.kit import (
     CLOSE,
@@ -36,6 +36,7 @@ from tests.waiting import until
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Callable, Iterator
 
     from gateway.serving.tls import ServerCertificate
     from tests.serving.kit import Run
@@ -135,23 +136,106 @@ def test_address_that_cannot_be_bound_is_a_clear_error(address: str) -> None:
         open_sockets(address)
 
 
+@contextlib.contextmanager
+def shared_port(address: str, processes: int) -> Iterator[Callable[[int], Listener]]:
+    """Give a function that returns the listener of one of several processes, by its number.
+
+    Each has its own copies of the sockets, as a process has.
+    """
+    sockets = [share_port(address, FRONT_END)]
+    port = sockets[0][0].getsockname()[1]
+    host = address.rpartition(":")[0]
+    sockets += [share_port(f"{host}:{port}", FRONT_END) for _ in range(processes - 1)]
+
+    def listener_of(number: int) -> Listener:
+        copies = [[sock.dup() for sock in of_process] for of_process in sockets]
+        own = copies.pop(number)
+        shared = SharedSockets(own, [sock for of_process in copies for sock in of_process])
+        return Listener(address, ConnectionTable(Router(Application(), PATHS)), shared=shared)
+
+    yield listener_of
+    for sock in (sock for of_process in sockets for sock in of_process):
+        sock.close()
+
+
+async def answered(listener: Listener, times: int) -> None:
+    """Have *listener*, or the others of its address, answer on as many connections."""
+    async with contextlib.AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connected(listener, None)) for _ in range(times)]
+        for client in clients:
+            await client.send(post(b"1"))
+        for client in clients:
+            await client.expect(ok(b"m:1"))
+
+
 def test_processes_share_an_address(run: Run) -> None:
     async def main() -> None:
-        first = Listener("127.0.0.1:0", ConnectionTable(Router(Application(), PATHS)), reuse_port=True)
-        await first.start()
-        second = Listener(
-            f"127.0.0.1:{first.port}", ConnectionTable(Router(Application(), PATHS)), reuse_port=True
-        )
-        await second.start()
-        for _ in range(40):
-            async with connected(first, None) as client:
-                await client.send(post(b"1"))
-                await client.expect(ok(b"m:1"))
-        assert first.accepted + second.accepted == 40
-        assert first.accepted
-        assert second.accepted
-        await first.close()
-        await second.close()
+        with shared_port("127.0.0.1:0", 2) as listener_of:
+            first, second = listener_of(0), listener_of(1)
+            await first.start()
+            await answered(first, 10)
+            assert (first.accepted, second.accepted) == (10, 0)
+            await second.start()
+            await answered(first, 40)
+            assert first.accepted + second.accepted == 50
+            assert first.accepted > 10
+            assert second.accepted
+            await first.close()
+            await second.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "[::1]:0", "[::]:0"])
+@pytest.mark.parametrize("ended", [{0}, {1}, {0, 1}])
+def test_connections_at_the_sockets_of_ended_processes_are_answered(
+    run: Run, address: str, ended: set[int]
+) -> None:
+    """By the other process, or by the next one, whichever number that has."""
+
+    async def main() -> None:
+        with shared_port(address, 2) as listener_of:
+            listeners = [listener_of(0), listener_of(1)]
+            for listener in listeners:
+                await listener.start()
+            port = listeners[0].port
+            for number in ended:
+                await listeners[number].close()
+            async with contextlib.AsyncExitStack() as stack:
+                host = "127.0.0.1" if "." in address else "::1"
+                streams = [await asyncio.open_connection(host, port) for _ in range(20)]
+                for _, writer in streams:
+                    stack.callback(writer.close)
+                    writer.write(post(b"1"))
+                if ended == {0, 1}:
+                    listeners[1] = listener_of(1)
+                    await listeners[1].start()
+                for reader, _ in streams:
+                    found = await asyncio.wait_for(reader.readexactly(len(ok(b"m:1"))), PATIENCE_S)
+                    assert found == ok(b"m:1")
+            for listener in listeners:
+                await listener.close()
+
+    run(main())
+
+
+def test_a_drain_answers_what_waits_at_the_sockets_of_ended_processes(run: Run) -> None:
+    async def main() -> None:
+        with shared_port("127.0.0.1:0", 2) as listener_of:
+            first, second = listener_of(0), listener_of(1)
+            await first.start()
+            await second.start()
+            port = first.port
+            await second.close()
+            streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+            for _, writer in streams:
+                writer.write(post(b"1"))
+            draining = asyncio.create_task(first.drain(PATIENCE_S))
+            for reader, writer in streams:
+                answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
+                assert answer.endswith(DRAINING)
+                writer.close()
+            await draining
 
     run(main())
 
