@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import orjson
 
 from admission_gateway_worker.json_patch.diff import MAX_OPERATIONS
-from admission_gateway_worker.json_patch.patch import MAX_SHARED, PatchConflict, Work, apply_patch
+from admission_gateway_worker.json_patch.patch import (
+    MAX_LEVELS,
+    MAX_SHARED,
+    PatchConflict,
+    Work,
+    apply_patch,
+)
+from gateway.cel.meter import count_steps
 from gateway.cel.values import ESCAPES, Struct, quoted
 from gateway.policies.values import PatchError, Room, check_type_names, json_value
 
@@ -29,6 +36,10 @@ _MISSING: Final = "missing value"
 _BAD_INDEX: Final = "invalid index referenced"
 _JSON_ESCAPES: Final = frozenset('bfnrtu\\"')
 _INDEX: Final = re.compile(r"[+-]?[0-9]+")
+MAX_PATH_CHARS: Final = 64 * 1024
+"""Of a path, which is read several times, and which messages quote."""
+_PATH_CHARACTER: Final = 100
+"""Steps to read a character of a path."""
 _KINDS: Final = frozenset({"add", "remove", "replace", "move", "copy", "test"})
 
 
@@ -54,6 +65,8 @@ def operations_of(value: object) -> list[Operation]:
         operation: Operation = {"op": fields.get("op", ""), "path": fields.get("path", "")}
         if fields.get("from"):
             operation["from"] = fields["from"]
+        _check_size(operation["path"])
+        _check_size(operation.get("from", ""))
         if "value" in fields:
             room.take(fields["value"])
             if isinstance(fields["value"], Struct):
@@ -66,6 +79,23 @@ def operations_of(value: object) -> list[Operation]:
             _check_json(operation["value"])
         found.append(operation)
     return found
+
+
+def _check_size(path: str) -> None:
+    """Count the characters of *path* in steps.
+
+    Raises:
+        PatchError: it has too many characters or parts.
+        CostExceeded: there are too many steps.
+    """
+    if len(path) > MAX_PATH_CHARS:
+        found = f"has {len(path)} characters, and at most {MAX_PATH_CHARS} are allowed"
+    elif path.count("/") > MAX_LEVELS:
+        found = f"has {path.count('/')} parts, and at most {MAX_LEVELS} are allowed"
+    else:
+        count_steps(len(path) * _PATH_CHARACTER)
+        return
+    raise PatchError(f"JSON Patch: a path {found}")
 
 
 def _check_json(value: object) -> None:

@@ -548,6 +548,14 @@ def test_large_numbers_are_doubles(expression: str, expected: object) -> None:
             'lists.range(10001).map(i, JSONPatch{op: "add", path: "/spec/x", value: 1})',
             "has 10001 operations, and at most 10000 are applied",
         ),
+        (
+            '[JSONPatch{op: "test", path: "/" + object.spec.big.join()}]',
+            "a path has 1200001 characters, and at most 65536 are allowed",
+        ),
+        (
+            '[JSONPatch{op: "copy", path: "/a", from: object.spec.big.slice(0, 20).join().replace("x", "/")}]',
+            "a path has 2000 parts, and at most 1024 are allowed",
+        ),
     ],
 )
 def test_the_work_of_a_patch_is_bounded(expression: str, message: str) -> None:
