@@ -12,6 +12,9 @@ from gateway.cel.types import DYN, ERROR, NULL, Type
 
 LARGEST: Final = 1000
 """The number of types that one can consist of. Each ``.map(v, {v: v})`` in a row doubles it."""
+MOST_VISITS: Final = 1_000_000
+"""Types that are visited to check one expression, which takes about a second. Type parameters that are bound
+to each other can have 2^n parts at a length of n."""
 
 _NULLABLE: Final = frozenset({"timestamp", "duration", "optional_type", "Object", "JSONPatch"})
 """Types without a dot to which null can be assigned."""
@@ -25,6 +28,7 @@ class Substitution:
         self._trail: list[tuple[Type, Type | None]] = []
         """The parameters that the present ``assign`` has bound, each with its earlier type."""
         self._fresh = 0
+        self._visits = 0
 
     def fresh(self) -> Type:
         """Return a new type parameter, which is not bound."""
@@ -45,12 +49,14 @@ class Substitution:
 
     def resolve(self, what: Type, *, is_final: bool = False) -> Type:
         """Return *what* with all bindings put in; *is_final*: parameters without a binding become dyn."""
-        while (bound := self._bound.get(what)) is not None:
+        while what.is_parameter:
+            bound = self._bound.get(what)
+            if bound is None:
+                return DYN if is_final else what
             what = bound
-        if what.is_parameter:
-            return DYN if is_final else what
         if not what.of:
             return what
+        self._visit()
         found = Type(what.name, tuple(self.resolve(part, is_final=is_final) for part in what.of))
         if found.size > LARGEST:
             raise CostExceeded("a type is too large")
@@ -59,7 +65,13 @@ class Substitution:
     def _all_fit(self, first: tuple[Type, ...], second: tuple[Type, ...]) -> bool:
         return len(first) == len(second) and all(map(self._fits, first, second))
 
+    def _visit(self) -> None:
+        self._visits += 1
+        if self._visits > MOST_VISITS:
+            raise CostExceeded("the types are too large together")
+
     def _fits(self, first: Type, second: Type) -> bool:
+        self._visit()
         if second.is_parameter:
             fits, is_bound = self._stands_for(first, second)
             if fits or is_bound:
@@ -99,12 +111,20 @@ class Substitution:
         self._bound[parameter] = value
 
     def _occurs(self, parameter: Type, within: Type) -> bool:
-        if parameter == within:
-            return True
-        if within.is_parameter:
-            bound = self._bound.get(within)
-            return bound is not None and self._occurs(parameter, bound)
-        return any(self._occurs(parameter, part) for part in within.of)
+        waiting = [within]
+        seen = set()
+        while waiting:
+            one = waiting.pop()
+            self._visit()
+            if not one.is_parameter:
+                waiting += one.of
+            elif one == parameter:
+                return True
+            elif one not in seen:
+                seen.add(one)
+                if (bound := self._bound.get(one)) is not None:
+                    waiting.append(bound)
+        return False
 
 
 def most_general(first: Type, second: Type) -> Type:

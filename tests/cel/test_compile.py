@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.cel.compile import compile_condition
 from gateway.cel.errors import InvalidExpression
+from gateway.cel.program.code import Built, constant_code, rests_of
 from gateway.conditions.match_conditions import CompiledConditions
 from gateway.core.conditions import ConditionInput, Excluded, Unresolved
 from gateway.core.verdict import Failed
@@ -145,6 +146,9 @@ def test_problems_have_their_place(expression: str, problem: str) -> None:
         "(" * 60 + "1" + (" + 1" * 200 + ")") * 60 + " == 1",
         "'" + "a" * 200_000 + "' == ''",
         "[1]" + "".join(f".map(v{n}, {{v{n}: v{n}}})" for n in range(40)) + " == []",
+        "".join(f"[].all(p{n}, " for n in range(51))
+        + " && ".join(f"p{n} == {{p{n + 1}: p{n + 1}}}" for n in reversed(range(50)))
+        + ")" * 51,
     ],
     ids=lambda text: text[:12],
 )
@@ -207,3 +211,10 @@ def test_a_message_is_bounded() -> None:
         compile_condition("c", "z" * 100_000)
     assert len(str(raised.value)) < 1100
     assert str(raised.value).startswith("1:1: undeclared reference to 'zzz")
+
+
+def test_the_costs_after_each_part_are_summed_once() -> None:
+    """A list of the longest expression has 50,000 parts; as many sums took minutes."""
+    part = Built(constant_code(1), 2)
+    assert rests_of([part, part, part]) == [4, 2, 0]
+    assert rests_of([part] * 1_000_000)[0] == 1_999_998

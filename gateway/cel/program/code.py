@@ -32,7 +32,12 @@ class Built(NamedTuple):
 
 def rests_of(parts: Sequence[Built]) -> list[int]:
     """Return for each of *parts* what is paid back if it has no value: the costs of those after it."""
-    return [sum(each.cost for each in parts[number:]) for number in range(1, len(parts) + 1)]
+    rests: list[int] = []
+    rest = 0
+    for each in reversed(parts):
+        rests.append(rest)
+        rest += each.cost
+    return rests[::-1]
 
 
 def all_values(parts: Sequence[Built], after: int = 0) -> Callable[[Frame], list[object]]:
