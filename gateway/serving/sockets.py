@@ -8,8 +8,6 @@ import os
 import resource
 import select
 import socket
-import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -17,12 +15,10 @@ from gateway.config.addresses import parse_host_port
 from gateway.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 _SHARED: Final = (socket.SO_REUSEADDR, socket.SO_REUSEPORT)
 """The options of sockets that share an address. The kernel distributes connections over those that listen."""
-_LOCK_TRIES: Final = 100
-_LOCK_TRY_S: Final = 0.01
 _BACKLOG = 4096
 """The kernel limits it to net.core.somaxconn. An API server keeps 25 connections; each further concurrent
 review opens another."""
@@ -107,51 +103,31 @@ def listen(sockets: Iterable[socket.socket]) -> None:
 def hold_port(address: str, role: ListenerRole) -> list[socket.socket]:
     """Return bound sockets that reserve *address*, HOST:PORT, for the processes of this gateway.
 
-    They do not listen. With SO_REUSEPORT alone the kernel would give half of the connections of another
-    gateway to this one, so it is first tried whether the address is free. A socket without SO_REUSEADDR lets
-    no other gateway believe that, even while no process listens.
+    They do not listen. Another gateway that shared the port would get half of the connections. So
+    SO_REUSEPORT, for the sockets of the processes, is set after the address was bound without it: two
+    gateways cannot both do that, also while no process listens.
 
     Raises:
         ConfigError: The address cannot be listened on, or another program listens there.
     """
     sockets: list[socket.socket] = []
-    free: list[socket.socket] = []
     try:
         host, port = parse_host_port(address)
-        with _alone_at(port):
-            _bind_all(host, port, free, socket.SO_REUSEADDR)
-            for sock in free:
+        try:
+            _bind_all(host, port, sockets)
+        except OSError:
+            # Connections that an earlier program has closed are kept for a minute.
+            for sock in sockets:
                 sock.close()
-            try:
-                _bind_all(host, port, sockets, socket.SO_REUSEPORT)
-            except OSError:
-                # Connections that an earlier program has closed are kept for a minute.
-                for sock in sockets:
-                    sock.close()
-                sockets.clear()
-                _bind_all(host, port, sockets, *_SHARED)
+            sockets.clear()
+            _bind_all(host, port, sockets, socket.SO_REUSEADDR)
+        for sock in sockets:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     except (OSError, ValueError) as error:
-        for sock in (*free, *sockets):
+        for sock in sockets:
             sock.close()
         raise cannot_listen(address, error, role) from None
     return sockets
-
-
-@contextlib.contextmanager
-def _alone_at(port: int) -> Iterator[None]:
-    """Wait until no other gateway of this network tries *port*. Linux only: elsewhere nothing is done."""
-    if not port or sys.platform != "linux":
-        yield
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as lock:
-        for _ in range(_LOCK_TRIES):
-            try:
-                # A name without a file, of the same network namespace as the ports.
-                lock.bind(f"\0admission-gateway-holds-{port}")
-                break
-            except OSError:
-                time.sleep(_LOCK_TRY_S)
-        yield
 
 
 def share_port(address: str, role: ListenerRole) -> list[socket.socket]:

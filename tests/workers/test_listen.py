@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import threading
 from pathlib import Path
 
 import pytest
 import uvloop
 
 from admission_gateway_worker import PolicyServer, Review
-from admission_gateway_worker.listen import Address, StartError, parse_address
+from admission_gateway_worker.listen import Address, StartError, claim, listening, parse_address, reserve_tcp
 
 
 def server_of_one() -> PolicyServer:
@@ -125,3 +127,72 @@ def test_an_unknown_host_is_an_error(folder: Path) -> None:
             await server_of_one().start("nowhere.invalid:1")
 
     uvloop.run(scenario())
+
+
+OVERLAPPING = [
+    ("127.0.0.1", "127.0.0.1"),
+    ("127.0.0.1", "0.0.0.0"),
+    ("0.0.0.0", "127.0.0.1"),
+    ("::1", "::"),
+    ("::", "127.0.0.1"),
+]
+
+
+@pytest.mark.parametrize("listens", [True, False])
+@pytest.mark.parametrize(("first", "second"), OVERLAPPING)
+def test_a_worker_with_several_processes_shares_its_port_with_no_other(
+    first: str, second: str, *, listens: bool
+) -> None:
+    """Also while its processes do not listen, and whatever the number of processes of the other."""
+    with contextlib.ExitStack() as sockets:
+
+        def keep(bound: list[socket.socket]) -> list[socket.socket]:
+            for sock in bound:
+                sockets.enter_context(sock)
+            return bound
+
+        port = keep(reserve_tcp(Address(first)))[0].getsockname()[1]
+        for _ in range(2 if listens else 0):
+            for sock in keep(listening(Address(first, port), reuse_port=True)):
+                sock.listen()
+        for try_it in (reserve_tcp, claim):
+            with pytest.raises(StartError, match=f"{port}: Address already in use"):
+                try_it(Address(second, port))
+        keep(listening(Address(first, port), reuse_port=True))
+
+
+def test_of_workers_that_start_together_one_gets_the_port() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = Address("127.0.0.1", free.getsockname()[1])
+    reserved: list[socket.socket] = []
+    refused: list[StartError] = []
+    together = threading.Barrier(8)
+
+    def start() -> None:
+        together.wait()
+        try:
+            reserved.extend(reserve_tcp(address))
+        except StartError as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=start) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for sock in reserved:
+        sock.close()
+    assert (len(reserved), len(refused)) == (1, 7)
+
+
+def test_closed_connections_of_an_earlier_worker_do_not_matter() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = Address("127.0.0.1", server.getsockname()[1])
+        with socket.create_connection((address.host, address.port)) as client:
+            accepted, _ = server.accept()
+            accepted.close()  # first: it stays in TIME_WAIT
+            assert client.recv(1) == b""
+    for _ in range(2):
+        for sock in reserve_tcp(address):
+            with listening(address, reuse_port=True)[0]:
+                sock.close()

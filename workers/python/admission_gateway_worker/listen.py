@@ -75,7 +75,7 @@ def claim(address: Address) -> None:
         StartError: the address is in use, or unusable.
     """
     if address.path is None:
-        for sock in bind_tcp(address, reuse_port=False):
+        for sock in bind_tcp(address, socket.SO_REUSEADDR):
             sock.close()
         return
     path = address.path
@@ -98,8 +98,28 @@ def claim(address: Address) -> None:
     raise StartError(f"{address}: Address already in use")
 
 
-def bind_tcp(address: Address, *, reuse_port: bool) -> list[socket.socket]:
-    """Return sockets bound to all addresses of the host that do not listen, which reserves the port.
+def reserve_tcp(address: Address) -> list[socket.socket]:
+    """Return sockets that reserve *address* for the processes of this worker. They do not listen.
+
+    Another worker that shared the port would get half of the calls. So SO_REUSEPORT, for the sockets of the
+    processes, is set after the address was bound without it: two workers cannot both do that, also while no
+    process listens.
+
+    Raises:
+        StartError: the host is unknown, or the port is in use.
+    """
+    try:
+        reserved = bind_tcp(address)
+    except StartError:
+        # Connections that an earlier worker has closed are kept for a minute.
+        reserved = bind_tcp(address, socket.SO_REUSEADDR)
+    for sock in reserved:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    return reserved
+
+
+def bind_tcp(address: Address, *options: int) -> list[socket.socket]:
+    """Return sockets with these *options*, bound to all addresses of the host. They do not listen.
 
     Raises:
         StartError: the host is unknown, or the port is in use.
@@ -112,9 +132,8 @@ def bind_tcp(address: Address, *, reuse_port: bool) -> list[socket.socket]:
         for family, kind, protocol, _, target in dict.fromkeys(found):
             sock = socket.socket(family, kind, protocol)
             bound.append(sock)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if reuse_port:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            for option in options:
+                sock.setsockopt(socket.SOL_SOCKET, option, 1)
             port = bound[0].getsockname()[1]  # a free port is chosen once
             sock.bind((target[0], port or target[1], *target[2:]))
     except OSError as error:
@@ -131,7 +150,7 @@ def listening(address: Address, *, reuse_port: bool) -> list[socket.socket]:
         StartError: it cannot be bound.
     """
     if address.path is None:
-        return bind_tcp(address, reuse_port=reuse_port)
+        return bind_tcp(address, socket.SO_REUSEADDR, *((socket.SO_REUSEPORT,) if reuse_port else ()))
     sock = socket.socket(socket.AF_UNIX)
     try:
         sock.bind(str(address.path))

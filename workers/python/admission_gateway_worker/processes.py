@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from admission_gateway_worker.counters import Counters, shared
-from admission_gateway_worker.listen import Address, StartError, bind_tcp, claim, parse_address
+from admission_gateway_worker.listen import Address, StartError, parse_address, reserve_tcp
 
 if TYPE_CHECKING:
     import socket
@@ -116,9 +116,7 @@ def _metrics(children: Sequence[_Child], policies: Sequence[str]) -> MetricsServ
 
 def _reserve(address: Address) -> tuple[Address, list[socket.socket]]:
     """Return the address with its port, and the sockets that reserve it."""
-    if address.port:
-        claim(address)  # fails if another worker shares the port, which would get half of the calls
-    reserved = bind_tcp(address, reuse_port=True)
+    reserved = reserve_tcp(address)
     return replace(address, port=reserved[0].getsockname()[1]), reserved
 
 
