@@ -41,7 +41,7 @@ class PolicyMismatch:
     """Their addresses."""
     hint: str = ""
     worker: WorkerRef | None = None
-    """The client with the parameters, which may be that of the candidate; None for other reasons."""
+    """The client with the parameters, or that of the candidate; None: the webhook's own."""
     problem: str = ""
     """The reason why the parameters are refused: path, found and expected."""
     is_fatal: bool = True
@@ -74,9 +74,9 @@ class PolicyMismatch:
         """The fault and its effect."""
         workers = listed(self.workers)
         effect = "fail closed" if self.webhook.failure_policy == "Fail" else "fail open"
+        if self.is_of_candidate:
+            effect = "of the candidate fail"
         if self.reason == "parameters":
-            if self.is_of_candidate:
-                effect = "of the candidate fail"
             result = f"calls {effect}" if self.is_fatal else "its calls may fail: other workers accept them"
             result = "parameters are not checked" if self.is_unchecked else result
             return f"{self.problem} (according to {workers}), so that {result}"
@@ -90,17 +90,19 @@ class PolicyMismatch:
         return f"{self.place}: {self.message}"
 
 
-def policy_mismatches(webhooks: Iterable[Webhook], served: Mapping[str, Served]) -> Iterator[PolicyMismatch]:
-    """Yield the mismatches of *webhooks*, those of one pool. *served* has its workers' lists by address."""
+def policy_mismatches(
+    clients: Iterable[tuple[Webhook, WorkerRef]], served: Mapping[str, Served]
+) -> Iterator[PolicyMismatch]:
+    """Yield the mismatches of *clients*, those of one pool. *served* has its workers' lists by address."""
     every = {name for policies in served.values() for name in policies}
     hints = MAX_NAMES if len(every) <= MAX_COMPARED else 0
-    for webhook in webhooks:
-        policy = webhook.worker.policy
+    for webhook, worker in clients:
+        policy, candidate = worker.policy, None if worker is webhook.client else worker
         absent = tuple(address for address, policies in served.items() if policy not in policies)
         if absent:
             hints -= 1
             hint = did_you_mean(policy, every - {policy}) if hints >= 0 else ""
-            yield PolicyMismatch(webhook, "not_served", absent, hint)
+            yield PolicyMismatch(webhook, "not_served", absent, hint, candidate)
         is_mutating = webhook.phase == "mutate"
         other = tuple(
             address
@@ -108,7 +110,7 @@ def policy_mismatches(webhooks: Iterable[Webhook], served: Mapping[str, Served])
             if policies.get(policy, is_mutating) != is_mutating
         )
         if other:
-            yield PolicyMismatch(webhook, "other_kind", other)
+            yield PolicyMismatch(webhook, "other_kind", other, worker=candidate)
 
 
 def parameter_mismatches(

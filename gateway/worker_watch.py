@@ -93,10 +93,16 @@ class WorkerWatch:
     """Watches the pools of the configuration in force. Make it on a running event loop."""
 
     def __init__(
-        self, metrics: Metrics | None, now: Callable[[], float], parameters: ParameterTable | None = None
+        self,
+        metrics: Metrics | None,
+        now: Callable[[], float],
+        parameters: ParameterTable | None = None,
+        *,
+        logs: bool = True,
     ) -> None:
-        """*parameters* is told what workers declare."""
+        """*parameters* is told what workers declare. Without *logs* a change is not logged."""
         self._metrics = metrics
+        self._log = log if logs else logging.Logger(__name__, logging.CRITICAL + 1)
         self._parameters = parameters
         self._now = now
         self._pools: dict[str, _WatchedPool] = {}
@@ -149,6 +155,8 @@ class WorkerWatch:
             self._metrics.policy_mismatches = {
                 (one.webhook.name, one.webhook.phase, one.reason): len(one.workers)
                 for one in self.mismatches()
+                # No call that decides fails for a candidate, and the alert is critical.
+                if not one.is_of_candidate
             }
 
     def unreachable(self) -> list[tuple[str, str]]:
@@ -199,7 +207,7 @@ class WorkerWatch:
         now = self._now()
         if watched.pool.is_reachable:
             if watched.is_logged and watched.lost_at is not None:
-                log.info(
+                self._log.info(
                     "worker pool reachable again: %s, after %.0f s; its webhooks are called",
                     *(name, now - watched.lost_at),
                 )
@@ -213,7 +221,7 @@ class WorkerWatch:
             return
         often = f" (lost {watched.losses} times since the last such record)" if watched.losses > 1 else ""
         why = watched.pool.unreachable_reason or "not connected yet"
-        log.warning(
+        self._log.warning(
             "worker pool unreachable: %s: no worker is reachable%s; %s: %s",
             name,
             often,
@@ -274,16 +282,16 @@ class WorkerWatch:
         if self._parameters is not None:
             self._parameters.declare(name, declared_schemas(watched.clients, listings.values()))
         mismatches = [
-            *policy_mismatches(watched.webhooks, lists),
+            *policy_mismatches(watched.clients, lists),
             *parameter_mismatches(watched.clients, listings),
         ]
         found = {one.key: one for one in mismatches}
         new = [one for key, one in found.items() if key not in before]
         for one in new[:MAX_NAMES]:
-            log.warning("policy mismatch: %s", one)
+            self._log.warning("policy mismatch: %s", one)
         if len(new) > MAX_NAMES:
-            log.warning("policy mismatch: %d more; /readyz?verbose has all", len(new) - MAX_NAMES)
+            self._log.warning("policy mismatch: %d more; /readyz?verbose has all", len(new) - MAX_NAMES)
         over = [one for key, one in before.items() if key not in found]
         if over:
-            log.info("policy mismatch over: %s", listed([one.webhook.name for one in over]))
+            self._log.info("policy mismatch over: %s", listed([one.webhook.name for one in over]))
         watched.mismatches = found

@@ -278,16 +278,6 @@ def recording_key(content: bytes) -> bytes:
     return key
 
 
-def certificate_key(content: bytes) -> bytes:
-    """Return the public key, DER, of the first certificate in the PEM *content*.
-
-    Raises:
-        UnusableFileError: no certificate can be read.
-    """
-    # The first is the server's; the others are intermediates (RFC 8446 section 4.4.2).
-    return certificate_parts(content)[0].public_key
-
-
 def public_key(content: bytes) -> bytes:
     """Return the public key, DER, of the PEM private key in *content*.
 

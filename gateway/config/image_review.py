@@ -8,6 +8,7 @@ Source: k8s.io/kubernetes plugin/pkg/admission/imagepolicy/config.go.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -71,7 +72,8 @@ def _number(fields: Fields, name: str, default: int, most: int) -> int:
 
 def _read(fields: Fields, path: Path) -> Kubeconfig | None:
     try:
-        kubeconfig = read_kubeconfig(path, None)
+        warn = partial(fields.report.warn, fields.at("kubeConfigFile"))
+        kubeconfig = read_kubeconfig(path, None, warn)
     except UnusableFileError as error:
         fields.problem("kubeConfigFile", f"{printable(path)} {error}")
         return None

@@ -13,12 +13,16 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+import time
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from admission_gateway_worker.text import printable
-from gateway.config.credential_files import NoCredentialError, certificate_key, public_key, roots_among
+from gateway.config.certificate_parts import chain_problem, parts_in, roots_problem
+from gateway.config.credential_files import NoCredentialError, certificate_parts, public_key, roots_among
 from gateway.config.fields import Fields, Report
 from gateway.config.files import UnusableFileError, read_file
 from gateway.config.model import KubernetesSettings
@@ -28,6 +32,8 @@ from gateway.text import described, did_you_mean, one_of, shown, url_without_sec
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
+
+    from gateway.config.certificate_parts import CertificateParts
 
     Entry = Mapping[str, object]
 
@@ -104,6 +110,9 @@ def read_kubernetes(fields: Fields | None, folder: Path) -> KubernetesSettings |
             fields.problem("kubeconfig", f"{printable(path)} {error}")
         else:
             _check_context(fields, path, document, context)
+            # What makes it unusable is told where it is used: its files may come later.
+            with suppress(UnusableFileError):
+                read_kubeconfig(path, context, partial(fields.report.warn, fields.at("kubeconfig")))
     elif context is not None:
         fields.problem("context", "needs kubeconfig: a pod's service account has no contexts")
     custom_resources = fields.boolean("customResources")
@@ -111,8 +120,12 @@ def read_kubernetes(fields: Fields | None, folder: Path) -> KubernetesSettings |
     return KubernetesSettings(path, context, custom_resources)
 
 
-def read_kubeconfig(path: Path, context: str | None) -> Kubeconfig:
+def read_kubeconfig(
+    path: Path, context: str | None, warn: Callable[[str], None] = lambda _: None
+) -> Kubeconfig:
     """Return the cluster and the user of *context*, or of ``current-context``, in the kubeconfig at *path*.
+
+    *warn* is called with a line for each certificate that is not valid now.
 
     Raises:
         UnusableFileError: the file, or a file that it names, cannot be used, or there is no such context.
@@ -126,6 +139,8 @@ def read_kubeconfig(path: Path, context: str | None) -> Kubeconfig:
     )
     for place, message in report.found:
         raise UnusableFileError(f"cannot be used: {place}: {message}")
+    for place, message in report.questionable:
+        warn(f"{printable(path)}: {place}: {message}")
     return found
 
 
@@ -215,6 +230,8 @@ class KubeconfigReader:
         bundles: list[bytes] = []
         self._pem(fields, "certificate-authority", lambda pem: bundles.append(roots_among(pem)[0]))
         ca_pem = b"".join(bundles)
+        if message := roots_problem(parts_in(ca_pem) if ca_pem else (), time.time()):
+            fields.report.warn(_given(fields, "certificate-authority"), message)
         return KubeconfigCluster(
             fields.required_string("server"),
             ca_pem,
@@ -258,7 +275,14 @@ class KubeconfigReader:
 
     def _key_pair(self, fields: Fields) -> tuple[bytes, bytes]:
         keys: list[bytes] = []
-        certificate = self._pem(fields, "client-certificate", lambda pem: keys.append(certificate_key(pem)))
+        chain: list[CertificateParts] = []
+        certificate = self._pem(
+            fields, "client-certificate", lambda pem: chain.extend(certificate_parts(pem))
+        )
+        # The first is the client's; the others are intermediates (RFC 8446 section 4.4.2).
+        keys += [one.public_key for one in chain[:1]]
+        if message := chain_problem(chain, time.time()):
+            fields.report.warn(_given(fields, "client-certificate"), message)
         key = self._pem(fields, "client-key", lambda pem: keys.append(public_key(pem)))
         if bool(certificate) != bool(key):
             absent = "client-key" if certificate else "client-certificate"
@@ -305,6 +329,11 @@ class KubeconfigReader:
         return ExecPlugin(
             command, fields.strings("args"), variables, fields.choice("apiVersion", _EXEC_VERSIONS)
         )
+
+
+def _given(fields: Fields, name: str) -> str:
+    """Return the path of the member *name*``-data`` if it is given, else that of *name*."""
+    return fields.at(f"{name}-data" if fields.optional_string(f"{name}-data") else name)
 
 
 def read_token(path: Path) -> str:

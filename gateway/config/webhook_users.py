@@ -81,6 +81,8 @@ def read_webhook_users(fields: Fields, name: str, folder: Path) -> WebhookUsers 
     fields.report.named_files.update(report.named_files)
     for place, message in report.found:
         fields.problem(name, f"{printable(path)}: {place}: {message}")
+    for place, message in report.questionable:
+        fields.report.warn(fields.at(name), f"{printable(path)}: {place}: {message}")
     return users
 
 

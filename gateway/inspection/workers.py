@@ -46,7 +46,8 @@ async def check_workers(config: Config, reached_within_s: float = REACHED_WITHIN
     runtime = Path(tempfile.mkdtemp(prefix="admission-gateway-"))
     workers = LocalWorkers(runtime)
     pools = Pools(Metrics(), lambda pool: targets_of(pool, runtime))
-    watch = WorkerWatch(None, asyncio.get_running_loop().time)
+    # The findings have all that it would log.
+    watch = WorkerWatch(None, asyncio.get_running_loop().time, logs=False)
     try:
         workers.update(config.pools)
         prepared = await pools.prepare(config)
@@ -66,8 +67,10 @@ async def check_workers(config: Config, reached_within_s: float = REACHED_WITHIN
             for where, why in watch.unjudged()
         ]
         for name, effect in watch.unreachable():
+            why = prepared.made[name].unreachable_reason or "not connected yet"
+            message = f"no worker is reachable ({why}); {effect}"
             advice = "start its workers, or correct its targets"
-            found.append(Finding("error", f"worker pool {name}", f"no worker is reachable; {effect}", advice))
+            found.append(Finding("error", f"worker pool {name}", message, advice))
         for one in watch.mismatches():
             is_harmless = one.reason == "other_kind" or one.is_of_candidate
             severity: Severity = "warning" if is_harmless else "error"

@@ -89,6 +89,51 @@ def test_a_certificate_that_is_not_valid_now_is_a_warning(tmp_path: Path, field:
     assert len(of_two) == (field == "spec.tls.certFile")
 
 
+KUBECONFIGS: dict[str, str] = {
+    "kubernetes.kubeconfig": settings_document(kubernetes={"kubeconfig": "k"}),
+    "webhookKubeConfigFile": settings_document(webhookKubeConfigFile="k"),
+    "webhooks[0].clientConfig.imageReview.kubeConfigFile": webhook_document(
+        "validate", "v", "", {"webhook": {"clientConfig": {"imageReview": {"kubeConfigFile": "k"}}}}
+    ),
+}
+
+
+@pytest.mark.parametrize("field", KUBECONFIGS)
+@pytest.mark.parametrize("is_inline", [False, True])
+def test_so_is_one_in_a_kubeconfig(tmp_path: Path, field: str, is_inline: bool) -> None:
+    written(tmp_path, "ca", VALID)
+
+    def found(*spans: tuple[int, int], name: str = "a") -> list[str]:
+        written(tmp_path, name, *spans)
+        files = {"client-certificate": "a.crt", "client-key": "a.key", "certificate-authority": "ca.crt"}
+        if is_inline:
+            content = {key: base64.b64encode((tmp_path / file).read_bytes()) for key, file in files.items()}
+            members = {f"{key}-data": text.decode() for key, text in content.items()}
+        else:
+            members = files
+        cluster = {"server": "https://a.example", **members}
+        kubeconfig = {
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": cluster}],
+            "users": [{"name": "u", "user": members}],
+        }
+        (tmp_path / "k").write_text(json.dumps(kubeconfig))
+        return [one for one in warned(tmp_path, KUBECONFIGS[field]) if one.startswith(f"{field}: ")]
+
+    suffix = "-data" if is_inline else ""
+    for span, message in MESSAGES.items():
+        (line,) = found(span)
+        assert f"client-certificate{suffix}: {message}" in line
+    assert found(VALID) == []
+    assert len(found(VALID, EXPIRED)) == 1
+    written(tmp_path, "a", VALID)
+    # The users of webhooks have no cluster.
+    of_cluster = found(EXPIRED, name="ca")
+    assert len(of_cluster) == (field != "webhookKubeConfigFile")
+    assert all(f"cluster.certificate-authority{suffix}: {MESSAGES[EXPIRED]}" in one for one in of_cluster)
+
+
 def test_check_refuses_a_serving_certificate_that_api_servers_refuse(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:

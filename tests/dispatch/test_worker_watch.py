@@ -109,7 +109,7 @@ def test_a_short_loss_is_not_logged(config: Config, caplog: pytest.LogCaptureFix
 
 def test_mismatches_name_the_workers_and_the_effect(config: Config) -> None:
     served = {"a": {"{}": False}, "b": {}, "c": {"{}": True}}
-    found = list(policy_mismatches(config.validating, served))
+    found = list(policy_mismatches([(hook, hook.worker) for hook in config.validating], served))
     assert [(one.webhook.name, one.reason, one.workers) for one in found] == [
         ("h0.v.test", "not_served", ("b",)),
         ("h0.v.test", "other_kind", ("c",)),
@@ -124,7 +124,8 @@ def test_mismatches_name_the_workers_and_the_effect(config: Config) -> None:
 
 def test_many_unknown_policies_are_compared_with_few_others(config: Config) -> None:
     served = {"a": {f"policy-{number}": False for number in range(10_000)}}
-    assert {one.hint for one in policy_mismatches(config.validating * 1_000, served)} == {""}
+    clients = [(hook, hook.worker) for hook in config.validating] * 1_000
+    assert {one.hint for one in policy_mismatches(clients, served)} == {""}
 
 
 def test_what_workers_declare_holds_for_their_pool_alone(tmp_path: Path) -> None:
