@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Final
 
 import re2
 
+from gateway.decisions.command_lines import (
+    HINTS,
+    ORDINARY,
+    PROGRAMS,
+    password_spans,
+    passwords_of_arguments,
+)
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 _NAME: Final = (
     r"(?:passw(?:or)?d|passphrase|passcode|pwd|secret|token|credential|authorization|cookie|jwt|dsn"
@@ -32,11 +40,6 @@ _REFERENCE_KEYS: Final = re.compile(
 """Members of a mapping with the name of a credential that say where the credential is, and of which kind."""
 _OPTION: Final = re.compile(rf"--?[\w.-]{{0,60}}?{_NAME}\Z", re.IGNORECASE)
 _USER_OPTIONS: Final = frozenset({"-u", "-U", "--user", "--proxy-user"})
-_WORDS: Final = (
-    "a an and are as at be but by can cannot does for from has have if in is it may must needs not of on or "
-    "requires should that the this to was were which will with true false null none"
-)
-_WORD_END: Final = r"""(?=[\s,;&"'\\)]|\.?(?:\s|\Z))"""
 _CREDENTIAL: Final = re.compile(
     rf"""
     (?P<jwt>(?<![\w-])eyJ[\w-]{{8,}}\.[\w-]{{8,}}\.[\w-]*)
@@ -49,19 +52,20 @@ _CREDENTIAL: Final = re.compile(
     | (?<![\w-])(?:-u|-U|--user|--proxy-user)(?:[ =]|["'],[ ]?)?["']?
         (?!\d+:\d+\b)[^\s:"']{{1,100}}:(?P<user>[^\s"']{{1,500}})
     | (?<![\w-])--?[\w.-]{{0,60}}?(?:{_NAME})(?:[ ]{{1,3}}|["'],[ ]?)["']?
-        (?P<option>(?!-|(?:{_WORDS.replace(" ", "|")}){_WORD_END})[^\s"',;&]+)
+        (?P<option>(?!-|{ORDINARY})[^\s"',;&]+)
     | (?:{_NAME})(?:\\*["'][ ]{{0,3}}:(?!\s{{0,3}}[{{\[])|\s{{0,3}}(?::=|[=:](?!=)))\s{{0,3}}
         (?:(?P<bars>\\*)(?P<mark>["'])(?P<quoted>.{{1,500}}?)(?P=bars)(?P=mark)
-        |(?:\\*["'])?(?P<assigned>(?!(?:{_WORDS.replace(" ", "|")}){_WORD_END})[^\s,;&"'\\]+))
+        |(?:\\*["'])?(?P<assigned>(?!{ORDINARY})[^\s,;&"'\\]+))
     """,
     re.IGNORECASE | re.VERBOSE,
 )
 """The credential is the last group."""
 _HINTS: Final = (
+    *HINTS,
     *("eyj", "private key", "://", "@", "bearer ", "basic ", "-u", "--user", "--proxy-user", "pass", "pwd"),
     *("secret", "token", "credential", "authorization", "cookie", "jwt", "dsn", "string", "docker", "key"),
 )
-"""Every text that ``_CREDENTIAL`` finds contains one of these, in lower case. Most texts contain none."""
+"""Every text with a credential contains one of these, in lower case. Most texts contain none."""
 
 # -- The same in JSON -----------------------------------------------------------------------------------
 
@@ -74,6 +78,7 @@ _TEXTS: Final = (
     r'|(?:-u|--user|--proxy-user)(?:"\s*,\s*"|(?:[ =]|\\"|\')*[^\s":]+:)'
     rf'|(?:[^\w-])--?[\w.-]*{_NAME}(?:"\s*,|\\?[\s"\']|\\[ntr])'
     rf"|{_NAME}(?:\\+\"|\\*')?(?:\s|\\[nrtf])*[=:]"
+    rf"|{PROGRAMS}"
 )
 """At least the texts in which :func:`credentials_in` finds something."""
 _IN_TEXT: Final = re2.compile(f"(?i){_TEXTS}")
@@ -136,8 +141,18 @@ def is_named_credential(document: dict[str, object]) -> bool:
     )
 
 
-def credential_of_argument(before: object, argument: str) -> str:
-    """Return the credential in *argument* of a command, after the argument *before*; empty: none by it."""
+def credentials_of_arguments(arguments: Sequence[object], command: object = None) -> Iterator[str]:
+    """Yield of each of *arguments* of a command the credential at its end; empty: none by those before it.
+
+    *command* has the program, if it is a list beside *arguments*.
+    """
+    before: object = None
+    for argument, password in zip(arguments, passwords_of_arguments(arguments, command), strict=True):
+        yield password or (_credential_after(before, argument) if isinstance(argument, str) else "")
+        before = argument
+
+
+def _credential_after(before: object, argument: str) -> str:
     if not isinstance(before, str) or len(before) > _LONGEST_NAME:
         return ""
     if before in _USER_OPTIONS:
@@ -163,6 +178,8 @@ def credentials_in(text: str) -> Iterator[str]:
             yield found[found.lastgroup or 0]
             if found["url"]:
                 yield found["url"].partition(":")[2]
+        for begin, end in password_spans(text):
+            yield text[begin:end]
 
 
 def without_credentials(text: str, mark: Callable[[str], str]) -> str:
@@ -173,4 +190,11 @@ def without_credentials(text: str, mark: Callable[[str], str]) -> str:
         at = found.start()
         return f"{found[0][: begin - at]}{mark(found.string[begin:end])}{found[0][end - at :]}"
 
-    return _CREDENTIAL.sub(marked, text) if has_hint(text) else text
+    if not has_hint(text):
+        return text
+    parts: list[str] = []
+    done = 0
+    for begin, end in password_spans(text):
+        parts += text[done:begin], mark(text[begin:end])
+        done = end
+    return _CREDENTIAL.sub(marked, "".join((*parts, text[done:])))

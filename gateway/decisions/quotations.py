@@ -223,8 +223,14 @@ def _as_utf_8(text: str) -> str:
     return re.sub("[\x80-\xff]+", lambda found: _of_bytes(found[0].encode("latin-1")), text)
 
 
+def _misread(text: str) -> str:
+    """Return *text* as a program shows it that takes its UTF-8 for Latin-1."""
+    return _bytes_of(text).decode("latin-1")
+
+
 _SPELLINGS: Final[tuple[Form, ...]] = (
     _as_utf_8,
+    _misread,
     *(partial(unicodedata.normalize, form) for form in ("NFC", "NFD", "NFKC", "NFKD")),
 )
 

@@ -10,7 +10,8 @@ a value can be seen, and a value cannot be guessed from its mark. Replaced are
   references such as ``secretKeyRef``;
 - annotations that contain an earlier version of the object, such as that of ``kubectl apply``, and the secret
   values of that version;
-- arguments after options such as ``--password`` and ``-u``, and parts of texts that have the form of a
+- arguments after options such as ``--password`` and ``-u``, passwords in the command lines of well-known
+  programs (``gateway.decisions.command_lines``), and parts of texts that have the form of a
   credential (``gateway.decisions.credential_forms``);
 - the rest of long texts;
 - each of these values wherever it occurs again in the same decision, however it is quoted
@@ -30,7 +31,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.core.large import LARGE_BYTES
 from gateway.decisions.credential_forms import (
-    credential_of_argument,
+    credentials_of_arguments,
     is_clean,
     is_credential_name,
     is_named_credential,
@@ -224,9 +225,8 @@ class Redactor:
         for name, value in document.items():
             if is_secret and name == "metadata" and isinstance(value, dict):
                 redacted[name] = self._secret_metadata(value)
-            elif name == "managedFields":
-                if self._keeps_managed_fields:
-                    redacted[name] = self.redacted(value)
+            elif name == "managedFields" and not self._keeps_managed_fields:
+                continue
             elif name == "annotations" and isinstance(value, dict):
                 redacted[self._name(name)] = {
                     self._name(key): self._annotation(key, text) for key, text in value.items()
@@ -237,21 +237,20 @@ class Redactor:
                 redacted[name] = self.marked(value)
             elif is_credential_name(name):
                 redacted[self._name(name)] = self._below_credential(value)
+            elif name == "args" and isinstance(value, list):
+                redacted[name] = self._redacted_list(value, document.get("command"))
             else:
                 redacted[self._name(name)] = self.redacted(value)
         return redacted
 
-    def _redacted_list(self, items: list[object]) -> list[object]:
-        redacted: list[object] = []
-        before: object = None
-        for item in items:
-            found = credential_of_argument(before, item) if isinstance(item, str) else ""
-            before = item
-            if isinstance(item, str) and found:
-                redacted.append(f"{item[: len(item) - len(found)]}{self._mark(found)}")
-            else:
-                redacted.append(self.redacted(item))
-        return redacted
+    def _redacted_list(self, items: list[object], command: object = None) -> list[object]:
+        """Return *items* without secrets; *command* has the program whose arguments they are."""
+        return [
+            f"{item[: len(item) - len(found)]}{self._mark(found)}"
+            if isinstance(item, str) and found
+            else self.redacted(item)
+            for item, found in zip(items, credentials_of_arguments(items, command), strict=True)
+        ]
 
     def _below_credential(self, value: object) -> object:
         """Return *value*, a field with the name of a credential, with each text replaced but references."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from gateway.decisions.credential_forms import (
-    credential_of_argument,
     credentials_in,
+    credentials_of_arguments,
     is_credential_name,
     is_named_credential,
     is_reference,
@@ -64,15 +64,14 @@ def secret_values(document: object) -> Iterator[str]:
                 yield from _values_of_annotations(value.get("annotations"), is_secret=True)
             elif name == "annotations":
                 yield from _values_of_annotations(value, is_secret=False)
+            elif name == "args" and isinstance(value, list):
+                yield from _values_of_list(value, document.get("command"))
             elif name != "managedFields":
                 yield from secret_values(value)
 
 
-def _values_of_list(items: list[object]) -> Iterator[str]:
-    before: object = None
-    for item in items:
-        found = credential_of_argument(before, item) if isinstance(item, str) else ""
-        before = item
+def _values_of_list(items: list[object], command: object = None) -> Iterator[str]:
+    for item, found in zip(items, credentials_of_arguments(items, command), strict=True):
         if found:
             yield found
         else:

@@ -132,6 +132,8 @@ QUOTINGS: Final[dict[str, Callable[[str], str]]] = {
     "lines of a comment": lambda value: textwrap.indent(wrapped(value, ""), "  "),
     "lines in JSON": lambda value: json.dumps(wrapped(value)),
     "joined texts": lambda value: "'\n '".join(["'" + value[:3], value[3:] + "'"]),
+    "UTF-8 as Latin-1": lambda value: value.encode().decode("latin-1"),
+    "UTF-8 as Latin-1 in JSON": lambda value: json.dumps(value.encode().decode("latin-1")),
     "NFC": lambda value: unicodedata.normalize("NFC", value),
     "NFD": lambda value: unicodedata.normalize("NFD", value),
     "NFD in JSON": lambda value: json.dumps(unicodedata.normalize("NFD", value)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shlex
 from typing import Any
 
 import orjson
@@ -27,7 +28,57 @@ def secret(**members: object) -> dict[str, object]:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db"}, "type": "Opaque", **members}
 
 
+LINES = [
+    f"mysql -h db -uroot -p{CANARY} -e 'select 1' && true",
+    f"/usr/bin/mysqladmin --user root -p'{CANARY} x' ping",
+    f'mariadb-dump -p"{CANARY}" db > x.sql',
+    f"mysqldump -u root -p {CANARY} db",
+    f"sshpass -p {CANARY} ssh -p 2222 h",
+    f"sshpass -ev -p{CANARY} scp -p file h:",
+    f'sh -c "redis-cli -a {CANARY} ping"',
+    f"mongosh -u root -p {CANARY} --eval 1; mongosh -u root -p{CANARY}",
+    f"/opt/mssql-tools/bin/sqlcmd -S localhost -U sa -P {CANARY} -Q 'SELECT 1'",
+    f"ldapsearch -x -D cn=admin -w {CANARY}",
+    f"cd /x; docker login -u x -p {CANARY} r.example",
+    f"helm registry login r.example -u x -p {CANARY}",
+    f"mysql -h mysql -p{CANARY}",
+    f"['mysql', '-u', 'root', '-p{CANARY}']",
+    f'["mysqladmin", "-p", "{CANARY}", "ping"]',
+    f'{{"args": "mysql -p\\"{CANARY}\\" x"}}',
+    f"mysql -e 1 || sshpass -p {CANARY} mysql -p{CANARY}",
+]
+"""Command lines with a password after an option of one letter."""
+PLAIN_LINES = [
+    "mysql:8.0 -p 8080",
+    "nc -z -h mysql -p 3306",
+    "mysql --port 3306 --protocol tcp",
+    "docker run -p 8080:80 mysql",
+    "sshpass -f /run/pw ssh -p 2222 h",
+    "sshpass -e scp -p file host:x",
+    "mysql -p$MYSQL_ROOT_PASSWORD -e 1",
+    'mysql -p"${MYSQL_ROOT_PASSWORD}" -e 1',
+    "mysql -p$(cat</run/secrets/pw) -e 1",
+    "mysql -p`cat</run/secrets/pw` -e 1",
+    "redis-cli -a $REDIS_PASSWORD ping",
+    "redis-cli ping -a",
+    "mkdir -p /var/lib/mysql && chown -R mysql /var/lib/mysql",
+    "cp -a /a /b",
+]
 HIDDEN: list[object] = [
+    *({"kind": "Pod", "spec": {"containers": [{"command": ["sh", "-c", line]}]}} for line in LINES),
+    *(
+        {"kind": "Pod", "spec": {"containers": [{"command": command, "args": arguments}]}}
+        for command, arguments in (
+            (["mysql", "-uroot", f"-p{CANARY}"], []),
+            (["/usr/bin/mysqldump", "-u", "root"], [f"-p{CANARY}", "db"]),
+            (["timeout", "5", "mysqladmin", "-p", CANARY], ["ping"]),
+            (["sshpass", "-v", "-p", CANARY, "ssh", "-p", "2222", "h"], []),
+            (["redis-cli", "-a", CANARY, "ping"], []),
+            (["sqlcmd"], ["-U", "sa", "-P", CANARY]),
+            (["docker", "--debug", "login", "-u", "x", "-p", CANARY], []),
+            (["docker", "login", "-u", "x", f"-p{CANARY}"], []),
+        )
+    ),
     secret(data={"a": ENCODED}),
     secret(stringData={"a": CANARY}),
     secret(data={"a": ENCODED}, metadata={"annotations": {"note": f"is {CANARY}", "copy": ENCODED}}),
@@ -103,6 +154,8 @@ QUOTED: list[tuple[object, str]] = [
     ({"kind": "Pod", "spec": {"args": [f"--password={CANARY}"]}}, CANARY),
     ({"kind": "Pod", "spec": {"args": [f"curl -u a:{CANARY} b"]}}, CANARY),
     ({"kind": "Pod", "spec": {"command": ["curl", "-u", f"a:{CANARY}"]}}, CANARY),
+    ({"kind": "Pod", "spec": {"command": ["mysql"], "args": [f"-p{CANARY}"]}}, CANARY),
+    ({"kind": "Pod", "spec": {"args": [f"mysql -p{CANARY} -e 1"]}}, CANARY),
     ({"kind": "Thing", "spec": {"privateKey": {"inline": CANARY}}}, CANARY),
     ({"kind": "Thing", "spec": {"pass": CANARY}}, CANARY),
     (secret(stringData={"values.yaml": f"db:\n  user: admin\n  key: '{CANARY}'\n"}), CANARY),
@@ -139,6 +192,8 @@ def test_a_message_that_quotes_the_value_does_not_have_it(document: object, valu
     "text",
     [
         "the flag --token must be set",
+        "the container mysql: the option -p is missing",
+        "run mysql with -p and a file",
         "the password: is missing",
         "expected automountServiceAccountToken: false",
         "object.spec.automountServiceAccountToken == false || variables.token != ''",
@@ -191,6 +246,15 @@ def test_ordinary_values_stay() -> None:
         },
     }
     assert redacted(pod) == pod
+
+
+@pytest.mark.parametrize("line", PLAIN_LINES)
+def test_other_options_of_one_letter_stay(line: str) -> None:
+    assert Redactor(secret_names=True).message(line) == line
+    words = shlex.split(line)
+    for command, arguments in ((words, []), (words[:1], words[1:])):
+        pod = {"kind": "Pod", "spec": {"containers": [{"command": command, "args": arguments}]}}
+        assert redacted(pod) == pod
 
 
 def test_a_change_of_a_value_can_be_seen() -> None:
