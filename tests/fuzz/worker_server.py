@@ -12,7 +12,7 @@ import logging
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
-from admission_gateway_worker import PolicyServer, calls, connection, load, rpc, stream
+from admission_gateway_worker import PolicyServer, calls, connection, load, rpc, stream, turns
 from admission_gateway_worker.http2 import frames, messages, server
 from admission_gateway_worker.http2.frames import PREFACE
 from admission_gateway_worker.pb import worker_pb2 as pb
@@ -53,7 +53,8 @@ _BOUNDS: Final[Sequence[tuple[Any, Mapping[str, int]]]] = [
     (rpc, {"RPC_BYTES": _RPC_BYTES}),
     (calls, {"CALL_BYTES": 100}),
     # The times are set by the input: the result must not depend on the CPU's speed.
-    (connection, {"AT_ONCE_S": 0, "SLICE_S": 0, "MAX_WAITING_BYTES": 10_000}),
+    (turns, {"AT_ONCE_S": 0, "FIRST_S": 0}),
+    (connection, {"SLICE_S": 0, "MAX_WAITING_BYTES": 10_000}),
     (stream, {"SLICE_S": 0, "TOGETHER_S": 0}),
 ]
 _SERVICE: Final = "/admissiongateway.worker.v1.PolicyWorker/"
@@ -147,7 +148,10 @@ async def _serve(source: Source) -> None:
 
 async def _connect(serving: Serving, source: Source) -> None:
     seconds = source.one_of((10**6, 0))
-    for module, name in ((connection, "AT_ONCE_S"), (connection, "SLICE_S"), (stream, "SLICE_S")):
+    for module, name in (
+        *((turns, "AT_ONCE_S"), (turns, "FIRST_S")),
+        *((connection, "SLICE_S"), (stream, "SLICE_S")),
+    ):
         vars(module)[name] = seconds
     one, transport, sums = serving._connections.accept(), Transport(), serving._connections.load
     one.connection_made(transport)  # type: ignore[arg-type]

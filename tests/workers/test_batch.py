@@ -16,7 +16,7 @@ from admission_gateway_worker.pb import worker_pb2 as pb
 from admission_gateway_worker.turns import Turns
 from tests.workers.conftest import make_calls
 
-LONG = b"\x0a" + b"\xa8\x46" + bytes(9000).replace(b"\0", b"\x92\x03\x00")[:9000]
+LONG = b"\x0a" + b"\x80\x80\x0c" + b"\x92\x03\x00" * 65536
 """A payload that makes a message long enough to be counted, of a field that is not known."""
 BOUNDS = {
     b"\x0a\x00": (batch.MAX_PAYLOADS, "payloads"),

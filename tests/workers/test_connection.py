@@ -9,7 +9,7 @@ import struct
 import pytest
 import uvloop
 
-from admission_gateway_worker import PolicyServer, Review, connection, rpc, stream
+from admission_gateway_worker import PolicyServer, Review, connection, rpc, stream, turns
 from admission_gateway_worker.http2 import frames
 from admission_gateway_worker.http2.frames import PREFACE
 from admission_gateway_worker.pb import worker_pb2 as pb
@@ -301,7 +301,8 @@ def test_above_the_limit_the_longest_silent_idle_connection_ends(
 def test_a_connection_with_much_input_leaves_turns_to_others(
     connect: Connect, monkeypatch: pytest.MonkeyPatch, messages: int
 ) -> None:
-    monkeypatch.setattr(connection, "AT_ONCE_S", 0.0)
+    monkeypatch.setattr(turns, "AT_ONCE_S", 0.0)
+    monkeypatch.setattr(turns, "FIRST_S", 0.0)
     monkeypatch.setattr(connection, "SLICE_S", 0.0)
     monkeypatch.setattr(stream, "SLICE_S", 0.0)
     order: list[str] = []

@@ -1,4 +1,4 @@
-"""Reads a ReviewBatch, whose items are counted in its bytes before objects are made of them.
+"""Reads a ReviewBatch; the items of a long one are counted in its bytes before objects are made of them.
 
 An empty payload takes two bytes of a message and a hundred as an object, so that one message of the greatest
 length would take gigabytes.
@@ -28,8 +28,9 @@ _BOUNDS: Final = {
     3: ("cancelled ids", MAX_CANCELLED),
     4: ("parameters", MAX_ID),
 }
-_UNCOUNTED_BYTES: Final = 2 * MAX_PAYLOADS
-"""Length up to which nothing but cancelled ids and parameters can be too many: an item has two bytes."""
+_UNCOUNTED_BYTES: Final = 2 * MAX_FIELDS
+"""Length up to which the items are counted after they are parsed, since they take a few MB at most. Counting
+them before costs 7 % of parsing the Pods of a usual batch."""
 _VARINT, _FIXED_64, _BYTES, _GROUP, _GROUP_END, _FIXED_32 = range(6)
 _MAX_VARINT_BYTES: Final = 10
 _CONTINUED: Final = bytes(range(0x80, 0x100))
@@ -51,8 +52,9 @@ def read_batch(message: bytes) -> pb.ReviewBatch:
         batch = pb.ReviewBatch.FromString(message)
     except DecodeError as problem:
         raise ProtocolViolation(f"not a ReviewBatch: {problem}") from None
-    for field, found in ((3, len(batch.cancelled)), (4, len(batch.parameters))):
-        if found > _BOUNDS[field][1]:
+    found = (batch.payloads, batch.calls, batch.cancelled, batch.parameters)
+    for (field, (_, bound)), items in zip(_BOUNDS.items(), found, strict=True):
+        if len(items) > bound:
             raise _too_many(field)
     return batch
 

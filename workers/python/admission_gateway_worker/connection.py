@@ -27,11 +27,8 @@ if TYPE_CHECKING:
     from admission_gateway_worker.rpc import Methods
 
 MAX_CONNECTIONS: Final = 1024
-AT_ONCE_S: Final = 0.001
-"""Time of a connection when it has received something: enough for the calls of a few reviews. It ends with
-the step that exceeds this. 200 connections that receive much at the same time take a fifth of a second."""
 SLICE_S: Final = 0.005
-"""Time of a turn, likewise."""
+"""Time of a turn, which ends with the step that exceeds this."""
 WRITE_BUFFER_BYTES: Final = 256 * 1024
 """Unsent bytes above which data waits in its stream."""
 MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
@@ -173,7 +170,8 @@ class Connection(asyncio.Protocol):
         if self._is_waiting:
             self._read(is_wanted=False)
         else:
-            self._work(AT_ONCE_S)
+            turns = self._connections.turns
+            turns.took(self._work(turns.at_once_s))
 
     def pause_writing(self) -> None:
         """The write buffer is full: the client reads too slowly."""
@@ -290,17 +288,17 @@ class Connection(asyncio.Protocol):
     def take_turn(self) -> None:
         """See ``turns``."""
         self._is_waiting = False
-        begun = time.monotonic()
-        self._work(SLICE_S)
-        self.spent_s = self.spent_s + time.monotonic() - begun if self._is_waiting else 0.0
+        took_s = self._work(SLICE_S)
+        self.spent_s = self.spent_s + took_s if self._is_waiting else 0.0
 
-    def _work(self, seconds: float) -> None:
-        """Process received bytes and messages in turn for that time, and write the output."""
+    def _work(self, seconds: float) -> float:
+        """Process received bytes and messages in turn for that time, write the output, return the time."""
         http2, ready = self._http2, self._ready
         if self._transport is None:
-            return
+            return 0.0
         self._is_working = True
-        end = time.monotonic() + seconds
+        begun = time.monotonic()
+        end = begun + seconds
         while True:
             if http2.has_more:
                 http2.advance()
@@ -314,6 +312,7 @@ class Connection(asyncio.Protocol):
         self._is_working = False
         self._read(is_wanted=not http2.has_more)
         self.write()
+        return time.monotonic() - begun
 
     def _wait(self) -> None:
         """Wait for a turn."""
