@@ -14,6 +14,7 @@ import java.util.concurrent.TimeUnit;
  */
 abstract class Call {
     final Policy policy;
+    final Client client;
     private final long timeoutNanos;
 
     /** Of a call that begins after another one. */
@@ -36,10 +37,7 @@ abstract class Call {
 
     private long begunNanos;
 
-    /** Null before its end, and if it was cancelled. */
-    private Outcome outcome;
-
-    /** The payload that it leaves to the calls after it; null until one of them needs it. */
+    /** The payload that it leaves to the calls after it; null before its end, and if there are none. */
     private Payload left;
 
     /** The calls after it that have not been cancelled. */
@@ -53,8 +51,9 @@ abstract class Call {
     /** What is to be done if it ends before it has begun; null for nothing. */
     private Runnable abandoned;
 
-    Call(Policy policy, Review review) {
+    Call(Policy policy, Client client, Review review) {
         this.policy = policy;
+        this.client = client;
         this.review = review;
         timeoutNanos = 0;
         traceparent = "";
@@ -66,6 +65,7 @@ abstract class Call {
     Call(Policy policy, Call before, long timeoutNanos, String traceparent, ByteString parameters) {
         this.parameters = parameters;
         this.policy = policy;
+        client = before.client;
         this.traceparent = traceparent;
         this.before = before;
         this.timeoutNanos = timeoutNanos;
@@ -86,14 +86,16 @@ abstract class Call {
         if (before == null || review != null) {
             return true;
         }
+        Payload payload;
         synchronized (before) {
-            if (before.outcome == null) {
+            payload = before.left;
+            if (payload == null) {
                 heir = evaluator;
                 return false;
             }
         }
         review =
-                new Review(before.left(), policy.mutating, System.nanoTime() + timeoutNanos, traceparent)
+                new Review(payload, policy.mutating, System.nanoTime() + timeoutNanos, traceparent)
                         .withParametersJson(parameters);
         return true;
     }
@@ -169,7 +171,7 @@ abstract class Call {
         return deadline() == Review.NEVER ? Review.NEVER : deadline() - System.nanoTime();
     }
 
-    /** Length of the request's JSON. */
+    /** Length of the JSON that it is evaluated on; it is due. */
     final int size() {
         return review.size();
     }
@@ -207,15 +209,12 @@ abstract class Call {
         dependents.add(dependent);
     }
 
-    /** Returns the payload that it leaves: changed if it allowed with a patch. */
-    private synchronized Payload left() {
-        if (left == null) {
-            Payload own = review.payload();
-            boolean isChanged = outcome != null && outcome.response() != null && outcome.response().getAllowed();
-            ByteString patch = isChanged ? outcome.response().getPatch() : ByteString.EMPTY;
-            left = patch.isEmpty() ? own : own.after(patch);
-        }
-        return left;
+    /** Returns the payload that it leaves with this outcome: changed if it allowed with a patch. */
+    private Payload after(Outcome outcome) {
+        Payload own = review.payload();
+        boolean isChanged = outcome.response() != null && outcome.response().getAllowed();
+        ByteString patch = isChanged ? outcome.response().getPatch() : ByteString.EMPTY;
+        return patch.isEmpty() ? own : own.after(patch);
     }
 
     private synchronized boolean begin() {
@@ -269,7 +268,7 @@ abstract class Call {
                 return;
             }
             settled = true;
-            this.outcome = outcome;
+            left = outcome == null || dependents.isEmpty() ? null : after(outcome);
             measure(outcome);
             waiting =
                     dependents.isEmpty()
@@ -286,7 +285,10 @@ abstract class Call {
         }
         if (outcome != null) {
             answer(outcome);
-            waiting.forEach(Call::handOn);
+            if (!waiting.isEmpty()) {
+                flush(); // the timeout of those after it counts from its verdict
+                waiting.forEach(Call::handOn);
+            }
         }
     }
 }

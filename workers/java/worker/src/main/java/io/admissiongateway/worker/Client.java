@@ -8,11 +8,16 @@ import io.grpc.ServerCall;
 import io.grpc.ServerCallHandler;
 import io.grpc.ServerInterceptor;
 import io.grpc.ServerTransportFilter;
+import java.util.stream.Stream;
 
 /** One connection, by which the bounds of a worker count. */
 final class Client {
     private static final Attributes.Key<Client> ATTRIBUTE = Attributes.Key.create("client");
     private static final Context.Key<Client> CONTEXT = Context.key("client");
+
+    /** By the ordinals of {@link Turns.Kind}, whose locks guard them. */
+    final Turns.Share[] shares =
+            Stream.generate(Turns.Share::new).limit(Turns.Kind.values().length).toArray(Turns.Share[]::new);
 
     /** Makes the client of each connection. */
     static final ServerTransportFilter FILTER =

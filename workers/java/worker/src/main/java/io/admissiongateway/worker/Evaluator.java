@@ -16,7 +16,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
  * Runs policies: a batch of calls in one thread of a pool with one thread for each CPU, and each call of a slow
- * policy in a separate thread.
+ * policy in a separate thread. Clients take turns for threads, and for the bytes that are evaluated.
  *
  * <p>While calls run, it checks every few milliseconds which have not ended. Only these get a timer for their
  * deadline, and another thread replaces a thread that is blocked. A call of microseconds therefore needs neither.
@@ -24,11 +24,20 @@ import java.util.concurrent.atomic.AtomicBoolean;
 final class Evaluator {
     static final long TICK_NANOS = TimeUnit.MILLISECONDS.toNanos(5);
 
-    /** For policies that take long: mostly they wait, so many more than there are CPUs. Further calls queue. */
-    private static final int MAX_APART = 256;
+    /**
+     * For policies that take long: mostly they wait, so many more than there are CPUs. A client gets at most half of
+     * what the others leave; further calls wait.
+     */
+    static final int MAX_APART = 512;
+
+    /** Limit of the JSON that is evaluated at a time: it takes several times as much when it is parsed. */
+    static final int MAX_EVALUATED_BYTES = 32 * 1024 * 1024;
 
     private static final int CPUS = Runtime.getRuntime().availableProcessors();
 
+    final Turns evaluated = new Turns(Turns.Kind.EVALUATED, MAX_EVALUATED_BYTES, true);
+    private final Turns pooled = new Turns(Turns.Kind.THREADS, CPUS, false);
+    private final Turns parted = new Turns(Turns.Kind.THREADS_APART, MAX_APART, true);
     private final Set<PolicyThread> threads = ConcurrentHashMap.newKeySet();
     private final ThreadPoolExecutor pool =
             new ThreadPoolExecutor(
@@ -64,8 +73,8 @@ final class Evaluator {
         }
     }
 
-    /** Runs one call in a thread of its own. */
-    void runApart(Call call) {
+    /** Runs one call in a thread of its own, and then gives back the room that it is evaluated in. */
+    void runApart(Call call, Turns.Waiter room) {
         Runnable work =
                 () -> {
                     long started = System.nanoTime();
@@ -73,18 +82,53 @@ final class Evaluator {
                     call.policy.ran(System.nanoTime() - started);
                     call.flushSoon();
                 };
-        if (runApart(work)) {
-            // Threads that never come back are to keep no call, with its review, longer than it is in flight.
-            call.onAbandoned(() -> apart.remove(work));
-        } else {
-            call.cancel();
+        Turns.Waiter thread = runApart(call.client, work, call::cancel, () -> evaluated.give(room));
+        // Threads that never come back are to keep no call, with its review, longer than it is in flight.
+        call.onAbandoned(() -> parted.giveUp(thread));
+    }
+
+    /**
+     * Runs something that may take long in a thread of slow policies, when it is the turn of the client.
+     *
+     * @param refused is called if this is closed by then
+     * @param ended is called in the end, whatever happened
+     * @return what waits for the turn
+     */
+    Turns.Waiter runApart(Client client, Runnable work, Runnable refused, Runnable ended) {
+        Turns.Waiter thread =
+                new Turns.Waiter(
+                        client,
+                        1,
+                        told -> {
+                            if (!told.hasTurn()) {
+                                ended.run();
+                                return;
+                            }
+                            Runnable whole = () -> runThen(work, () -> end(told, ended));
+                            if (!isExecuted(apart, whole)) {
+                                runThen(refused, () -> end(told, ended));
+                            }
+                        });
+        parted.await(thread);
+        return thread;
+    }
+
+    private void end(Turns.Waiter apart, Runnable ended) {
+        parted.give(apart);
+        ended.run();
+    }
+
+    private static void runThen(Runnable work, Runnable ended) {
+        try {
+            work.run();
+        } finally {
+            ended.run();
         }
     }
 
-    /** Runs something that may take long, in a thread of slow policies; returns false if this is closed. */
-    boolean runApart(Runnable work) {
+    private static boolean isExecuted(ThreadPoolExecutor pool, Runnable work) {
         try {
-            apart.execute(work);
+            pool.execute(work);
             return true;
         } catch (RejectedExecutionException closed) {
             return false;
@@ -111,12 +155,23 @@ final class Evaluator {
         return pool.getActiveCount() + apart.getActiveCount();
     }
 
-    private void submit(Batch batch) {
-        try {
-            pool.execute(() -> batch.run((PolicyThread) Thread.currentThread(), this));
-        } catch (RejectedExecutionException closed) {
-            batch.calls.forEach(Call::cancel);
-        }
+    /** Has a thread of the pool run a batch, when it is the turn of its client. */
+    void submit(Batch batch) {
+        pooled.await(
+                new Turns.Waiter(
+                        batch.client(),
+                        1,
+                        told -> {
+                            Runnable work = () -> batch.run((PolicyThread) Thread.currentThread(), this);
+                            if (!isExecuted(pool, () -> runThen(work, () -> pooled.give(told)))) {
+                                batch.calls.forEach(Call::cancel);
+                            }
+                        }));
+    }
+
+    /** Whether a batch waits for a thread of the pool. */
+    boolean isWanted() {
+        return pooled.isWanted();
     }
 
     private void tick() {
@@ -141,12 +196,10 @@ final class Evaluator {
         resize(CPUS + Math.min(stuck, MAX_APART));
         for (Iterator<Batch> batches = aged.iterator(); batches.hasNext(); ) {
             Batch batch = batches.next();
-            for (Call call : batch.calls) {
-                call.arm(clock);
-            }
+            boolean isWatched = batch.watch(clock);
             if (batch.takeFromStuckRunner()) {
                 submit(batch);
-            } else if (batch.isWatched()) {
+            } else if (isWatched) {
                 batches.remove();
             }
             batch.calls.get(0).flush();
@@ -172,7 +225,10 @@ final class Evaluator {
         } else if (size < pool.getCorePoolSize()) {
             pool.setCorePoolSize(size);
             pool.setMaximumPoolSize(size);
+        } else {
+            return;
         }
+        pooled.setLimit(size);
     }
 
     private Thread newThread(Runnable work) {

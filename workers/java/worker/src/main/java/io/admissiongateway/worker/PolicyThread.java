@@ -12,10 +12,13 @@ final class PolicyThread extends Thread {
     /** Of CPU in one call; half of the time that it may take without having waited. */
     private static final long COMPUTES_NANOS = TimeUnit.MILLISECONDS.toNanos(25);
 
-    /** Looks after which a run counts as slow though it neither waited nor computed as far as can be seen. */
+    /**
+     * Looks after which a run counts as slow though it neither waited nor computed as far as can be seen, for each
+     * {@code LARGE_REVIEW_BYTES}.
+     */
     private static final int LONG_LOOKS = 10;
 
-    /** Larger reviews never count as slow runs, because parsing takes long in any policy. */
+    /** Larger reviews take longer in any policy, because of parsing. */
     private static final int LARGE_REVIEW_BYTES = 64 * 1024;
 
     private final Set<PolicyThread> all;
@@ -70,7 +73,8 @@ final class PolicyThread extends Thread {
         }
         looks++;
         boolean computes = cpu - cpuNanos > COMPUTES_NANOS && call.size() <= LARGE_REVIEW_BYTES;
-        if (getState() != State.RUNNABLE || computes || looks >= LONG_LOOKS) {
+        int longLooks = LONG_LOOKS * (1 + call.size() / LARGE_REVIEW_BYTES);
+        if (getState() != State.RUNNABLE || computes || looks >= longLooks) {
             call.policy.markSlow();
         }
     }

@@ -33,6 +33,10 @@ public final class Review {
     private Typed typed = new Typed();
     private final List<String> warnings = new ArrayList<>(0);
     private final Map<String, String> annotations = new LinkedHashMap<>(0);
+
+    /** What the calls of the payload share; kept while this one uses it. */
+    private ObjectNode shared;
+
     private ObjectNode request;
     private JsonNode object;
     private JsonNode oldObject;
@@ -116,11 +120,10 @@ public final class Review {
     /** The unchanged AdmissionRequest; {@code object} in it is {@link #object()}. */
     public ObjectNode request() {
         if (request == null) {
-            ObjectNode shared = payload.request();
             if (isOwn()) {
-                request = shared;
+                request = shared();
             } else {
-                ObjectNode copy = shared.objectNode();
+                ObjectNode copy = shared().objectNode();
                 for (Map.Entry<String, JsonNode> member : shared.properties()) {
                     JsonNode own =
                             switch (member.getKey()) {
@@ -138,7 +141,7 @@ public final class Review {
 
     /** Whether the request has an object: all but DELETE do. For CONNECT it is options such as PodExecOptions. */
     public boolean hasObject() {
-        return payload.request().path("object").isObject();
+        return shared().path("object").isObject();
     }
 
     /** The object of the request; a missing node, which has no members, where there is none. */
@@ -189,8 +192,8 @@ public final class Review {
     /** The Namespace of the request; a missing node if cluster-scoped or unknown to the gateway. */
     public JsonNode namespaceObject() {
         if (namespaceObject == null) {
-            ObjectNode shared = payload.namespace();
-            namespaceObject = shared == null ? MissingNode.getInstance() : isOwn() ? shared : shared.deepCopy();
+            ObjectNode found = payload.namespace();
+            namespaceObject = found == null ? MissingNode.getInstance() : found;
         }
         return namespaceObject;
     }
@@ -232,7 +235,7 @@ public final class Review {
 
     /** Whether the request will not be stored; a policy must have no side effects then. */
     public boolean isDryRun() {
-        return payload.request().path("dryRun").booleanValue(false);
+        return shared().path("dryRun").booleanValue(false);
     }
 
     /** Unique id of this review; a repetition or reinvocation has another one. */
@@ -291,7 +294,7 @@ public final class Review {
         if (!mutating || (patch == null && object == null && request == null)) {
             return JsonNodeFactory.instance.arrayNode();
         }
-        JsonNode before = payload.request().path("object");
+        JsonNode before = shared().path("object");
         if (patch != null) {
             if (!patch.operations().isEmpty() && !before.isObject()) {
                 throw new IllegalStateException("the policy made a patch, but the request has no object to patch");
@@ -350,11 +353,21 @@ public final class Review {
     /** Drops what this call has copied or changed: the other calls of its batch may keep it for long. */
     void forget() {
         typed = new Typed();
+        shared = null;
         request = null;
         object = null;
         oldObject = null;
         namespaceObject = null;
         patch = null;
+        warnings.clear();
+        annotations.clear();
+    }
+
+    private ObjectNode shared() {
+        if (shared == null) {
+            shared = payload.request();
+        }
+        return shared;
     }
 
     /** Whether what was parsed may be handed out as it is: nobody else reads it, and it is not compared later. */
@@ -363,7 +376,7 @@ public final class Review {
     }
 
     private JsonNode own(String name) {
-        JsonNode found = (request == null ? payload.request() : request).path(name);
+        JsonNode found = (request == null ? shared() : request).path(name);
         if (isNone(found)) {
             return MissingNode.getInstance();
         }
@@ -384,6 +397,6 @@ public final class Review {
     }
 
     private String text(String name) {
-        return payload.request().path(name).stringValue("");
+        return shared().path(name).stringValue("");
     }
 }

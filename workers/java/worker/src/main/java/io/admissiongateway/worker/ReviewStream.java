@@ -48,6 +48,7 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
     private final Map<Integer, ByteString> parameters = new HashMap<>();
 
     private final Limits limits;
+    private final Client client = Client.current();
     private final Store.Part keptPart;
     private final Store.Part receivedPart;
 
@@ -78,7 +79,6 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
             Limits limits) {
         this.gateway = gateway;
         this.limits = limits;
-        Client client = Client.current();
         keptPart = new Store.Part(client, this::fail);
         receivedPart = new Store.Part(client, this::fail);
         this.policies = policies;
@@ -165,7 +165,7 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
 
     /** Returns the calls that are to be run; puts those that are no longer wanted into {@code unwanted}. */
     private List<StreamCall> accept(ReviewBatch batch, int size, List<StreamCall> unwanted) {
-        Message message = new Message(size);
+        Message message = new Message(client, size);
         long arrived = System.nanoTime();
         List<StreamCall> calls = new ArrayList<>(batch.getCallsCount());
         List<Payload> payloads = new ArrayList<>(batch.getPayloadsCount());
@@ -404,12 +404,15 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
 
     /** A message, which counts as received while a call of it is in flight. */
     private static final class Message {
+        private final Client client;
+
         /** With the patches that calls leave to those after them. */
         private long size;
 
         private int calls;
 
-        Message(int size) {
+        Message(Client client, int size) {
+            this.client = client;
             this.size = size;
         }
     }
@@ -420,7 +423,7 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
         final boolean chained;
 
         StreamCall(Worker.Call call, Message message, Policy policy, Review review) {
-            super(policy, review);
+            super(policy, message.client, review);
             this.message = message;
             id = call.getId();
             chained = call.getAfter() != 0;

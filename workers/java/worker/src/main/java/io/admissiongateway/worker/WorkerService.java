@@ -191,11 +191,11 @@ final class WorkerService {
             checked(gateway, tooLong);
             return;
         }
-        Runnable check =
-                () -> checked(gateway, policy.refusal(request.getParameters()));
-        if (!evaluator.runApart(check)) {
-            fail(gateway, Outcome.error(Status.Code.UNAVAILABLE, "the worker shuts down"));
-        }
+        evaluator.runApart(
+                Client.current(),
+                () -> checked(gateway, policy.refusal(request.getParameters())),
+                () -> fail(gateway, Outcome.error(Status.Code.UNAVAILABLE, "the worker shuts down")),
+                () -> {});
     }
 
     private static void checked(StreamObserver<CheckParametersResponse> gateway, String refusal) {
@@ -265,7 +265,7 @@ final class WorkerService {
         private final ServerCallStreamObserver<ReviewResponse> gateway;
 
         UnaryCall(Policy policy, Review review, ServerCallStreamObserver<ReviewResponse> gateway) {
-            super(policy, review);
+            super(policy, Client.current(), review);
             this.gateway = gateway;
         }
 

@@ -4,6 +4,7 @@ import static io.admissiongateway.worker.Gateway.batch;
 import static io.admissiongateway.worker.Gateway.call;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import admissiongateway.worker.v1.Worker;
@@ -11,6 +12,7 @@ import admissiongateway.worker.v1.Worker.ReviewBatch;
 import com.google.protobuf.ByteString;
 import com.google.protobuf.UnknownFieldSet;
 import io.grpc.Status;
+import io.grpc.StatusRuntimeException;
 import java.lang.ref.WeakReference;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -19,6 +21,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import java.util.concurrent.Semaphore;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.BooleanSupplier;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -34,11 +38,23 @@ final class BoundsTest {
     private final PolicyServer server =
             new PolicyServer()
                     .policy("allows", "", review -> {})
-                    .policy("waits", "", review -> gate.acquire())
+                    .policy("waits", "", this::await)
                     .mutating("marks", "", this::mark);
     private volatile WeakReference<Object> marked;
     private Gateway gateway;
     private Gateway other;
+
+    private final AtomicInteger waiting = new AtomicInteger();
+    private final AtomicInteger mostWaiting = new AtomicInteger();
+
+    private void await(Review review) throws InterruptedException {
+        mostWaiting.accumulateAndGet(waiting.incrementAndGet(), Math::max);
+        try {
+            gate.acquire();
+        } finally {
+            waiting.decrementAndGet();
+        }
+    }
 
     private void mark(Review review) {
         ((ObjectNode) review.object()).put("marked", true);
@@ -201,6 +217,61 @@ final class BoundsTest {
                 "there are more than 268435456 bytes of requests, most of them of this client", ended.getDescription());
         gate.release(100);
         assertTrue(small.verdict(1).getResponse().getAllowed());
+    }
+
+    @Test
+    void theBytesThatAreEvaluatedAreBounded() throws Exception {
+        var stream = gateway.stream();
+        ReviewBatch.Builder batch = batch(large(1024 * 1024));
+        for (int id = 0; id < 64; id++) {
+            batch.addCalls(call(id, "waits", LONG));
+        }
+        stream.send(batch);
+        // A connection gets half of what the others leave.
+        int most = Evaluator.MAX_EVALUATED_BYTES / 2 / (1024 * 1024) - 1;
+        await(() -> waiting.get() == most);
+        // Another connection is served at once, as are further messages of the stream.
+        assertTrue(other.review("allows", large(1024 * 1024)).getAllowed());
+        stream.send(ReviewBatch.newBuilder().addCancelled(62).addCancelled(63));
+        gate.release(62);
+        for (int id = 0; id < 62; id++) {
+            assertTrue(stream.verdict(id).getResponse().getAllowed());
+        }
+        assertEquals(most, mostWaiting.get());
+    }
+
+    @Test
+    void callsThatWaitForTheirTurnExpire() throws Exception {
+        var stream = gateway.stream();
+        for (int id = 0; id < 3; id++) {
+            stream.send(batch(large(7 * 1024 * 1024)).addCalls(call(id, "waits", LONG)));
+        }
+        await(() -> waiting.get() == 2);
+        ReviewBatch.Builder late = batch(large(1024 * 1024));
+        for (int id = 3; id < 43; id++) {
+            late.addCalls(call(id, "waits", 20));
+        }
+        stream.send(late);
+        for (int id = 3; id < 43; id++) {
+            assertEquals(Outcome.TOO_LATE.error(), stream.verdict(id).getError());
+        }
+        StatusRuntimeException ended =
+                assertThrows(
+                        StatusRuntimeException.class,
+                        () -> gateway.review("waits", large(7 * 1024 * 1024), Duration.ofMillis(20)));
+        assertEquals(Status.Code.DEADLINE_EXCEEDED, ended.getStatus().getCode());
+        assertEquals(2, mostWaiting.get());
+    }
+
+    private static String large(int bytes) {
+        return "{\"object\": {\"x\": \"" + "x".repeat(bytes) + "\"}}";
+    }
+
+    private static void await(BooleanSupplier condition) throws InterruptedException {
+        for (long left = Gateway.PATIENCE.toMillis(); !condition.getAsBoolean(); left--) {
+            assertTrue(left > 0, "it has not come to pass");
+            Thread.sleep(1);
+        }
     }
 
     /** The sum is within the limit after each change, and the client that is ended had most. */

@@ -8,7 +8,11 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.google.protobuf.ByteString;
+import java.lang.ref.WeakReference;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Random;
 import org.junit.jupiter.api.Test;
 import tools.jackson.databind.JsonNode;
 import tools.jackson.databind.node.ObjectNode;
@@ -126,6 +130,48 @@ final class ReviewTest {
         assertEquals("web", other.object().at("/metadata/name").stringValue());
         assertEquals("Pod", other.kind().get("kind").stringValue());
         assertTrue(other.changes().isEmpty());
+    }
+
+    /** Also where patches do not apply, and whatever of the chain has been parsed before. */
+    @Test
+    void versionsOfAPayloadAreTheSameWheneverTheyAreParsed() throws Exception {
+        for (int seed = 0; seed < 100; seed++) {
+            Random random = new Random(seed);
+            Payload version = new Payload(ByteString.copyFromUtf8(POD), ByteString.EMPTY);
+            JsonNode object = version.request().get("object").deepCopy();
+            List<Object> parsed = new ArrayList<>();
+            for (int step = 0; step < 8; step++) {
+                String name = "m" + random.nextInt(3);
+                String operation = random.nextBoolean() ? "'remove'" : "'add', 'value': 1";
+                String patch = ("[{'path': '/" + name + "', 'op': " + operation + "}]").replace("'", "\"");
+                try {
+                    object = JsonPatch.apply(object.deepCopy(), Json.MAPPER.readTree(patch));
+                } catch (IllegalArgumentException doesNotApply) {
+                    // The version is the same.
+                }
+                version = version.after(ByteString.copyFromUtf8(patch));
+                if (random.nextInt(3) == 0) {
+                    parsed.add(version.request());
+                }
+            }
+            assertEquals(object, version.request().get("object"), "seed " + seed);
+            assertEquals("web", version.request().at("/object/metadata/name").stringValue());
+        }
+    }
+
+    @Test
+    void aReviewThatHasEndedKeepsNothingParsed() throws Exception {
+        Payload payload = new Payload(ByteString.copyFromUtf8(POD), ByteString.EMPTY);
+        Review review = new Review(payload.use(), true, Review.NEVER);
+        WeakReference<Object> parsed = new WeakReference<>(payload.request());
+        review.object();
+        review.forget();
+        for (int attempt = 0; attempt < 200 && parsed.get() != null; attempt++) {
+            System.gc();
+            Thread.sleep(20);
+        }
+        assertNull(parsed.get());
+        assertEquals("web", review.object().at("/metadata/name").stringValue());
     }
 
     @Test
