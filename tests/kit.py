@@ -100,12 +100,13 @@ class Process:
             self._logged.notify_all()
 
     def expect(self, pattern: str, *, after: int = 0) -> re.Match[str]:
-        """Wait until the log, from character *after* on, matches *pattern*."""
+        """Wait until the log, from character *after* on, matches *pattern*; return the match in the whole."""
+        sought = re.compile(pattern)
         with self._logged:
             found = self._logged.wait_for(
-                lambda: re.search(pattern, self.log[after:]) or self._is_silent, PATIENCE_S
+                lambda: sought.search(self.log, after) or self._is_silent, PATIENCE_S
             )
-        match = re.search(pattern, self.log[after:])
+        match = sought.search(self.log, after)
         if not match:
             self.stop()
         assert match, f"no {pattern!r} in the log of a process that {found and 'runs or ended'}:\n{self.log}"

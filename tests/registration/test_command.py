@@ -22,7 +22,7 @@ from gateway.errors import ClusterError
 from gateway.registration.backend import ca_bundle, parse_service, parse_url
 from gateway.registration.param_roles import param_roles
 from gateway.registration.yaml_output import to_yaml
-from tests.kit import Process, free_port, pool_document, webhook_document
+from tests.kit import PATIENCE_S, Process, free_port, pool_document, webhook_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -453,10 +453,13 @@ def test_nothing_is_applied_while_a_worker_does_not_serve_a_policy(
     cluster: Recorded,
     config: Path,
     serve: Serve,
+    monkeypatch: pytest.MonkeyPatch,
     policy: str,
     parameters: dict[str, Any],
     problem: str,
 ) -> None:
+    # The worker may still be starting.
+    monkeypatch.setattr("gateway.inspection.workers.REACHED_WITHIN_S", PATIENCE_S)
     port = free_port()
     serve(port)
     arguments = (*SERVICE, "--apply", "--workers", "--kubeconfig", str(config / "k"))
