@@ -96,7 +96,7 @@ class Snapshot:
     digest: str
     """The digest of the configuration."""
     decision_reference: DecisionReference = "None"
-    """Where a refusal says how it is found."""
+    """Where a refusal names the command that shows its decision."""
     params: object | None = None
     """The objects of the cluster from which policies take parameters; None: no cluster is followed."""
     schemas: object | None = None

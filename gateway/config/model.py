@@ -148,7 +148,7 @@ class PageSettings:
 
     is_enabled: bool = True
     authentication: Authentication = field(default_factory=Authentication)
-    """Credentials of readers. Without any, the pages are served only on loopback."""
+    """Credentials of readers. Without any, the pages are served over loopback only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ class GatewaySettings:
     """Seconds for reviews in flight after the signal to stop."""
     audit_level: AuditLevel = "Metadata"
     decision_reference: DecisionReference = "None"
-    """Where a refusal says how it is found: nowhere, as a plain webhook; in a warning; or in its message."""
+    """Where a refusal names the command that shows its decision; by default nowhere, as a plain webhook."""
     webhook_users: WebhookUsers | None = None
     """The gateway's credentials for HTTPS webhooks; None: none are sent."""
     kubernetes: KubernetesSettings | None = None

@@ -39,7 +39,8 @@ WOULD_BE_REFUSED: Final = "would be refused"
 """The beginning of a warning about a rejection by a webhook in the mode Warn."""
 
 DecisionReference = Literal["None", "Warning", "Message"]
-"""Where a refusal says how it is found: nowhere, in a warning, or in the last line of its message."""
+"""Where a refusal names the command that shows its decision: nowhere, or in a warning, or in the last line of
+its message."""
 _UID = re.compile(r"[-0-9A-Za-z_.]{1,100}")
 """A uid that needs no quotes in a shell; those of API servers are UUIDs."""
 

@@ -229,7 +229,7 @@ WORKER_ENDPOINTS: Final = _gauge("worker_endpoints", "endpoints by state", "pool
 
 CONFIG_INFO: Final = _gauge(
     "config_info",
-    "always 1; `digest` is the SHA-256 of the configuration, the same on all machines",
+    "always 1; `digest` is the SHA-256 of the configuration in force, the same for the same configuration",
     "digest",
     is_lowest=True,
 )
