@@ -12,10 +12,12 @@ from tests.e2e import landing
 from tests.e2e.binaries import VERSIONS, obtain
 from tests.e2e.cluster import Cluster
 from tests.e2e.objects import GROUP, widget_definition
+from tests.e2e.whole import whole_cluster
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.e2e.client import Api
 
@@ -43,6 +45,19 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     binaries = obtain(request.param)
     with Cluster(binaries, tmp_path_factory.mktemp("cluster")) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for the files of one test file."""
+    return tmp_path_factory.mktemp("whole")
+
+
+@pytest.fixture(scope="module")
+def whole(cluster: Cluster, folder: Path) -> Iterator[Cluster]:
+    """A cluster whose Pods run, for the tests of one file."""
+    with whole_cluster(cluster.binaries, folder) as whole:
+        yield whole
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import os
 import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
@@ -16,8 +18,6 @@ from tests.e2e.objects import pod
 from tests.e2e.setups import REGISTRATIONS, rule
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.e2e.client import Answer
     from tests.e2e.cluster import Cluster
 
@@ -41,6 +41,11 @@ def webhook(name: str, policy: str, **fields: Any) -> dict[str, Any]:
         "admissionReviewVersions": ["v1"],
         **fields,
     }
+
+
+PRIVILEGED: Final = webhook("privileged.samples.test", "deny-privileged")
+LATEST: Final = "nginx:latest"
+"""An image that the policies of ``values()`` refuse."""
 
 
 def values(tag: str = "1", *validating: dict[str, Any]) -> dict[str, Any]:
@@ -84,6 +89,28 @@ class Release:
         return subprocess.run(
             command,
             env={**os.environ, **home, "KUBECONFIG": str(self.cluster.kubeconfig())},
+            capture_output=True,
+            text=True,
+            timeout=WITHIN_S,
+            check=False,
+        )
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables with which the commands of the documentation run as they stand."""
+        programs = [Path(sys.executable).parent, self.cluster.binaries.kubectl.parent]
+        return {
+            **os.environ,
+            "PATH": os.pathsep.join([*map(str, programs), os.environ["PATH"]]),
+            "KUBECONFIG": str(self.cluster.kubeconfig()),
+            "HOME": str(self._folder),
+        }
+
+    def shell(self, script: str) -> subprocess.CompletedProcess[str]:
+        """Run commands of the documentation, and return the result, whatever the exit status."""
+        return subprocess.run(
+            ["bash", "-c", script],
+            cwd=self._folder,
+            env=self.environment(),
             capture_output=True,
             text=True,
             timeout=WITHIN_S,

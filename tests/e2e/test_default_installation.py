@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from deploy.chart_values import CHART
 from tests.docs.pages import DOCS, section
-from tests.e2e.helm_release import WITHIN_S, Release, try_image, values, webhook
+from tests.e2e.helm_release import LATEST, PRIVILEGED, Release, try_image, values, webhook
 from tests.e2e.kubelet.network import missing
-from tests.e2e.whole import whole_cluster
 from tests.kit import run_command
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.e2e.cluster import Cluster
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no private network: {missing()}")
 
 NAME: Final = "admission-gateway"
-LATEST: Final = "nginx:latest"
-PRIVILEGED: Final = webhook("privileged.samples.test", "deny-privileged")
 MISSPELT: Final = webhook("latest.samples.test", "deny-latest-tags")
 TAKES_NONE: Final = webhook("latest.samples.test", "deny-latest-tag")
 TAKES_NONE["clientConfig"]["worker"]["parameters"] = {"max": 1}
@@ -40,44 +34,11 @@ NO_CEL: Final = webhook(
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("default")
-
-
-@pytest.fixture(scope="module")
-def whole(cluster: Cluster, folder: Path) -> Iterator[Cluster]:
-    with whole_cluster(cluster.binaries, folder) as whole:
-        yield whole
-
-
-@pytest.fixture(scope="module")
 def release(whole: Cluster, folder: Path) -> Release:
     """A release with the names of the documentation; each test leaves it with the values of ``values()``."""
     release = Release(whole, folder, NAME, NAME)
     release.install(values())
     return release
-
-
-def environment(release: Release) -> dict[str, str]:
-    """Return the variables with which the commands of the documentation run as they stand."""
-    programs = [Path(sys.executable).parent, release.cluster.binaries.kubectl.parent]
-    return {
-        **os.environ,
-        "PATH": os.pathsep.join([*map(str, programs), os.environ["PATH"]]),
-        "KUBECONFIG": str(release.cluster.kubeconfig()),
-        "HOME": str(release.cluster.folder),
-    }
-
-
-def shell(release: Release, script: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["sh", "-c", script],
-        env=environment(release),
-        capture_output=True,
-        text=True,
-        timeout=WITHIN_S,
-        check=False,
-    )
 
 
 def notes(release: Release, word: str) -> str:
@@ -92,7 +53,7 @@ def notes(release: Release, word: str) -> str:
 
 def gateways(release: Release) -> list[dict[str, Any]]:
     """Return what ``status --cluster`` says of each replica, by the command of the notes."""
-    done = shell(release, notes(release, "status --cluster") + " --json")
+    done = release.shell(notes(release, "status --cluster") + " --json")
     assert not done.stderr, done
     found: list[dict[str, Any]] = json.loads(done.stdout)["gateways"]
     return found
@@ -136,23 +97,25 @@ def test_all_replicas_have_one_configuration_and_the_status_has_all_columns(rele
         text = release.cluster.kubectl("get", "--raw", path).stdout
         exposed |= set(re.findall(r'^admission_gateway_config_info\{digest="(\w+)"\} 1', text, re.MULTILINE))
     assert exposed == {digest(release)}
-    table = shell(release, notes(release, "status --cluster"))
+    table = release.shell(notes(release, "status --cluster"))
     assert all(pod["metadata"]["name"] in table.stdout for pod in release.gateways())
 
 
 def test_pages_are_at_a_forwarded_port_and_not_at_the_address_of_the_pod(release: Release) -> None:
     command = notes(release, "port-forward").split()
-    with subprocess.Popen(command, env=environment(release), stdout=subprocess.PIPE, text=True) as forwarding:
+    with subprocess.Popen(
+        command, env=release.environment(), stdout=subprocess.PIPE, text=True
+    ) as forwarding:
         assert forwarding.stdout is not None
         assert forwarding.stdout.readline().startswith("Forwarding from 127.0.0.1:9090")
-        one = shell(release, "curl -sS http://localhost:9090/?format=json; admission-gateway status --json")
+        one = release.shell("curl -sS http://localhost:9090/?format=json; admission-gateway status --json")
         forwarding.terminate()
     assert '"kind": "Overview"' in one.stdout
     assert '"source": "pages"' in one.stdout
     for pod in release.gateways():
         address = f"{pod['status']['podIP']}:9090"
-        done = shell(
-            release, f"curl -sS -H 'Host: localhost' http://{address}/; curl -sS http://{address}/livez"
+        done = release.shell(
+            f"curl -sS -H 'Host: localhost' http://{address}/; curl -sS http://{address}/livez"
         )
         assert "the pages are served over loopback only" in done.stdout
         assert done.stdout.endswith("ok\n")
@@ -191,7 +154,7 @@ def roll_back(release: Release, arguments: str) -> None:
     page = section((DOCS / "operate.md").read_text(), "Roll back")
     (loop,) = re.findall(r"```sh\n(for pod in .*?)```", page, re.DOTALL)
     assert "--to DIGEST" in loop
-    done = shell(release, "set -e\n" + loop.replace("--to DIGEST", arguments))
+    done = release.shell("set -e\n" + loop.replace("--to DIGEST", arguments))
     assert done.returncode == 0, done
     assert len(done.stdout.splitlines()) >= 3, done
 

@@ -6,45 +6,36 @@ the API server calls a gateway that does not answer.
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import ssl
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from deploy.chart_values import CHART
-from tests.e2e.helm_release import Release, creates, ready_since, try_image, values, webhook
+from tests.e2e.helm_release import (
+    LATEST,
+    PRIVILEGED,
+    Release,
+    creates,
+    ready_since,
+    try_image,
+    values,
+    webhook,
+)
 from tests.e2e.kubelet.network import missing
-from tests.e2e.whole import whole_cluster
-from tests.kit import PATIENCE_S, ROOT
+from tests.kit import ROOT
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.e2e.cluster import Cluster
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no private network: {missing()}")
 
-LATEST = "nginx:latest"
 RUNBOOKS = sorted(path for path in (ROOT / "docs/runbooks").glob("*.md") if path.stem != "index")
-PRIVILEGED = webhook("privileged.samples.test", "deny-privileged")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("helm")
-
-
-@pytest.fixture(scope="module")
-def whole(cluster: Cluster, folder: Path) -> Iterator[Cluster]:
-    with whole_cluster(cluster.binaries, folder) as whole:
-        yield whole
 
 
 @pytest.fixture(scope="module")
@@ -116,9 +107,7 @@ UNAVAILABLE = (
 
 
 @pytest.mark.parametrize("page", RUNBOOKS, ids=lambda page: page.stem)
-def test_the_commands_of_a_runbook_work_in_an_installed_release(
-    release: Release, page: Path, tmp_path: Path
-) -> None:
+def test_the_commands_of_a_runbook_work_in_an_installed_release(release: Release, page: Path) -> None:
     """The commands with which a cause is found, with the names of this release; grep may find nothing."""
     cause = page.read_text().partition("## Find the cause")[2].partition("## Repair")[0]
     cause = re.sub(r"^kubectl .* top .*\n", "", cause, flags=re.MULTILINE)  # needs metrics-server
@@ -136,21 +125,7 @@ def test_the_commands_of_a_runbook_work_in_an_installed_release(
         ("POD", release.gateways()[0]["metadata"]["name"]),
     ):
         script = script.replace(name, own)
-    programs = (release.cluster.binaries.kubectl.parent, Path(sys.executable).parent)
-    done = subprocess.run(
-        ["bash", "-c", script],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "PATH": os.pathsep.join([*map(str, programs), os.environ["PATH"]]),
-            "KUBECONFIG": str(release.cluster.kubeconfig()),
-            "KUBECACHEDIR": str(tmp_path / "cache"),
-        },
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    done = release.shell(script)
     remarks = re.compile("warning: |No resources found|$", re.IGNORECASE)
     assert not [line for line in done.stderr.splitlines() if not remarks.match(line)], (script, done.stdout)
 

@@ -10,12 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.e2e.kubelet.network import missing
-from tests.e2e.whole import whole_cluster
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.e2e.cluster import Cluster
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no private network: {missing()}")
@@ -73,11 +70,9 @@ class Pods:
 
 
 @pytest.fixture(scope="module")
-def pods(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pods]:
-    folder = tmp_path_factory.mktemp("whole")
-    with whole_cluster(cluster.binaries, folder) as whole:
-        eventually(lambda: whole.api.get("/api/v1/namespaces/default/serviceaccounts/default").status == 200)
-        yield Pods(whole, folder / "pods")
+def pods(whole: Cluster, folder: Path) -> Pods:
+    eventually(lambda: whole.api.get("/api/v1/namespaces/default/serviceaccounts/default").status == 200)
+    return Pods(whole, folder / "pods")
 
 
 def config_map(pods: Pods, name: str, **data: str) -> None:
