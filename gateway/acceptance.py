@@ -59,8 +59,7 @@ class Rejected:
     @property
     def problem(self) -> Problem:
         """The problem of the webhook."""
-        where, _, path = self.judged.client.place.rpartition(": ")
-        return Problem(where, f"{path}.{self.rejection.field}", self.rejection.message)
+        return self.rejection.problem(self.judged.client)
 
 
 class RejectedError(Exception):

@@ -55,7 +55,10 @@ class Cluster:
     version: ClusterVersion | None = None
 
     async def combine(self, files: Config, rejected: Rejections) -> Combined:
-        """Return the configuration of *files* together with the custom resources; see ``combine``."""
+        """Return the configuration of *files* together with the custom resources.
+
+        *rejected* has the problems of resources that workers reject as they are now.
+        """
         return Combined(files) if self.resources is None else await self.resources.combine(files, rejected)
 
     def follow_ca_bundles(self, config: Config) -> Mapping[CaBundleSource, CaBundle]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gateway.config.addresses import parse_host_port
+from gateway.config.addresses import is_loopback_address, parse_host_port
 from gateway.config.history import History, HistoryError
 from gateway.config.load import fingerprint, load, read, require_webhooks
 from gateway.config.model import Pinned
@@ -150,8 +150,6 @@ class Options:
 
     def _address(self, address: str) -> str:
         """Return *address* of the configuration; a development gateway has its port on loopback."""
-        from gateway.serving.page_access import is_loopback_address
-
         if not self.dev or is_loopback_address(address):
             return address
         return f"127.0.0.1:{parse_host_port(address)[1]}"

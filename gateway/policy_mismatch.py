@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal
 
 from gateway.dispatch.parameter_schema import parameter_schema
+from gateway.errors import Problem
 from gateway.text import did_you_mean, shown
 
 if TYPE_CHECKING:
@@ -211,6 +212,11 @@ class Rejection:
     field: str
     """Below ``clientConfig.worker``: ``policy``, ``parameters`` or a part of these."""
     message: str
+
+    def problem(self, worker: WorkerRef) -> Problem:
+        """Return the problem of the document that has *worker*, the client."""
+        where, _, path = worker.place.rpartition(": ")
+        return Problem(where, f"{path}.{self.field}", self.message)
 
 
 def rejection(

@@ -70,7 +70,10 @@ def compile_regex(pattern: str) -> Regex:
     if weight <= LONGEST_PATTERN:
         weight += sum(pattern.count(each) * more for each, more in _CLASSES.items())
     if weight > LONGEST_PATTERN:
-        raise EvaluationError(f"error parsing regexp: more than {LONGEST_PATTERN} characters")
+        raise EvaluationError(
+            f"error parsing regexp: found {weight} characters, expected at most {LONGEST_PATTERN}; "
+            "a Unicode class counts as 400"
+        )
     count_steps(weight * _STEPS)
     try:
         if "\\C" in pattern and _ANY_BYTE.match(pattern):

@@ -17,11 +17,10 @@ if TYPE_CHECKING:
     from gateway.status.decisions import Decisions
 
 MAX_LIMIT: Final = 500
+"""That of the page."""
 _FILTERS: Final = {"of_namespace": "namespace", "user": "user", "webhook": "webhook", "outcome": "outcome"}
 """Options, and the parameters of the page."""
-_OUTCOMES: Final = (
-    *("Denied", "FailedClosed", "FailedOpen", "DryRunRefused", "Excluded", "Exempted", "Allowed"),
-)
+OUTCOMES: Final = ("Denied", "FailedClosed", "FailedOpen", "DryRunRefused", "Excluded", "Exempted", "Allowed")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--of-namespace", metavar="NS", help="only requests for objects in the namespace NS")
     add("--user", help="only requests of this user")
     add("--webhook", metavar="NAME", help="only requests that this webhook is part of")
-    add("--outcome", choices=_OUTCOMES, help="only requests for which a webhook has this outcome")
+    add("--outcome", choices=OUTCOMES, help="only requests for which a webhook has this outcome")
     add(
         "--limit", metavar="N", type=int, default=20, help=f"print at most N, up to {MAX_LIMIT} (default: 20)"
     )
@@ -56,7 +55,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
         refuse(f"argument --limit: found {parsed.limit}, expected a number from 1 to {MAX_LIMIT}")
     wanted = {name: getattr(parsed, option) for option, name in _FILTERS.items() if getattr(parsed, option)}
     if parsed.uid is not None and wanted:
-        refuse("UID cannot be combined with a choice of decisions")
+        refuse("UID excludes --of-namespace, --user, --webhook and --outcome")
     wanted |= {"limit": str(parsed.limit)} if parsed.uid is None else {"uid": parsed.uid}
     found = asyncio.run(admin_ports.read_each(parsed, lambda port: read_decisions(port, wanted)))
     decisions = merged(found, parsed.limit)
@@ -81,11 +80,11 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
 
 
 def _not_found(parsed: argparse.Namespace, found: Sequence[Decisions]) -> Iterator[str]:
-    """Yield where was looked, and what may have dropped the decision."""
+    """Yield the places that were read, and the reasons for which the decision may be missing."""
     from gateway.status.decisions import places
 
     uid = shlex.quote(parsed.uid)
-    yield f"there is no decision with the uid {parsed.uid}. Where was looked:"
+    yield f"no decision with the uid {parsed.uid} was found in:"
     yield from places(found)
     yield "It may be missing because"
     yield "  - it was allowed: of allowed requests only a small sample is kept"

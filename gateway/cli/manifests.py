@@ -337,9 +337,8 @@ def _wait(target: KubernetesSettings, backend: Backend, seconds: float) -> None:
 def _check_workers(files: Config, wait_s: float) -> None:
     """Print what is wrong with the workers of *files*, which have *wait_s* seconds to become reachable.
 
-    A worker of the gateway's own machine cannot be reached from here.
-
-    Custom resources are not looked at: each has other authors, and a status of its own.
+    Workers of the gateway's own machine cannot be reached from here. Custom resources are left out: others
+    write them, and each has a status of its own.
 
     Raises:
         GatewayError: a policy is not served, or its parameters are refused, or no worker is reachable.

@@ -59,6 +59,25 @@ def listen_address(text: str) -> str | None:
     return None
 
 
+def is_loopback_address(text: str) -> bool:
+    """Whether only processes of this machine reach *text*, HOST:PORT or unix:PATH."""
+    return text.startswith("unix:") or is_loopback_host(parse_host_port(text)[0])
+
+
+def is_loopback_host(host: str) -> bool:
+    """Whether *host*, a name or an address, is this machine for all programs."""
+    host = host.lower().rstrip(".")
+    if host == "localhost" or host.endswith(".localhost"):
+        # Names that resolve to loopback only: RFC 6761 section 6.3.
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+        # A socket for both families has IPv4 addresses as ::ffff:127.0.0.1.
+        return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+    except ValueError:
+        return False
+
+
 def server_name(text: str) -> str | None:
     """Return the problem of a server name, None if it is valid."""
     if (len(text) <= 253 and _HOST.fullmatch(text)) or _is_address(ipaddress.IPv6Address, text):

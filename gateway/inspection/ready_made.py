@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from gateway.core.webhook import WorkerRef
 from gateway.dispatch.policy_listing import PolicyListing
-from gateway.errors import Problem
 from gateway.policy_mismatch import parameter_key, rejection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gateway.config.model import Config
+    from gateway.errors import Problem
 
 
 def ready_made_problems(config: Config) -> list[Problem]:
@@ -27,14 +27,11 @@ def ready_made_problems(config: Config) -> list[Problem]:
         for client in hook.clients
         if isinstance(client, WorkerRef) and client.pool in pools
     ]
-    listing = _listing(clients) if clients else None
-    found = []
-    for client in clients:
-        rejected = None if listing is None else rejection(client, [listing], is_ready_made=True)
-        if rejected is not None:
-            where, _, path = client.place.rpartition(": ")
-            found.append(Problem(where, f"{path}.{rejected.field}", rejected.message))
-    return sorted(found)
+    if not clients:
+        return []
+    listing = _listing(clients)
+    found = {client: rejection(client, [listing], is_ready_made=True) for client in clients}
+    return sorted(one.problem(client) for client, one in found.items() if one is not None)
 
 
 def _listing(clients: Iterable[WorkerRef]) -> PolicyListing:

@@ -210,8 +210,11 @@ class StatusWriter:
             await api.patch(path, params, orjson.dumps(document), "application/apply-patch+yaml")
         except ClusterError as error:
             if others and _UNDECLARED in str(error):
-                # The definition in the cluster is older than the gateway.
                 self._omits_type_checking = True
+                log.warning(
+                    "status without typeChecking: the CustomResourceDefinitions in the cluster are older "
+                    "than the gateway; apply deploy/crds.yaml, then restart the gateway"
+                )
                 del self._written[resource.key]
                 await self._write(api, status)
                 return

@@ -11,11 +11,10 @@ Source: Fetch Metadata Request Headers (W3C), RFC 6454 section 7 (Origin).
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from typing import TYPE_CHECKING, Final
 
-from gateway.config.addresses import parse_host_port
+from gateway.config.addresses import is_loopback_host
 from gateway.config.model import ServerTls
 from gateway.serving.authentication import ClientAuthenticator
 from gateway.serving.message import Response, error_response
@@ -71,16 +70,11 @@ class PageAccess:
                 return refusal
         elif not is_local:
             return error_response(403, _ELSEWHERE)
-        elif not _is_loopback_name(_name_of(headers.get(b"host", b"").decode("latin-1"))):
+        elif not is_loopback_host(_name_of(headers.get(b"host", b"").decode("latin-1"))):
             return error_response(403, "expected a loopback name such as localhost in Host")
         if request.method == b"POST" and _is_cross_site(headers):
             return error_response(403, "a page of another site may not send this request")
         return None
-
-
-def is_loopback_address(address: str) -> bool:
-    """Whether only processes of this machine reach *address*, HOST:PORT or unix:PATH."""
-    return address.startswith("unix:") or _is_loopback_name(parse_host_port(address)[0])
 
 
 def is_local(transport: BaseTransport) -> bool:
@@ -92,7 +86,7 @@ def is_local(transport: BaseTransport) -> bool:
     if found is not None and found.family == socket.AF_UNIX:
         return True
     ends = [transport.get_extra_info(name) for name in ("peername", "sockname")]
-    return all(isinstance(end, tuple) and _is_loopback_name(end[0]) for end in ends)
+    return all(isinstance(end, tuple) and is_loopback_host(end[0]) for end in ends)
 
 
 def _name_of(host: str) -> str:
@@ -100,19 +94,6 @@ def _name_of(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0]
-
-
-def _is_loopback_name(name: str) -> bool:
-    name = name.lower().rstrip(".")
-    if name == "localhost" or name.endswith(".localhost"):
-        # Names that resolve to loopback only: RFC 6761 section 6.3.
-        return True
-    try:
-        address = ipaddress.ip_address(name)
-        # A socket for both families has IPv4 addresses as ::ffff:127.0.0.1.
-        return (getattr(address, "ipv4_mapped", None) or address).is_loopback
-    except ValueError:
-        return False
 
 
 def _is_cross_site(headers: dict[bytes, bytes]) -> bool:

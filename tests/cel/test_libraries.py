@@ -195,6 +195,8 @@ def test_a_pattern_is_bounded() -> None:
     for pattern in ("a" * (LONGEST_PATTERN + 1), "((a{100}){100}){100}", "\\C", "("):
         with pytest.raises(EvaluationError, match="error parsing regexp"):
             compile_regex(pattern)
+    with pytest.raises(EvaluationError, match="found 52390 characters, expected at most 50000"):
+        compile_regex("\\pL" * 130)
 
 
 def test_numbers_keep_their_type() -> None:

@@ -68,7 +68,9 @@ def run(
     asyncio.run(main())
 
 
-def test_a_policy_has_the_warnings_of_type_checking(server: ApiServer, tmp_path: Path) -> None:
+def test_a_policy_has_the_warnings_of_type_checking(
+    server: ApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     policy = "ValidatingAdmissionPolicy"
     warning = ExpressionWarning("spec.validations[0].expression", "apps/v1, Kind=X: …\n", "it cannot succeed")
 
@@ -105,6 +107,8 @@ def test_a_policy_has_the_warnings_of_type_checking(server: ApiServer, tmp_path:
         assert written(server) == 5
 
     run(server, tmp_path, scenario)
+    (told,) = [one for one in caplog.messages if "status without typeChecking" in one]
+    assert "apply deploy/crds.yaml" in told
 
 
 def test_a_status_is_written_once_and_has_the_time_of_its_transition(

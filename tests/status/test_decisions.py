@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.cli.decisions import MAX_LIMIT, OUTCOMES
+from gateway.decisions.record import WebhookOutcome
+from gateway.pages.process import MAX_DECISIONS
 from gateway.status.decisions import Decisions, merged, places, read_decisions, text
 from tests.kit import pool_document, run_command, webhook_document
 from tests.pages.kit import documents
@@ -81,7 +84,7 @@ def test_a_denial_is_found_in_whichever_replica_made_it(
     assert (missing.returncode, missing.stdout) == (1, "")
     log = "kubectl logs --namespace policies --selector app.kubernetes.io/name=admission-gateway --tail=-1"
     for words in (
-        "there is no decision with the uid another. Where was looked:",
+        "no decision with the uid another was found in:",
         "  gateway-a: has denials and failures since 20",
         "  new: no answer: the pod does not run: Pending",
         "a replaced pod takes its decisions with it",
@@ -93,6 +96,11 @@ def test_a_denial_is_found_in_whichever_replica_made_it(
 
     for flags in (("--limit", "0"), ("--outcome", "x"), ("uid", "--user", "ann"), ("--namespace", "x")):
         assert run_command("decisions", *flags).returncode == 2
+
+
+def test_the_options_are_those_of_the_page() -> None:
+    assert MAX_LIMIT == MAX_DECISIONS
+    assert set(OUTCOMES) == set(get_args(WebhookOutcome))
 
 
 def test_the_decisions_of_gateways_are_merged_by_time() -> None:
