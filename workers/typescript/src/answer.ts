@@ -10,7 +10,7 @@
 import { status } from "@grpc/grpc-js";
 
 import { denialIn, type Denied } from "./denied.js";
-import { cleanText, sorted, writeJson } from "./json.js";
+import { cleanText, sorted } from "./json.js";
 import { logFailure } from "./log.js";
 import {
   reviewResponse,
@@ -91,8 +91,8 @@ export function ended(policy: Policy, review: Review, result: unknown): Outcome 
     return threw(policy, review, new TypeError(text));
   }
   try {
-    const changes = policy.mutating ? review.changes() : [];
-    const patch = changes.length > 0 ? Buffer.from(writeJson(changes)) : undefined;
+    const json = policy.mutating ? review.patchJson() : "";
+    const patch = json !== "" ? Buffer.from(json) : undefined;
     if (patch === undefined && review.warnings.length === 0 && review.annotations.size === 0) return ALLOWED;
     return limited({ allowed: true, ...(patch && { patch }), ...said(review) });
   } catch (problem) {

@@ -9,6 +9,7 @@ import { same, type Operation } from "./diff.js";
 import { clone, parseJson } from "./json.js";
 import { keyOf, type Call, type Id, type Payload } from "./messages.js";
 import { applyPatch } from "./patch.js";
+import { LARGE_BYTES } from "./steps.js";
 import type { Work } from "./turns.js";
 
 /** A message with payloads, which are parts of its bytes: they are kept until the last of its calls has ended. */
@@ -25,8 +26,8 @@ export interface ChainPayload extends Payload {
   readonly patched?: number;
 }
 
-/** Limit of the patches that lead to the object of a call in a chain. */
-export const MAX_CHAINED_BYTES = 512 * 1024;
+/** Limit of the patches that lead to the object of a call in a chain: four times that of the gateway. */
+export const MAX_CHAINED_BYTES = LARGE_BYTES;
 
 /** A call that others of its batch follow. */
 export class Link {
@@ -72,6 +73,8 @@ export class PendingCall {
 export function leftBy(payload: ChainPayload, { response }: Outcome): ChainPayload {
   const patch = response?.allowed === true ? response.patch : undefined;
   if (patch === undefined || patch.length === 0) return payload;
+  // The gateway asks for no chain on a large object.
+  if (payload.admissionRequest.length > LARGE_BYTES) return { ...payload, patched: Infinity };
   try {
     const before =
       payload.object ?? (parseJson(payload.admissionRequest.toString()) as { object?: object }).object;

@@ -6,7 +6,8 @@
  * their common head and tail, whole members replaced where naming each change would be too much work to apply.
  */
 
-import { sorted } from "./json.js";
+import { sortInSteps } from "./large.js";
+import { finish, isLarge, isSliceOver, type Steps } from "./steps.js";
 
 /** One operation of a JSON Patch (RFC 6902). */
 export interface Operation {
@@ -39,11 +40,16 @@ class TooMuch extends Error {}
  * @throws RangeError - nested deeper than the stack allows.
  */
 export function diff(before: unknown, after: unknown): Operation[] {
+  return finish(diffInSteps(before, after));
+}
+
+/** As `diff`, in steps. */
+export function* diffInSteps(before: unknown, after: unknown): Steps<Operation[]> {
   const script = new Script();
   try {
-    diffValue("", before, after, script, 0, 0);
+    yield* diffValue("", before, after, script, 0, 0);
   } catch (problem) {
-    if (problem instanceof TooMuch) return replacedMembers(before, after);
+    if (problem instanceof TooMuch) return yield* replacedMembers(before, after);
     throw problem;
   }
   return script.operations;
@@ -64,6 +70,36 @@ export function same(left: unknown, right: unknown): boolean {
   for (const key of keys) {
     if (!Object.hasOwn(right, key) || !same((left as JsonObject)[key], (right as JsonObject)[key]))
       return false;
+  }
+  return true;
+}
+
+/** As `same`, if one of the values is small; else undefined. */
+function sameSmall(left: unknown, right: unknown): boolean | undefined {
+  return isLarge(left) && isLarge(right) ? undefined : same(left, right);
+}
+
+/** As `same`, of two objects or arrays. */
+function* sameLarge(left: unknown, right: unknown): Steps<boolean> {
+  if (Array.isArray(left)) {
+    if (!Array.isArray(right) || left.length !== right.length) return false;
+    for (let index = 0; index < left.length; index++) {
+      const one = left[index];
+      const other = right[index];
+      if (!(sameSmall(one, other) ?? (yield* sameLarge(one, other)))) return false;
+      if (isSliceOver()) yield;
+    }
+    return true;
+  }
+  if (!isObject(left) || !isObject(right)) return false;
+  const keys = Object.keys(left);
+  if (keys.length !== Object.keys(right).length) return false;
+  for (const key of keys) {
+    if (!Object.hasOwn(right, key)) return false;
+    const one = left[key];
+    const other = right[key];
+    if (!(sameSmall(one, other) ?? (yield* sameLarge(one, other)))) return false;
+    if (isSliceOver()) yield;
   }
   return true;
 }
@@ -96,81 +132,105 @@ function allKeys(before: JsonObject, after: JsonObject): string[] {
   return [...Object.keys(before), ...Object.keys(after).filter((key) => !Object.hasOwn(before, key))];
 }
 
-function replacedMembers(before: unknown, after: unknown): Operation[] {
+function* replacedMembers(before: unknown, after: unknown): Steps<Operation[]> {
   const whole: Operation[] = [{ op: "replace", path: "", value: after }];
   if (!isObject(before) || !isObject(after)) return whole;
   const operations: Operation[] = [];
-  for (const key of sorted(allKeys(before, after))) {
+  for (const key of yield* sortInSteps(allKeys(before, after))) {
+    if (isSliceOver()) yield;
     const path = `/${escapeKey(key)}`;
+    const old = before[key];
+    const value = after[key];
     if (!Object.hasOwn(after, key)) operations.push({ op: "remove", path });
-    else if (!Object.hasOwn(before, key)) operations.push({ op: "add", path, value: after[key] });
-    else if (!same(before[key], after[key])) operations.push({ op: "replace", path, value: after[key] });
+    else if (!Object.hasOwn(before, key)) operations.push({ op: "add", path, value });
+    else if (!(sameSmall(old, value) ?? (yield* sameLarge(old, value)))) {
+      operations.push({ op: "replace", path, value });
+    }
   }
   return operations.length <= MAX_OPERATIONS ? operations : whole;
 }
 
 /** `level` says how many levels deep it is, `lists` how many of these are lists. */
-function diffValue(
+function* diffValue(
   path: string,
   before: unknown,
   after: unknown,
   script: Script,
   level: number,
   lists: number,
-): void {
+): Steps<void> {
   if (isObject(before) && isObject(after)) {
-    diffObject(path, before, after, script, level + 1, lists);
+    yield* diffObject(path, before, after, script, level + 1, lists);
   } else if (Array.isArray(before) && Array.isArray(after)) {
-    if (lists < SEARCHED_LEVELS) diffArray(path, before, after, script, level + 1, lists + 1);
-    else if (!same(before, after)) script.note({ op: "replace", path, value: after });
+    if (lists < SEARCHED_LEVELS) yield* diffArray(path, before, after, script, level + 1, lists + 1);
+    else if (!(sameSmall(before, after) ?? (yield* sameLarge(before, after)))) {
+      script.note({ op: "replace", path, value: after });
+    }
   } else if (before !== after) {
     script.note({ op: "replace", path, value: after });
   }
 }
 
-function diffObject(
+function* diffObject(
   path: string,
   before: JsonObject,
   after: JsonObject,
   script: Script,
   level: number,
   lists: number,
-): void {
+): Steps<void> {
   const isSearched = level <= SEARCHED_LEVELS;
-  const keys = allKeys(before, after).filter((key) => {
-    if (!Object.hasOwn(before, key) || !Object.hasOwn(after, key)) return true;
-    const value = before[key];
-    // Below the searched levels looked into in any case: containers that differ or were not compared.
-    return typeof value === "object" && value !== null
-      ? !(isSearched && same(value, after[key]))
-      : value !== after[key];
-  });
-  for (const key of sorted(keys)) {
+  const keys: string[] = [];
+  for (const key of allKeys(before, after)) {
+    if (isSliceOver()) yield;
+    const old = before[key];
+    const value = after[key];
+    if (Object.hasOwn(before, key) && Object.hasOwn(after, key)) {
+      if (typeof old !== "object" || old === null) {
+        if (old === value) continue;
+        // Below the searched levels looked into in any case: containers that differ or were not compared.
+      } else if (isSearched && (sameSmall(old, value) ?? (yield* sameLarge(old, value)))) continue;
+    }
+    keys.push(key);
+  }
+  for (const key of yield* sortInSteps(keys)) {
+    if (isSliceOver()) yield;
     const child = `${path}/${escapeKey(key)}`;
     if (!Object.hasOwn(after, key)) script.note({ op: "remove", path: child });
     else if (!Object.hasOwn(before, key)) script.note({ op: "add", path: child, value: after[key] });
-    else diffValue(child, before[key], after[key], script, level, lists);
+    else yield* diffValue(child, before[key], after[key], script, level, lists);
   }
 }
 
-function diffArray(
+function* diffArray(
   path: string,
   before: unknown[],
   after: unknown[],
   script: Script,
   level: number,
   lists: number,
-): void {
+): Steps<void> {
   const shorter = Math.min(before.length, after.length);
   let head = 0;
-  while (head < shorter && same(before[head], after[head])) head++;
+  for (; head < shorter; head++) {
+    const old = before[head];
+    const value = after[head];
+    if (!(sameSmall(old, value) ?? (yield* sameLarge(old, value)))) break;
+    if (isSliceOver()) yield;
+  }
   let tail = 0;
-  while (tail < shorter - head && same(before.at(-1 - tail), after.at(-1 - tail))) tail++;
+  for (; tail < shorter - head; tail++) {
+    const old = before.at(-1 - tail);
+    const value = after.at(-1 - tail);
+    if (!(sameSmall(old, value) ?? (yield* sameLarge(old, value)))) break;
+    if (isSliceOver()) yield;
+  }
   const old = before.length - tail;
   const now = after.length - tail;
   const paired = Math.min(old, now);
   for (let index = head; index < paired; index++) {
-    diffValue(`${path}/${index}`, before[index], after[index], script, level, lists);
+    yield* diffValue(`${path}/${index}`, before[index], after[index], script, level, lists);
+    if (isSliceOver()) yield;
   }
   // From the end, so that earlier indices remain valid.
   for (let index = old - 1; index >= paired; index--) {

@@ -12,6 +12,7 @@ import type { Meter } from "./meter.js";
 import { NONE, ParametersRefused } from "./parameters.js";
 import type { Policy } from "./policy.js";
 import type { Review } from "./review.js";
+import { inTurns } from "./steps.js";
 
 /** setTimeout takes no more, and fires at once when given more. */
 export const LONGEST_TIMER_MS = 2 ** 31 - 1;
@@ -66,13 +67,26 @@ function start(
   }
   const { run } = policy;
   try {
-    const result: unknown = run(review);
+    const result: unknown = review.isLarge ? runLarge(policy, review) : run(review);
     if (result === undefined) return ended(policy, review, result);
     // As a promise of our own: another library's may throw in `then`, or call back at once, or twice.
     return new RunningCall(policy, review, Promise.resolve(result), finish);
   } catch (problem) {
     return threw(policy, review, problem);
   }
+}
+
+/** The result of a policy whose deadline has passed. */
+const TOO_LATE = Symbol("too late");
+
+/** Runs a policy; the rest of a large review is done in steps. */
+async function runLarge({ run, mutating }: Policy, review: Review): Promise<unknown> {
+  const isOver = (): boolean => review.isOver;
+  if (!(await inTurns(review.client, review.read(), isOver))) return TOO_LATE;
+  const result: unknown = await run(review);
+  if (!mutating || result !== undefined) return result;
+  // Before the next review of this client is read: its memory is free then.
+  return (await inTurns(review.client, review.settle(), isOver, true)) ? result : TOO_LATE;
 }
 
 /** A running call. `finish` is called once with its outcome, but not after a cancellation. */
@@ -90,7 +104,7 @@ export class RunningCall {
     this.#meter = policy.meter;
     if (this.#meter !== undefined) this.#meter.inFlight++;
     result.then(
-      (value) => this.#policyEnded(() => ended(policy, review, value)),
+      (value) => this.#policyEnded(() => (value === TOO_LATE ? tooLate() : ended(policy, review, value))),
       (problem) => this.#policyEnded(() => threw(policy, review, problem)),
     );
   }

@@ -136,7 +136,8 @@ export function clone(value: unknown): unknown {
   return copy;
 }
 
-function set(target: Record<string, unknown>, key: string, value: unknown): void {
+/** Sets a member, whatever its key is. */
+export function set(target: Record<string, unknown>, key: string, value: unknown): void {
   if (key === "__proto__") {
     Object.defineProperty(target, key, { value, writable: true, enumerable: true, configurable: true });
   } else {
@@ -162,7 +163,8 @@ export function sorted(keys: string[]): string[] {
   return keys.some((key) => /[\ud800-\udfff]/.test(key)) ? keys.sort(byCodePoint) : keys;
 }
 
-function byCodePoint(left: string, right: string): number {
+/** Compares two keys, as `sorted` orders them. */
+export function byCodePoint(left: string, right: string): number {
   const shorter = Math.min(left.length, right.length);
   let at = 0;
   while (at < shorter && left.charCodeAt(at) === right.charCodeAt(at)) at++;

@@ -4,7 +4,7 @@
 
 import { isUtf8 } from "node:buffer";
 
-import { diff, same, type Operation } from "./diff.js";
+import { diffInSteps, same, type Operation } from "./diff.js";
 import { clone, parseJson, plain, writeJson } from "./json.js";
 import type {
   AdmissionRequest,
@@ -13,6 +13,9 @@ import type {
   KubernetesObject,
   UserInfo,
 } from "./kubernetes.js";
+import { cloneInSteps, plainInSteps, writeInSteps } from "./large.js";
+import { parseInSteps } from "./pieces.js";
+import { finish, LARGE_BYTES, type Steps } from "./steps.js";
 import { validTraceparent } from "./traceparent.js";
 
 /** The gateway has sent something other than a JSON object. */
@@ -27,6 +30,8 @@ export interface ReviewOptions {
   traceparent?: unknown;
   /** The object, if earlier calls of a chain have changed that of the request. */
   object?: object | undefined;
+  /** Who has made it: clients take turns with large reviews. */
+  client?: object;
 }
 
 /**
@@ -52,6 +57,8 @@ export class Review {
   readonly warnings: string[] = [];
   /** The audit annotations so far. */
   readonly annotations = new Map<string, string>();
+  /** For the server. */
+  readonly client: object;
 
   readonly #payload: Buffer;
   readonly #namespaceJson: Buffer;
@@ -59,6 +66,12 @@ export class Review {
   readonly #object: object | undefined;
   #request: AdmissionRequest | undefined;
   #before: unknown;
+  /** Why the request of a large review cannot be read. */
+  #problem: unknown;
+  /** Of a large review; throws what the policy is to get. */
+  #readNamespace: (() => object) | undefined;
+  /** JSON of the changes, if it has been made in steps. */
+  #patch: string | undefined;
   #controller: AbortController | undefined;
   #aborted: DOMException | undefined;
 
@@ -68,6 +81,7 @@ export class Review {
     this.deadline = options.deadline ?? Infinity;
     this.#mutating = options.mutating ?? false;
     this.#object = options.object;
+    this.client = options.client ?? this;
     this.traceparent = options.traceparent === undefined ? "" : validTraceparent(options.traceparent);
   }
 
@@ -103,12 +117,55 @@ export class Review {
 
   /** The unchanged AdmissionRequest; whole numbers beyond 2^53 in it are bigints. */
   get request(): AdmissionRequest {
-    if (this.#request === undefined) {
-      this.#request = decode("admission_request", this.#payload) as AdmissionRequest;
-      if (this.#object !== undefined) this.#request.object = clone(this.#object) as KubernetesObject;
-      if (this.#mutating) this.#before = clone(this.#request.object ?? null);
+    if (this.#problem !== undefined) throw this.#problem;
+    if (this.#request === undefined) finish(this.#readRequest());
+    return this.#request!;
+  }
+
+  *#readRequest(): Steps<void> {
+    const request = (yield* decodeInSteps("admission_request", this.#payload)) as AdmissionRequest;
+    if (this.#object !== undefined) request.object = clone(this.#object) as KubernetesObject;
+    if (this.#mutating) this.#before = yield* cloneInSteps(request.object ?? null);
+    this.#request = request;
+  }
+
+  /** Whether it is to be evaluated in steps. For the server. */
+  get isLarge(): boolean {
+    return this.#payload.length + this.#namespaceJson.length > LARGE_BYTES;
+  }
+
+  /** Parses a large review before its policy reads it. For the server. */
+  *read(): Steps<void> {
+    // A problem is for the policy that reads what is malformed.
+    try {
+      yield* this.#readRequest();
+    } catch (problem) {
+      this.#problem = problem;
     }
-    return this.#request;
+    if (this.#namespaceJson.length <= LARGE_BYTES) return;
+    try {
+      const namespace = yield* decodeInSteps("namespace_object", this.#namespaceJson);
+      this.#readNamespace = () => namespace;
+    } catch (problem) {
+      this.#readNamespace = () => {
+        throw problem;
+      };
+    }
+  }
+
+  /** Makes the patch of a large review after its policy has ended. For the server. */
+  *settle(): Steps<void> {
+    this.#patch = yield* this.#writeChanges();
+  }
+
+  /** Returns the JSON of `changes()`, empty for none. For the server. */
+  patchJson(): string {
+    return this.#patch ?? finish(this.#writeChanges());
+  }
+
+  *#writeChanges(): Steps<string> {
+    const changes = yield* this.#findChanges();
+    return changes.length > 0 ? yield* writeInSteps(changes) : "";
   }
 
   /** The object of the request; null where there is none (DELETE). For CONNECT it is an options object. */
@@ -138,6 +195,7 @@ export class Review {
   /** The Namespace of the request, parsed at each use; null if cluster-scoped or not known. */
   get namespaceObject(): KubernetesObject | null {
     if (this.#namespaceJson.length === 0) return null;
+    if (this.#readNamespace !== undefined) return this.#readNamespace() as KubernetesObject;
     return decode("namespace_object", this.#namespaceJson) as KubernetesObject;
   }
 
@@ -200,6 +258,11 @@ export class Review {
     return this.#controller.signal;
   }
 
+  /** Whether the answer is no longer wanted. For the server. */
+  get isOver(): boolean {
+    return this.#aborted !== undefined || this.remainingMs <= 0;
+  }
+
   /** Aborts `signal`. For the server, and for tests. */
   abort(reason: DOMException): void {
     this.#aborted ??= reason;
@@ -223,6 +286,10 @@ export class Review {
    * @throws Error - there was no object to change, it was replaced by no object, or it cannot be written as JSON.
    */
   changes(): Operation[] {
+    return finish(this.#findChanges());
+  }
+
+  *#findChanges(): Steps<Operation[]> {
     if (!this.#mutating || (this.patch === undefined && this.#request === undefined)) return [];
     const after: unknown = this.object;
     if (this.patch !== undefined) {
@@ -230,16 +297,16 @@ export class Review {
       if (this.patch.length > 0 && after === null) {
         throw new Error("review.patch is set, but the request has no object to patch");
       }
-      return plain(this.patch) as Operation[];
+      return (yield* plainInSteps(this.patch)) as Operation[];
     }
-    const written = plain(after);
+    const written = yield* plainInSteps(after);
+    if (wordFor(this.#before) === "object" && wordFor(written) === "object") {
+      return yield* diffInSteps(this.#before, written);
+    }
     if (same(this.#before, written)) return [];
     if (this.#before === null)
       throw new Error("review.object was set, but the request has no object to change");
-    if (wordFor(written) !== "object") {
-      throw new Error(`review.object is to stay an object, found ${wordFor(written)}`);
-    }
-    return diff(this.#before, written);
+    throw new Error(`review.object is to stay an object, found ${wordFor(written)}`);
   }
 }
 
@@ -254,13 +321,17 @@ function text(value: unknown): string {
  * @throws MalformedPayload - it is none.
  */
 export function decode(what: string, bytes: Buffer): object {
+  return finish(decodeInSteps(what, bytes));
+}
+
+function* decodeInSteps(what: string, bytes: Buffer): Steps<object> {
   const json = bytes.toString();
   // Node reads anything as UTF-8 and puts U+FFFD for what is none.
   if (json.includes("\ufffd") && !isUtf8(bytes))
     throw new MalformedPayload(`${what} is not JSON: it is not UTF-8`);
   let value: unknown;
   try {
-    value = parseJson(json);
+    value = bytes.length > LARGE_BYTES ? yield* parseInSteps(json) : parseJson(json);
   } catch (problem) {
     throw new MalformedPayload(`${what} is not JSON: ${(problem as Error).message}`);
   }

@@ -24,7 +24,7 @@ import type { Policy } from "./policy.js";
 import { Review } from "./review.js";
 import { Limits } from "./limits.js";
 import { ReviewStream } from "./stream.js";
-import type { Work } from "./turns.js";
+import type { Client, Work } from "./turns.js";
 
 /** Same limit as for a stream. */
 const MAX_UNARY_IN_FLIGHT = 4096;
@@ -159,7 +159,7 @@ export class PolicyWorker {
     const [traceparent] = call.metadata.get("traceparent");
     const begin = (): void => {
       work = undefined;
-      const outcome = this.#begin(call.request, call.getDeadline(), traceparent, answer);
+      const outcome = this.#begin(call.request, client, call.getDeadline(), traceparent, answer);
       if (outcome instanceof RunningCall) {
         running = outcome;
         turns.count(outcome, client, bytes, () => received.set(part, 0));
@@ -178,6 +178,7 @@ export class PolicyWorker {
 
   #begin(
     message: Buffer,
+    client: Client,
     deadline: Date | number,
     traceparent: unknown,
     finish: (outcome: Outcome) => void,
@@ -196,6 +197,7 @@ export class PolicyWorker {
       deadline: performance.now() + (Number(deadline) - Date.now()),
       mutating: policy.mutating,
       traceparent,
+      client,
     });
     return begin(policy, review, finish, parameters);
   }

@@ -210,7 +210,7 @@ export class ReviewStream {
       const text = "the call has an id of parameters that this stream has not had";
       this.#add(call.id, failure(status.INVALID_ARGUMENT, text), call.isChained);
     } else if ((payload.patched ?? 0) > MAX_CHAINED_BYTES) {
-      const text = `the calls before this one leave patches of more than ${MAX_CHAINED_BYTES} bytes`;
+      const text = `the calls before this one change an object, or have patches, of more than ${MAX_CHAINED_BYTES} bytes`;
       this.#add(call.id, failure(status.RESOURCE_EXHAUSTED, text), call.isChained);
     } else {
       const bytes = payload.admissionRequest.length + payload.namespaceObject.length + (payload.patched ?? 0);
@@ -255,7 +255,9 @@ export class ReviewStream {
     const { mutating } = policy;
     const { admissionRequest, namespaceObject, object } = payload;
     const { traceparent } = call;
-    const review = new Review(admissionRequest, namespaceObject, { deadline, mutating, object, traceparent });
+    const client = this.#client;
+    const options = { deadline, mutating, object, traceparent, client };
+    const review = new Review(admissionRequest, namespaceObject, options);
     const finish = (outcome: Outcome): void => this.#finished(call, payload, outcome);
     const outcome = begin(policy, review, finish, call.parameters);
     if (outcome instanceof RunningCall) {
