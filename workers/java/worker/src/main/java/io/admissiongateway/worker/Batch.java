@@ -52,7 +52,7 @@ final class Batch {
                 next++;
                 continue;
             }
-            if (turn == null && !mayEvaluate(call, evaluator)) {
+            if (turn == null && !(call.mayAnswer(() -> evaluator.submit(this)) && mayEvaluate(call, evaluator))) {
                 call.flush();
                 return;
             }

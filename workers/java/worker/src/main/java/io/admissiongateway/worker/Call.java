@@ -75,6 +75,9 @@ abstract class Call {
     /** Takes the outcome, at most once; not called if the call was cancelled. */
     abstract void answer(Outcome outcome);
 
+    /** Whether an answer may be added now; otherwise {@code resume} is called when it may, or when none is needed. */
+    abstract boolean mayAnswer(Runnable resume);
+
     /** Sends what was answered, if it has not gone out already. */
     abstract void flush();
 

@@ -1,47 +1,56 @@
 package io.admissiongateway.worker;
 
-import io.grpc.Attributes;
-import io.grpc.Context;
-import io.grpc.Contexts;
-import io.grpc.Metadata;
-import io.grpc.ServerCall;
-import io.grpc.ServerCallHandler;
-import io.grpc.ServerInterceptor;
-import io.grpc.ServerTransportFilter;
+import io.grpc.netty.shaded.io.netty.channel.ChannelHandlerContext;
+import io.grpc.netty.shaded.io.netty.channel.ChannelInboundHandlerAdapter;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.Stream;
 
-/** One connection, by which the bounds of a worker count. */
-final class Client {
-    private static final Attributes.Key<Client> ATTRIBUTE = Attributes.Key.create("client");
-    private static final Context.Key<Client> CONTEXT = Context.key("client");
+/** One connection, from when it was accepted, by which the bounds of a worker count. */
+final class Client extends ChannelInboundHandlerAdapter {
+    /** The client whose bytes this thread is reading: the library tells no RPC its connection. */
+    private static final ThreadLocal<Client> READING = new ThreadLocal<>();
 
     /** By the ordinals of {@link Turns.Kind}, whose locks guard them. */
     final Turns.Share[] shares =
             Stream.generate(Turns.Share::new).limit(Turns.Kind.values().length).toArray(Turns.Share[]::new);
 
-    /** Makes the client of each connection. */
-    static final ServerTransportFilter FILTER =
-            new ServerTransportFilter() {
-                @Override
-                public Attributes transportReady(Attributes attributes) {
-                    return attributes.toBuilder().set(ATTRIBUTE, new Client()).build();
-                }
-            };
+    /** How many RPCs are open. */
+    final AtomicInteger rpcs = new AtomicInteger();
 
-    /** Lets calls know their client. */
-    static final ServerInterceptor INTERCEPTOR =
-            new ServerInterceptor() {
-                @Override
-                public <Q, A> ServerCall.Listener<Q> interceptCall(
-                        ServerCall<Q, A> call, Metadata headers, ServerCallHandler<Q, A> next) {
-                    Context context =
-                            Context.current().withValue(CONTEXT, call.getAttributes().get(ATTRIBUTE));
-                    return Contexts.interceptCall(context, call, headers, next);
-                }
-            };
+    /** When something has come in, by {@link System#nanoTime()}. */
+    volatile long lastRead = System.nanoTime();
+
+    private volatile ChannelHandlerContext connection;
+
+    /** Returns the client of the RPC that begins in this thread; a new one in a test without a connection. */
+    static Client reading() {
+        Client reading = READING.get();
+        return reading == null ? new Client() : reading;
+    }
 
     /** Returns the client of the present call. */
     static Client current() {
-        return CONTEXT.get();
+        return Rpc.current().client;
+    }
+
+    @Override
+    public void handlerAdded(ChannelHandlerContext context) {
+        connection = context;
+    }
+
+    @Override
+    public void channelRead(ChannelHandlerContext context, Object bytes) {
+        lastRead = System.nanoTime();
+        READING.set(this);
+        try {
+            context.fireChannelRead(bytes);
+        } finally {
+            READING.remove();
+        }
+    }
+
+    /** Closes the connection at once; this is its first handler, so no other one can delay that. */
+    void close() {
+        connection.close();
     }
 }

@@ -10,9 +10,16 @@ final class Outbox {
     /** Upper bound of a verdict's size without its outcome: tags, lengths and a 64-bit id. */
     private static final int VERDICT_BYTES = 64;
 
-    private final Deque<VerdictBatch> full = new ArrayDeque<>();
+    private record Sealed(VerdictBatch message, long bytes) {}
+
+    private final Deque<Sealed> full = new ArrayDeque<>();
     private VerdictBatch.Builder next = VerdictBatch.newBuilder();
     private long nextBytes;
+
+    /** Of all verdicts, and of those that the connection has taken, but not sent. */
+    private long bytes;
+
+    private long takenBytes;
 
     /** Adds a verdict to the next message. */
     void add(long id, boolean chained, Outcome outcome) {
@@ -21,6 +28,7 @@ final class Outbox {
             seal();
         }
         nextBytes += size;
+        bytes += size;
         Verdict.Builder verdict = next.addVerdictsBuilder().setId(id).setChained(chained);
         if (outcome.error() != null) {
             verdict.setError(outcome.error());
@@ -38,6 +46,17 @@ final class Outbox {
         return full.isEmpty() && next.getVerdictsCount() == 0 && !next.getDraining();
     }
 
+    /** The size of what is not sent. */
+    long bytes() {
+        return bytes;
+    }
+
+    /** Notes that the connection has sent what it has taken, so that it is ready for more. */
+    void sent() {
+        bytes -= takenBytes;
+        takenBytes = 0;
+    }
+
     /** Whether about one full message waits. */
     boolean isFull() {
         return !full.isEmpty();
@@ -48,17 +67,21 @@ final class Outbox {
         if (full.isEmpty()) {
             seal();
         }
-        return full.poll();
+        Sealed first = full.poll();
+        takenBytes += first.bytes();
+        return first.message();
     }
 
     void clear() {
         full.clear();
         next = VerdictBatch.newBuilder();
         nextBytes = 0;
+        bytes = 0;
+        takenBytes = 0;
     }
 
     private void seal() {
-        full.add(next.build());
+        full.add(new Sealed(next.build(), nextBytes));
         next = VerdictBatch.newBuilder();
         nextBytes = 0;
     }

@@ -165,6 +165,11 @@ public final class PolicyServer implements AutoCloseable {
         Program.exit(Program.run(this, args));
     }
 
+    /** Those of a started server. */
+    synchronized Limits limits() {
+        return serving.limits();
+    }
+
     synchronized int size() {
         return policies.size();
     }

@@ -19,7 +19,8 @@ import java.util.concurrent.TimeUnit;
  * The server side of one ReviewStream: receives batches of calls, and sends batches of verdicts.
  *
  * <p>Verdicts that become ready together are sent in one message; they collect while the connection is not writable.
- * Bounds: {@code MAX_IN_FLIGHT} calls; no further batch is read while a full message of verdicts is unsent.
+ * Bounds: {@code MAX_IN_FLIGHT} calls; no further batch is read, and no further call begins, while a full message of
+ * verdicts is unsent.
  *
  * <p>Source: protos/README.md.
  */
@@ -60,6 +61,10 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
 
     private final Map<Long, StreamCall> inFlight = new HashMap<>();
     private final Outbox outbox = new Outbox();
+
+    /** Continue batches that wait for room in the outbox. */
+    private final List<Runnable> held = new ArrayList<>();
+
     private boolean draining;
     private boolean isReadingHeld;
     private boolean isFlushDue;
@@ -130,6 +135,7 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
             parameterBytes = 0;
             received = 0;
             count();
+            release();
         }
         unwanted.forEach(Call::cancel);
     }
@@ -340,7 +346,7 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
     /** Tells the limits what this stream has; requires the lock. */
     private void count() {
         limits.parameters.set(keptPart, parameterBytes);
-        limits.received.set(receivedPart, received);
+        limits.received.set(receivedPart, received + outbox.bytes());
     }
 
     /** Lets go of what a call has kept; requires the lock. */
@@ -358,8 +364,16 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
     /** Sends what is ready, as far as the connection takes it, and ends the stream when all is said. */
     private synchronized void flush() {
         isFlushDue = false;
-        while (!over && gateway.isReady() && !outbox.isEmpty()) {
+        while (!over && gateway.isReady()) {
+            outbox.sent();
+            if (outbox.isEmpty()) {
+                break;
+            }
             gateway.onNext(outbox.poll());
+        }
+        count();
+        if (!outbox.isFull()) {
+            release();
         }
         if (over || !outbox.isEmpty()) {
             return;
@@ -372,6 +386,21 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
             over = true;
             gateway.onCompleted();
         }
+    }
+
+    private synchronized boolean mayAnswer(Runnable resume) {
+        boolean may = over || !outbox.isFull();
+        if (!may) {
+            held.add(resume);
+        }
+        return may;
+    }
+
+    /** Has batches continue that wait for room; requires the lock. */
+    private void release() {
+        List<Runnable> released = List.copyOf(held);
+        held.clear();
+        released.forEach(Runnable::run);
     }
 
     /** Has another thread flush, unless one is about to: calls that end one by one at the same time go out together. */
@@ -388,8 +417,8 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
             call.message.size += left;
             received += left;
             drop(call);
-            count();
             outbox.add(call.id, call.chained, outcome);
+            count();
         }
     }
 
@@ -445,6 +474,11 @@ final class ReviewStream implements StreamObserver<Received<ReviewBatch>> {
         @Override
         void answer(Outcome outcome) {
             answered(this, outcome);
+        }
+
+        @Override
+        boolean mayAnswer(Runnable resume) {
+            return ReviewStream.this.mayAnswer(resume);
         }
 
         @Override

@@ -6,10 +6,8 @@ import io.grpc.ServerCredentials;
 import io.grpc.health.v1.HealthCheckResponse.ServingStatus;
 import io.grpc.netty.shaded.io.grpc.netty.NettyServerBuilder;
 import io.grpc.netty.shaded.io.netty.bootstrap.ServerBootstrap;
-import io.grpc.netty.shaded.io.netty.channel.EventLoopGroup;
-import io.grpc.netty.shaded.io.netty.channel.MultiThreadIoEventLoopGroup;
-import io.grpc.netty.shaded.io.netty.channel.nio.NioIoHandler;
 import io.grpc.netty.shaded.io.netty.channel.socket.nio.NioServerDomainSocketChannel;
+import io.grpc.netty.shaded.io.netty.channel.socket.nio.NioServerSocketChannel;
 import io.grpc.protobuf.services.HealthStatusManager;
 import java.io.IOException;
 import java.net.SocketAddress;
@@ -36,6 +34,8 @@ final class Serving {
     /** Time for idle connections to close. */
     private static final long CLOSE_NANOS = TimeUnit.MILLISECONDS.toNanos(100);
 
+    private static final int WINDOW_BYTES = 64 * 1024;
+
     /** Time for policies to end after the interrupt of their thread. */
     private static final long INTERRUPTED_NANOS = TimeUnit.SECONDS.toNanos(1);
 
@@ -49,12 +49,14 @@ final class Serving {
     private final List<Server> servers = new ArrayList<>();
     private final List<String> addresses = new ArrayList<>();
     private final Map<Path, Object> socketFiles = new LinkedHashMap<>();
-
-    /** For unix sockets; gRPC's own is for TCP. Null until there is one. */
-    private EventLoopGroup unixLoops;
+    private final Connections connections = new Connections();
 
     Serving(Map<String, Policy> policies) {
         service = new WorkerService(policies, evaluator, limits);
+    }
+
+    Limits limits() {
+        return limits;
     }
 
     /** The bound addresses, with their ports. */
@@ -129,18 +131,19 @@ final class Serving {
                         // Detects a lost gateway, whose calls are then cancelled.
                         .keepAliveTime(30, TimeUnit.SECONDS)
                         .keepAliveTimeout(10, TimeUnit.SECONDS)
-                        .addTransportFilter(Client.FILTER)
-                        .intercept(Client.INTERCEPTOR)
+                        // What has arrived and was not looked at; more only helps on long lines.
+                        .flowControlWindow(WINDOW_BYTES)
+                        .maxConcurrentCallsPerConnection(Limits.MAX_CONNECTION_RPCS)
+                        .channelType(
+                                address.isUnix() ? NioServerDomainSocketChannel.class : NioServerSocketChannel.class)
+                        .bossEventLoopGroup(connections)
+                        .workerEventLoopGroup(connections)
+                        .addStreamTracerFactory(Rpc.factory(limits))
+                        .intercept(Rpc.INTERCEPTOR)
                         .addService(service.definition())
                         .addService(health.getHealthService());
         if (address.isUnix()) {
-            if (unixLoops == null) {
-                BOOTSTRAP_LOG.setLevel(Level.SEVERE);
-                unixLoops = new MultiThreadIoEventLoopGroup(NioIoHandler.newFactory());
-            }
-            builder.channelType(NioServerDomainSocketChannel.class)
-                    .bossEventLoopGroup(unixLoops)
-                    .workerEventLoopGroup(unixLoops);
+            BOOTSTRAP_LOG.setLevel(Level.SEVERE);
         }
         Server server = builder.build();
         try {
@@ -161,9 +164,7 @@ final class Serving {
     }
 
     private void close() {
-        if (unixLoops != null) {
-            unixLoops.shutdownGracefully(0, CLOSE_NANOS, TimeUnit.NANOSECONDS);
-        }
+        connections.shutdownGracefully(0, CLOSE_NANOS, TimeUnit.NANOSECONDS);
     }
 
     /** Before the sockets close: from then on another worker may take the names. */

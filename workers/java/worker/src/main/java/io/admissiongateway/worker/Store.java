@@ -16,7 +16,7 @@ import java.util.function.Consumer;
  */
 final class Store {
     private final String what;
-    private final long limit;
+    private long limit;
     private final Executor ender;
     private final Map<Client, Holding> clients = new HashMap<>();
     private long total;
@@ -37,6 +37,15 @@ final class Store {
         while (total > limit) {
             endLargest();
         }
+    }
+
+    /** For tests. */
+    synchronized void setLimit(long limit) {
+        this.limit = limit;
+    }
+
+    synchronized long total() {
+        return total;
     }
 
     private void change(Part part, long size) {

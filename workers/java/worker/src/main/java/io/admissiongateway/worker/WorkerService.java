@@ -160,7 +160,7 @@ final class WorkerService {
                                 : System.nanoTime() + deadline.timeRemaining(TimeUnit.NANOSECONDS),
                         TRACEPARENT.get());
         UnaryCall call = new UnaryCall(policy, review.withParametersJson(request.getParameters()), gateway);
-        Store.Part part = new Store.Part(Client.current(), call::end);
+        Store.Part part = call.received;
         gateway.setOnCloseHandler(
                 () -> {
                     left(1);
@@ -261,7 +261,8 @@ final class WorkerService {
         }
     }
 
-    private static final class UnaryCall extends Call {
+    private final class UnaryCall extends Call {
+        final Store.Part received = new Store.Part(client, this::end);
         private final ServerCallStreamObserver<ReviewResponse> gateway;
 
         UnaryCall(Policy policy, Review review, ServerCallStreamObserver<ReviewResponse> gateway) {
@@ -274,9 +275,15 @@ final class WorkerService {
             if (outcome.error() != null) {
                 fail(gateway, outcome);
             } else {
+                limits.received.set(received, size() + outcome.response().getSerializedSize());
                 gateway.onNext(outcome.response());
                 gateway.onCompleted();
             }
+        }
+
+        @Override
+        boolean mayAnswer(Runnable resume) {
+            return true;
         }
 
         @Override

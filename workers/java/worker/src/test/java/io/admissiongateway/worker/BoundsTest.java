@@ -3,14 +3,19 @@ package io.admissiongateway.worker;
 import static io.admissiongateway.worker.Gateway.batch;
 import static io.admissiongateway.worker.Gateway.call;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import admissiongateway.worker.v1.Worker;
 import admissiongateway.worker.v1.Worker.ReviewBatch;
+import admissiongateway.worker.v1.Worker.VerdictBatch;
 import com.google.protobuf.ByteString;
 import com.google.protobuf.UnknownFieldSet;
+import io.grpc.CallOptions;
+import io.grpc.ClientCall;
+import io.grpc.Metadata;
 import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
 import java.lang.ref.WeakReference;
@@ -20,7 +25,10 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.BooleanSupplier;
 import org.junit.jupiter.api.AfterEach;
@@ -39,6 +47,7 @@ final class BoundsTest {
             new PolicyServer()
                     .policy("allows", "", review -> {})
                     .policy("waits", "", this::await)
+                    .policy("chats", "", review -> review.warn("x".repeat(3 * 1024 * 1024)))
                     .mutating("marks", "", this::mark);
     private volatile WeakReference<Object> marked;
     private Gateway gateway;
@@ -261,6 +270,36 @@ final class BoundsTest {
                         () -> gateway.review("waits", large(7 * 1024 * 1024), Duration.ofMillis(20)));
         assertEquals(Status.Code.DEADLINE_EXCEEDED, ended.getStatus().getCode());
         assertEquals(2, mostWaiting.get());
+    }
+
+    @Test
+    void answersThatTheClientDoesNotReadCount() throws Exception {
+        BlockingQueue<VerdictBatch> answers = new LinkedBlockingQueue<>();
+        ClientCall<ReviewBatch, VerdictBatch> stream = gateway.channel.newCall(Gateway.STREAM, CallOptions.DEFAULT);
+        stream.start(
+                new ClientCall.Listener<>() {
+                    @Override
+                    public void onMessage(VerdictBatch message) {
+                        answers.add(message);
+                        stream.request(1);
+                    }
+                },
+                new Metadata());
+        ReviewBatch.Builder batch = batch("{}");
+        for (int id = 0; id < 40; id++) {
+            batch.addCalls(call(id, "chats", LONG));
+        }
+        stream.sendMessage(batch.build());
+        await(() -> server.limits().received.total() > Outcome.MAX_MESSAGE_BYTES);
+        assertTrue(other.review("allows", "{}").getAllowed());
+        stream.request(1);
+        for (int count = 0; count < 40; ) {
+            VerdictBatch next = answers.poll(Gateway.PATIENCE.toSeconds(), TimeUnit.SECONDS);
+            assertNotNull(next);
+            count += next.getVerdictsCount();
+        }
+        await(() -> server.limits().received.total() == 0);
+        stream.cancel("done", null);
     }
 
     private static String large(int bytes) {

@@ -68,6 +68,31 @@ final class EvaluatorTest {
         assertTrue(other.answered.await(30, TimeUnit.SECONDS));
     }
 
+    @Test
+    void aBatchWaitsForRoomForItsAnswers() throws Exception {
+        List<Runnable> held = Collections.synchronizedList(new ArrayList<>());
+        CountDownLatch isHeld = new CountDownLatch(1);
+        TestCall first = new TestCall(allows, client, "x", Review.NEVER);
+        TestCall second =
+                new TestCall(allows, client, "x", Review.NEVER) {
+                    @Override
+                    boolean mayAnswer(Runnable resume) {
+                        if (held.isEmpty()) {
+                            held.add(resume);
+                            isHeld.countDown();
+                            return false;
+                        }
+                        return true;
+                    }
+                };
+        evaluator.run(new Batch(List.of(first, second)));
+        assertTrue(isHeld.await(30, TimeUnit.SECONDS));
+        assertTrue(first.answered.await(30, TimeUnit.SECONDS));
+        assertEquals(1, second.answered.getCount());
+        held.get(0).run();
+        assertTrue(second.answered.await(30, TimeUnit.SECONDS));
+    }
+
     /** One call after the other holds up a thread for a millisecond, until the other client is answered. */
     @Test
     void anotherClientHasItsTurnBetweenTheCallsOfABatch() throws Exception {
@@ -157,6 +182,11 @@ final class EvaluatorTest {
         @Override
         void answer(Outcome outcome) {
             answered.countDown();
+        }
+
+        @Override
+        boolean mayAnswer(Runnable resume) {
+            return true;
         }
 
         @Override
