@@ -185,8 +185,12 @@ def _is_same(left: object, right: object, rule: _Rule) -> bool | None:
         return type(left) is type(right) and left == right
     # A computed quantity has a Go type that Equal does not accept as its right operand.
     is_alike = type(left) is type(right) and not getattr(right, "is_computed", False)
-    if hasattr(left, "cel_type") and right is not None and not is_alike:
-        return None
+    if hasattr(left, "cel_type") and right is not None:
+        if not is_alike:
+            return None
+        count_steps(getattr(left, "comparison_steps", 0))
+    elif type(left) in _TEXTS and len(left) > LONG_TEXT:  # type: ignore[arg-type]
+        count_comparison(left)  # type: ignore[arg-type]
     if isinstance(left, bool) is not isinstance(right, bool):
         return False
     # As in cel-go, an integer becomes a double, which may round it.

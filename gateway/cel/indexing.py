@@ -9,6 +9,7 @@ from typing import Final
 
 from gateway.cel.errors import EvaluationError
 from gateway.cel.go_types import LIST, MAP, type_in_go
+from gateway.cel.meter import count_look_up
 from gateway.cel.values import Optional, Struct, Uint, go_type, show, type_name
 
 KEY_TYPES: Final = frozenset({str, int, Uint, bool, float})
@@ -54,7 +55,9 @@ def find(value: object, key: object) -> object:
     if type(key) not in KEY_TYPES:
         raise invalid_key(key)
     if type(value) is dict:
-        if type(key) is not str:
+        if type(key) is str:
+            count_look_up(key)
+        else:
             check_go_key(value, key)
         if key in value and is_key(value, key):
             return value[key]
@@ -112,6 +115,7 @@ def check_key(key: object) -> None:
     """Raise EvaluationError if a map cannot have *key*. cel-go accepts a list or map, and never finds it."""
     if isinstance(key, bytes | list | dict | Optional) or hasattr(key, "cel_type"):
         raise EvaluationError(f"unsupported key type: {type_name(key)}")
+    count_look_up(key)
 
 
 def insert(into: dict[object, object], key: object, value: object) -> None:

@@ -149,6 +149,15 @@ def count_comparison(text: str | bytes, times: int = 1) -> None:
     count_steps((len(text) >> 5) * times)
 
 
+def count_look_up(key: object) -> None:
+    """Count the look-up of *key* in a map: of a long text, which is compared with the one that is found.
+
+    Raises CostExceeded as ``count_steps``.
+    """
+    if type(key) is str and len(key) > LONG_TEXT:
+        count_comparison(key)
+
+
 def spent() -> float:
     """Return the cost of the expression so far."""
     return METER.budget - METER.left + METER.checks * _CHECK

@@ -13,7 +13,7 @@ from gateway.cel.equality import contains
 from gateway.cel.errors import EvaluationError
 from gateway.cel.go_types import type_in_go
 from gateway.cel.indexing import check_go_key, is_key
-from gateway.cel.meter import count_items, count_text
+from gateway.cel.meter import LONG_TEXT, count_comparison, count_items, count_look_up, count_text
 from gateway.cel.values import Duration, Timestamp, Uint
 
 NO_OVERLOAD: Final = "no such overload"
@@ -192,6 +192,8 @@ def compare(left: object, right: object, name: str = "_<_") -> int:
     elif kind is not other and float in (kind, other):
         # As in cel-go, an integer becomes a double, which may round it.
         left, right = float(left), float(right)  # type: ignore[arg-type]
+    if (kind is str or kind is bytes) and len(left) > LONG_TEXT:  # type: ignore[arg-type]
+        count_comparison(left)  # type: ignore[arg-type]
     if left != left or right != right:
         raise EvaluationError("NaN values cannot be ordered")
     return int(left > right) - int(left < right)  # type: ignore[operator]
@@ -218,7 +220,9 @@ def is_in(wanted: object, container: object) -> bool:
     if isinstance(container, list):
         return contains(container, wanted)
     if isinstance(container, dict):
-        if type(wanted) is not str:
+        if type(wanted) is str:
+            count_look_up(wanted)
+        else:
             check_go_key(container, wanted)
         try:
             return wanted in container and is_key(container, wanted)

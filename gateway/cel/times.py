@@ -12,7 +12,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from gateway.cel.errors import EvaluationError
-from gateway.cel.meter import count_text
+from gateway.cel.meter import count_reading, count_steps, count_text
 from gateway.cel.operators import checked_timestamp
 from gateway.cel.values import Duration, Timestamp, plain_double, quoted
 
@@ -38,6 +38,10 @@ _OFFSET: Final = re.compile(r"([+-]?[0-9]{1,4}):([+-]?[0-9]{1,4})", re.ASCII)
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _DIGITS: Final = 18
 """Digits of an integer that always fits 64 bits."""
+_PART_READINGS: Final = 40
+"""The readings of a text that take as long as to parse the parts of a duration."""
+_LOOK_UP: Final = 100_000
+"""Steps to look for a time zone in the file system."""
 _CYCLE: Final = timedelta(days=146_097)
 """400 years, after which the calendar repeats itself, days of the week included."""
 
@@ -48,6 +52,7 @@ def parse_duration(text: str) -> Duration:
     unsigned = text[1:] if text[:1] in ("+", "-") else text
     if not unsigned or len(text) > 1000:
         raise error
+    count_reading(text, _PART_READINGS)
     total = end = 0
     while end < len(unsigned) and unsigned != "0":
         part = _PART.match(unsigned, end)
@@ -109,9 +114,12 @@ def _local(value: Timestamp, zone: str) -> tuple[datetime, int]:
         zone = "UTC"
     elif ":" in zone:
         raise EvaluationError(_offset_problem(zone))
+    found = _zone(zone)
+    if found is None:
+        raise EvaluationError(f"unknown time zone {zone}")
     for cycles in (0, 1, -1):
         try:
-            return (_EPOCH + (since - cycles * _CYCLE)).astimezone(_zone(zone)), cycles * 400
+            return (_EPOCH + (since - cycles * _CYCLE)).astimezone(found), cycles * 400
         except OverflowError:
             continue
     raise EvaluationError("timestamp overflow")
@@ -126,17 +134,19 @@ def _offset_problem(zone: str) -> str:
 
 
 @lru_cache(maxsize=128)
-def _zone(name: str) -> tzinfo:
+def _zone(name: str) -> tzinfo | None:
+    """Return the time zone *name*; None: there is none, which is kept, too."""
     if name in ("", "UTC", "Local"):
         return UTC
     if ".." in name or name[:1] in ("/", "\\") or "\\" in name:
         raise EvaluationError("time: invalid location name")
     if len(name) > _LONGEST:
-        raise EvaluationError(f"unknown time zone {name}")
+        return None
+    count_steps(_LOOK_UP)
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError):
-        raise EvaluationError(f"unknown time zone {name}") from None
+        return None
 
 
 def timestamp_part(name: str, value: Timestamp, zone: str = "UTC") -> int:

@@ -168,8 +168,14 @@ def plain_double(value: float) -> str:
     return f"{Decimal(repr(value)).normalize():f}"
 
 
+_MAX_SHOWN: Final = 1000
+"""Characters of a text in a message. An expression can have a message for each element of a list."""
+
+
 def show(value: object) -> str:
     """Return *value* as an error message names it."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
+    if isinstance(value, str) and len(value) > _MAX_SHOWN:
+        return f"{value[:_MAX_SHOWN]}…"
     return format_double(value) if isinstance(value, float) else str(value)

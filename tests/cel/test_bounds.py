@@ -164,6 +164,58 @@ def test_a_slow_pattern_does_not_run_on_the_event_loop() -> None:
     assert failed.cause.endswith(EXCEEDED)
 
 
+WORDS = f"1.0.0-{'.'.join(['a'] * 20_000)}"
+COMPARED: dict[str, Any] = {
+    "l": list(range(300)),
+    "a": TEXT,
+    "b": "".join(TEXT),
+    "map": {TEXT: True},
+    "words": WORDS,
+    "nested": [[{"x": TEXT}]],
+    "other": [[{"x": "a" * 999_999 + "b"}]],
+    "hours": "1h" * 499,
+    "url": f"http://a/{TEXT[:300_000]}",
+}
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "object.l.all(x, object.a <= object.b)",
+        "object.l.all(x, dyn(object.a) in object.map)",
+        "object.l.all(x, object.map[object.a])",
+        "object.l.all(x, {object.a: x}.size() == 1)",
+        "object.l.all(x, object.a in [object.b, object.a])",
+        "[semver(object.words)].all(a, [semver(object.words)].all(b, object.l.all(x, a == b)))",
+        "[semver(object.words)].all(a, [semver(object.words)].all(b, object.l.all(x, !a.isLessThan(b))))",
+        "[url(object.url)].all(a, [url(object.url)].all(b, object.l.all(x, a == b)))",
+        "object.l.all(x, object.nested != [[{'x': object.b + string(x)}]])",
+        "object.l.all(x, object.nested != object.other)",
+        "object.l.all(x, duration(object.hours) == duration('499h'))",
+        "object.l.all(x, timestamp(0).getHours('Nowhere/' + string(x)) == 0 || true)",
+    ],
+)
+def test_comparing_long_values_again_and_again_leaves_the_event_loop(expression: str) -> None:
+    """The cost of each comparison is that of a short value."""
+    result = CompiledConditions([compile_condition("c", expression)]).evaluate(seen(COMPARED), {})
+    assert isinstance(result, Unresolved)
+    assert result.evaluation is not None
+    assert not isinstance(result.evaluation(), Unresolved)
+
+
+def test_a_time_zone_that_does_not_exist_is_looked_up_once() -> None:
+    names = [f"Nowhere/{number}" for number in range(10)]
+    expression = "object.l.all(x, object.names.all(y, timestamp(0).getHours(y) == 0) || true)"
+    current = {"l": list(range(20)), "names": names}
+    assert CompiledConditions([compile_condition("c", expression)]).evaluate(seen(current), {}) is None
+
+
+def test_a_message_quotes_the_beginning_of_a_long_key() -> None:
+    result = judge("object.map[object.b] == 1", {"map": {}, "b": TEXT})
+    assert isinstance(result, Failed)
+    assert result.cause.endswith(f"no such key: {TEXT[:1000]}…")
+
+
 @pytest.mark.parametrize(
     "expression",
     [

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from gateway.cel.errors import EvaluationError
 from gateway.cel.functions import function
-from gateway.cel.meter import charge, count_items, count_text
+from gateway.cel.meter import charge, count_items, count_steps, count_text
 from gateway.cel.values import quoted
 
 _DIGITS: Final = re.compile("[0-9]*")
@@ -20,6 +20,8 @@ _LONGEST: Final = 20
 """Digits of a number of 64 bits."""
 _WORD: Final = re.compile("[0-9A-Za-z-]+")
 _MOST: Final = 2**64 - 1
+_WORD_STEPS: Final = 20
+"""Steps to compare two words of pre-releases."""
 _WORD_ITEMS: Final = 20
 """The number of items of a list that take as much memory as a word of a pre-release."""
 
@@ -31,6 +33,8 @@ class Semver:
     cel_type: ClassVar[str] = "kubernetes.Semver"
     key: tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
     """Sorts as versions do: a version without pre-release after those with one, numbers before words."""
+    comparison_steps: int = field(compare=False)
+    """Steps to compare it with another version."""
 
 
 def _number(text: str, which: str) -> int:
@@ -73,7 +77,7 @@ def _parsed(text: str) -> Semver:
             raise EvaluationError("Build meta data is empty")
         if not _WORD.fullmatch(word):
             raise EvaluationError(f"Invalid character(s) found in build meta data {quoted(word)}")
-    return Semver((major, minor, number, not words, words))
+    return Semver((major, minor, number, not words, words), len(words) * _WORD_STEPS + (len(pre) >> 5))
 
 
 def _normalized(text: str) -> str:
@@ -123,6 +127,7 @@ def _patch(version: Semver) -> int:
 
 def _compare(version: Semver, other: Semver) -> int:
     charge(1)
+    count_steps(version.comparison_steps)
     return (version.key > other.key) - (version.key < other.key)
 
 

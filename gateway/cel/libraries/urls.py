@@ -63,6 +63,12 @@ class Url:
     """Escaped."""
     parameters: dict[str, list[str]] = field(compare=False)
 
+    @property
+    def comparison_steps(self) -> int:
+        """Steps to compare it with another URL."""
+        parts = (*(self.user or ()), self.opaque, self.host, self.path, self.query or "", self.fragment)
+        return sum(map(len, parts)) >> 5
+
 
 def _parse(text: str, *, as_request: bool) -> Url:
     """Return the URL. With *as_request* it is checked as a request's target; path and query are empty."""

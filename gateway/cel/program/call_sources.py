@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from gateway.cel.meter import LONG_TEXT
 from gateway.cel.program.source import Source
 from gateway.cel.types import DYN, INT, STRING
 from gateway.cel.values import Optional, Struct
@@ -66,6 +67,7 @@ def _in(first: Built, second: Built) -> Source:
     def write(writer: Writer) -> str:
         wanted, container = writer.named(writer.part(first)), writer.named(writer.part(second))
         writer.require(wanted, str)
+        writer.give_up_if(f"len({wanted}) > {LONG_TEXT}")
         is_short = f"type({container}) is list and len({container}) <= {_MAX_LOOKED_THROUGH}"
         writer.require(container, dict, condition=is_short)
         return f"({wanted} in {container})"

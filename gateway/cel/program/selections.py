@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.cel.errors import EvaluationError
 from gateway.cel.indexing import Missing, Unset, find
-from gateway.cel.meter import METER
+from gateway.cel.meter import LONG_TEXT, METER
 from gateway.cel.program.source import Source
 from gateway.cel.values import NONE, Optional, Struct, unset
 
@@ -67,7 +67,7 @@ def select(root: Code, steps: Sequence[Step], after: int = 0) -> Code:
             is_optional = is_optional or is_question
             try:
                 at = field if key_code is None else key_code(frame)
-                if type(value) is dict and type(at) is str and at in value:
+                if type(value) is dict and type(at) is str and len(at) <= LONG_TEXT and at in value:
                     value = value[at]
                 else:
                     value = find(value, at)
@@ -132,12 +132,13 @@ def _step(writer: Writer, value: str, step: Step) -> str:
         return writer.member(value, step.field)
     value, key = writer.named(value), writer.named(writer.part(step.key))
     found = f"{writer.constant(_find)}({value}, {key})"
-    return writer.named(f"{value}[{key}] if type({value}) is dict and type({key}) is str else {found}")
+    is_usual = f"type({value}) is dict and type({key}) is str and len({key}) <= {LONG_TEXT}"
+    return writer.named(f"{value}[{key}] if {is_usual} else {found}")
 
 
 def _find(value: object, key: object) -> object:
-    """Do as ``find``, but give up for a key that values of Go types cannot have."""
-    if type(key) is not str and type(key) is not int:
+    """Do as ``find``, but give up for a key that values of Go types cannot have, and for a long one."""
+    if (type(key) is not str and type(key) is not int) or (type(key) is str and len(key) > LONG_TEXT):
         raise Missing
     return find(value, key)
 
