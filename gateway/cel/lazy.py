@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.cel.errors import CostExceeded, EvaluationError
-from gateway.cel.meter import BRIEF_LIMIT, EXPRESSION_LIMIT, METER, resume, suspend
+from gateway.cel.meter import BRIEF_LIMIT, METER, long_limit, resume, suspend
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,7 +62,7 @@ class LazyVariables:
     def _evaluated(self, name: str) -> tuple[object] | EvaluationError:
         expression = self._expressions[name]
         is_brief = METER.budget <= BRIEF_LIMIT
-        saved = suspend(METER.left if is_brief else EXPRESSION_LIMIT)
+        saved = suspend(METER.left if is_brief else long_limit())
         try:
             return (expression.evaluate_within(self.frame(expression.program.slots)),)
         except CostExceeded as error:

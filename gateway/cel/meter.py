@@ -40,6 +40,16 @@ _CHECK: Final = 350_000
 _AFFORDED: Final = 2
 
 
+class Cancellation:
+    """Whether nobody waits for the evaluation of a thread any more; another thread may set it."""
+
+    __slots__ = ("is_cancelled",)
+
+    def __init__(self) -> None:
+        self.is_cancelled = False
+        """The evaluation ends where it next counts steps, or begins an expression."""
+
+
 class Meter(threading.local):
     """The budget of the present expression of a thread."""
 
@@ -51,6 +61,8 @@ class Meter(threading.local):
     """The steps so far."""
     inputs: Sequence[object] | dict[int, str] | None = None
     """The frame of the present expression, or the Go types in it, see ``gateway.cel.go_types``."""
+    cancellation: Cancellation = Cancellation()
+    """That of long evaluations. It is looked at where no brief one comes by."""
 
 
 METER: Final = Meter()
@@ -65,6 +77,17 @@ def start(budget: float) -> None:
     """Begin an evaluation of one expression with this *budget*."""
     begin()
     start_expression(budget)
+
+
+def cancellation() -> Cancellation:
+    """Return the cancellation of the long evaluations of this thread."""
+    METER.cancellation = Cancellation()
+    return METER.cancellation
+
+
+def long_limit() -> float:
+    """Return the budget of the next expression of a long evaluation; 0 if nobody waits for it."""
+    return 0 if METER.cancellation.is_cancelled else EXPRESSION_LIMIT
 
 
 def start_expression(budget: float) -> None:
@@ -110,10 +133,13 @@ def count_steps(steps: float) -> None:
     """Count *steps* of at most ten nanoseconds, which cost nothing.
 
     Raises:
-        CostExceeded: there are too many, for the event loop or at all.
+        CostExceeded: there are too many, for the event loop or at all, or nobody waits for the result.
     """
     METER.steps += steps
-    if METER.steps > (_BRIEF_STEPS if METER.budget <= BRIEF_LIMIT else _STEPS):
+    if METER.budget <= BRIEF_LIMIT:
+        if METER.steps > _BRIEF_STEPS:
+            raise CostExceeded(EXCEEDED)
+    elif METER.steps > _STEPS or METER.cancellation.is_cancelled:
         raise CostExceeded(EXCEEDED)
 
 

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from gateway.cel.authorizer import Authorizer, ResourceCheck
 from gateway.cel.errors import CostExceeded, EvaluationError
-from gateway.cel.meter import BRIEF_LIMIT, EXPRESSION_LIMIT, HOOK_LIMIT, METER, begin, spent
+from gateway.cel.meter import (
+    BRIEF_LIMIT,
+    EXPRESSION_LIMIT,
+    HOOK_LIMIT,
+    METER,
+    begin,
+    long_limit,
+    spent,
+)
 from gateway.conditions.access import KnownDecisions, subject_of
 from gateway.core.conditions import Excluded, LongEvaluation, Unresolved
 from gateway.core.verdict import Failed, FailureReason
@@ -104,7 +112,7 @@ class CompiledConditions:
             known.missing = {}
             value: object = None
             try:
-                value = condition.evaluate(frame, budget if is_brief else EXPRESSION_LIMIT)
+                value = condition.evaluate(frame, budget if is_brief else long_limit())
             except (EvaluationError, CostExceeded) as error:
                 if is_brief and isinstance(error, CostExceeded):
                     raise _TooLong from None

@@ -2,7 +2,8 @@
 
 Long evaluations run in one thread beside the event loop. They wait for each other; other reviews do not wait.
 Webhooks take turns, so that a webhook whose conditions take much longer than those of others, or are
-evaluated much more often, delays the others by one evaluation only.
+evaluated much more often, delays the others by one evaluation only. An evaluation ends when nobody waits for
+it any more.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
+from gateway.cel.meter import cancellation
 from gateway.core.conditions import AccessCheck, AccessDecision, FoundParam, LongEvaluation
 from gateway.core.verdict import Failed, FailureReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gateway.cel.meter import Cancellation
     from gateway.core.conditions import (
         ConditionResult,
         ConditionTask,
@@ -60,17 +63,29 @@ class FairExecutor:
         self._queues: dict[MatchConditions, deque[tuple[Future[ConditionResult], LongEvaluation]]] = {}
         """The webhook whose turn is next comes first."""
         self._earlier_interval_s: float | None = None
+        self._running: Future[ConditionResult] | None = None
+        self._cancellation: Cancellation | None = None
+        """That of the evaluation that runs."""
 
     def submit(self, evaluation: LongEvaluation) -> Future[ConditionResult]:
-        """Return the future result of *evaluation*, which can be cancelled until the evaluation begins."""
+        """Return the future result of *evaluation*; see :meth:`cancel`."""
         future: Future[ConditionResult] = Future()
         with self._lock:
             self._queues.setdefault(evaluation.conditions, deque()).append((future, evaluation))
         self._thread.submit(self._run_next)
         return future
 
+    def cancel(self, future: Future[ConditionResult]) -> None:
+        """Have the evaluation of *future* not begin; if it runs, it ends soon with a result for nobody."""
+        future.cancel()
+        with self._lock:
+            if self._running is future and self._cancellation is not None:
+                self._cancellation.is_cancelled = True
+
     def close(self) -> None:
-        """End the thread after the evaluation that runs; the queued ones do not run."""
+        """End the thread, soon if an evaluation runs; the queued ones do not run."""
+        if self._running is not None:
+            self.cancel(self._running)
         self._thread.shutdown(wait=False, cancel_futures=True)
         if self._earlier_interval_s is not None:
             sys.setswitchinterval(self._earlier_interval_s)
@@ -78,6 +93,7 @@ class FairExecutor:
     def _enter(self) -> None:
         self._earlier_interval_s = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
+        self._cancellation = cancellation()
 
     def _run_next(self) -> None:
         with self._lock:
@@ -86,6 +102,8 @@ class FairExecutor:
             future, evaluation = queue.popleft()
             if queue:
                 self._queues[conditions] = queue
+            assert self._cancellation is not None
+            self._running, self._cancellation.is_cancelled = future, False
         if future.set_running_or_notify_cancel():
             try:
                 future.set_result(evaluation())
@@ -114,7 +132,7 @@ class ConditionResolver:
         *on_result* is called once, later, and with a failure if there is no result in *timeout_s* seconds.
         """
         if isinstance(task, LongEvaluation):
-            return Job(self._executor.submit(task), timeout_s, on_result).cancel
+            return Job(self._executor, task, timeout_s, on_result).cancel
         if isinstance(task, AccessCheck):
             if self._authorize is not None:
                 return self._authorize(task, timeout_s, on_result)
@@ -129,23 +147,25 @@ class Job:
 
     def __init__(
         self,
-        evaluation: Future[ConditionResult],
+        executor: FairExecutor,
+        task: LongEvaluation,
         timeout_s: float,
         on_result: Callable[[TaskResult], None],
     ) -> None:
         self._on_result: Callable[[TaskResult], None] | None = on_result
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(max(0.0, timeout_s), self._complete, EXPIRED)
-        self._evaluation = evaluation
+        self._executor = executor
+        self._evaluation = evaluation = executor.submit(task)
         self._future = asyncio.wrap_future(evaluation)
         self._future.add_done_callback(self._done)
 
     def cancel(self) -> None:
-        """Cancel the evaluation if it has not begun; ``on_result`` is not called."""
+        """Cancel the evaluation; ``on_result`` is not called."""
         self._on_result = None
         self._timer.cancel()
         # The asyncio future passes a cancellation on, but only in a later iteration of the loop.
-        self._evaluation.cancel()
+        self._executor.cancel(self._evaluation)
         self._future.cancel()
 
     def _done(self, future: asyncio.Future[ConditionResult]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.cel.errors import CostExceeded, EvaluationError
 from gateway.cel.lazy import LazyVariables
-from gateway.cel.meter import BRIEF_LIMIT, EXPRESSION_LIMIT, METER, spent, start_expression
+from gateway.cel.meter import BRIEF_LIMIT, METER, long_limit, spent, start_expression
 from gateway.cel.program.source import all_true_source
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Allowance:
     @property
     def expression(self) -> float:
         """The budget of the next expression."""
-        return self._left if self.is_brief else EXPRESSION_LIMIT
+        return self._left if self.is_brief else long_limit()
 
     def take(self, cost: float) -> None:
         """Note the *cost* of an expression.

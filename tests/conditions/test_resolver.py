@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
+import pytest
+
+from gateway.cel.compile import compile_condition
+from gateway.cel.errors import CostExceeded
+from gateway.cel.meter import count_steps, long_limit, start
 from gateway.conditions.match_conditions import CompiledConditions
 from gateway.conditions.resolver import EXPIRED, NO_AUTHORIZER, ConditionResolver, FairExecutor
 from gateway.core.conditions import AccessCheck, AccessDecision, Excluded, LongEvaluation
 from gateway.core.verdict import Failed
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    import pytest
 
     from gateway.conditions.resolver import Authorize
     from gateway.core.conditions import ConditionResult
@@ -182,6 +186,61 @@ def test_a_cancelled_evaluation_does_not_begin_and_has_no_result() -> None:
         assert result == Excluded("third")
         assert "second" not in ran
         assert results == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("end", ["cancelled", "late", "closed"])
+def test_an_evaluation_that_nobody_waits_for_ends(end: str) -> None:
+    """Where it counts steps, and before a further expression. The next evaluation is not affected."""
+    condition = compile_condition("condition", "request.name == ''")
+    has_begun, may_go_on, is_over = threading.Event(), threading.Event(), threading.Event()
+    ended_at: list[str] = []
+
+    def is_ended(act: Callable[[], object]) -> bool:
+        try:
+            act()
+        except CostExceeded:
+            return True
+        return False
+
+    def count() -> None:
+        start(long_limit())
+        count_steps(1)
+
+    def evaluate() -> ConditionResult:
+        count()
+        has_begun.set()
+        assert may_go_on.wait(LONG_S)
+        if is_ended(lambda: count_steps(1)):
+            ended_at.append("steps")
+        if is_ended(lambda: condition.evaluate([None, None, {"name": "a"}, *[None] * 20], long_limit())):
+            ended_at.append("expression")
+        is_over.set()
+        return None
+
+    async def scenario() -> None:
+        results: list[object] = []
+        executor = FairExecutor()
+        resolver = ConditionResolver(executor)
+        with closing(executor):
+            timeout_s = 0.0 if end == "late" else LONG_S
+            cancel = resolver.resolve(LongEvaluation(NONE, evaluate), timeout_s, results.append)
+            assert has_begun.wait(LONG_S)
+            if end == "late":
+                await until(lambda: results == [EXPIRED])
+            elif end == "cancelled":
+                cancel()
+            else:
+                executor.close()
+            may_go_on.set()
+            assert is_over.wait(LONG_S)
+            assert ended_at == ["steps", "expression"]
+            cancel()
+            if end != "closed":
+                after = LongEvaluation(NONE, lambda: None if is_ended(count) else Excluded("after"))
+                result = await result_of(lambda on_result: resolver.resolve(after, LONG_S, on_result))
+                assert result == Excluded("after")
 
     asyncio.run(scenario())
 
