@@ -177,7 +177,7 @@ def _configuration() -> Schema:
     """Return the schema of a GatewayConfiguration, from the table of its fields in the documentation."""
     section = CONFIGURATION_PAGE.read_text().partition("\n## GatewayConfiguration\n")[2].partition("\n## ")[0]
     made: Schema = {"type": "object", "properties": {}, "additionalProperties": False}
-    for path, kind, _, meaning in re.findall(
+    for path, kind, default, meaning in re.findall(
         r"^\| `([^`]+)` \| (.+?) \| (.+?) \| (.*?) ?\|$", section, re.MULTILINE
     ):
         if SET_BY_THE_CHART.match(path):
@@ -188,6 +188,8 @@ def _configuration() -> Schema:
             parent = parent["properties"][step.removesuffix("[]")]
             parent = parent["items"] if step.endswith("[]") else parent
         parent["properties"][name] = {**_documented(kind), "description": _plain(meaning)}
+        if default == "required":
+            parent.setdefault("required", []).append(name)
     return made
 
 

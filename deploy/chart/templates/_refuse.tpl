@@ -43,7 +43,7 @@
 {{- fail (printf "tls.caCertificates is for tls.mode Secret, and tls.mode is %s" .Values.tls.mode) -}}
 {{- end -}}
 {{- range dig "policies" "paramKinds" list (.Values.configuration | default dict) -}}
-{{- if and (not (contains "/" (toString .apiVersion))) (or (eq (toString .resource) "secrets") (eq (lower (toString .kind)) "secret")) -}}
+{{- if and (not (contains "/" .apiVersion)) (or (eq .resource "secrets") (eq (lower .kind) "secret")) -}}
 {{- fail (printf "configuration.policies.paramKinds has %s %s: the gateway would get the right to read all Secrets, and messages of policies can contain them" .kind .resource) -}}
 {{- end -}}
 {{- end -}}
