@@ -252,6 +252,11 @@ class _Needle:
         """The whole value."""
         return self.head if len(self.value) <= _HEAD_CHARS else self._view(self._form(self.value))
 
+    @cached_property
+    def beginning(self) -> str:
+        """What a text has where the value is found, unless the text ends there."""
+        return self.whole[:_LONG_PART]
+
     def common(self, text: str, place: int) -> int:
         """Return how many characters of the value *text* has at *place*."""
         whole = self.whole
@@ -386,6 +391,9 @@ class Quotations:
                 self._comparisons += 1
                 if self._comparisons > _MAX_COMPARISONS:
                     raise TooManyComparisonsError
+                # The usual case, in a tenth of the time.
+                if place + _LONG_PART < is_cut_after and not seen.startswith(needle.beginning, place):
+                    continue
                 common = needle.common(seen, place)
                 is_found = (
                     common == len(needle.whole) or common >= _LONG_PART or place + common >= is_cut_after
