@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -12,12 +15,15 @@ import uvloop
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
-from admission_gateway_worker import PolicyServer, Review
+from admission_gateway_worker import PolicyServer, Review, connection
 from admission_gateway_worker.listen import StartError, Tls
 from admission_gateway_worker.pb import worker_pb2 as pb
 from tests.kit import PATIENCE_S
+from tests.waiting import until
+from tests.workers.raw_client import Connect, connections
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -231,5 +237,87 @@ def test_a_unary_call_in_flight_is_finished_too(serve: Any) -> None:
             slow.gate.set()
             assert (await call).allowed
             await stopping
+
+    uvloop.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "new_loop", [uvloop.new_event_loop, asyncio.new_event_loop], ids=["uvloop", "asyncio"]
+)
+def test_handshakes_that_do_not_end_keep_nobody_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    pki = Pki(folder)
+    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 8)
+
+    async def scenario() -> None:
+        server = server_of(allow=allow)
+        [address] = await server.start("127.0.0.1:0", tls=Tls(pki.cert, pki.key))
+        port = int(address.rpartition(":")[2])
+        message = pb.ReviewRequest(policy="allow", admission_request=b"{}").SerializeToString()
+        async with pki.channel(address, with_client=False) as channel:
+            before = await review_on(channel)(message, timeout=PATIENCE_S)
+            # Of another client, whose handshakes never end.
+            hung = [
+                await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+                for _ in range(3 * connection.MAX_CONNECTIONS)
+            ]
+            first = hung[: -connection.MAX_CONNECTIONS]
+            ends = await asyncio.gather(*(reader.read() for reader, _ in first), return_exceptions=True)
+            assert all(end == b"" or isinstance(end, ConnectionError) for end in ends)
+            async with pki.channel(address, with_client=False) as later:
+                for one in (channel, later):
+                    assert await review_on(one)(message, timeout=PATIENCE_S) == before
+            open_ = connections(server)
+            assert len(open_.open) + len(open_.handshakes) <= connection.MAX_CONNECTIONS
+            for _, writer in hung:
+                writer.close()
+            await until(lambda: not open_.handshakes)
+        await server.stop()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(scenario())
+
+
+def test_a_worker_without_file_descriptors_keeps_fewer_connections(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "LEAST_CONNECTIONS", 4)
+    accepted = socket.socket.accept
+    refusals = iter([OSError(errno.EMFILE, "Too many open files")])
+
+    def accept(sock: socket.socket) -> object:
+        for error in refusals:
+            raise error
+        return accepted(sock)
+
+    async def scenario() -> None:
+        server = server_of(allow=allow)
+        async with connect(server) as client:
+            first = [await client() for _ in range(10)]
+            for one in first:
+                await one.frame()
+            monkeypatch.setattr(socket.socket, "accept", accept)
+            last = await client()
+            await last.frame()
+            await until(lambda: len(connections(server).open) == 6)
+            for one in first[:4]:
+                assert await one.ended()
+
+    uvloop.run(scenario())
+
+
+def test_a_stop_ends_handshakes(folder: Path) -> None:
+    pki = Pki(folder)
+
+    async def scenario() -> None:
+        server = server_of(allow=allow)
+        [address] = await server.start("127.0.0.1:0", tls=Tls(pki.cert, pki.key))
+        reader, writer = await asyncio.open_connection(*address.split(":"))
+        await until(lambda: connections(server).handshakes)
+        await server.stop(0)
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
 
     uvloop.run(scenario())

@@ -23,10 +23,14 @@ from admission_gateway_worker.turns import Turns
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from admission_gateway_worker.accept import Handshake
     from admission_gateway_worker.http2.server import ServerStream
     from admission_gateway_worker.rpc import Methods
 
 MAX_CONNECTIONS: Final = 1024
+"""Handshakes included."""
+LEAST_CONNECTIONS: Final = 128
+"""Of which no worker keeps fewer, and so many are ended at a time when file descriptors run out."""
 SLICE_S: Final = 0.005
 """Time of a turn, which ends with the step that exceeds this."""
 WRITE_BUFFER_BYTES: Final = 256 * 1024
@@ -54,7 +58,10 @@ class Connections:
         self.methods = methods
         self.open: dict[Connection, None] = {}
         """The oldest first."""
+        self.handshakes: dict[Connection, Handshake] = {}
+        """Accepted connections that are not open yet."""
         self.is_draining = False
+        self.limit = MAX_CONNECTIONS
         self._loop = asyncio.get_running_loop()
         self.load = Load(self._loop, self.open.keys)
         self.turns = Turns(self._loop)
@@ -67,23 +74,30 @@ class Connections:
         """Return the protocol of a new connection."""
         return Connection(self)
 
+    def lower_limit(self) -> None:
+        """Keep fewer connections from now on, because there is no file descriptor for one more."""
+        self.limit = max(LEAST_CONNECTIONS, len(self.open) + len(self.handshakes) - LEAST_CONNECTIONS)
+        for _ in range(LEAST_CONNECTIONS):
+            self.make_room()
+
     def make_room(self) -> None:
         """End a connection if there are too many: of the client with most the longest silent.
 
-        A connection without RPCs is ended first.
+        A connection without RPCs is ended first, which may be in its handshake.
         """
-        if len(self.open) < MAX_CONNECTIONS:
+        if len(self.open) + len(self.handshakes) < self.limit:
             return
-        clients: dict[str, list[Connection]] = {}
-        for connection in self.open:
+        clients: dict[str, list[Connection | Handshake]] = {}
+        held: list[Connection | Handshake] = [*self.open, *self.handshakes.values()]
+        for connection in held:
             if not connection.is_ending:
                 clients.setdefault(connection.client, []).append(connection)
-        if sum(map(len, clients.values())) < MAX_CONNECTIONS:
+        if sum(map(len, clients.values())) < self.limit:
             return
         connections = max(clients.values(), key=len)
         idle = [connection for connection in connections if connection.is_idle]
         min(idle or connections, key=lambda connection: connection.last_received_at).close(
-            StatusCode.RESOURCE_EXHAUSTED, f"{MAX_CONNECTIONS} connections are open, most of this client"
+            StatusCode.RESOURCE_EXHAUSTED, "too many connections are open, most of this client"
         )
 
     def drain(self) -> None:
@@ -100,7 +114,8 @@ class Connections:
             await asyncio.wait(
                 [connection.closed for connection in self.open], timeout=deadline - self._loop.time()
             )
-        for connection in list(self.open):
+        remaining: list[Connection | Handshake] = [*self.open, *self.handshakes.values()]
+        for connection in remaining:
             connection.close(StatusCode.UNAVAILABLE, "the worker shuts down")
         if self.open:
             await asyncio.wait([connection.closed for connection in self.open])
@@ -154,6 +169,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport  # type: ignore[assignment] # uvloop's class derives from none of asyncio's
         assert self._transport is not None
         connections = self._connections
+        connections.handshakes.pop(self, None)
         connections.make_room()
         connections.open[self] = None
         peer = self._transport.get_extra_info("peername")

@@ -10,6 +10,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from admission_gateway_worker.accept import Acceptor
 from admission_gateway_worker.connection import Connections
 from admission_gateway_worker.counters import Counters, CountingEvaluator
 from admission_gateway_worker.evaluation import Evaluator
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 CLOSE_S: Final = 0.5
 """Time for clients to read the last answers and close their connections, also on a busy machine."""
-BACKLOG: Final = 1024
-HANDSHAKE_TIMEOUT_S: Final = 10.0
 
 
 class Serving:
@@ -41,7 +40,7 @@ class Serving:
         self._worker = PolicyWorker(policies, self._evaluator)
         self._health = Health(SERVICE)
         self._connections = Connections({**self._worker.methods(), **self._health.methods()})
-        self._listeners: list[asyncio.Server] = []
+        self._listeners: list[Acceptor] = []
         self._reuse_port = reuse_port
         self._socket_files: dict[Path, int] = {}
         self.addresses: tuple[str, ...] = ()
@@ -57,31 +56,19 @@ class Serving:
         """
         try:
             context = tls_context(tls) if tls is not None else None
-            self.addresses = tuple([await self._listen(address, context) for address in addresses])
+            self.addresses = tuple(self._listen(address, context) for address in addresses)
         except BaseException:
             await self.stop(0)
             raise
 
-    async def _listen(self, address: Address, context: ssl.SSLContext | None) -> str:
-        loop = asyncio.get_running_loop()
+    def _listen(self, address: Address, context: ssl.SSLContext | None) -> str:
         if not self._reuse_port:
             claim(address)
         bound = listening(address, reuse_port=self._reuse_port)
         if address.path is not None:
             self._socket_files[address.path] = address.path.stat().st_ino
-        for sock in bound:
-            if address.path is not None:
-                listener = await loop.create_unix_server(self._connections.accept, sock=sock, backlog=BACKLOG)
-            else:
-                timeout_s = HANDSHAKE_TIMEOUT_S if context is not None else None
-                listener = await loop.create_server(
-                    self._connections.accept,
-                    sock=sock,
-                    backlog=BACKLOG,
-                    ssl=context,
-                    ssl_handshake_timeout=timeout_s,
-                )
-            self._listeners.append(listener)
+            context = None
+        self._listeners += [Acceptor(sock, context, self._connections) for sock in bound]
         return str(address if address.path is not None else Address(address.host, bound[0].getsockname()[1]))
 
     async def stop(self, grace_s: float) -> int:
