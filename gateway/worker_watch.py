@@ -254,9 +254,10 @@ class WorkerWatch:
             # Without a result the next check would try again, each second.
             log.exception("policies of a worker are not known: %s: internal error", endpoint.address)
             listing = PolicyListing(None, f"internal error: {type(error).__name__}")
-        why = listing.why or listing.unchecked
-        if why:
-            log.debug("policies of a worker are not known: %s: %s", endpoint.address, why)
+        if listing.why:
+            log.debug("policies of a worker are not known: %s: %s", endpoint.address, listing.why)
+        elif listing.unchecked:
+            log.debug("parameters are not judged by a worker: %s: %s", endpoint.address, listing.unchecked)
         self.revision += 1
         self._asked[endpoint] = _Asked(count, self.revision, clients, listing)
         for name, one in self._pools.items():

@@ -214,3 +214,25 @@ def test_parameters_that_only_some_workers_refuse_are_told(
     (found,) = parameter_mismatches([(hook, hook.worker)], listings)
     assert message in str(found)
     assert found.is_fatal == (schemas["b"] == "")
+
+
+@pytest.mark.parametrize(
+    ("listing", "told"),
+    [
+        (PolicyListing(None, "refused"), "policies of a worker are not known: a:1: refused"),
+        (PolicyListing({}, unchecked="why"), "parameters are not judged by a worker: a:1: why"),
+    ],
+)
+def test_what_a_worker_does_not_say_is_in_the_log(
+    config: Config, caplog: pytest.LogCaptureFixture, listing: PolicyListing, told: str
+) -> None:
+    caplog.set_level(logging.DEBUG, "gateway.worker_watch")
+
+    async def scenario() -> None:
+        watch = WorkerWatch(None, Clock())
+        watch.use(config, {"p": cast("Pool", FakePool(endpoints=(FakeEndpoint(listing),)))})
+        await watch.read_all()
+        await watch.close()
+
+    asyncio.run(scenario())
+    assert told in caplog.messages
