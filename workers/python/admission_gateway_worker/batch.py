@@ -52,9 +52,9 @@ def read_batch(message: bytes) -> pb.ReviewBatch:
         batch = pb.ReviewBatch.FromString(message)
     except DecodeError as problem:
         raise ProtocolViolation(f"not a ReviewBatch: {problem}") from None
-    found = (batch.payloads, batch.calls, batch.cancelled, batch.parameters)
-    for (field, (_, bound)), items in zip(_BOUNDS.items(), found, strict=True):
-        if len(items) > bound:
+    found = (len(batch.payloads), len(batch.calls), len(batch.cancelled), len(batch.parameters))
+    for (field, (_, bound)), count in zip(_BOUNDS.items(), found, strict=True):
+        if count > bound:
             raise _too_many(field)
     return batch
 
