@@ -118,7 +118,7 @@ def with_reference(decision: Decision, uid: str, reference: DecisionReference) -
     status = decision.status
     if status is None or reference == "None" or not _UID.fullmatch(uid):
         return decision
-    text = f"to see why: admission-gateway decisions {uid} --cluster"
+    text = f"to see why the request was refused, run: admission-gateway decisions {uid} --cluster"
     if reference == "Message":
         return replace(decision, status=replace(status, message=f"{status.message}\n{text}"))
     return replace(decision, warnings=_warnings([(text, *decision.warnings)]))

@@ -629,7 +629,7 @@ def test_a_refusal_says_with_which_command_it_is_found(
     denied = Denied(403, message="no", warnings=tuple(warnings))
     plain = decide(settle(hooks, request(uid=uid), {"a.b.c": denied}), "Metadata")
     found = with_reference(plain, uid, reference)
-    text = f"to see why: admission-gateway decisions {uid} --cluster"
+    text = f"to see why the request was refused, run: admission-gateway decisions {uid} --cluster"
     assert plain.status is not None
     assert found.status is not None
     if reference == "Message":

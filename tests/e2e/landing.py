@@ -61,6 +61,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "a_denied_command_leads_to_the_policy_its_worker_and_the_configuration",
         "gateway/decisions/",
     ),
+    "decision_reference": ("kubectl_shows_the_command_once_on_a_line_of_its_own",),
     "default_installation": (
         "all_replicas_have_one_configuration_and_the_status_has_all_columns",
         "deploy/chart/",
