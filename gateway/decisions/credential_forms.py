@@ -25,8 +25,9 @@ _NAME: Final = (
     r"|connection[-_.]?string|dockerconfigjson|dockercfg"
     # Neither bypass nor compass.
     r"|(?:\b|[_0-9])pass|(?-i:[a-z]P)ass"
-    r"|(?:api|access|private|signing|encryption|secret|client|account|storage|master|ssh|tls|hmac)[-_.]?key)"
-    r"(?:s|[-_.]?(?:value|data|pem|base64|string))?"
+    r"|(?:api|access|private|signing|encryption|secret|client|account|storage|master|ssh|tls|hmac|session"
+    r"|shared|deploy)[-_.]?key|sshpass|(?:bind|root|admin|user|db)[-_.]?pw)"
+    r"(?:s|[-_.]?(?:value|data|pem|base64|string))?(?:_?[0-9]{1,2})?"
 )
 """Regular expression of the end of a name, without regard to case."""
 _CREDENTIAL_NAME: Final = re.compile(_NAME + r"\Z", re.IGNORECASE)
@@ -63,7 +64,7 @@ _CREDENTIAL: Final = re.compile(
 """The credential is the last group."""
 _HINTS: Final = (
     *HINTS,
-    *("eyj", "private key", "://", "@", "bearer ", "basic ", "-u", "--user", "--proxy-user", "pass", "pwd"),
+    *("eyj", "private key", "://", "@", "bearer ", "basic ", "-u", "--user", "--proxy-user", "pass", "pw"),
     *("secret", "token", "credential", "authorization", "cookie", "jwt", "dsn", "string", "docker", "key"),
 )
 """Every text with a credential contains one of these, in lower case. Most texts contain none."""
