@@ -8,6 +8,7 @@
 use std::any::Any;
 
 use prost::Message;
+use prost::bytes::Bytes;
 use tonic::Code;
 
 use crate::denied::{Cause, Denied, Kind, PolicyError, Result};
@@ -46,6 +47,16 @@ impl From<Outcome> for Ended {
 }
 
 impl Outcome {
+    /// The patch of a call that changes the object.
+    pub(crate) fn patch(&self) -> Option<Bytes> {
+        match self {
+            Self::Response(response) if response.allowed && !response.patch.is_empty() => {
+                Some(response.patch.clone())
+            }
+            _ => None,
+        }
+    }
+
     /// How long it is as a part of a message.
     pub(crate) fn size(&self) -> usize {
         match self {
@@ -138,7 +149,7 @@ fn denial(denied: Denied, said: Said, parameters_applied: bool) -> pb::ReviewRes
             kind: denied.kind,
             uid: denied.uid,
         }),
-        patch: prost::bytes::Bytes::new(),
+        patch: Bytes::new(),
         audit_annotations: said.annotations,
         warnings: said.warnings,
         parameters_applied,

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::thread::available_parallelism;
 use std::time::Instant;
 
 use hyper::body::{Body, Frame, Incoming, SizeHint};
@@ -13,7 +14,9 @@ use prost::bytes::{Buf, Bytes};
 use tokio_util::sync::CancellationToken;
 use tonic::codegen::http::HeaderMap;
 
+use crate::evaluation::LARGE_BYTES;
 use crate::store::{End, Owner, Store};
+use crate::turns::{Slices, Turn, Turns};
 
 /// Open connections.
 const MAX_CONNECTIONS: usize = 1024;
@@ -24,8 +27,18 @@ const MAX_RPCS: usize = 16_384;
 /// JSON of the parameters that all streams and their calls keep.
 const MAX_PARAMETER_BYTES: usize = 64 * 1024 * 1024;
 
-/// What has arrived and is not answered: incomplete messages, and the payloads of calls in flight.
+/// What has arrived and is not answered, or not read: incomplete messages, the payloads of calls in flight, the
+/// patches that calls of a chain leave, and answers.
 const MAX_RECEIVED_BYTES: usize = 256 * 1024 * 1024;
+
+/// JSON of the calls that are evaluated: it takes several times as much when it is parsed.
+const MAX_EVALUATED_BYTES: usize = 32 * 1024 * 1024;
+
+/// JSON that streams keep parsed between two slices, for the next calls on it.
+const MAX_PARSED_BYTES: usize = 4 * 1024 * 1024;
+
+/// Parts of an answer below this length are not counted: while one is not written, there is no other.
+const SMALL_BYTES: usize = 4096;
 
 /// Of a gRPC message: a flag and the length.
 const HEADER_BYTES: usize = 5;
@@ -36,6 +49,10 @@ pub(crate) struct Limits {
     parameters: Store,
     received: Store,
     rpcs: Store,
+    evaluated: Arc<Turns>,
+    /// Counts the threads that work on large reviews: they leave processors to the others.
+    large: Arc<Turns>,
+    parsed: Arc<Turns>,
     last_id: AtomicU64,
     started: Instant,
     connections: Mutex<HashMap<u64, Arc<Client>>>,
@@ -45,8 +62,11 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             parameters: Store::new("bytes of parameters", MAX_PARAMETER_BYTES),
-            received: Store::new("bytes of requests", MAX_RECEIVED_BYTES),
+            received: Store::new("bytes of requests and answers", MAX_RECEIVED_BYTES),
             rpcs: Store::new("open calls", MAX_RPCS),
+            evaluated: Arc::new(Turns::new(MAX_EVALUATED_BYTES)),
+            large: Arc::new(Turns::new(available_parallelism().map_or(1, |count| count.get().div_ceil(2)))),
+            parsed: Arc::new(Turns::new(MAX_PARSED_BYTES)),
             last_id: AtomicU64::new(0),
             started: Instant::now(),
             connections: Mutex::default(),
@@ -67,6 +87,7 @@ impl Limits {
             rpcs: AtomicUsize::new(0),
             last_heard: AtomicU64::new(self.now()),
             close: CancellationToken::new(),
+            slices: Arc::default(),
         });
         let mut open = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         if open.len() >= MAX_CONNECTIONS
@@ -109,6 +130,7 @@ struct Client {
     /// When the last part of a request came, in milliseconds since the start of the worker.
     last_heard: AtomicU64,
     close: CancellationToken,
+    slices: Arc<Slices>,
 }
 
 /// A connection for as long as it is open.
@@ -127,7 +149,8 @@ impl Connection {
     /// Counts an RPC until it is dropped. Beyond the limit, the connection that has most loses one.
     pub(crate) fn open(&self) -> Arc<Rpc> {
         let (client, limits) = (Arc::clone(&self.client), Arc::clone(&self.limits));
-        let owner = Owner { client: client.id, rpc: limits.next_id(), end: Arc::default() };
+        let end = Arc::new(End::new(client.close.clone()));
+        let owner = Owner { client: client.id, rpc: limits.next_id(), end };
         client.rpcs.fetch_add(1, Relaxed);
         limits.rpcs.change(&owner, 0, 1);
         Arc::new(Rpc { owner, client, limits })
@@ -163,7 +186,40 @@ impl Rpc {
         self.client.last_heard.store(self.limits.now(), Relaxed);
     }
 
-    /// Counts a part of a request until its last copy is dropped.
+    /// Works for the connection when it is its turn.
+    pub(crate) fn work<T>(
+        &self,
+        context: &mut Context<'_>,
+        work: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        self.client.slices.work(context, work)
+    }
+
+    /// Room for the evaluation of so much JSON, if there is any.
+    pub(crate) fn try_room(&self, size: usize) -> Option<Room> {
+        let (id, Limits { evaluated, large, .. }) = (self.client.id, &*self.limits);
+        let evaluated = evaluated.try_take(id, size)?;
+        let large = if size < LARGE_BYTES { None } else { Some(large.try_take(id, 1)?) };
+        Some(Room { _evaluated: evaluated, large })
+    }
+
+    /// Waits for room.
+    pub(crate) async fn room(&self, size: usize) -> Room {
+        if let Some(room) = self.try_room(size) {
+            return room;
+        }
+        let (id, Limits { evaluated, large, .. }) = (self.client.id, &*self.limits);
+        let evaluated = evaluated.take(id, size).await;
+        let large = if size < LARGE_BYTES { None } else { Some(large.take(id, 1).await) };
+        Room { _evaluated: evaluated, large }
+    }
+
+    /// Room for so much JSON that stays parsed, if there is any.
+    pub(crate) fn room_for_parsed(&self, size: usize) -> Option<Turn> {
+        self.limits.parsed.try_take(self.client.id, size)
+    }
+
+    /// Counts a part of a request or an answer until its last copy is dropped.
     pub(crate) fn keep(self: &Arc<Self>, bytes: Bytes) -> Bytes {
         self.counted(bytes, |limits| &limits.received)
     }
@@ -173,26 +229,62 @@ impl Rpc {
         self.counted(json, |limits| &limits.parameters)
     }
 
+    /// Counts what is not answered, or not read, until it is dropped.
+    pub(crate) fn held(self: &Arc<Self>, size: usize) -> Held {
+        let mut held = Held { rpc: Arc::clone(self), store: |limits| &limits.received, size: 0 };
+        held.set(size);
+        held
+    }
+
     fn counted(self: &Arc<Self>, bytes: Bytes, store: fn(&Limits) -> &Store) -> Bytes {
         if bytes.is_empty() {
             return bytes;
         }
-        store(&self.limits).change(&self.owner, 0, bytes.len());
-        Bytes::from_owner(Counted { bytes, rpc: Arc::clone(self), store })
+        let mut held = Held { rpc: Arc::clone(self), store, size: 0 };
+        held.set(bytes.len());
+        Bytes::from_owner(Counted { bytes, _held: held })
     }
 }
 
 impl Drop for Rpc {
     fn drop(&mut self) {
+        self.end().gone();
         self.client.rpcs.fetch_sub(1, Relaxed);
         self.limits.rpcs.change(&self.owner, 1, 0);
     }
 }
 
-struct Counted {
-    bytes: Bytes,
+/// What an evaluation uses until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Room {
+    _evaluated: Turn,
+    /// Of a large review: until its policy waits.
+    pub(crate) large: Option<Turn>,
+}
+
+/// What counts until it is dropped.
+pub(crate) struct Held {
     rpc: Arc<Rpc>,
     store: fn(&Limits) -> &Store,
+    size: usize,
+}
+
+impl Held {
+    pub(crate) fn set(&mut self, size: usize) {
+        (self.store)(&self.rpc.limits).change(&self.rpc.owner, self.size, size);
+        self.size = size;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+struct Counted {
+    bytes: Bytes,
+    _held: Held,
 }
 
 impl AsRef<[u8]> for Counted {
@@ -201,22 +293,18 @@ impl AsRef<[u8]> for Counted {
     }
 }
 
-impl Drop for Counted {
-    fn drop(&mut self) {
-        (self.store)(&self.rpc.limits).change(&self.rpc.owner, self.bytes.len(), 0);
-    }
-}
-
 /// The body of a request, which counts the message that has not arrived completely: tonic keeps it.
 pub(crate) struct Request {
     body: Incoming,
     rpc: Arc<Rpc>,
     partial: Partial,
+    held: Held,
 }
 
 impl Request {
     pub(crate) fn new(body: Incoming, rpc: Arc<Rpc>) -> Self {
-        Self { body, rpc, partial: Partial::default() }
+        let held = rpc.held(0);
+        Self { body, rpc, partial: Partial::default(), held }
     }
 }
 
@@ -230,10 +318,10 @@ impl Body for Request {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
         if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
-            let before = self.partial.have;
             self.partial.take(data);
             self.rpc.heard();
-            self.rpc.limits.received.change(&self.rpc.owner, before, self.partial.have);
+            let size = self.partial.have;
+            self.held.set(size);
         }
         Poll::Ready(frame)
     }
@@ -244,12 +332,6 @@ impl Body for Request {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
-    }
-}
-
-impl Drop for Request {
-    fn drop(&mut self) {
-        self.rpc.limits.received.change(&self.rpc.owner, self.partial.have, 0);
     }
 }
 
@@ -298,6 +380,12 @@ impl Answer {
     }
 }
 
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.rpc.end().gone();
+    }
+}
+
 impl Body for Answer {
     type Data = Bytes;
     type Error = tonic::Status;
@@ -316,7 +404,10 @@ impl Body for Answer {
             let mut trailers = HeaderMap::new();
             return Poll::Ready(Some(status.add_header(&mut trailers).map(|()| Frame::trailers(trailers))));
         }
-        Pin::new(&mut self.body).poll_frame(context)
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        // Until it is written: the library keeps what the client does not read.
+        let keep = |data: Bytes| if data.len() < SMALL_BYTES { data } else { self.rpc.keep(data) };
+        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(keep))))
     }
 
     fn is_end_stream(&self) -> bool {

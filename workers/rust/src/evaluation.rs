@@ -3,7 +3,7 @@
 //! Independent of gRPC: the caller gets the outcome, or a future.
 
 use std::collections::HashMap;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 use tonic::Code;
 
 use crate::answer::{Ended, Outcome, ended, error, panicked, too_late};
+use crate::client::{Room, Rpc};
 use crate::log::{InPolicy, log, quoted};
 use crate::meter::Metered;
 use crate::parameters;
@@ -23,7 +24,7 @@ use crate::policy::{Call, Function, Policy};
 use crate::review::{Review, Subject};
 
 /// A review of this length is parsed, compared and written in milliseconds.
-const LARGE_BYTES: usize = 256 * 1024;
+pub(crate) const LARGE_BYTES: usize = 256 * 1024;
 
 /// The policies of a server.
 #[derive(Debug)]
@@ -61,8 +62,47 @@ impl Policies {
         self.busy_threads.load(Ordering::Relaxed)
     }
 
+    /// Returns the outcome of a call that has not begun by its deadline.
+    pub(crate) fn late(&self, policy: &str) -> Outcome {
+        let outcome = too_late();
+        if let Some(meter) = self.find(policy).and_then(|policy| policy.meter.as_ref()) {
+            meter.count(&outcome);
+        }
+        outcome
+    }
+
+    /// Runs a policy as soon as there is room for it.
+    pub(crate) async fn evaluate(
+        &self,
+        policy: &Arc<Policy>,
+        review: Review,
+        room: impl Future<Output = Room>,
+        rpc: &Arc<Rpc>,
+    ) -> Ended {
+        let Some(room) = until(review.deadline(), room).await else {
+            return self.late(&policy.name).into();
+        };
+        let mut review = Some(review.with_room(Some(room)));
+        let begun = poll_fn(|context| {
+            rpc.work(context, |context| {
+                let review = review.take().expect("it is ready when it is polled");
+                Poll::Ready(self.begin(policy, review, rpc, context))
+            })
+        });
+        match begun.await {
+            Begun::Ended(ended) => ended,
+            Begun::Waits(waiting) => waiting.ended().await,
+        }
+    }
+
     /// Runs a policy as far as it goes without waiting.
-    pub(crate) fn begin(&self, policy: &Arc<Policy>, mut review: Review, context: &mut Context<'_>) -> Begun {
+    pub(crate) fn begin(
+        &self,
+        policy: &Arc<Policy>,
+        mut review: Review,
+        rpc: &Arc<Rpc>,
+        context: &mut Context<'_>,
+    ) -> Begun {
         let deadline = review.deadline();
         let started = Instant::now();
         let late = deadline.is_some_and(|deadline| deadline <= started).then(too_late);
@@ -76,10 +116,11 @@ impl Policies {
             return Begun::Ended(outcome.into());
         }
         let metered = Metered::begin(policy, started);
+        let size = review.size();
+        let _large = review.take_large();
         let work = match &policy.function {
             Function::Plain(_) if policy.is_blocking() => self.on_thread(policy, review),
             Function::Plain(_) => {
-                let size = review.size();
                 let ended = beside_others(size, || run(policy, review));
                 if policy.took(started.elapsed(), size) {
                     let name = quoted(&policy.name);
@@ -92,8 +133,7 @@ impl Policies {
                 return Begun::Ended(ended);
             }
             Function::Async(function) => {
-                let (subject, size) = (review.subject(), review.size());
-                let mut work = Work::Async(Arc::clone(policy), subject, function(review));
+                let mut work = Work::Async(Arc::clone(policy), review.subject(), function(review));
                 let polled = beside_others(size, || Pin::new(&mut work).poll(context));
                 if let Poll::Ready(ended) = polled {
                     metered.end(&ended.outcome);
@@ -102,7 +142,7 @@ impl Policies {
                 work
             }
         };
-        Begun::Waits(Waiting { work, deadline, metered })
+        Begun::Waits(Waiting { work, size, deadline, metered, rpc: Arc::clone(rpc) })
     }
 
     fn on_thread(&self, policy: &Arc<Policy>, review: Review) -> Work {
@@ -128,22 +168,30 @@ pub(crate) enum Begun {
 /// A call that waits for something. Dropping it cancels it.
 pub(crate) struct Waiting {
     work: Work,
+    size: usize,
     deadline: Option<Instant>,
     metered: Metered,
+    rpc: Arc<Rpc>,
 }
 
 impl Waiting {
     /// Waits for the end, until the deadline at most.
     pub(crate) async fn ended(self) -> Ended {
-        let ended = match self.deadline {
-            None => self.work.await,
-            Some(deadline) => {
-                let in_time = tokio::time::timeout_at(deadline.into(), self.work).await;
-                in_time.unwrap_or_else(|_| too_late().into())
-            }
-        };
-        self.metered.end(&ended.outcome);
+        let Self { mut work, size, deadline, metered, rpc } = self;
+        let work = poll_fn(|context| {
+            rpc.work(context, |context| beside_others(size, || Pin::new(&mut work).poll(context)))
+        });
+        let ended = until(deadline, work).await.unwrap_or_else(|| too_late().into());
+        metered.end(&ended.outcome);
         ended
+    }
+}
+
+/// Waits for the result, until the deadline at most.
+async fn until<T>(deadline: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
+    match deadline {
+        None => Some(work.await),
+        Some(deadline) => tokio::time::timeout_at(deadline.into(), work).await.ok(),
     }
 }
 

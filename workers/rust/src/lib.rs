@@ -58,6 +58,7 @@ mod store;
 mod stream;
 mod tls;
 mod traceparent;
+mod turns;
 mod typed;
 
 /// Generated from the contract.

@@ -32,8 +32,27 @@ pub(crate) struct Payload {
     members: OnceLock<Parsed<Members>>,
     request: OnceLock<Parsed>,
     namespace: OnceLock<Parsed>,
-    /// Set by the calls of a chain: the payload that was sent, and the present object.
-    changed: Option<(Arc<Self>, Value)>,
+    /// `None` for a payload as it was sent.
+    changed: Option<Changed>,
+}
+
+/// What the calls of a chain have left.
+#[derive(Debug)]
+struct Changed {
+    /// The payload that was sent.
+    sent: Arc<Payload>,
+    patches: Arc<Patches>,
+    /// The object behind the patches.
+    object: OnceLock<Parsed>,
+}
+
+/// The patch of a call, and those of the calls before it.
+#[derive(Debug)]
+struct Patches {
+    before: Option<Arc<Patches>>,
+    last: Bytes,
+    /// The length of all.
+    bytes: usize,
 }
 
 /// Which of the two objects.
@@ -48,32 +67,57 @@ impl Payload {
         Arc::new(Self { admission_request, namespace_object, ..Self::default() })
     }
 
-    /// The payload that a call with this change leaves; unchanged if its patch does not apply.
-    pub(crate) fn after(self: &Arc<Self>, change: Change) -> Arc<Self> {
-        let object = match change {
+    /// The same version, of which nothing is parsed.
+    pub(crate) fn fresh(&self) -> Arc<Self> {
+        let Self { admission_request, namespace_object, .. } = self.sent();
+        let sent = Self::new(admission_request.clone(), namespace_object.clone());
+        match &self.changed {
+            None => sent,
+            Some(changed) => Self::changed(sent, Arc::clone(&changed.patches), OnceLock::new()),
+        }
+    }
+
+    /// The version that a call with this patch leaves. The object is made by the patch when it is used, unless it is
+    /// given.
+    pub(crate) fn after(self: &Arc<Self>, patch: Bytes, object: Option<Value>) -> Arc<Self> {
+        let (sent, before) = match &self.changed {
+            None => (self, None),
+            Some(Changed { sent, patches, .. }) => (sent, Some(Arc::clone(patches))),
+        };
+        let bytes = patch.len() + before.as_ref().map_or(0, |before| before.bytes);
+        let patches = Arc::new(Patches { before, last: patch, bytes });
+        let object = object.map_or_else(OnceLock::new, |object| OnceLock::from(Ok(object)));
+        Self::changed(Arc::clone(sent), patches, object)
+    }
+
+    fn changed(sent: Arc<Self>, patches: Arc<Patches>, object: OnceLock<Parsed>) -> Arc<Self> {
+        Arc::new(Self { changed: Some(Changed { sent, patches, object }), ..Self::default() })
+    }
+
+    /// The object after a change of this payload; `None` if a patch does not apply.
+    pub(crate) fn object_after(&self, change: Change) -> Option<Value> {
+        match change {
             Change::Object(object) => Some(object),
             Change::Patch(operations) => {
                 self.object(Which::New).ok().and_then(|object| patch::apply(object.clone(), &operations))
             }
-        };
-        match (object, &self.changed) {
-            (None, _) => Arc::clone(self),
-            (Some(object), None) => Self::changed(self, object),
-            (Some(object), Some((sent, _))) => Self::changed(sent, object),
         }
-    }
-
-    fn changed(sent: &Arc<Self>, object: Value) -> Arc<Self> {
-        Arc::new(Self { changed: Some((Arc::clone(sent), object)), ..Self::default() })
     }
 
     /// The payload that was sent.
     fn sent(&self) -> &Self {
-        self.changed.as_ref().map_or(self, |(sent, _)| sent)
+        self.changed.as_ref().map_or(self, |changed| &changed.sent)
     }
 
+    /// The length of its JSON; of a version, roughly.
     pub(crate) fn size(&self) -> usize {
-        self.sent().admission_request.len()
+        let Self { admission_request, namespace_object, .. } = self.sent();
+        admission_request.len() + namespace_object.len() + self.patch_bytes()
+    }
+
+    /// The length of the patches that lead to it.
+    pub(crate) fn patch_bytes(&self) -> usize {
+        self.changed.as_ref().map_or(0, |changed| changed.patches.bytes)
     }
 
     pub(crate) fn admission_request(&self) -> &Bytes {
@@ -84,9 +128,9 @@ impl Payload {
     pub(crate) fn request(&self) -> Result<&Map<String, Value>, Malformed> {
         let parsed = self.request.get_or_init(|| match &self.changed {
             None => decode("admission_request", &self.admission_request),
-            Some((sent, object)) => {
+            Some(Changed { sent, .. }) => {
                 let mut request = sent.request()?.clone();
-                request.insert("object".to_owned(), object.clone());
+                request.insert("object".to_owned(), self.object(Which::New)?.clone());
                 Ok(Value::Object(request))
             }
         });
@@ -100,12 +144,12 @@ impl Payload {
 
     /// One of the objects; null where it is absent.
     pub(crate) fn object(&self, which: Which) -> Result<&Value, Malformed> {
-        if let (Which::New, Some((_, object))) = (which, &self.changed) {
-            return Ok(object);
+        if let (Which::New, Some(changed)) = (which, &self.changed) {
+            return changed.object.get_or_init(|| changed.patched()).as_ref().map_err(Clone::clone);
         }
         let object = &self.members()?.objects[which as usize];
         let parse = || {
-            json::parse(&self.admission_request[object.place.clone()])
+            json::parse(&self.sent().admission_request[object.place.clone()])
                 .map_err(|problem| Malformed(format!("admission_request is not JSON: {problem}")))
         };
         object.value.get_or_init(parse).as_ref().map_err(Clone::clone)
@@ -116,12 +160,12 @@ impl Payload {
         &self,
         which: Which,
     ) -> Result<serde_json::Result<T>, Malformed> {
-        if let (Which::New, Some((_, object))) = (which, &self.changed) {
-            return Ok(T::deserialize(object));
+        if let (Which::New, Some(_)) = (which, &self.changed) {
+            return Ok(T::deserialize(self.object(which)?));
         }
         let object = &self.members()?.objects[which as usize];
         if object.value.get().is_none()
-            && let Ok(typed) = serde_json::from_slice(&self.admission_request[object.place.clone()])
+            && let Ok(typed) = serde_json::from_slice(&self.sent().admission_request[object.place.clone()])
         {
             return Ok(Ok(typed));
         }
@@ -155,6 +199,39 @@ impl Payload {
         let mut others = self.request()?.clone();
         let objects = OBJECTS.map(|key| Object::parsed(others.remove(key).unwrap_or_default()));
         Ok(Members { objects, others })
+    }
+}
+
+impl Changed {
+    /// Applies the patches to the object that was sent. One that does not apply is a failure of its webhook, and
+    /// changes nothing.
+    fn patched(&self) -> Parsed {
+        let sent = self.sent.object(Which::New)?;
+        let after = |object, patch: &Bytes| match json::parse(patch) {
+            Ok(Value::Array(operations)) => patch::apply(object, &operations),
+            _ => None,
+        };
+        let mut patches: Vec<_> =
+            std::iter::successors(Some(&*self.patches), |patches| patches.before.as_deref())
+                .map(|patches| &patches.last)
+                .collect();
+        patches.reverse();
+        let (mut object, mut applied) = (sent.clone(), 0);
+        while let Some(patch) = patches.get(applied) {
+            object = match after(object, patch) {
+                Some(object) => {
+                    applied += 1;
+                    object
+                }
+                None => {
+                    // It may have changed a part: once more, without it.
+                    patches.remove(applied);
+                    let again = patches[..applied].iter().copied();
+                    again.fold(sent.clone(), |object, patch| after(object, patch).expect("as it did before"))
+                }
+            };
+        }
+        Ok(object)
     }
 }
 
@@ -235,5 +312,47 @@ pub(crate) fn decode(what: &str, text: &[u8]) -> Parsed {
         Ok(value) if value.is_object() => Ok(value),
         Ok(value) => Err(Malformed(format!("{what} is to be a JSON object, found {}", json::kind(&value)))),
         Err(problem) => Err(Malformed(format!("{what} is not JSON: {problem}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diff::{diff, text_of};
+    use serde_json::json;
+
+    #[test]
+    fn a_version_has_the_same_object_however_it_is_made() {
+        let sent = json!({"object": {"list": [0], "deep": {"a": 1}}, "oldObject": "old", "name": "web"});
+        let mut version = Payload::new(sent.to_string().into(), Bytes::from("{}"));
+        let mut object = sent["object"].clone();
+        for step in 0..50 {
+            let before = object.clone();
+            object["list"].as_array_mut().expect("a list").push(step.into());
+            object["deep"] = json!({format!("/~{}", step % 7): 1.0});
+            version = version.after(text_of(&diff(&before, &object)).into(), Some(object.clone()));
+            if step % 3 == 0 {
+                let operations = json!([{"op": "add", "path": "/by", "value": step}]);
+                object["by"] = step.into();
+                version = version.after(operations.to_string().into(), None);
+            }
+            if step % 10 == 0 {
+                // Its first operation applies.
+                let broken = json!([{"op": "remove", "path": "/list"}, {"op": "remove", "path": "/x"}]);
+                let operations = broken.as_array().expect("a list").clone();
+                assert_eq!(version.object_after(Change::Patch(operations)), None);
+                version = version.after(broken.to_string().into(), None);
+            }
+            let fresh = version.fresh();
+            assert!(fresh.size() > sent.to_string().len() + 2 && fresh.size() == version.size());
+            assert_eq!(fresh.object(Which::New).expect("JSON"), &object);
+            assert_eq!(fresh.object(Which::Old).expect("JSON"), "old");
+            assert_eq!(version.object(Which::New).expect("JSON"), &object);
+            assert_eq!(fresh.request().expect("JSON")["object"], object);
+            assert_eq!(fresh.request().expect("JSON")["name"], "web");
+            assert_eq!(fresh.object_as::<Value>(Which::New).expect("JSON").expect("a value"), object);
+        }
+        let malformed = Payload::new(Bytes::from("{"), Bytes::new()).after(Bytes::from("[]"), None);
+        assert!(malformed.object(Which::New).is_err() && malformed.request().is_err());
     }
 }

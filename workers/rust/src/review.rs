@@ -12,12 +12,14 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::client::Room;
 use crate::denied::{Malformed, PolicyError, Result};
 use crate::diff::{diff, text_of};
 use crate::json;
 use crate::parameters::Shared;
 use crate::payload::{Payload, Which};
 use crate::traceparent::Traceparent;
+use crate::turns::Turn;
 use crate::typed::carry_over;
 
 /// Group, version and kind of an object, or group, version and resource of a request; empty where absent.
@@ -45,6 +47,8 @@ pub struct Review {
     parameters: Option<Shared>,
     // Locked rather than borrowed, so that a policy can warn while it holds on to a part of the object.
     said: Mutex<Said>,
+    /// What the evaluation counts with. The last member: it is dropped after all that is parsed.
+    room: Option<Room>,
 }
 
 /// What identifies a review in the log.
@@ -85,13 +89,24 @@ impl Review {
             parameters_json: Bytes::new(),
             parameters: None,
             said: Mutex::default(),
+            room: None,
         }
+    }
+
+    /// The same review, for the evaluation of which there is room; for the server.
+    pub(crate) fn with_room(mut self, room: Option<Room>) -> Self {
+        self.room = room;
+        self
     }
 
     /// The same review with the JSON of the parameters of its call; for the server.
     pub(crate) fn with_parameters_json(mut self, json: Bytes) -> Self {
         self.parameters_json = json;
         self
+    }
+
+    pub(crate) fn take_large(&mut self) -> Option<Turn> {
+        self.room.as_mut()?.large.take()
     }
 
     pub(crate) fn parameters_json(&self) -> Bytes {

@@ -1,11 +1,10 @@
 //! The methods of the contract, and which path leads to which service.
 
 use std::convert::Infallible;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use hyper::body::Incoming;
@@ -18,7 +17,7 @@ use tonic_health::pb::health_server::HealthServer;
 
 use crate::answer::{MAX_MESSAGE_BYTES, Outcome, error};
 use crate::client::{self, Connection, Rpc};
-use crate::evaluation::{Begun, Policies};
+use crate::evaluation::Policies;
 use crate::health::Health;
 use crate::parameters::{check, too_long};
 use crate::payload::Payload;
@@ -119,15 +118,9 @@ impl Worker {
         let payload = Payload::new(rpc.keep(request.admission_request), rpc.keep(request.namespace_object));
         let review = Review::new(payload, deadline, policy.mutating);
         let review = review.with_parameters_json(rpc.keep(request.parameters));
-        let mut review = Some(review.with_traceparent(traceparent.unwrap_or_default()));
-        let begun = poll_fn(|context| {
-            let review = review.take().expect("polled once, as it is ready at once");
-            Poll::Ready(self.policies.begin(policy, review, context))
-        });
-        match begun.await {
-            Begun::Ended(ended) => ended.outcome,
-            Begun::Waits(waiting) => waiting.ended().await.outcome,
-        }
+        let review = review.with_traceparent(traceparent.unwrap_or_default());
+        let room = rpc.room(review.size());
+        self.policies.evaluate(policy, review, room, rpc).await.outcome
     }
 }
 
@@ -163,7 +156,11 @@ impl PolicyWorker for Worker {
         let rpc = rpc_of(&request);
         match self.outcome(request.into_inner(), &rpc, timeout, traceparent).await {
             Outcome::Allowed => Ok(Response::new(pb::ReviewResponse { allowed: true, ..Default::default() })),
-            Outcome::Response(response) => Ok(Response::new(*response)),
+            Outcome::Response(mut response) => {
+                // Until it is sent.
+                response.patch = rpc.keep(std::mem::take(&mut response.patch));
+                Ok(Response::new(*response))
+            }
             Outcome::Error(failed) => Err(status_of(failed)),
         }
     }

@@ -1,10 +1,17 @@
 //! What all clients together make the worker keep, within a limit.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
+use tokio::runtime::Handle;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
+
+/// Time in which an RPC notices that it is to end.
+const NOTICED: Duration = Duration::from_secs(1);
 
 /// A sum over all clients. Beyond the limit, the client that has most loses its largest part, whoever came last.
 #[derive(Debug)]
@@ -104,36 +111,69 @@ impl State {
 
 /// Ends an RPC from outside, with a status.
 #[derive(Debug, Default)]
-pub(crate) struct End(Mutex<(Option<Status>, Option<Waker>)>);
+pub(crate) struct End {
+    state: Mutex<EndState>,
+    /// Closes the connection.
+    close: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct EndState {
+    status: Option<Status>,
+    waker: Option<Waker>,
+    is_noticed: bool,
+}
 
 impl End {
-    /// Ends the RPC, if it goes on.
-    fn set(&self, status: Status) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.0.get_or_insert(status);
-        let waker = state.1.take();
+    pub(crate) fn new(close: CancellationToken) -> Self {
+        Self { close, ..Self::default() }
+    }
+
+    /// Ends the RPC, if it goes on. If its client does not read, it takes no notice, and the connection is closed.
+    fn set(self: &Arc<Self>, status: Status) {
+        let mut state = self.lock();
+        state.status.get_or_insert(status);
+        let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {
             waker.wake();
         }
+        if let Ok(runtime) = Handle::try_current() {
+            let end = Arc::clone(self);
+            runtime.spawn(async move {
+                sleep(NOTICED).await;
+                if !end.lock().is_noticed {
+                    end.close.cancel();
+                }
+            });
+        }
     }
 
     fn is_set(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.is_some()
+        self.lock().status.is_some()
     }
 
     /// Waits for the end; for one task at a time.
     pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<Status> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match &state.0 {
-            Some(status) => Poll::Ready(status.clone()),
-            None => {
-                if !state.1.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
-                    state.1 = Some(context.waker().clone());
-                }
-                Poll::Pending
-            }
+        let mut state = self.lock();
+        if let Some(status) = &state.status {
+            let status = status.clone();
+            state.is_noticed = true;
+            return Poll::Ready(status);
         }
+        if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+            state.waker = Some(context.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// The RPC has ended by itself.
+    pub(crate) fn gone(&self) {
+        self.lock().is_noticed = true;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, EndState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -172,6 +212,13 @@ mod tests {
         store.change(&first, 30, 0);
         store.change(&other, 40, 0);
         assert_eq!(totals(&store), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_connection_whose_call_takes_no_notice_of_its_end_is_closed() {
+        let close = CancellationToken::new();
+        Arc::new(End::new(close.clone())).set(Status::resource_exhausted(""));
+        close.cancelled().await;
     }
 
     #[test]

@@ -12,20 +12,23 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use prost::bytes::Bytes;
-use tokio::task::{AbortHandle, JoinHandle, JoinSet, yield_now};
-use tokio::time::{Sleep, sleep};
+use tokio::sync::oneshot;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Sleep, sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::codegen::tokio_stream::Stream;
 use tonic::{Code, Status, Streaming};
 
 use crate::answer::{Ended, MAX_MESSAGE_BYTES, Outcome, error};
-use crate::client::Rpc;
+use crate::client::{Held, Rpc};
 use crate::evaluation::{Begun, Policies};
 use crate::parameters::ById;
 use crate::payload::Payload;
 use crate::pb::{self, verdict};
+use crate::policy::Policy;
 use crate::review::Review;
 use crate::service::{Open, size_limit_as_exhausted};
+use crate::turns::{SLICE, Turn};
 
 /// Limit of waiting calls of one stream: four times the default maxInFlight of the gateway.
 pub(crate) const MAX_IN_FLIGHT: usize = 4096;
@@ -33,8 +36,8 @@ pub(crate) const MAX_IN_FLIGHT: usize = 4096;
 /// Upper bound of a verdict's size without its outcome: tags, lengths and a 64-bit id.
 const VERDICT_BYTES: usize = 64;
 
-/// How long a batch is worked on before others have their turn.
-const SLICE: Duration = Duration::from_millis(4);
+/// What a call in flight counts with, beside its payload: its fields, and its task.
+const CALL_BYTES: usize = 1024;
 
 /// Time without a message after which the worker ends a draining stream: several round trips, for batches
 /// that the gateway sent before it received the drain notice.
@@ -48,66 +51,64 @@ pub(crate) struct ReviewStream {
     policies: Arc<Policies>,
     parameters: ById,
     in_flight: HashMap<u64, InFlight>,
-    tasks: JoinSet<(u64, Ended)>,
+    /// The calls that are to begin, in their order.
+    queue: VecDeque<u64>,
+    /// The earliest deadline of them, or an earlier time.
+    expires: Option<Instant>,
+    expiry: Option<Pin<Box<Sleep>>>,
+    /// Ends when there is room for the call before them.
+    beginning: Option<oneshot::Receiver<()>>,
+    recent: Option<Recent>,
+    tasks: JoinSet<(u64, Ended, Held)>,
     batch: pb::VerdictBatch,
     batch_bytes: usize,
-    full: VecDeque<pb::VerdictBatch>,
-    /// The batch whose calls have not all begun; `None`: the next one is to be read.
-    current: Option<Batch>,
-    /// Ends when others have had their turn, and what has arrived for them has been looked for.
-    others_turn: Option<JoinHandle<()>>,
+    full: VecDeque<(pb::VerdictBatch, usize)>,
+    /// Counts the calls in flight, and the verdicts while they are not sent.
+    held: Held,
     /// Whether no more messages will be read.
     is_over: bool,
     /// What the stream is to end with, if not with OK.
     failure: Option<Status>,
     draining: Draining,
+    /// When a message came, or a call of one began.
     last_batch: Instant,
     rpc: Arc<Rpc>,
     _open: Open,
 }
 
-/// A call that waits: for something in its policy, or in a chain for the end of another call.
+/// A call without a verdict.
 struct InFlight {
-    /// `None` until the call before it has ended.
-    task: Option<AbortHandle>,
-    /// The payload of the policy; until the call before it has ended, the one that was sent.
-    payload: Arc<Payload>,
-    /// The id of the call before it in its chain; 0: none.
-    after: u64,
-    /// The calls that begin when this one has ended.
-    followers: Vec<Asked>,
-}
-
-/// A call with its parameters, which a later batch does not change.
-struct Asked {
     call: pb::Call,
-    /// `None`: their id is unknown.
+    /// Of its batch; a later one does not change them. `None`: their id is unknown.
     parameters: Option<Bytes>,
+    state: State,
+    /// The calls that are to begin when this one has ended.
+    followers: Vec<u64>,
 }
 
-/// What is left of a batch.
-struct Batch {
-    calls: std::iter::Enumerate<std::vec::IntoIter<pb::Call>>,
-    payloads: Vec<Option<Sent>>,
-    cancelled: HashSet<u64>,
-    has_chains: bool,
-    /// What its calls have left that have ended between two slices, by their ids; empty in a batch without chains.
-    ended: HashMap<u64, Arc<Payload>>,
-    arrived: Instant,
+/// A payload here is the one of the call, of which nothing is parsed.
+enum State {
+    /// It waits for the call before it in its chain.
+    Follows,
+    /// It is in the queue, until its deadline.
+    Queued(Arc<Payload>, Instant),
+    /// It waits for room or for something in its policy.
+    Runs(Arc<Payload>, AbortHandle),
 }
 
-/// A payload of a batch, until the last call for it.
-struct Sent {
-    payload: Arc<Payload>,
-    remaining_calls: usize,
-    /// By the id of a call for it; empty in a batch without chains.
-    left: HashMap<u64, Left>,
+/// What has been parsed of a payload, for the next calls for it.
+struct Recent {
+    of: Arc<Payload>,
+    parsed: Arc<Payload>,
+    /// Counts it between two slices.
+    room: Option<Turn>,
 }
 
-/// What a call leaves to the calls after it.
+/// What a call of a batch leaves to those after it, before it has begun.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Left {
-    /// The payload at its end.
-    Ended(Arc<Payload>),
+    /// It was refused: the payload that was sent.
+    Sent,
     InFlight,
     Cancelled,
 }
@@ -130,12 +131,16 @@ impl ReviewStream {
             policies,
             parameters: ById::default(),
             in_flight: HashMap::new(),
+            queue: VecDeque::new(),
+            expires: None,
+            expiry: None,
+            beginning: None,
+            recent: None,
             tasks: JoinSet::new(),
             batch: pb::VerdictBatch::default(),
             batch_bytes: 0,
             full: VecDeque::new(),
-            current: None,
-            others_turn: None,
+            held: rpc.held(0),
             is_over: false,
             failure: None,
             draining: Draining::NotYet(Box::pin(drain.cancelled_owned())),
@@ -148,7 +153,8 @@ impl ReviewStream {
     /// Ends the stream because of what the gateway, or the connection to it, did.
     fn fail(&mut self, status: Status) {
         self.is_over = true;
-        self.current = None;
+        self.queue.clear();
+        self.recent = None;
         self.in_flight.clear();
         self.tasks.abort_all();
         self.failure = Some(status);
@@ -179,240 +185,325 @@ impl ReviewStream {
             && let Poll::Ready(Some(ended)) = self.tasks.poll_join_next_with_id(context)
         {
             // One that was cancelled is in flight no longer, and its id may even be in use again.
-            let is_task = |flight: &InFlight, id| flight.task.as_ref().is_some_and(|task| task.id() == id);
+            let is_task =
+                |flight: &InFlight, id| matches!(&flight.state, State::Runs(_, task) if task.id() == id);
             match ended {
-                Ok((task, (id, ended))) => {
+                Ok((task, (id, ended, _held))) => {
                     if self.in_flight.get(&id).is_some_and(|flight| is_task(flight, task)) {
-                        self.end(id, ended, context);
+                        self.end(id, ended, None);
                     }
                 }
+                Err(gone) if gone.is_cancelled() => {}
                 Err(gone) => {
                     let found = self.in_flight.iter().find(|(_, flight)| is_task(flight, gone.id()));
                     if let Some((&id, _)) = found {
-                        self.end(id, error(Code::Internal, gone.to_string()).into(), context);
+                        self.end(id, error(Code::Internal, gone.to_string()).into(), None);
                     }
                 }
             }
         }
     }
 
-    /// Reads a batch if there is none, and runs its calls for a slice of time as far as they go without waiting.
-    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if self.current.is_none() {
-            match ready!(Pin::new(&mut self.inbound).poll_next(context)) {
-                Some(Ok(batch)) => self.accept(batch),
-                Some(Err(status)) => self.fail(size_limit_as_exhausted(status)),
-                None => self.is_over = true,
+    /// Answers the calls in the queue whose deadline has passed.
+    fn poll_expiry(&mut self, context: &mut Context<'_>) {
+        while let Some(expires) = self.expires.filter(|_| !self.queue.is_empty()) {
+            let expires = tokio::time::Instant::from(expires);
+            let timer = self.expiry.get_or_insert_with(|| Box::pin(sleep_until(expires)));
+            if timer.deadline() != expires {
+                timer.as_mut().reset(expires);
+            }
+            if timer.as_mut().poll(context).is_pending() {
+                return;
+            }
+            let now = Instant::now();
+            let deadline_of = |in_flight: &HashMap<u64, InFlight>, id: &u64| match in_flight.get(id)?.state {
+                State::Queued(_, deadline) => Some(deadline),
+                _ => None,
+            };
+            let (late, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.queue)
+                .into_iter()
+                .partition(|id| deadline_of(&self.in_flight, id).is_some_and(|deadline| deadline <= now));
+            self.expires = others.iter().filter_map(|id| deadline_of(&self.in_flight, id)).min();
+            self.queue = others.into();
+            for id in late {
+                let outcome = self.in_flight.get(&id).map(|flight| self.policies.late(&flight.call.policy));
+                if let Some(outcome) = outcome {
+                    self.end(id, outcome.into(), None);
+                }
             }
         }
-        let begun = Instant::now();
-        while let Some(mut batch) = self.current.take() {
-            self.last_batch = Instant::now();
-            let Some((index, call)) = batch.calls.next() else { break };
-            match self.take_next(&mut batch, index, call, context) {
-                Ok(()) => self.current = Some(batch),
-                Err(status) => self.fail(status),
+    }
+
+    /// Reads a message, if there is one, and begins calls for a slice of time, when it is the turn of the connection.
+    fn poll_work(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let rpc = Arc::clone(&self.rpc);
+        rpc.work(context, |context| {
+            let begun = Instant::now();
+            let mut worked = Poll::Pending;
+            if !self.is_over
+                && let Poll::Ready(read) = Pin::new(&mut self.inbound).poll_next(context)
+            {
+                worked = Poll::Ready(());
+                match read {
+                    Some(Ok(batch)) => self.accept(batch),
+                    Some(Err(status)) => self.fail(size_limit_as_exhausted(status)),
+                    None => self.is_over = true,
+                }
             }
             // A message is to be sent before there are more.
-            if !self.full.is_empty() || begun.elapsed() >= SLICE {
-                // In a task: tonic sends the verdicts so far and polls again, without a turn for others.
-                self.others_turn = Some(tokio::spawn(yield_now()));
-                break;
+            while self.full.is_empty()
+                && (worked.is_pending() || begun.elapsed() < SLICE)
+                && self.poll_beginning(context).is_ready()
+                && let Some(id) = self.queue.pop_front()
+            {
+                worked = Poll::Ready(());
+                self.last_batch = begun;
+                self.begin(id, context);
             }
+            self.keep_recent();
+            worked
+        })
+    }
+
+    /// Waits until there is room for the call before those of the queue.
+    fn poll_beginning(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if let Some(beginning) = &mut self.beginning {
+            // Its other side is dropped then, or when the call ends without.
+            let _ = ready!(Pin::new(beginning).poll(context));
+            self.beginning = None;
         }
         Poll::Ready(())
     }
 
+    /// Keeps what is parsed until the next slice, if the next call needs it and there is room for it.
+    fn keep_recent(&mut self) {
+        let Some(Recent { of, room, .. }) = &mut self.recent else { return };
+        let next = self.queue.front().and_then(|id| self.in_flight.get(id));
+        let is_needed = next.is_some_and(
+            |flight| matches!(&flight.state, State::Queued(payload, _) if Arc::ptr_eq(payload, of)),
+        );
+        if is_needed && room.is_none() {
+            *room = self.rpc.room_for_parsed(of.size());
+        }
+        if !is_needed || room.is_none() {
+            self.recent = None;
+        }
+    }
+
+    /// Takes the calls of a message.
     fn accept(&mut self, batch: pb::ReviewBatch) {
+        self.last_batch = Instant::now();
         if let Err(problem) = self.parameters.take(batch.parameters, &self.rpc) {
             return self.fail(Status::invalid_argument(problem));
         }
-        let mut payloads: Vec<_> = batch
+        let keep = |bytes| self.rpc.keep(bytes);
+        let payloads = batch
             .payloads
             .into_iter()
-            .map(|payload| {
-                let keep = |bytes| self.rpc.keep(bytes);
-                Payload::new(keep(payload.admission_request), keep(payload.namespace_object))
-            })
-            .map(|payload| Some(Sent { payload, remaining_calls: 0, left: HashMap::new() }))
-            .collect();
-        for call in &batch.calls {
-            if let Some(Some(sent)) = payloads.get_mut(call.payload as usize) {
-                sent.remaining_calls += 1;
+            .map(|payload| Payload::new(keep(payload.admission_request), keep(payload.namespace_object)));
+        let payloads: Vec<_> = payloads.collect();
+        let cancelled: HashSet<_> = batch.cancelled.into_iter().collect();
+        if !cancelled.is_empty() {
+            cancelled.iter().for_each(|id| self.cancel(*id));
+            self.queue.retain(|id| self.in_flight.contains_key(id));
+        }
+        let has_chains = batch.calls.iter().any(|call| call.after != 0);
+        // By the id of a call: the number of its payload, and what it leaves.
+        let mut earlier: HashMap<u64, (u32, Left)> = HashMap::new();
+        for (index, call) in batch.calls.into_iter().enumerate() {
+            let (id, position) = (call.id, call.payload);
+            let before = earlier.get(&call.after).filter(|(of, _)| call.after != 0 && *of == position);
+            let before = before.map(|(_, left)| *left);
+            let left = if cancelled.contains(&id) || before == Some(Left::Cancelled) {
+                Left::Cancelled
+            } else if self.in_flight.contains_key(&id) {
+                let text = format!("call id {id} is used again while its call is in flight");
+                return self.fail(Status::invalid_argument(text));
+            } else {
+                self.take(call, before, &payloads, index >= MAX_IN_FLIGHT)
+            };
+            if has_chains {
+                earlier.insert(id, (position, left));
             }
         }
-        for id in &batch.cancelled {
-            self.cancel(*id);
+    }
+
+    /// Takes a call of a message, or refuses it.
+    fn take(
+        &mut self,
+        call: pb::Call,
+        before: Option<Left>,
+        payloads: &[Arc<Payload>],
+        is_excess: bool,
+    ) -> Left {
+        let id = call.id;
+        let refused = match payloads.get(call.payload as usize) {
+            None => {
+                let text =
+                    format!("the call is for payload {}, the batch has {}", call.payload, payloads.len());
+                Err(error(Code::InvalidArgument, text))
+            }
+            Some(_) if call.after != 0 && before.is_none() => {
+                let text =
+                    format!("no earlier call of the batch has the id {} and the same payload", call.after);
+                Err(error(Code::InvalidArgument, text))
+            }
+            Some(_) if is_excess || self.in_flight.len() >= MAX_IN_FLIGHT => {
+                let text = format!("{MAX_IN_FLIGHT} calls of this stream are in flight");
+                Err(error(Code::ResourceExhausted, text))
+            }
+            Some(payload) => Ok(payload),
+        };
+        let payload = match refused {
+            Ok(payload) => payload,
+            Err(outcome) => {
+                self.add(id, call.after != 0, outcome);
+                return Left::Sent;
+            }
+        };
+        let parameters = self.parameters.get(call.parameters);
+        let follows = (before == Some(Left::InFlight)).then_some(call.after);
+        let flight = InFlight { call, parameters, state: State::Follows, followers: Vec::new() };
+        self.in_flight.insert(id, flight);
+        match follows.and_then(|after| self.in_flight.get_mut(&after)) {
+            Some(before) => before.followers.push(id),
+            None => {
+                self.enqueue(id, payload, self.last_batch);
+                self.queue.push_back(id);
+            }
         }
-        self.current = Some(Batch {
-            has_chains: batch.calls.iter().any(|call| call.after != 0),
-            calls: batch.calls.into_iter().enumerate(),
-            payloads,
-            cancelled: batch.cancelled.into_iter().collect(),
-            ended: HashMap::new(),
-            arrived: Instant::now(),
+        Left::InFlight
+    }
+
+    /// Has a call wait for its turn; `start` is the beginning of its timeout.
+    fn enqueue(&mut self, id: u64, payload: &Arc<Payload>, start: Instant) {
+        let Some(flight) = self.in_flight.get_mut(&id) else { return };
+        let deadline = start + Duration::from_millis(flight.call.timeout_millis.into());
+        flight.state = State::Queued(Arc::clone(payload), deadline);
+        self.expires = Some(self.expires.map_or(deadline, |expires| expires.min(deadline)));
+    }
+
+    /// Runs a call as far as it goes without waiting.
+    fn begin(&mut self, id: u64, context: &mut Context<'_>) {
+        let Some(flight) = self.in_flight.get_mut(&id) else { return };
+        let State::Queued(payload, deadline) = &flight.state else { return };
+        let (payload, deadline) = (Arc::clone(payload), *deadline);
+        let Some(policy) = self.policies.find(&flight.call.policy).cloned() else {
+            let outcome = self.policies.unknown(&flight.call.policy);
+            return self.end(id, outcome.into(), None);
+        };
+        let Some(parameters) = flight.parameters.take() else {
+            let text = "the call has an id of parameters that this stream has not had";
+            return self.end(id, error(Code::InvalidArgument, text).into(), None);
+        };
+        let review = |payload, room| {
+            let review = Review::new(payload, Some(deadline), policy.mutating);
+            let review = review.with_traceparent(&flight.call.traceparent);
+            review.with_parameters_json(parameters).with_room(room)
+        };
+        let room = self.rpc.try_room(payload.size());
+        if room.is_none() && deadline > Instant::now() {
+            self.recent = None;
+            let review = review(payload.fresh(), None);
+            return self.begin_later(id, payload, &policy, review);
+        }
+        let parsed = match &self.recent {
+            Some(recent) if Arc::ptr_eq(&recent.of, &payload) => Arc::clone(&recent.parsed),
+            _ => {
+                // Before the next payload is parsed: into the same memory.
+                self.recent = None;
+                payload.fresh()
+            }
+        };
+        let review = review(Arc::clone(&parsed), room);
+        if self.recent.is_none() {
+            self.recent = Some(Recent { of: Arc::clone(&payload), parsed: Arc::clone(&parsed), room: None });
+        }
+        match self.policies.begin(&policy, review, &self.rpc, context) {
+            Begun::Ended(ended) => self.end(id, ended, Some(&parsed)),
+            Begun::Waits(waiting) => self.run(id, payload, waiting.ended()),
+        }
+    }
+
+    /// Runs a call as soon as there is room for it; then the next one begins.
+    fn begin_later(&mut self, id: u64, payload: Arc<Payload>, policy: &Arc<Policy>, review: Review) {
+        let (policies, policy, rpc) = (Arc::clone(&self.policies), Arc::clone(policy), Arc::clone(&self.rpc));
+        let (began, beginning) = oneshot::channel::<()>();
+        self.beginning = Some(beginning);
+        self.run(id, payload, async move {
+            let size = review.size();
+            let room = async {
+                let room = rpc.room(size).await;
+                drop(began);
+                room
+            };
+            policies.evaluate(&policy, review, room, &rpc).await
         });
     }
 
-    /// Takes one call of a batch; fails if the stream is to end.
-    fn take_next(
-        &mut self,
-        batch: &mut Batch,
-        index: usize,
-        call: pb::Call,
-        context: &mut Context<'_>,
-    ) -> Result<(), Status> {
-        let (id, position) = (call.id, call.payload as usize);
-        let is_cancelled = batch.cancelled.contains(&id);
-        if !is_cancelled && self.in_flight.contains_key(&id) {
-            let text = format!("call id {id} is used again while its call is in flight");
-            return Err(Status::invalid_argument(text));
-        }
-        let count = batch.payloads.len();
-        let Some(Some(sent)) = batch.payloads.get_mut(position) else {
-            if !is_cancelled {
-                let text = format!("the call is for payload {position}, the batch has {count}");
-                self.add(id, call.after != 0, error(Code::InvalidArgument, text));
-            }
-            return Ok(());
-        };
-        let mut before = sent.left.get(&call.after).filter(|_| call.after != 0);
-        let ended;
-        if matches!(before, Some(Left::InFlight))
-            && let Some(payload) = batch.ended.get(&call.after)
-        {
-            ended = Left::Ended(Arc::clone(payload));
-            before = Some(&ended);
-        }
-        let left = if is_cancelled || matches!(before, Some(Left::Cancelled)) {
-            Left::Cancelled
-        } else if index >= MAX_IN_FLIGHT {
-            self.add(id, call.after != 0, too_many());
-            Left::Ended(Arc::clone(&sent.payload))
-        } else {
-            let asked = Asked { parameters: self.parameters.get(call.parameters), call };
-            self.take(asked, &sent.payload, before, batch.arrived, context)
-        };
-        if batch.has_chains {
-            batch.ended.remove(&id);
-            sent.left.insert(id, left);
-        }
-        sent.remaining_calls -= 1;
-        if sent.remaining_calls == 0 {
-            // The next payload is parsed into the same memory.
-            batch.payloads[position] = None;
-        }
-        Ok(())
-    }
-
-    /// Begins a call of a batch, or has it wait for the call before it in its chain.
-    fn take(
-        &mut self,
-        asked: Asked,
-        sent: &Arc<Payload>,
-        before: Option<&Left>,
-        arrived: Instant,
-        context: &mut Context<'_>,
-    ) -> Left {
-        let call = &asked.call;
-        let is_chained = call.after != 0;
-        if is_chained && before.is_none() {
-            let text = format!("no earlier call of the batch has the id {} and the same payload", call.after);
-            self.add(call.id, is_chained, error(Code::InvalidArgument, text));
-            return Left::Ended(Arc::clone(sent));
-        }
-        if self.in_flight.len() >= MAX_IN_FLIGHT {
-            self.add(call.id, is_chained, too_many());
-            return Left::Ended(Arc::clone(sent));
-        }
-        match before {
-            None => self.begin(&asked, sent, arrived, context),
-            Some(Left::Ended(payload)) => self.begin(&asked, payload, Instant::now(), context),
-            Some(_) => {
-                let payload = Arc::clone(sent);
-                let waits = InFlight { task: None, payload, after: call.after, followers: Vec::new() };
-                self.in_flight.insert(call.id, waits);
-                let before =
-                    self.in_flight.get_mut(&call.after).expect("a call of this batch that has not ended");
-                before.followers.push(asked);
-                Left::InFlight
-            }
+    /// Runs the rest of a call in a task.
+    fn run(&mut self, id: u64, payload: Arc<Payload>, work: impl Future<Output = Ended> + Send + 'static) {
+        let rpc = Arc::clone(&self.rpc);
+        let task = self.tasks.spawn(async move {
+            let Ended { outcome, .. } = work.await;
+            let held = rpc.held(outcome.size());
+            (id, outcome.into(), held)
+        });
+        if let Some(flight) = self.in_flight.get_mut(&id) {
+            flight.state = State::Runs(payload, task);
         }
     }
 
-    /// Runs a call as far as it goes without waiting; `start` is the beginning of its timeout.
-    fn begin(
-        &mut self,
-        Asked { call, parameters }: &Asked,
-        payload: &Arc<Payload>,
-        start: Instant,
-        context: &mut Context<'_>,
-    ) -> Left {
-        let (id, after) = (call.id, call.after);
-        let begun = match (self.policies.find(&call.policy), parameters) {
-            (None, _) => Begun::Ended(self.policies.unknown(&call.policy).into()),
-            (Some(_), None) => {
-                let text = "the call has an id of parameters that this stream has not had";
-                Begun::Ended(error(Code::InvalidArgument, text).into())
-            }
-            (Some(policy), Some(parameters)) => {
-                let deadline = start + Duration::from_millis(call.timeout_millis.into());
-                let review = Review::new(Arc::clone(payload), Some(deadline), policy.mutating);
-                let review = review.with_traceparent(&call.traceparent);
-                let review = review.with_parameters_json(parameters.clone());
-                self.policies.begin(policy, review, context)
-            }
-        };
-        match begun {
-            Begun::Ended(Ended { outcome, change }) => {
-                self.add(id, after != 0, outcome);
-                Left::Ended(change.map_or_else(|| Arc::clone(payload), |change| payload.after(change)))
-            }
-            Begun::Waits(waiting) => {
-                let task = Some(self.tasks.spawn(async move { (id, waiting.ended().await) }));
-                let payload = Arc::clone(payload);
-                // It may have waited for another call until now, and have followers.
-                let followers = self.in_flight.remove(&id).map_or_else(Vec::new, |flight| flight.followers);
-                self.in_flight.insert(id, InFlight { task, payload, after, followers });
-                Left::InFlight
-            }
-        }
-    }
-
-    /// Adds the verdict of a call in flight, and begins the calls after it.
-    fn end(&mut self, id: u64, ended: Ended, context: &mut Context<'_>) {
+    /// Adds the verdict of a call, and puts the calls after it at the beginning of the queue. `parsed` is what the policy
+    /// has got.
+    fn end(&mut self, id: u64, Ended { outcome, change }: Ended, parsed: Option<&Arc<Payload>>) {
         let Some(flight) = self.in_flight.remove(&id) else { return };
-        self.add(id, flight.after != 0, ended.outcome);
-        let has_chains = self.current.as_ref().is_some_and(|batch| batch.has_chains);
-        if flight.followers.is_empty() && !has_chains {
-            return;
+        let patch = if flight.followers.is_empty() { None } else { outcome.patch() };
+        self.add(id, flight.call.after != 0, outcome);
+        let (State::Queued(mut payload, _) | State::Runs(mut payload, _)) = flight.state else { return };
+        if let Some(patch) = patch {
+            let patch = self.rpc.keep(patch);
+            payload = payload.after(patch.clone(), None);
+            if let Some(parsed) = parsed {
+                let object = change.and_then(|change| parsed.object_after(change));
+                let parsed = parsed.after(patch, object);
+                self.recent = Some(Recent { of: Arc::clone(&payload), parsed, room: None });
+            }
         }
-        let payload = ended.change.map_or(Arc::clone(&flight.payload), |change| flight.payload.after(change));
-        let mut ready = vec![(id, payload, flight.followers)];
-        while let Some((id, payload, calls)) = ready.pop() {
-            for asked in calls {
-                if let Left::Ended(left) = self.begin(&asked, &payload, Instant::now(), context) {
-                    let flight = self.in_flight.remove(&asked.call.id);
-                    ready.extend(flight.map(|flight| (asked.call.id, left, flight.followers)));
-                }
-            }
-            if let Some(batch) = self.current.as_mut().filter(|batch| batch.has_chains) {
-                batch.ended.insert(id, payload);
-            }
+        if payload.patch_bytes() > MAX_MESSAGE_BYTES {
+            return self.refuse(flight.followers, payload.patch_bytes());
+        }
+        let now = Instant::now();
+        for follower in flight.followers.into_iter().rev() {
+            self.enqueue(follower, &payload, now);
+            self.queue.push_front(follower);
         }
     }
 
-    /// Cancels a call in flight and all calls after it.
+    /// Refuses calls behind patches that no message could have, and all calls after them.
+    fn refuse(&mut self, mut calls: Vec<u64>, size: usize) {
+        while let Some(id) = calls.pop() {
+            let Some(flight) = self.in_flight.remove(&id) else { continue };
+            let text = format!(
+                "the calls before this one leave patches of {size} bytes, more than {MAX_MESSAGE_BYTES}"
+            );
+            self.add(id, true, error(Code::ResourceExhausted, text));
+            calls.extend(flight.followers);
+        }
+    }
+
+    /// Cancels a call in flight and all calls after it, which the queue still has.
     fn cancel(&mut self, id: u64) {
         let mut unwanted = vec![id];
         while let Some(id) = unwanted.pop() {
             let Some(flight) = self.in_flight.remove(&id) else { continue };
-            unwanted.extend(flight.followers.iter().map(|asked| asked.call.id));
-            match flight.task {
-                Some(task) => task.abort(),
-                None => {
-                    if let Some(before) = self.in_flight.get_mut(&flight.after) {
-                        before.followers.retain(|asked| asked.call.id != id);
+            unwanted.extend(flight.followers);
+            match flight.state {
+                State::Runs(_, task) => task.abort(),
+                State::Queued(..) => {}
+                State::Follows => {
+                    if let Some(before) = self.in_flight.get_mut(&flight.call.after) {
+                        before.followers.retain(|follower| *follower != id);
                     }
                 }
             }
@@ -437,13 +528,29 @@ impl ReviewStream {
     }
 
     fn seal(&mut self) {
-        self.full.push_back(std::mem::take(&mut self.batch));
-        self.batch_bytes = 0;
+        let bytes = std::mem::take(&mut self.batch_bytes);
+        self.full.push_back((std::mem::take(&mut self.batch), bytes));
     }
-}
 
-fn too_many() -> Outcome {
-    error(Code::ResourceExhausted, format!("{MAX_IN_FLIGHT} calls of this stream are in flight"))
+    fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<pb::VerdictBatch, Status>>> {
+        loop {
+            if let Some((batch, _)) = self.full.pop_front() {
+                return Poll::Ready(Some(Ok(batch)));
+            }
+            self.poll_tasks(context);
+            self.poll_expiry(context);
+            let worked = self.poll_work(context);
+            // Last, as a batch may have waited for verdicts to be taken: that is not quiet.
+            self.poll_drain(context);
+            if self.batch.draining || !self.batch.verdicts.is_empty() {
+                self.seal();
+            } else if self.is_over && self.in_flight.is_empty() {
+                return Poll::Ready(self.failure.take().map(Err));
+            } else if worked.is_pending() {
+                return Poll::Pending;
+            }
+        }
+    }
 }
 
 impl Stream for ReviewStream {
@@ -451,26 +558,9 @@ impl Stream for ReviewStream {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
-        loop {
-            if let Some(batch) = this.full.pop_front() {
-                return Poll::Ready(Some(Ok(batch)));
-            }
-            if let Some(turn) = &mut this.others_turn {
-                let _ = ready!(Pin::new(turn).poll(context));
-                this.others_turn = None;
-            }
-            this.poll_tasks(context);
-            let read =
-                if this.is_over && this.current.is_none() { Poll::Pending } else { this.poll_read(context) };
-            // Last, as a batch may have waited for verdicts to be taken: that is not quiet.
-            this.poll_drain(context);
-            if this.batch.draining || !this.batch.verdicts.is_empty() {
-                this.seal();
-            } else if this.is_over && this.current.is_none() && this.in_flight.is_empty() {
-                return Poll::Ready(this.failure.take().map(Err));
-            } else if read.is_pending() {
-                return Poll::Pending;
-            }
-        }
+        let message = this.poll_message(context);
+        let unsent = this.batch_bytes + this.full.iter().map(|(_, bytes)| bytes).sum::<usize>();
+        this.held.set(unsent + this.in_flight.len() * CALL_BYTES);
+        message
     }
 }

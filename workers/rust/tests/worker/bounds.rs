@@ -6,18 +6,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use admission_gateway_worker::{Policy, Review, json};
+use admission_gateway_worker::{Policy, Review, Value, json};
 use hyper::body::{Body, Frame};
 use prost::bytes::Bytes;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tonic::Code;
 use tonic::codegen::{Service, http};
 
 use crate::gateway::pb::{Call, Parameters, Payload, ReviewBatch};
 use crate::gateway::{
-    Conversation, PATIENCE, ask, batch, call, call_after, channel_to, client_to, error_of, response_of,
+    Conversation, PATIENCE, ask, batch, call, call_after, cancel, channel_to, client_to, error_of,
+    response_of,
 };
-use crate::policies::{LONG, labels, policies, request, serve};
+use crate::policies::{Count, LONG, labels, policies, request, serve, wait_for};
 
 const MIB: usize = 1024 * 1024;
 
@@ -114,7 +116,7 @@ async fn the_client_with_most_payloads_in_flight_loses_a_stream() {
         greedy.send(batch(&json!({"object": "x".repeat(7 * MIB)}), vec![call(id, "forever", LONG)]));
     }
     let status = greedy.next().await.expect_err("a failure");
-    let text = "there are more than 268435456 bytes of requests, most of them of this client";
+    let text = "there are more than 268435456 bytes of requests and answers, most of them of this client";
     assert_eq!((status.code(), status.message()), (Code::ResourceExhausted, text));
     honest.send(batch(&request(), vec![call(2, "allows", LONG)]));
     assert_eq!(honest.verdicts(1).await[0].id, 2);
@@ -194,6 +196,105 @@ async fn answers_wait_while_they_are_not_read() {
     assert!(count.load(Ordering::SeqCst) < 200);
     while found < 200 {
         found += stream.next().await.expect("no failure").expect("a message").verdicts.len();
+    }
+}
+
+/// A policy that counts the calls that begin, and ends each with a permit.
+fn counts(count: &Count, go: &Arc<Semaphore>) -> Policy {
+    let (count, go) = (Arc::clone(count), Arc::clone(go));
+    Policy::boxed("counts", "", move |_| {
+        let go = Arc::clone(&go);
+        count.0.fetch_add(1, Ordering::SeqCst);
+        count.1.notify_one();
+        Box::pin(async move {
+            go.acquire().await?.forget();
+            Ok(())
+        })
+    })
+}
+
+fn large(bytes: usize) -> Value {
+    json!({"object": {"x": "x".repeat(bytes)}})
+}
+
+#[tokio::test]
+async fn the_json_that_is_evaluated_is_bounded() {
+    let (count, go) = (Count::default(), Arc::new(Semaphore::new(0)));
+    let serving = serve(policies().register(counts(&count, &go))).await;
+    let mut stream = Conversation::open(&mut client_to(&serving).await).await;
+    let mut other = client_to(&serving).await;
+    stream.send(batch(&large(MIB), (1..=64).map(|id| call(id, "counts", LONG)).collect()));
+    // A connection has half of what the others leave: 15 of a little more than 1 MiB.
+    wait_for(&count, 15).await;
+    let mut others = Conversation::open(&mut other).await;
+    others.send(batch(&request(), vec![call(1, "labels", LONG)]));
+    others.verdicts(1).await;
+    assert!(ask(&mut other, "allows", &request()).await.expect("an answer").allowed);
+    // Cancellations go on.
+    stream.send(cancel(&[16, 40, 64]));
+    // The last one is refused at once.
+    stream.send(batch(&request(), vec![call(64, "unknown", LONG), call_after(99, 100, "allows")]));
+    assert_eq!(stream.verdicts(1).await[0].id, 100);
+    assert_eq!(count.0.load(Ordering::SeqCst), 15);
+    go.add_permits(61);
+    let found = stream.verdicts(62).await;
+    assert!(!found.iter().any(|verdict| [16, 40].contains(&verdict.id)));
+    assert_eq!(count.0.load(Ordering::SeqCst), 61);
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_room_expires_and_its_payload_is_not_parsed() {
+    let (count, go) = (Count::default(), Arc::new(Semaphore::new(0)));
+    let serving = serve(policies().register(counts(&count, &go))).await;
+    let mut stream = Conversation::open(&mut client_to(&serving).await).await;
+    for id in 1..=3 {
+        stream.send(batch(&large(7 * MIB), vec![call(id, "counts", LONG)]));
+    }
+    wait_for(&count, 2).await;
+    let mut calls: Vec<_> = (4..40).map(|id| call(id, "denies", 20)).collect();
+    // The time of this one begins when the call before it has expired.
+    calls.push(call_after(4, 40, "allows"));
+    stream.send(batch(&Value::from("no object".repeat(MIB / 8)), calls));
+    for verdict in stream.verdicts(36).await {
+        assert_eq!(error_of(&verdict), (4, "the deadline passed before the policy answered"));
+    }
+    go.add_permits(3);
+    let found = stream.verdicts(4).await;
+    assert_eq!(found.iter().map(|verdict| verdict.id).collect::<Vec<_>>(), [1, 2, 3, 40]);
+    assert!(found.iter().all(|verdict| response_of(verdict).allowed));
+}
+
+/// A policy that adds so many bytes to the object.
+fn grows(bytes: usize) -> impl Fn(&mut Review) + Send + Sync {
+    move |review| {
+        let object = review.object_mut().expect("JSON").as_object_mut().expect("an object");
+        object.insert(format!("added{}", object.len()), "x".repeat(bytes).into());
+    }
+}
+
+#[tokio::test]
+async fn calls_behind_patches_that_one_message_could_have_are_evaluated() {
+    let shows = |review: &mut Review| {
+        let names: Vec<_> =
+            review.object().expect("JSON").as_object().expect("an object").keys().cloned().collect();
+        review.warn(names.join(" "));
+    };
+    let server = policies().mutating_policy("grows", "", grows(3 * MIB)).policy("shows", "", shows);
+    let serving = serve(server).await;
+    let mut stream = Conversation::open(&mut client_to(&serving).await).await;
+    let mut calls = vec![call(1, "grows", LONG), call_after(1, 2, "grows"), call_after(2, 3, "shows")];
+    calls.extend([call_after(2, 4, "grows"), call_after(4, 5, "shows"), call_after(5, 6, "allows")]);
+    stream.send(batch(&json!({"object": {"a": 1}}), calls));
+    let found = stream.verdicts(6).await;
+    assert_eq!(response_of(&found[2]).warnings, ["a added1 added2"]);
+    for verdict in &found[4..] {
+        let (code, text) = error_of(verdict);
+        assert!(
+            verdict.chained
+                && code == 8
+                && text.starts_with("the calls before this one leave patches of 9437"),
+            "{text}"
+        );
     }
 }
 

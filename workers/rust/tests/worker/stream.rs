@@ -116,9 +116,9 @@ async fn an_id_in_flight_that_is_used_again_ends_that_stream_only() {
     let mut client = client_to(&serving).await;
     let (mut stream, mut other) =
         (Conversation::open(&mut client).await, Conversation::open(&mut client).await);
-    let calls = vec![call(7, "watched", LONG), call(8, "allows", LONG), call(7, "allows", LONG)];
-    stream.send(batch(&request(), calls));
+    stream.send(batch(&request(), vec![call(7, "watched", LONG), call(8, "allows", LONG)]));
     assert_eq!(stream.verdicts(1).await[0].id, 8);
+    stream.send(batch(&request(), vec![call(9, "allows", LONG), call(7, "allows", LONG)]));
     let status = stream.next().await.expect_err("the end");
     assert_eq!(status.code(), tonic::Code::InvalidArgument);
     assert_eq!(status.message(), "call id 7 is used again while its call is in flight");
