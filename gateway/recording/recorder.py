@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -84,10 +85,13 @@ class Recorder:
             self._recording = None
 
     async def close(self) -> None:
-        """Write the last lines, if that takes no longer than ``CLOSE_S``."""
+        """Make and write the last lines, if that takes no longer than ``CLOSE_S``."""
+        deadline = time.monotonic() + CLOSE_S
+        if self._recording is not None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._recording.all_made.wait(), CLOSE_S)
         self._settings = None
         self._end()
-        deadline = time.monotonic() + CLOSE_S
         for thread in self._closing:
             await asyncio.to_thread(partial(thread.join, max(0.0, deadline - time.monotonic())))
 
@@ -110,6 +114,9 @@ class Recording:
         self._rate = TokenBucket(settings.max_per_second, settings.max_per_second)
         self._queue = WorkQueue()
         self._pending = 0
+        self.all_made = asyncio.Event()
+        """Set while no line is being made in steps."""
+        self.all_made.set()
         self._is_closed = False
         self._logged_at = -LOGGED_EVERY_S
         files = RecordingFiles(settings, partial(lines.header, settings, marks))
@@ -137,18 +144,24 @@ class Recording:
                 self._leave_out("queue")
             else:
                 self._pending += 1
+                self.all_made.clear()
                 self._queue.begin(made_by.redacted(answer, head), self._made, self._failed)
 
     def _made(self, line: bytes) -> None:
-        self._pending -= 1
+        self._is_made()
         if not self._is_closed:
             self._write(line)
 
     def _failed(self, error: Exception) -> None:
-        self._pending -= 1
+        self._is_made()
         self._leave_out("redaction")
         if not isinstance(error, lines.NotRecordableError):
             log.error("internal error: a review cannot be recorded", exc_info=error)
+
+    def _is_made(self) -> None:
+        self._pending -= 1
+        if not self._pending:
+            self.all_made.set()
 
     def _write(self, line: bytes) -> None:
         self._counts.recorded += 1

@@ -55,8 +55,9 @@ def record(
         assert observer is not None
         for one in answers:
             observer.review_answered(one, 0.0015)
-        await until(lambda: counts.recorded + sum(counts.dropped.values()) == len(answers))
+        # It waits for the lines that are being made.
         await under_test.close()
+        assert counts.recorded + sum(counts.dropped.values()) == len(answers)
 
     asyncio.run(main())
     return [line for path in sorted(folder.iterdir()) for line in read_recording(path, Reading())]
