@@ -27,6 +27,7 @@ _BRIEF_STEPS: Final = 2_000_000
 _STEPS: Final = 1_000_000_000
 # A loop inside one call of C code counts fivefold: the event loop waits for all of it.
 _VALUE: Final = 50
+_UNIT: Final = 10
 # A copy counts by its memory, not its time: the limit is 80 MB of items, or 50 million characters.
 _ITEM: Final = 100
 _CHARACTER: Final = 20
@@ -182,6 +183,11 @@ def count_look_up(key: object) -> None:
     """
     if type(key) is str and len(key) > LONG_TEXT:
         count_comparison(key)
+
+
+def count_cost(units: float) -> None:
+    """Count *units* of costs that expressions had as steps, for the work of the whole evaluation."""
+    METER.steps += units * _UNIT
 
 
 def spent() -> float:

@@ -17,6 +17,7 @@ from gateway.cel.meter import (
     HOOK_LIMIT,
     METER,
     begin,
+    count_cost,
     long_limit,
     spent,
 )
@@ -84,15 +85,19 @@ class CompiledConditions:
 
         An evaluation that is too long for the event loop is given up; Unresolved has it for another thread.
         """
-        try:
-            return self._evaluate(variables_of(condition_input), decisions, BRIEF_LIMIT)
-        except _TooLong:
-            known = dict(decisions)
-            return Unresolved(
-                evaluation=LongEvaluation(
-                    self, lambda: self._evaluate(ObjectVariables(condition_input), known, HOOK_LIMIT)
-                )
+        if condition_input.brief_steps > 0:
+            try:
+                return self._evaluate(variables_of(condition_input), decisions, BRIEF_LIMIT)
+            except _TooLong:
+                count_cost(BRIEF_LIMIT)
+            finally:
+                condition_input.brief_steps -= METER.steps
+        known = dict(decisions)
+        return Unresolved(
+            evaluation=LongEvaluation(
+                self, lambda: self._evaluate(ObjectVariables(condition_input), known, HOOK_LIMIT)
             )
+        )
 
     def _evaluate(
         self, variables: ObjectVariables, decisions: Mapping[AccessCheck, AccessDecision], budget: float
@@ -126,6 +131,8 @@ class CompiledConditions:
                 return Failed(FailureReason.CONDITION, _OUT_OF_BUDGET, 403)
             if value is False and excluded is None and not missing:
                 excluded = Excluded(condition.name, len(errors))
+        if is_brief:
+            count_cost(BRIEF_LIMIT - budget)
         # If an earlier condition is false, decisions can only change the result by exceeding the budget.
         if missing and (excluded is None or cost + unresolved * EXPRESSION_LIMIT > HOOK_LIMIT):
             return Unresolved(tuple(missing))

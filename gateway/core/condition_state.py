@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.core.conditions import AccessCheck, AccessDecision, FoundParam, ParamLookup, Unresolved
+from gateway.core.conditions import (
+    BRIEF_STEPS,
+    AccessCheck,
+    AccessDecision,
+    FoundParam,
+    ParamLookup,
+    Unresolved,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +31,7 @@ class ConditionState:
     The conditions of a webhook are evaluated once for each state of the object.
     """
 
-    __slots__ = ("_decisions", "_known_tasks", "_new_tasks", "_params", "_results")
+    __slots__ = ("_brief_steps", "_decisions", "_known_tasks", "_new_tasks", "_params", "_results")
 
     def __init__(self) -> None:
         self._results: dict[int, ConditionResult] = {}
@@ -32,6 +39,7 @@ class ConditionState:
         self._params: dict[ParamLookup, FoundParam] = {}
         self._known_tasks: set[ConditionTask] = set()
         self._new_tasks: list[ConditionTask] = []
+        self._brief_steps: float = BRIEF_STEPS
 
     @property
     def has_tasks(self) -> bool:
@@ -44,7 +52,9 @@ class ConditionState:
         """Return the result of *conditions* for *condition_input*, the current object; None: all are true."""
         if index not in self._results:
             condition_input.found_params = self._params
+            condition_input.brief_steps = min(self._brief_steps, condition_input.brief_steps)
             self._set(index, conditions.evaluate(condition_input, self._decisions))
+            self._brief_steps = condition_input.brief_steps
         return self._results[index]
 
     def take_tasks(self) -> Sequence[ConditionTask]:

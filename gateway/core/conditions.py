@@ -9,7 +9,7 @@ Source: kubernetes/apiserver plugin/webhook/matchconditions/matcher.go.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from gateway.core.verdict import Allowed, Denied, Failed, Verdict
 
@@ -63,6 +63,11 @@ class FoundParam:
     """Why there is no result; empty if there is one."""
 
 
+BRIEF_STEPS: Final = 3_000_000
+"""Steps of expressions that run on the event loop for one review, see ``gateway.cel.meter``: about thirty
+milliseconds. The expressions of further webhooks run beside it."""
+
+
 class Selectable(Protocol):
     """An object at one point of the evaluation: a ``Payload``."""
 
@@ -75,6 +80,7 @@ class ConditionInput:
     """The input of conditions: the request, and the object as it is at one point of the evaluation."""
 
     __slots__ = (
+        "brief_steps",
         "document",
         "found_params",
         "has_go_types",
@@ -103,6 +109,8 @@ class ConditionInput:
         """Null on CREATE."""
         self.has_go_types = True
         """Whether values of expressions have Go types, as in Kubernetes from 1.37 on."""
+        self.brief_steps: float = BRIEF_STEPS
+        """Those of the review that are left; they decide where expressions run, not what they result in."""
         self.prepared: object | None = None
         """The variables of expressions, which the first webhook with conditions makes for all."""
         self.prepared_for_policies: object | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gateway.core.outcome import Outcome
 from gateway.core.verdict import ALLOWED
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from gateway.core.namespace import Namespace
     from gateway.core.verdict import Failed
     from gateway.core.webhook import Mode
+
+
+_STEPS_PER_S: Final = 100_000_000
+"""See ``ConditionInput.brief_steps``."""
 
 
 def allowed_by_policies(
@@ -31,14 +35,17 @@ def allowed_by_policies(
     condition_input = payload.condition_input
     condition_input.namespace = namespace
     found = []
+    left = condition_input.brief_steps
     for invocation in invocations:
         policy = invocation.quick
-        elapsed_s = None if policy is None else policy.allowed_s(condition_input)
+        elapsed_s = None if policy is None or left <= 0 else policy.allowed_s(condition_input)
         if elapsed_s is None:
             break
+        left -= elapsed_s * _STEPS_PER_S
         outcome = Outcome(invocation, 0, ALLOWED, ALLOWED, None)
         if modes:
             outcome.mode = modes.get(invocation.position, "Enforce")
         outcome.evaluated_s = elapsed_s
         found.append(outcome)
+    condition_input.brief_steps = left
     return found

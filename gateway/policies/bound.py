@@ -174,11 +174,16 @@ class Bound(ABC, Generic[P, B]):
         self, condition_input: ConditionInput, decisions: Mapping[AccessCheck, AccessDecision]
     ) -> ConditionResult:
         """Return the decision, or the tasks that it needs first; see ``MatchConditions``."""
-        try:
-            return self._application(condition_input, decisions, Allowance(is_brief=True)).result()
-        except TooLongError:
-            application = self._application(condition_input, dict(decisions), Allowance(is_brief=False))
-            return Unresolved(evaluation=LongEvaluation(self, application.result))
+        if condition_input.brief_steps > 0:
+            allowance = Allowance(is_brief=True)
+            try:
+                return self._application(condition_input, decisions, allowance).result()
+            except TooLongError:
+                pass
+            finally:
+                condition_input.brief_steps -= allowance.work()
+        application = self._application(condition_input, dict(decisions), Allowance(is_brief=False))
+        return Unresolved(evaluation=LongEvaluation(self, application.result))
 
     @abstractmethod
     def _application(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.cel.errors import CostExceeded, EvaluationError
 from gateway.cel.lazy import LazyVariables
-from gateway.cel.meter import BRIEF_LIMIT, METER, long_limit, spent, start_expression
+from gateway.cel.meter import BRIEF_LIMIT, METER, count_cost, long_limit, spent, start_expression
 from gateway.cel.program.source import all_true_source
 
 if TYPE_CHECKING:
@@ -46,6 +46,11 @@ class Allowance:
     def expression(self) -> float:
         """The budget of the next expression."""
         return self._left if self.is_brief else long_limit()
+
+    def work(self) -> float:
+        """Return the work of the evaluation, which has ended, in steps."""
+        count_cost(BRIEF_LIMIT - self._left)
+        return METER.steps
 
     def take(self, cost: float) -> None:
         """Note the *cost* of an expression.

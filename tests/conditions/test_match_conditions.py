@@ -11,6 +11,7 @@ import pytest
 
 from gateway.cel.compile import compile_condition
 from gateway.conditions.match_conditions import CompiledConditions
+from gateway.core.condition_state import ConditionState
 from gateway.core.conditions import AccessCheck, AccessDecision, ConditionInput, Excluded, Unresolved
 from gateway.core.verdict import Failed, FailureReason
 
@@ -38,6 +39,33 @@ def judge(
     if isinstance(result, Unresolved) and result.evaluation is not None:
         return result.evaluation()
     return result
+
+
+def test_the_webhooks_of_a_review_share_the_time_of_the_event_loop() -> None:
+    document = request()
+    dear = [compile_condition("c", "[" + "1, " * 700 + "2].all(x, isIP('1.2.3.' + string(x)))")]
+    state, elsewhere = ConditionState(), []
+    for turn in range(2):
+        state.clear()
+        # The object has changed in the second turn.
+        seen = ConditionInput(document, document["object"], None)
+        for index in range(100):
+            result = state.evaluate(index, CompiledConditions(dear), seen)
+            if isinstance(result, Unresolved):
+                assert result.evaluation is not None
+                assert result.evaluation() is None
+                elsewhere.append(100 * turn + index)
+            else:
+                assert result is None
+    assert elsewhere == list(range(elsewhere[0], 200))
+    assert 1 < elsewhere[0] < 100
+
+
+def test_a_thousand_short_conditions_are_evaluated_on_the_event_loop() -> None:
+    document, state = request(), ConditionState()
+    seen = ConditionInput(document, document["object"], None)
+    short = CompiledConditions([compile_condition("c", "object.metadata.labels.size() < 100")])
+    assert {state.evaluate(index, short, seen) for index in range(1000)} == {None}
 
 
 @pytest.mark.parametrize("results", list(itertools.product(RESULTS, repeat=3)), ids="-".join)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -14,11 +15,13 @@ from hypothesis import strategies as st
 from gateway.cel.lazy import LazyVariables
 from gateway.config.fields import Fields, Report
 from gateway.config.policies import read_validating_binding, read_validating_policy
+from gateway.core import quick
 from gateway.core.conditions import (
     AccessDecision,
     ConditionInput,
     Decided,
     FoundParam,
+    LongEvaluation,
     ParamLookup,
     Unresolved,
 )
@@ -70,6 +73,37 @@ def condition_input(**data: str) -> ConditionInput:
 def verdict(result: ConditionResult) -> Any:
     assert isinstance(result, Decided), result
     return result.verdict
+
+
+def test_the_policies_of_a_review_share_the_time_of_the_event_loop() -> None:
+    given = condition_input(a="x" * 1000)
+    policy = bound("object.data.a.replace('x', 'y').replace('y', 'z').size() == 1000")
+    results = [policy.evaluate(given, {}) for _ in range(200)]
+    assert isinstance(results[0], Decided)
+    last = results[-1]
+    assert isinstance(last, Unresolved)
+    assert last.evaluation is not None
+    assert verdict(last.evaluation()) == verdict(results[0])
+
+
+def test_policies_that_allow_share_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those for which no time is left are evaluated elsewhere."""
+    hooks = []
+    for number in range(20):
+        policy = bound("object.data.a.replace('x', 'y').replace('y', 'z').size() == 1000").policy
+        binding = read(read_validating_binding, {"policyName": "p", "validationActions": ["Deny"]}, "b")
+        hooks.append(as_webhook(replace(policy, name=f"p{number:02}"), [binding]))
+    given = condition_input(a="x" * 1000)
+    # A policy takes the whole time.
+    monkeypatch.setattr(quick, "_STEPS_PER_S", 1e12)
+    evaluation = Evaluation(Selection("validate", hooks), given.request, SPACE)
+    evaluation.start()
+    assert len(evaluation.outcomes) == 1
+    while not evaluation.done:
+        for task in evaluation.take_condition_tasks():
+            assert isinstance(task, LongEvaluation)
+            evaluation.complete_condition_task(task, task())
+    assert [type(one.verdict) for one in evaluation.outcomes] == [Allowed] * 20
 
 
 def test_a_long_evaluation_runs_elsewhere_with_the_same_result() -> None:
