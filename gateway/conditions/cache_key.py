@@ -10,7 +10,7 @@ import orjson
 from gateway.cel.compile import compile_expression
 from gateway.cel.environment import ENVIRONMENT
 from gateway.cel.errors import CostExceeded, EvaluationError, InvalidExpression
-from gateway.cel.meter import BRIEF_LIMIT, begin
+from gateway.cel.meter import BRIEF_LIMIT, METER, begin, count_cost
 from gateway.cel.sizes import json_bytes
 from gateway.conditions.match_conditions import variables_of
 
@@ -36,8 +36,11 @@ class CompiledKey:
     def digest(self, condition_input: ConditionInput) -> bytes:
         """Return a digest of the value and of what is requested: operation, resource and subresource.
 
-        It is empty if there is no value for this request, only at a high cost, or one of more than 1 MiB.
+        It is empty if there is no value for this request, only at a high cost, or one of more than 1 MiB, or
+        if the expressions of the review have taken all of their time on the event loop.
         """
+        if condition_input.brief_steps <= 0:
+            return b""
         request = condition_input.document
         frame: list[object] = [*variables_of(condition_input).values, *[None] * self._compiled.program.slots]
         begin()
@@ -49,4 +52,7 @@ class CompiledKey:
             text = orjson.dumps([*requested, value], option=orjson.OPT_SORT_KEYS)
         except (EvaluationError, CostExceeded, TypeError):
             return b""
+        finally:
+            count_cost(METER.budget - METER.left)
+            condition_input.brief_steps -= METER.steps
         return hashlib.blake2b(text, digest_size=16).digest()
