@@ -16,7 +16,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
-from gateway.cel.meter import cancellation
 from gateway.core.conditions import AccessCheck, AccessDecision, FoundParam, LongEvaluation
 from gateway.core.verdict import Failed, FailureReason
 
@@ -91,6 +90,9 @@ class FairExecutor:
             sys.setswitchinterval(self._earlier_interval_s)
 
     def _enter(self) -> None:
+        # Here, because a gateway whose configuration has no expressions does not load them.
+        from gateway.cel.meter import cancellation
+
         self._earlier_interval_s = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         self._cancellation = cancellation()

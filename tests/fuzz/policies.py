@@ -27,7 +27,6 @@ from gateway.core.verdict import Allowed, Denied, Failed, FailureReason
 from gateway.errors import ConfigError
 from gateway.object_review import RequestOptions, request_for, review_of
 from gateway.policies import bound as bound_policies
-from gateway.policies import evaluation
 from gateway.policies.bound import Bound
 from gateway.policies.policy import FAILURES_KEY, MAX_ANNOTATION_BYTES, MAX_FAILURES
 from tests.cel.expressions import EXPRESSIONS
@@ -185,7 +184,6 @@ _KEYS: Final = [
 _SPACE: Final = Namespace("default", {"a": "b"}, b'{"metadata":{"name":"default","labels":{"a":"b"}}}')
 _BOUNDS: Final[Sequence[tuple[Any, Mapping[str, int]]]] = [
     (meter, {"EXPRESSION_LIMIT": 50_000}),
-    (evaluation, {"EXPRESSION_LIMIT": 50_000}),
     (bound_policies, {"HOOK_LIMIT": 120_000}),
 ]
 _FOLDER: Final = tempfile.TemporaryDirectory(prefix="fuzz-")

@@ -205,7 +205,7 @@ def test_a_pool_whose_workers_reject_its_webhooks_is_refused(
     other.write_text("{}")
     server.apply(pool("pods", start_worker("127.0.0.1:0", "--declare", str(other)).target))
     server.wait_for(lambda: conditions(server, "WorkerPool", "pods") == ("False", "RejectedByWorkers", 2))
-    assert conditions(server, VALIDATING, "v") == ("True", "Accepted", 1)
+    server.wait_for(lambda: conditions(server, VALIDATING, "v") == ("True", "Accepted", 1))
     message = server.ready("WorkerPool", "pods")["message"]
     assert 'ValidatingWebhookConfiguration "v": webhooks[0].clientConfig.worker.policy: found' in message
     assert answers(gateway) == (False, "h0.v.test: refused")

@@ -484,7 +484,8 @@ def test_workers_have_time_to_become_reachable(
     arguments = (*SERVICE, "--apply", "--workers", "--kubeconfig", str(config / "k"))
     status, _, err = run(*arguments)
     assert (status, list(cluster)) == (1, [])
-    assert "error: worker pool pool: no worker is reachable; webhooks that fail closed: h0.checks.test" in err
+    assert "error: worker pool pool: no worker is reachable (UNAVAILABLE: " in err
+    assert "; webhooks that fail closed: h0.checks.test" in err
 
     async def wait_for_endpoint(*_: object) -> None:
         # From here on the time of the workers runs.
