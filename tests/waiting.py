@@ -1,8 +1,9 @@
-"""Waits for an event. They are bounded, so that broken code fails a test instead of blocking it."""
+"""Waits for an event, bounded so that broken code fails a test instead of blocking it; and threads."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -36,3 +37,24 @@ async def until(condition: Callable[[], T], what: str = "the condition") -> T:
         assert time.monotonic() < give_up, f"not within {PATIENCE_S:g} s: {what}; last value {value!r}"
         await asyncio.sleep(POLL_EVERY_S)
     return value
+
+
+def together(action: Callable[[], T], refusal: type[Exception], times: int = 8) -> tuple[list[T], int]:
+    """Call *action* in threads that begin together; return the results, and how many raised *refusal*."""
+    results: list[T] = []
+    refused: list[Exception] = []
+    barrier = threading.Barrier(times)
+
+    def run() -> None:
+        barrier.wait()
+        try:
+            results.append(action())
+        except refusal as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(times)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results, len(refused)

@@ -27,6 +27,7 @@ _BRIEF_STEPS: Final = 2_000_000
 _STEPS: Final = 1_000_000_000
 # A loop inside one call of C code counts fivefold: the event loop waits for all of it.
 _VALUE: Final = 50
+# A unit of costs takes as long as ten steps.
 _UNIT: Final = 10
 # A copy counts by its memory, not its time: the limit is 80 MB of items, or 50 million characters.
 _ITEM: Final = 100

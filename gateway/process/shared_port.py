@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from gateway.process.liveness import START_S
@@ -54,7 +55,7 @@ class SharedPort:
     @property
     def descriptors(self) -> list[int]:
         """The descriptors of all sockets, which each process is to inherit."""
-        return [sock.fileno() for of_process in self._sockets for sock in of_process]
+        return [sock.fileno() for sock in chain.from_iterable(self._sockets)]
 
     def arguments(self) -> str:
         """Return the descriptors by process, as ``inherited`` reads them."""
@@ -72,7 +73,7 @@ class SharedPort:
     def close(self) -> None:
         """Close the sockets of the parent: the port is closed when the processes have closed theirs."""
         self._accept_again()
-        for sock in (*self._held, *(sock for of_process in self._sockets for sock in of_process)):
+        for sock in (*self._held, *chain.from_iterable(self._sockets)):
             sock.close()
         self._held, self._sockets = [], []
 
@@ -80,8 +81,7 @@ class SharedPort:
         # Those of a process that never served do not listen.
         listening = {
             sock
-            for of_process in self._sockets
-            for sock in of_process
+            for sock in chain.from_iterable(self._sockets)
             if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
         }
         if listening and not self._refusing:
@@ -113,4 +113,4 @@ def inherited(arguments: str, number: int) -> SharedSockets:
             sock.setblocking(False)  # noqa: FBT003 - the standard library's only way
         found.append(sockets)
     own = found.pop(number)
-    return SharedSockets(own, [sock for of_process in found for sock in of_process])
+    return SharedSockets(own, list(chain.from_iterable(found)))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gateway.errors import ConfigError
 from gateway.serving.sockets import FRONT_END, hold_port, listen, open_sockets, share_port
+from tests.waiting import together
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -116,21 +116,7 @@ def test_closed_connections_of_an_earlier_gateway_do_not_matter(
 def test_of_gateways_that_start_together_one_gets_the_port() -> None:
     with closing(open_sockets("127.0.0.1:0")) as port:
         pass
-    held: list[socket.socket] = []
-    refused: list[ConfigError] = []
-    together = threading.Barrier(8)
-
-    def start() -> None:
-        together.wait()
-        try:
-            held.extend(hold_port(f"127.0.0.1:{port}", FRONT_END))
-        except ConfigError as error:
-            refused.append(error)
-
-    threads = [threading.Thread(target=start) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    with closing(held):
-        assert (len(held), len(refused)) == (1, 7)
+    held, refused = together(lambda: hold_port(f"127.0.0.1:{port}", FRONT_END), ConfigError)
+    sockets = [sock for each in held for sock in each]
+    with closing(sockets):
+        assert (len(sockets), refused) == (1, 7)

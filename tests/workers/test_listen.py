@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import uvloop
 
 from admission_gateway_worker import PolicyServer, Review
 from admission_gateway_worker.listen import Address, StartError, claim, listening, parse_address, reserve_tcp
+from tests.waiting import together
 
 
 def server_of_one() -> PolicyServer:
@@ -164,25 +164,11 @@ def test_a_worker_with_several_processes_shares_its_port_with_no_other(
 def test_of_workers_that_start_together_one_gets_the_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = Address("127.0.0.1", free.getsockname()[1])
-    reserved: list[socket.socket] = []
-    refused: list[StartError] = []
-    together = threading.Barrier(8)
-
-    def start() -> None:
-        together.wait()
-        try:
-            reserved.extend(reserve_tcp(address))
-        except StartError as error:
-            refused.append(error)
-
-    threads = [threading.Thread(target=start) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for sock in reserved:
+    reserved, refused = together(lambda: reserve_tcp(address), StartError)
+    sockets = [sock for each in reserved for sock in each]
+    for sock in sockets:
         sock.close()
-    assert (len(reserved), len(refused)) == (1, 7)
+    assert (len(sockets), refused) == (1, 7)
 
 
 def test_closed_connections_of_an_earlier_worker_do_not_matter() -> None:
