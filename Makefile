@@ -105,7 +105,7 @@ catalogue: install
 # What is made from the chart: its schema and the table of its values, and manifest.yaml, which needs Helm.
 HELM ?= $(shell command -v helm)
 manifests: install
-	$(BIN)/python -m deploy.crds > deploy/crds.yaml
+	$(BIN)/python -m deploy.crds > deploy/chart/files/crds.yaml
 	$(BIN)/python -m deploy.chart_values
 	$(BIN)/python -m deploy.render $(or $(HELM),$$($(BIN)/python -c 'from tests.e2e.binaries import chart_tool; print(chart_tool("helm"))'))
 

@@ -1,6 +1,6 @@
 """The table of alerts: PromQL expressions over the metrics of ``gateway.telemetry.definitions``.
 
-``deploy.monitoring`` makes ``prometheus-rule.yaml``, ``prometheus-rules.yaml`` and a table of docs/metrics.md
+``deploy.monitoring`` makes ``chart/files/prometheus-rule.yaml`` and a table of docs/metrics.md
 from it. Each alert has a page in docs/runbooks. Counters are summed over replicas by the target's label
 ``namespace``, which Prometheus sets for pods; states of one replica keep all labels of their target.
 """

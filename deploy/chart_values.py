@@ -262,7 +262,6 @@ def outputs() -> dict[Any, str]:
         README: with_tables(
             README.read_text(), {"values": table(("value", "default", "meaning"), rows)}, "manifests"
         ),
-        CHART / "files" / "crds.yaml": crds.crds(),
     }
 
 

@@ -1,6 +1,6 @@
-"""Makes ``crds.yaml``: the CustomResourceDefinitions, from the tables by which the gateway reads files.
+"""Makes ``chart/files/crds.yaml``: the CustomResourceDefinitions of the gateway's kinds.
 
-    python -m deploy.crds > deploy/crds.yaml
+    python -m deploy.crds > deploy/chart/files/crds.yaml
 
 The schema refuses as much as it can express at ``kubectl apply``; docs/install.md lists the errors that only
 the gateway and ``admission-gateway check`` find. Every list and text has a bound: without it the API server

@@ -26,20 +26,18 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parents[1]
 METRICS_PAGE: Final = ROOT / "docs" / "metrics.md"
 RUNBOOKS: Final = ROOT / "docs" / "runbooks" / "index.md"
-RULES: Final = ROOT / "deploy" / "prometheus-rules.yaml"
-PROMETHEUS_RULE: Final = ROOT / "deploy" / "prometheus-rule.yaml"
-DASHBOARD: Final = ROOT / "deploy" / "dashboards" / "admission-gateway.json"
 CHART_FILES: Final = ROOT / "deploy" / "chart" / "files"
+PROMETHEUS_RULE: Final = CHART_FILES / "prometheus-rule.yaml"
+DASHBOARD: Final = CHART_FILES / "dashboard.json"
 
 _HEADER: Final = """\
-# {}. Made by `make monitoring` from deploy/alerts.py: change that
+# Alerting rules for the Prometheus operator. Made by `make monitoring` from deploy/alerts.py: change that
 # file. docs/metrics.md says how to use this one, and docs/runbooks what to do about each alert.
 """
 
 
 def outputs() -> dict[Path, str]:
     """Return the files that are made here, each with its content."""
-    groups = [{"name": "admission-gateway", "rules": [alert.rule for alert in ALERTS]}]
     resource = {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
@@ -48,18 +46,14 @@ def outputs() -> dict[Path, str]:
             "namespace": "admission-gateway",
             "labels": {"app.kubernetes.io/name": "admission-gateway"},
         },
-        "spec": {"groups": groups},
+        "spec": {"groups": [{"name": "admission-gateway", "rules": [alert.rule for alert in ALERTS]}]},
     }
-    shown = json.dumps(dashboard(), indent=1) + "\n"
     tables = {"metrics": _metrics_table(), "alerts": _alerts_table("runbooks/")}
     return {
         METRICS_PAGE: with_tables(METRICS_PAGE.read_text(), tables),
         RUNBOOKS: with_tables(RUNBOOKS.read_text(), {"alerts": _alerts_table("")}),
-        RULES: _HEADER.format("Alerting rules for Prometheus") + to_yaml({"groups": groups}),
-        PROMETHEUS_RULE: _HEADER.format("Alerting rules for the Prometheus operator") + to_yaml(resource),
-        DASHBOARD: shown,
-        CHART_FILES / "rules.yaml": to_yaml({"groups": groups}),
-        CHART_FILES / "dashboard.json": shown,
+        PROMETHEUS_RULE: _HEADER + to_yaml(resource),
+        DASHBOARD: json.dumps(dashboard(), indent=1) + "\n",
     }
 
 
@@ -112,5 +106,4 @@ def with_tables(page: str, tables: dict[str, str], target: str = "monitoring") -
 
 if __name__ == "__main__":
     for file, content in outputs().items():
-        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(content)

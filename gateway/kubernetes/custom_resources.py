@@ -265,7 +265,7 @@ def _kind(kind: str) -> Kind:
         f"/apis/{GATEWAY_VERSION}/{plural}",
         f"{plural}.{GROUP}",
         f"{kind}List",
-        f"is there no CustomResourceDefinition {plural}.{GROUP}? deploy/crds.yaml has it",
+        f"is there no CustomResourceDefinition {plural}.{GROUP}? deploy/chart/files/crds.yaml has it",
         # A cluster may have older definitions than the gateway, and older roles: without exceptions every
         # webhook is called, but policies that may not be read would be bypassed.
         absent_on=_ABSENT_ON.get(kind, ()),

@@ -213,7 +213,7 @@ class StatusWriter:
                 self._omits_type_checking = True
                 log.warning(
                     "status without typeChecking: the CustomResourceDefinitions in the cluster are older "
-                    "than the gateway; apply deploy/crds.yaml, then restart the gateway"
+                    "than the gateway; apply deploy/chart/files/crds.yaml, then restart the gateway"
                 )
                 del self._written[resource.key]
                 await self._write(api, status)

@@ -52,7 +52,7 @@ def schema_of(kind: str) -> dict[str, Any]:
 
 
 def test_the_file_is_up_to_date_with_the_tables_of_the_gateway() -> None:
-    assert CRDS.read_text() == crds(), "run: python -m deploy.crds > deploy/crds.yaml"
+    assert CRDS.read_text() == crds(), "run: python -m deploy.crds > deploy/chart/files/crds.yaml"
 
 
 @pytest.mark.parametrize("kind", PLURALS)

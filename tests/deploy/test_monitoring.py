@@ -14,10 +14,11 @@ import pytest
 import yaml
 
 from deploy.alerts import ALERTS, PREFIX
-from deploy.monitoring import DASHBOARD, PROMETHEUS_RULE, ROOT, RULES, outputs
+from deploy.monitoring import DASHBOARD, PROMETHEUS_RULE, ROOT, outputs
 from deploy.worker_metrics import WORKER_METRICS
 from gateway.telemetry.definitions import DEFINITIONS
 from tests.deploy.cluster import MANIFEST, objects
+from tests.deploy.prometheus import plain_rules
 from tests.deploy.promql import TARGET_LABELS, unknown_names
 from tests.docs.pages import DOCS, rows, section
 
@@ -133,9 +134,9 @@ def test_metrics_in_runbooks_exist() -> None:
             assert any(series.startswith(name) for series in SERIES), (file.name, name)
 
 
-def test_the_resource_of_the_operator_has_the_plain_rules() -> None:
+def test_the_command_of_the_page_writes_the_rules_of_the_operator_s_resource(tmp_path: Path) -> None:
     resource = yaml.safe_load(PROMETHEUS_RULE.read_text())
-    assert resource["spec"] == yaml.safe_load(RULES.read_text())
+    assert yaml.safe_load(plain_rules(tmp_path).read_text()) == resource["spec"]
 
 
 def test_the_pod_monitor_selects_the_gateway_and_its_admin_port() -> None:

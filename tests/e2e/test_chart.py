@@ -15,7 +15,7 @@ import yaml
 
 from admission_gateway_worker.policies import definitions
 from deploy.chart_values import CHART, README
-from deploy.monitoring import ROOT, RULES
+from deploy.monitoring import DASHBOARD, PROMETHEUS_RULE, ROOT
 from deploy.render import MANIFEST, manifest
 from gateway.cli import build_parser
 from gateway.cli.policies import configuration
@@ -362,12 +362,10 @@ def test_no_service_but_the_gateway_s_own_selects_a_pod_of_a_job() -> None:
 
 def test_rules_and_dashboard_are_those_of_the_project() -> None:
     rule = only("PrometheusRule", NAME, MONITORING)["spec"]["groups"]
-    assert rule[:-1] == yaml.safe_load(RULES.read_text())["groups"]
+    assert rule[:-1] == yaml.safe_load(PROMETHEUS_RULE.read_text())["spec"]["groups"]
     assert rule[-1]["name"] == "own"
     dashboard = only("ConfigMap", f"{NAME}-dashboard", MONITORING)["data"]["admission-gateway.json"]
-    assert json.loads(dashboard) == json.loads(
-        (ROOT / "deploy/dashboards/admission-gateway.json").read_text()
-    )
+    assert json.loads(dashboard) == json.loads(DASHBOARD.read_text())
 
 
 def test_a_service_monitor_selects_the_service_with_its_port() -> None:

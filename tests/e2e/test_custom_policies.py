@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from deploy.monitoring import CHART_FILES
 from gateway.config.custom_resource import PLURALS
 from tests.e2e.cluster import ADMIN
 from tests.e2e.objects import GROUP, pod
 from tests.e2e.policy_comparison import follow_config_maps
 from tests.e2e.setups import BehindGateway, deployed_account, rule
-from tests.kit import ROOT, Process, run_command
+from tests.kit import Process, run_command
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -143,8 +144,7 @@ def served(
     cluster: Cluster, widgets: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[BehindGateway]:
     """A gateway with the rights of deploy/ and on the listed parameters; registered for pods."""
-    crds = f"--filename={ROOT / 'deploy' / 'crds.yaml'}"
-    kubectl(cluster, "apply", "--server-side", crds)
+    kubectl(cluster, "apply", "--server-side", f"--filename={CHART_FILES / 'crds.yaml'}")
     cluster.wait_until_served(*(f"{plural}.admission-gateway.io" for plural in PLURALS.values()))
     folder = tmp_path_factory.mktemp("custom-policies")
     # Its rule is part of the registration.

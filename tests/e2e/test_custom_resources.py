@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from deploy.monitoring import CHART_FILES
 from gateway.config.custom_resource import PLURALS, CustomResource, read_resource
 from tests.e2e.objects import pod
 from tests.e2e.setups import PODS, BehindGateway, deployed_account
-from tests.kit import ROOT
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ ACCOUNT = "admission-gateway"
 @pytest.fixture(scope="module")
 def defined(cluster: Cluster) -> Cluster:
     """The cluster with the definitions of deploy/."""
-    applied = cluster.kubectl("apply", "--server-side", f"--filename={ROOT / 'deploy' / 'crds.yaml'}")
+    applied = cluster.kubectl("apply", "--server-side", f"--filename={CHART_FILES / 'crds.yaml'}")
     assert applied.returncode == 0, applied.stderr
     cluster.wait_until_served(*RESOURCES)
     return cluster
@@ -132,7 +132,7 @@ def test_applied_resources_are_enforced_and_get_a_status_with_the_deployed_role(
 
 def test_definitions_can_be_deleted_and_created_again(defined: Cluster, served: BehindGateway) -> None:
     assert make_pod(defined).message.endswith("custom.e2e.test: by a custom resource")
-    crds = f"--filename={ROOT / 'deploy' / 'crds.yaml'}"
+    crds = f"--filename={CHART_FILES / 'crds.yaml'}"
     try:
         deleted = defined.kubectl("delete", crds)
         assert deleted.returncode == 0, deleted.stderr

@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 from deploy.alerts import ALERTS
-from deploy.monitoring import DASHBOARD, RULES, RUNBOOKS
+from deploy.monitoring import DASHBOARD, RUNBOOKS
+from tests.deploy.prometheus import plain_rules
 from tests.e2e.alert_cases import CASES
 from tests.e2e.monitoring import Prometheus, promtool
 from tests.e2e.objects import config_map
@@ -51,14 +52,19 @@ WITHOUT_DATA = {
 """The beginnings of metrics that a plain gateway has not, with the reason."""
 
 
-def test_promtool_accepts_the_rules() -> None:
-    status, text = promtool("check", "rules", "--lint=all", "--lint-fatal", RULES)
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    return plain_rules(tmp_path)
+
+
+def test_promtool_accepts_the_rules(rules: Path) -> None:
+    status, text = promtool("check", "rules", "--lint=all", "--lint-fatal", rules)
     assert status == 0, text
 
 
-def test_alerts_fire_as_their_cases_say(tmp_path: Path) -> None:
+def test_alerts_fire_as_their_cases_say(rules: Path, tmp_path: Path) -> None:
     file = tmp_path / "cases.yaml"
-    file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "tests": [case.test() for case in CASES]}))
+    file.write_text(yaml.safe_dump({"rule_files": [str(rules)], "tests": [case.test() for case in CASES]}))
     status, text = promtool("test", "rules", file)
     assert status == 0, text
 
@@ -182,7 +188,9 @@ def test_promtool_accepts_a_scrape(gateway: GatewayProcess) -> None:
     assert (status, found) == (0, "")
 
 
-def test_prometheus_has_all_that_alerts_and_dashboard_need(gateway: GatewayProcess, tmp_path: Path) -> None:
+def test_prometheus_has_all_that_alerts_and_dashboard_need(
+    gateway: GatewayProcess, rules: Path, tmp_path: Path
+) -> None:
     worker = gateway.expect(r"metrics on http://(\S+)/metrics")[1]
     targets = [
         {"targets": [address], "labels": {"namespace": "ns", "pod": pod}}
@@ -190,7 +198,7 @@ def test_prometheus_has_all_that_alerts_and_dashboard_need(gateway: GatewayProce
     ]
     folder = tmp_path / "prometheus"
     folder.mkdir()
-    with Prometheus(folder, RULES, targets) as prometheus:
+    with Prometheus(folder, rules, targets) as prometheus:
         eventually(lambda: [value for _, value in prometheus.query("up")] == [1, 1])
         for path in ("/mutate", "/validate"):
             for traceparent in (SAMPLED, NOT_SAMPLED, SAMPLED):
@@ -209,7 +217,9 @@ def test_prometheus_has_all_that_alerts_and_dashboard_need(gateway: GatewayProce
         eventually(lambda: {f"AdmissionGateway{name}" for name in expected} == alerts(prometheus))
 
 
-def test_one_denied_command_is_on_the_dashboard_with_its_trace(cluster: Cluster, tmp_path: Path) -> None:
+def test_one_denied_command_is_on_the_dashboard_with_its_trace(
+    cluster: Cluster, rules: Path, tmp_path: Path
+) -> None:
     """From kubectl to the panel, also for a webhook that has never denied anything before."""
     denies = {"deny": {"code": 403, "message": "every workload names its team"}}
     fields = {"objectSelector": {"matchLabels": {"denied": "once"}}}
@@ -218,7 +228,7 @@ def test_one_denied_command_is_on_the_dashboard_with_its_trace(cluster: Cluster,
     folder.mkdir()
     with BehindGateway(cluster, tmp_path, [hook], "prometheus") as behind:
         target = {"targets": [f"127.0.0.1:{behind.gateway.admin_port}"], "labels": {"namespace": "ns"}}
-        with Prometheus(folder, RULES, [target]) as prometheus:
+        with Prometheus(folder, rules, [target]) as prometheus:
             eventually(lambda: [value for _, value in prometheus.query("up")] == [1])
             document = config_map("x", {"denied": "once"})
             done = cluster.kubectl("create", "-f", "-", stdin=json.dumps(document))

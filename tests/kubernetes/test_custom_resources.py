@@ -325,7 +325,7 @@ def test_it_does_not_serve_before_the_resources_are_read(
     processes.callback(gateway.stop)
     why = (
         "the API server answers 404: the server could not find the requested resource (is there no "
-        "CustomResourceDefinition workerpools.admission-gateway.io? deploy/crds.yaml has it)"
+        "CustomResourceDefinition workerpools.admission-gateway.io? deploy/chart/files/crds.yaml has it)"
     )
     gateway.expect(re.escape(f"workerpools.admission-gateway.io cannot be read yet: {why}"))
     connection = http.client.HTTPConnection(admin, timeout=PATIENCE_S)

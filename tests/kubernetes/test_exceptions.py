@@ -73,6 +73,8 @@ def test_a_cluster_without_the_definitions_of_exceptions_has_none(
     server.faults["list clusterpolicyexceptions"].extend([refuse(403, "forbidden")] * 3)
     server.apply(exception(permanent=True))
     gateway = start_gateway(folder)
-    gateway.expect(r"policyexceptions\.admission-gateway\.io cannot be read yet: .*deploy/crds\.yaml has it")
+    gateway.expect(
+        r"policyexceptions\.admission-gateway\.io cannot be read yet: .*deploy/chart/files/crds\.yaml has it"
+    )
     # They are read as soon as they can be.
     eventually(lambda: answers(gateway) == (True, ""))

@@ -108,7 +108,7 @@ def test_a_policy_has_the_warnings_of_type_checking(
 
     run(server, tmp_path, scenario)
     (told,) = [one for one in caplog.messages if "status without typeChecking" in one]
-    assert "apply deploy/crds.yaml" in told
+    assert "apply deploy/chart/files/crds.yaml" in told
 
 
 def test_a_status_is_written_once_and_has_the_time_of_its_transition(
