@@ -1,7 +1,7 @@
 """Comparison and description of answers.
 
-Two answers are equal if all fields are equal. Patches are compared byte by byte, and the order of map entries
-is ignored.
+Two answers are equal if they mean the same: all fields are equal, and their patches lead to the same object.
+The order of map entries is ignored.
 """
 
 from __future__ import annotations
@@ -9,7 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import grpc
+import orjson
 
+from admission_gateway_worker.json_patch.patch import (
+    PatchConflict,
+    PatchSyntaxError,
+    apply_patch,
+    parse_patch,
+)
 from admission_gateway_worker.pb import worker_pb2 as pb
 from gateway.conformance.rule import Violation
 from gateway.text import shown
@@ -49,17 +56,33 @@ def describe(answer: Answer) -> str:
     return ", ".join(words)
 
 
-def difference(found: Answer, expected: Answer) -> tuple[str, str] | None:
-    """Return the first field that differs, with the value of each answer; None if the answers are equal."""
-    for (what, one), (_, other) in zip(_parts(found), _parts(expected), strict=False):
+def object_after(answer: pb.ReviewResponse, request: bytes) -> object:
+    """Return the object that *answer* makes of the object in *request*; None if *request* has none.
+
+    *request* is the JSON of an AdmissionRequest.
+
+    Raises:
+        PatchConflict: the patch does not apply.
+        PatchSyntaxError: the patch is not a JSON Patch.
+    """
+    found = orjson.loads(request).get("object")
+    return apply_patch(found, parse_patch(answer.patch)) if answer.patch else found
+
+
+def difference(found: Answer, expected: Answer, request: bytes) -> tuple[str, str] | None:
+    """Compare two answers to *request*, the JSON of an AdmissionRequest.
+
+    Returns the first field that differs, with the value of each answer; None if the answers are equal.
+    """
+    for (what, one), (_, other) in zip(_parts(found, request), _parts(expected, request), strict=False):
         if one != other:
             return f"{what} {_cut(one, other)}", f"{what} {_cut(other, one)}"
     return None
 
 
-def expect_same(action: str, found: Answer, expected: Answer) -> None:
-    """Raise a Violation if *found* differs from *expected*."""
-    differing = difference(found, expected)
+def expect_same(action: str, found: Answer, expected: Answer, request: bytes) -> None:
+    """Raise a Violation if the answer *found* to *request* differs from *expected*."""
+    differing = difference(found, expected, request)
     if differing is not None:
         raise Violation(action, *differing)
 
@@ -70,7 +93,7 @@ def expect_kind(action: str, found: Answer, *expected: str) -> None:
         raise Violation(action, describe(found), " or ".join(expected))
 
 
-def _parts(answer: Answer) -> Iterator[tuple[str, object]]:
+def _parts(answer: Answer, request: bytes) -> Iterator[tuple[str, object]]:
     yield "", kind(answer)
     if isinstance(answer, pb.Error):
         yield "details", answer.message
@@ -85,10 +108,20 @@ def _parts(answer: Answer) -> Iterator[tuple[str, object]]:
     yield "group", status.group
     yield "kind", status.kind
     yield "uid", status.uid
-    yield "patch", answer.patch.decode("utf-8", "replace")
+    yield "object", _object_text(answer, request)
     yield "warnings", list(answer.warnings)
     yield "auditAnnotations", dict(sorted(answer.audit_annotations.items()))
     yield "parameters_applied", answer.parameters_applied
+
+
+def _object_text(answer: pb.ReviewResponse, request: bytes) -> str:
+    """Return the JSON of the object that *answer* leads to, with sorted keys, or why there is none."""
+    try:
+        return orjson.dumps(object_after(answer, request), option=orjson.OPT_SORT_KEYS).decode()
+    except orjson.JSONDecodeError:
+        return "none, the request is malformed"
+    except (PatchConflict, PatchSyntaxError) as error:
+        return f"none, the patch does not apply: {error}"
 
 
 def _cut(value: object, other: object) -> str:

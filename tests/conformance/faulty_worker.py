@@ -37,7 +37,8 @@ FAULTS = {
         "other-message",
         "other-code",
         "no-causes",
-        "spaces-in-patch",
+        "other-patch",
+        "patch-of-another-object",
         "no-patch",
         "no-warnings",
         "no-annotations",
@@ -241,8 +242,6 @@ class FaultyWorker(AioWorker):
             outcome = await self._faulty_outcome(message, rpc, now)
             if isinstance(outcome, pb.Error):
                 await rpc.abort(CODES[outcome.code], outcome.message)
-            if now.fault == "spaces-in-patch" and outcome.patch:
-                outcome.patch = outcome.patch.replace(b":", b": ")
             return bytes(outcome.SerializeToString())
         finally:
             self._unary.pop(rpc, None)
@@ -406,10 +405,20 @@ def set_status(**fields: Any) -> Callable[[pb.ReviewResponse], None]:
     return fault
 
 
+def with_patch(patch: bytes) -> Callable[[pb.ReviewResponse], None]:
+    def fault(response: pb.ReviewResponse) -> None:
+        if response.patch:
+            response.patch = patch
+
+    return fault
+
+
 ANSWER_FAULTS: dict[str, Callable[[pb.ReviewResponse], None]] = {
     "other-message": set_status(message="denied"),
     "other-code": set_status(code=422),
     "no-causes": lambda response: response.status.ClearField("causes"),
+    "other-patch": with_patch(b'[{"op":"add","path":"/x","value":1}]'),
+    "patch-of-another-object": with_patch(b'[{"op":"remove","path":"/x"}]'),
     "no-patch": lambda response: response.ClearField("patch"),
     "no-warnings": lambda response: response.ClearField("warnings"),
     "no-annotations": lambda response: response.ClearField("audit_annotations"),

@@ -38,7 +38,11 @@ verdicts while it writes sends some dozens."""
 BATCHES: Final = Group("Batches", "ReviewStream", "Batching")
 
 
-@BATCHES.rule("answers all vectors in one batch exactly", needs_policy=False, timeout_s=20)
+@BATCHES.rule(
+    "answers all vectors in one batch, with patches that lead to the same objects",
+    needs_policy=False,
+    timeout_s=20,
+)
 async def batch_vectors(worker: Worker) -> str:
     """Equal payloads are sent once."""
     vectors = needed(worker)
@@ -77,7 +81,7 @@ async def batch_like_review(worker: Worker) -> None:
         answers = await stream.verdicts(range(len(reviews)), 10)
     for number, (policy, request, namespace) in enumerate(reviews):
         review = await worker.review(policy, request, namespace)
-        expect_same(f"{policy} with {request[:60]!r}... on the stream", answers[number], review)
+        expect_same(f"{policy} with {request[:60]!r}... on the stream", answers[number], review, request)
 
 
 @BATCHES.rule(
@@ -149,7 +153,7 @@ async def batch_traceparent(worker: Worker) -> None:
         await stream.send(calls, [pod()], action="a batch of calls with different trace contexts")
         answers = await stream.verdicts(range(len(values)))
         for number, value in enumerate(values):
-            expect_same(f"a call with the traceparent {value[:80]!r}", answers[number], answers[0])
+            expect_same(f"a call with the traceparent {value[:80]!r}", answers[number], answers[0], pod())
 
 
 @BATCHES.rule("accepts every 64-bit id, including 0 and 2^64-1")

@@ -7,14 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from admission_gateway_worker.json_patch.patch import (
-    PatchConflict,
-    PatchSyntaxError,
-    apply_patch,
-    parse_patch,
-)
+from admission_gateway_worker.json_patch.patch import PatchConflict, PatchSyntaxError
 from admission_gateway_worker.pb import worker_pb2 as pb
-from gateway.conformance.answers import expect_kind, expect_same
+from gateway.conformance.answers import expect_kind, expect_same, object_after
 from gateway.conformance.requests import numbered_pod, pod
 from gateway.conformance.rule import ANSWER_S, Group, Violation, expect
 from gateway.conformance.rules.calls import cancelled_before, expect_silence
@@ -120,7 +115,7 @@ async def chain_after_failure(worker: Worker) -> None:
         for number, wanted in kinds.items():
             expect_kind(f"{action}: call {number}", answers[number], wanted)
         for number in (2, 4, 6, 8):
-            expect_same(f"{action}: call {number}", answers[number], expected)
+            expect_same(f"{action}: call {number}", answers[number], expected, numbered_pod(1))
 
 
 @CHAINS.rule(
@@ -360,7 +355,7 @@ async def _expect_like_review(
             expected = await worker.review(call.policy, present, namespace)
             reviews[call.policy, present] = expected
         what = f"{action}: {call.policy}, call {call.number} after {call.after}"
-        expect_same(what, answers[call.number], expected)
+        expect_same(what, answers[call.number], expected, present)
         requests[call.number] = _after(what, present, expected)
 
 
@@ -368,12 +363,11 @@ def _after(action: str, request: bytes, answer: Answer) -> bytes:
     """Return *request* with the object that a call with *answer* leaves."""
     if isinstance(answer, pb.Error) or not answer.allowed or not answer.patch:
         return request
-    document = orjson.loads(request)
     try:
-        document["object"] = apply_patch(document["object"], parse_patch(answer.patch))
+        after = object_after(answer, request)
     except (PatchSyntaxError, PatchConflict) as error:
         raise Violation(action, f"a patch that does not apply: {error}", "a patch of the object") from None
-    return orjson.dumps(document)
+    return orjson.dumps({**orjson.loads(request), "object": after})
 
 
 async def _verdicts(stream: Stream, numbers: Iterable[int]) -> dict[int, Answer]:

@@ -41,9 +41,13 @@ STATUSES: Final = "Status codes"
 REVIEWS: Final = Group("Review", "Review", "The answer")
 
 
-@REVIEWS.rule("answers the vectors of the sample policies exactly", needs_policy=False, timeout_s=30)
+@REVIEWS.rule(
+    "answers the vectors of the sample policies, with patches that lead to the same objects",
+    needs_policy=False,
+    timeout_s=30,
+)
 async def review_vectors(worker: Worker) -> str:
-    """Status, texts, causes, warnings, annotations, and the bytes of the patch."""
+    """Status, texts, causes, warnings, annotations, and the object that the patch leads to."""
     vectors = needed(worker)
     expect_vectors(vectors, [await _ask(worker, vector) for vector in vectors])
     return f"{len(vectors)} vectors"
@@ -59,7 +63,7 @@ async def review_again(worker: Worker) -> None:
     """The order of map entries is ignored."""
     for vector in needed(worker):
         first, second = await _ask(worker, vector), await _ask(worker, vector)
-        expect_same(f"{vector.name}, twice", second, first)
+        expect_same(f"{vector.name}, twice", second, first, vector.request)
 
 
 @REVIEWS.rule("answers NOT_FOUND for an unknown policy", section=STATUSES, needs_policy=False)
@@ -100,7 +104,7 @@ async def review_traceparent(worker: Worker) -> None:
     without = await worker.review(worker.policy, pod())
     for traceparent in TRACEPARENTS:
         answer = await worker.review(worker.policy, pod(), traceparent=traceparent)
-        expect_same(f"Review with the metadata traceparent {traceparent[:80]!r}", answer, without)
+        expect_same(f"Review with the metadata traceparent {traceparent[:80]!r}", answer, without, pod())
 
 
 @REVIEWS.rule(
@@ -236,7 +240,7 @@ def expect_vectors(vectors: Sequence[Vector], answers: Sequence[Answer]) -> None
     """Raise a Violation that names the first vectors with another answer."""
     wrong = []
     for vector, answer in zip(vectors, answers, strict=True):
-        differing = difference(answer, vector.answer)
+        differing = difference(answer, vector.answer, vector.request)
         if differing is not None:
             wrong.append((vector.name, *differing))
     if wrong:
