@@ -14,9 +14,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from gateway.base.errors import ConfigError, Problem
 from gateway.config.digest import digest
 from gateway.core.webhook import WorkerRef
-from gateway.errors import ConfigError, Problem
 from gateway.paths import Paths
 from gateway.policy_mismatch import ask, in_steps, rejection
 

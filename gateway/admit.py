@@ -11,6 +11,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Protocol
 
+from gateway.base.errors import NotAttested, Overloaded
 from gateway.core.answer import NO_ORIGIN, Answer
 from gateway.core.decision import decide, with_reference
 from gateway.core.evaluation import NO_MODES, Evaluation
@@ -19,7 +20,6 @@ from gateway.core.modes import modes_of
 from gateway.core.response import encode
 from gateway.core.review import decode_in_steps, decode_plain, is_namespace_write
 from gateway.dispatch.driver import EvaluationDriver
-from gateway.errors import NotAttested, Overloaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from gateway.base.work_queue import WorkQueue
 from gateway.core.comparison import Comparison, compare, is_sampled
 from gateway.core.deadline import Deadline
 from gateway.core.decision import PLAIN_ALLOWED
@@ -28,7 +29,6 @@ from gateway.decisions.rate import TokenBucket
 from gateway.decisions.record import record_of, record_of_webhook
 from gateway.decisions.redaction import Redactor
 from gateway.dispatch.driver import NO_ROOM_FOR_SHADOWS, EvaluationDriver
-from gateway.work_queue import WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,6 +16,7 @@ from gateway import image_review
 from gateway.acceptance import Acceptance
 from gateway.admit import Admission, Observers
 from gateway.after_answer import CallsAfterAnswer
+from gateway.base.errors import ConfigError
 from gateway.cluster_follower import Cluster, ClusterFollower
 from gateway.config.changes import log_change
 from gateway.core.answer import Origin
@@ -24,7 +25,6 @@ from gateway.decisions.log import DecisionLog
 from gateway.decisions.namespaces import NamespaceCounts
 from gateway.decisions.observer import DecisionObserver
 from gateway.decisions.recent import RecentDecisions
-from gateway.errors import ConfigError
 from gateway.history_keeper import HistoryKeeper
 from gateway.pages.process import OneProcess
 from gateway.pages.routes import Pages

@@ -12,9 +12,9 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from gateway.base.errors import ClusterError, ConfigError, Problem
 from gateway.config.custom import Combined
 from gateway.config.model import ca_bundle_sources, merged_versions, param_kinds
-from gateway.errors import ClusterError, ConfigError, Problem
 from gateway.snapshot import ClusterView
 
 if TYPE_CHECKING:

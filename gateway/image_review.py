@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from gateway.base.errors import MalformedReview
+from gateway.base.text import described
 from gateway.core.review import V1
 from gateway.core.verdict import Failed
-from gateway.errors import MalformedReview
 from gateway.serving.message import TEXT, Response
-from gateway.text import described
 
 if TYPE_CHECKING:
     from gateway.core.answer import Answer

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from gateway.base.errors import MalformedReview
+from gateway.base.text import one_of, shown
 from gateway.config.built_in_resources import RESOURCES
 from gateway.core.review import V1
 from gateway.core.webhook import OPERATIONS
-from gateway.errors import MalformedReview
-from gateway.text import one_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

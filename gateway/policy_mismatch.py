@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal
 
+from gateway.base.errors import Problem
+from gateway.base.text import did_you_mean, shown
 from gateway.dispatch.parameter_schema import parameter_schema
-from gateway.errors import Problem
-from gateway.text import did_you_mean, shown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence

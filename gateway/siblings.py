@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from gateway.errors import Problem
+from gateway.base.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

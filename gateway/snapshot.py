@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from gateway.base.work_queue import WorkQueue
 from gateway.conditions.resolver import ConditionResolver, FairExecutor
 from gateway.config.files import fingerprint
 from gateway.config.image_review import user_of
@@ -21,7 +22,6 @@ from gateway.dispatch.parameters import ParameterTable
 from gateway.dispatch.pool import PREFERENCE, Pool, tls_fingerprint
 from gateway.dispatch.timer_wheel import TimerWheel
 from gateway.dispatch.verdict_cache import VerdictCache
-from gateway.work_queue import WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

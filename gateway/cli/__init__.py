@@ -14,7 +14,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from admission_gateway_worker.log_lines import buffer_output, log_uncaught
-from gateway import __version__, logs
+from gateway import __version__
+from gateway.base import logs
+from gateway.base.errors import ConfigError, GatewayError
 from gateway.cli import (
     check,
     completion,
@@ -32,7 +34,6 @@ from gateway.cli import (
     sync,
     test,
 )
-from gateway.errors import ConfigError, GatewayError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

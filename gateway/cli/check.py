@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from gateway import logs
+from gateway.base import logs
+from gateway.base.errors import ConfigError, Problem
 from gateway.cli.arguments import add_config
-from gateway.errors import ConfigError, Problem
 from gateway.inspection import command as inspection
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gateway import logs
+from gateway.base import logs
 
 if TYPE_CHECKING:
     import argparse

@@ -7,7 +7,7 @@ import json
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from gateway import logs
+from gateway.base import logs
 from gateway.cli import admin_ports
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     Raises:
         GatewayError: the pods cannot be listed, or a file of credentials cannot be used.
     """
+    from gateway.base.text import printable_json
     from gateway.status.decisions import merged, read_decisions, text
-    from gateway.text import printable_json
 
     admin_ports.check(parsed, refuse)
     if not 1 <= parsed.limit <= MAX_LIMIT:

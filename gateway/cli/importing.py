@@ -7,17 +7,17 @@ from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gateway import logs
+from gateway.base import logs
+from gateway.base.errors import ConfigError
+from gateway.base.progress import Progress
 from gateway.cli.arguments import add_selection
-from gateway.errors import ConfigError
 from gateway.kubernetes import select_cluster as cluster
-from gateway.progress import Progress
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable, Sequence
 
-    from gateway.errors import Problem
+    from gateway.base.errors import Problem
     from gateway.importing.prepare import Prepared
 
     Json = dict[str, Any]

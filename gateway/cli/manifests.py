@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gateway import logs
+from gateway.base import logs
+from gateway.base.errors import GatewayError
+from gateway.base.progress import Progress
 from gateway.cli.arguments import add_config
-from gateway.errors import GatewayError
 from gateway.kubernetes import select_cluster as cluster
-from gateway.progress import Progress
 
 if TYPE_CHECKING:
     import argparse
@@ -216,11 +216,11 @@ def _describe(gap: CoverageGap, own: str | None) -> str:
 
 
 def _options(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> RegistrationOptions:
+    from gateway.base.text import did_you_mean, one_of, shown
     from gateway.config.names import configuration_name, dns_1123_label, webhook_name
     from gateway.core.versions import LONGEST_KEY
     from gateway.registration.exclusions import INCLUDABLE, KUBE_SYSTEM
     from gateway.registration.plan import RegistrationOptions, entry_name
-    from gateway.text import did_you_mean, one_of, shown
 
     backend = _backend(parsed, refuse)
     # The longest name of all entries.
@@ -256,8 +256,8 @@ def _options(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> Reg
 
 
 def _annotations(given: list[str], refuse: Callable[[str], object]) -> tuple[tuple[str, str], ...]:
+    from gateway.base.text import shown
     from gateway.config.names import qualified_name
-    from gateway.text import shown
 
     split = [text.partition("=") for text in given]
     for key, equals, _ in split:
@@ -302,7 +302,7 @@ def _trusting_own(
     """Return *backend* with the CA that the gateway issued itself as caBundle, and warnings about it."""
     import asyncio
 
-    from gateway.errors import ClusterError
+    from gateway.base.errors import ClusterError
     from gateway.kubernetes.self_managed_tls import read_ca_bundle
 
     try:

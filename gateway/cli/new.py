@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway import logs
+from gateway.base import logs
 from gateway.scaffold.languages import LANGUAGES
 
 if TYPE_CHECKING:

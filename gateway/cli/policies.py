@@ -6,8 +6,8 @@ import json
 import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway import logs
-from gateway.errors import GatewayError
+from gateway.base import logs
+from gateway.base.errors import GatewayError
 
 if TYPE_CHECKING:
     import argparse

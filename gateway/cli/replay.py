@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from gateway import logs
+from gateway.base import logs
+from gateway.base.errors import ClusterError, ConfigError, GatewayError
 from gateway.cli.arguments import add_config
-from gateway.errors import ClusterError, ConfigError, GatewayError
 from gateway.kubernetes import select_cluster as cluster
 
 if TYPE_CHECKING:
@@ -132,8 +132,8 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
 
 def _print(document: dict[str, Any], parsed: argparse.Namespace) -> int:
     """Print the report *document*, and return the exit status."""
+    from gateway.base.text import printable_json
     from gateway.replay.text import as_text
-    from gateway.text import printable_json
 
     if parsed.json:
         text = orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
@@ -165,8 +165,8 @@ async def _replay(
     """Return the JSON of the report."""
     from contextlib import AsyncExitStack
 
+    from gateway.base.progress import Progress
     from gateway.offline.gateway import offline_gateway
-    from gateway.progress import Progress
     from gateway.replay.cases import Found
     from gateway.replay.report import Report
     from gateway.replay.run import Replay, Side, left_out_webhooks, now

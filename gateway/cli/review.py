@@ -9,13 +9,13 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
-from gateway import logs
+from gateway.base import logs
+from gateway.base.errors import ClusterError, ConfigError, MalformedReview, ReviewError
+from gateway.base.text import printable_json
 from gateway.cli.arguments import add_config
 from gateway.core.verdict import Failed
 from gateway.core.webhook import OPERATIONS
-from gateway.errors import ClusterError, ConfigError, MalformedReview, ReviewError
 from gateway.object_review import DEFAULT_GROUPS, DEFAULT_USER, RequestOptions, request_for, review_of
-from gateway.text import printable_json
 
 if TYPE_CHECKING:
     import argparse

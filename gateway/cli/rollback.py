@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.text import printable
-from gateway import logs
+from gateway.base import logs
+from gateway.base.errors import GatewayError
+from gateway.base.text import did_you_mean, printable_json, shown
 from gateway.cli.arguments import DEFAULT_STATE
 from gateway.config.history import History, HistoryError
-from gateway.errors import GatewayError
-from gateway.text import did_you_mean, printable_json, shown
 
 if TYPE_CHECKING:
     import argparse

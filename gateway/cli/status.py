@@ -10,9 +10,9 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from gateway import logs
+from gateway.base import logs
+from gateway.base.errors import GatewayError
 from gateway.cli import admin_ports
-from gateway.errors import GatewayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,8 +62,8 @@ async def _read(parsed: argparse.Namespace) -> list[Reading]:
 
 
 def _print(readings: Sequence[Reading], parsed: argparse.Namespace) -> None:
+    from gateway.base.text import printable_json
     from gateway.status.render import render
-    from gateway.text import printable_json
 
     if parsed.json:
         document: dict[str, Any] = {

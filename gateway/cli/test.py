@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from gateway import logs
+from gateway.base import logs
+from gateway.base.errors import ConfigError
 from gateway.cli.arguments import add_config
-from gateway.errors import ConfigError
 
 if TYPE_CHECKING:
     import argparse

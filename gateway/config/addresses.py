@@ -9,7 +9,7 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING
 
-from gateway.text import shown, url_without_secrets
+from gateway.base.text import shown, url_without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,6 +18,7 @@ from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 import orjson
 
+from gateway.base.text import shown, url_without_secrets
 from gateway.config.certificate_parts import parts_in, roots_problem
 from gateway.config.credential_files import roots_among
 from gateway.config.files import UnusableFileError
@@ -30,7 +31,6 @@ from gateway.config.names import (
     webhook_name,
 )
 from gateway.core.webhook import MAX_PARAMETERS_BYTES, CaBundleSource, HttpsClient, WorkerRef
-from gateway.text import shown, url_without_secrets
 
 if TYPE_CHECKING:
     from gateway.config.fields import Fields

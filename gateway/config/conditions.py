@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gateway.base.text import shown
 from gateway.config.names import qualified_name
-from gateway.text import shown
 
 if TYPE_CHECKING:
     from gateway.conditions.match_conditions import CompiledConditions

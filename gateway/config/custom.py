@@ -28,6 +28,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from gateway.base.errors import Problem
+from gateway.base.text import did_you_mean, one_of, shown
 from gateway.config.custom_policies import REFUSED, CustomPolicies, is_identified
 from gateway.config.custom_resource import CustomResource, ReadResource, read_resource
 from gateway.config.documents import CUSTOM_KINDS, PHASES, POLICY_KINDS
@@ -37,9 +39,7 @@ from gateway.config.policy_settings import AUTHORS
 from gateway.config.webhooks import WebhookConfiguration
 from gateway.core.exceptions import PolicyException
 from gateway.core.webhook import Phase, Webhook, WorkerRef
-from gateway.errors import Problem
 from gateway.policies.model import MutatingBinding, MutatingPolicy, ValidatingBinding, ValidatingPolicy
-from gateway.text import did_you_mean, one_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

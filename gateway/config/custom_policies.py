@@ -14,9 +14,9 @@ from gateway.config.policy_documents import bind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from gateway.base.errors import Problem
     from gateway.config.policy_documents import Binding, Policy
     from gateway.core.webhook import Webhook
-    from gateway.errors import Problem
 
     PolicyKey = tuple[str, str]
     """Kind and name of a policy."""

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gateway.base.text import shown
 from gateway.config.documents import CUSTOM_KINDS, PHASES, POLICY_KINDS, plural_of
 from gateway.config.exceptions import CLUSTER_WIDE, NAMESPACED, read_policy_exception
 from gateway.config.fields import Fields, Report
@@ -14,14 +15,13 @@ from gateway.config.policy_documents import read_policy
 from gateway.config.resources import read_worker_pool
 from gateway.config.webhooks import V1, WebhookConfiguration, read_webhook_configuration
 from gateway.core.webhook import HttpsClient, PolicyRef, Webhook, WorkerRef
-from gateway.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gateway.base.errors import Problem
     from gateway.config.policy_documents import Binding, Policy
     from gateway.core.exceptions import PolicyException
-    from gateway.errors import Problem
 
     Key = tuple[str, str]
     """Kind and id."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeGuard
 
+from gateway.base.text import described, shown
 from gateway.config.fields import Fields, Report, child
 from gateway.config.parsing import parse_json, parse_yaml
-from gateway.text import described, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
+from gateway.base.errors import Problem
+from gateway.base.text import described, did_you_mean, one_of, shown
 from gateway.core.durations import format_duration, parse_duration
-from gateway.errors import Problem
-from gateway.text import described, did_you_mean, one_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 
+from gateway.base.errors import GatewayError
 from gateway.config.custom_resource import CustomResource
 from gateway.config.documents import Document
 from gateway.config.fields import Report
-from gateway.errors import GatewayError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

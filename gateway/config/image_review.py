@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from admission_gateway_worker.text import printable
+from gateway.base.errors import ConfigError, Problem
 from gateway.config.files import UnusableFileError
 from gateway.config.kubeconfig import read_kubeconfig
 from gateway.core.webhook import HttpsClient, ImageReviewSettings
-from gateway.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
     from gateway.config.fields import Fields

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from gateway.base.errors import ConfigError, Problem
+from gateway.base.text import did_you_mean, one_of, shown
 from gateway.config.client_config import NO_CLUSTER_TO_FOLLOW
 from gateway.config.documents import (
     ADMISSION_GROUP,
@@ -37,8 +39,6 @@ from gateway.config.policy_settings import AUTHORS, authors_policy
 from gateway.config.resources import read_gateway_configuration, read_namespace, read_worker_pool
 from gateway.config.webhooks import V1, V1BETA1, WebhookConfiguration, read_webhook_configuration
 from gateway.core.webhook import HttpsClient, PolicyRef, WorkerRef
-from gateway.errors import ConfigError, Problem
-from gateway.text import did_you_mean, one_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 from urllib.parse import urlsplit
 
-from gateway.logs import AREAS, DEFAULT_LEVEL, LEVELS, Area, Level, LogFormat
-from gateway.text import shown
+from gateway.base.logs import AREAS, DEFAULT_LEVEL, LEVELS, Area, Level, LogFormat
+from gateway.base.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,7 +66,7 @@ class LoggingSettings:
     """``Denied``: denials, failures and fail-opens."""
     decision_log: DecisionLogSettings = field(default_factory=DecisionLogSettings)
     levels: Mapping[Area, Level] = field(default_factory=dict)
-    """Areas with another level than ``gateway.logs.DEFAULT_LEVEL``."""
+    """Areas with another level than ``gateway.base.logs.DEFAULT_LEVEL``."""
 
 
 def read_logging(fields: Fields, folder: Path) -> LoggingSettings:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from gateway.base.errors import Problem
     from gateway.config.custom_resource import CustomResource
     from gateway.config.record_settings import RecordSettings
     from gateway.config.report_settings import ReportSettings
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from gateway.core.exceptions import PolicyException
     from gateway.core.namespace import Namespace
     from gateway.core.webhook import CaBundleSource, Webhook
-    from gateway.errors import Problem
 
 TransportMode = Literal["Auto", "Stream", "Unary"]
 PolicySource = Literal["Own", "ReadyMade"]

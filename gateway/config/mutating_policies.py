@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, get_args
 
+from gateway.base.text import one_of, shown
 from gateway.cel.structs import JSON_PATCH, OBJECT
 from gateway.cel.types import Type, list_of
 from gateway.config.fields import child
@@ -28,7 +29,6 @@ from gateway.config.rollout import MODES
 from gateway.config.webhooks import REINVOCATION_POLICIES
 from gateway.policies.model import MutatingBinding, MutatingPolicy
 from gateway.policies.mutations import Mutation, Mutations, PatchType
-from gateway.text import one_of, shown
 
 if TYPE_CHECKING:
     from gateway.config.fields import Fields

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from gateway.base.text import shown
 from gateway.config.fields import child
-from gateway.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import yaml
 
+from gateway.base.text import described, shown
 from gateway.config.fields import MAX_PROBLEMS, child
 from gateway.config.scalars import MAX_DIGITS, is_int64, resolve
-from gateway.text import described, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
 import orjson
 
+from gateway.base.text import shown
 from gateway.cel.compile import Condition, Expression, compile_expression
 from gateway.cel.environment import policy_environment
 from gateway.cel.errors import InvalidExpression
@@ -44,7 +45,6 @@ from gateway.policies.model import (
 )
 from gateway.policies.policy import FAILURES_KEY
 from gateway.policies.validating import AuditAnnotation, Rules, Validation
-from gateway.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

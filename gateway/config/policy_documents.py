@@ -10,10 +10,10 @@ from base64 import b64encode
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gateway.base.text import did_you_mean, one_of, shown
 from gateway.config.documents import MUTATING_POLICY, POLICY_KINDS
 from gateway.config.fields import child
 from gateway.policies.model import MutatingBinding, MutatingPolicy, ValidatingBinding, ValidatingPolicy
-from gateway.text import did_you_mean, one_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

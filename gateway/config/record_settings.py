@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from gateway.base.text import shown
 from gateway.config.credential_files import read_recording_key_file
-from gateway.text import shown
 
 if TYPE_CHECKING:
     from pathlib import Path

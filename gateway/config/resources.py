@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, get_args
 
 import orjson
 
+from gateway.base.text import described, one_of, shown
 from gateway.config import addresses
 from gateway.config.credential_files import (
     read_basic_auth_file,
@@ -50,7 +51,6 @@ from gateway.core.annotations import AuditLevel
 from gateway.core.decision import DecisionReference
 from gateway.core.durations import format_duration, parse_duration
 from gateway.core.namespace import Namespace
-from gateway.text import described, one_of, shown
 
 if TYPE_CHECKING:
     from pathlib import Path

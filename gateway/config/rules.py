@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, get_args
 
+from gateway.base.text import one_of, shown
 from gateway.config.rule_warnings import rule_warnings
 from gateway.core.rules import NEVER_SENT_RESOURCES
 from gateway.core.webhook import OPERATIONS, Rule, Scope
-from gateway.text import one_of, shown
 
 if TYPE_CHECKING:
     from gateway.config.fields import Check, Fields

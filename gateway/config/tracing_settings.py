@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from gateway.base.text import shown, url_without_secrets
 from gateway.config.credential_files import read_ca_file, read_headers_file, read_key_pair
-from gateway.text import shown, url_without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

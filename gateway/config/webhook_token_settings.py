@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from gateway.base.text import shown
 from gateway.config.client_config import CONFIGURATION_KINDS, url_problems
 from gateway.config.credential_files import read_ca_file, read_json_web_keys
 from gateway.config.names import dns_1123_subdomain
-from gateway.text import shown
 
 if TYPE_CHECKING:
     from pathlib import Path

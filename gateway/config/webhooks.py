@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
+from gateway.base.text import one_of, shown
 from gateway.config.cache import read_cache
 from gateway.config.client_config import read_client_config
 from gateway.config.conditions import read_match_conditions
@@ -31,7 +32,6 @@ from gateway.core.webhook import (
     Webhook,
     WorkerRef,
 )
-from gateway.text import one_of, shown
 
 if TYPE_CHECKING:
     from gateway.config.fields import Fields

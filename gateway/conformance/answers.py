@@ -18,8 +18,8 @@ from admission_gateway_worker.json_patch.patch import (
     parse_patch,
 )
 from admission_gateway_worker.pb import worker_pb2 as pb
+from gateway.base.text import shown
 from gateway.conformance.rule import Violation
-from gateway.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

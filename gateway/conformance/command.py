@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import uvloop
 
+from gateway.base.logs import print_output
+from gateway.base.progress import Progress
+from gateway.base.text import did_you_mean, printable_json, shown
 from gateway.config.model import WorkerTls
 from gateway.conformance.probe import probe
 from gateway.conformance.process import Running, Started
@@ -15,9 +18,6 @@ from gateway.conformance.run import FAILS, RULES, check
 from gateway.conformance.target import find_target
 from gateway.conformance.vectors import FOLDER, load
 from gateway.dispatch.keepalive import KEEPALIVE_TIME_S
-from gateway.logs import print_output
-from gateway.progress import Progress
-from gateway.text import did_you_mean, printable_json, shown
 
 if TYPE_CHECKING:
     import argparse

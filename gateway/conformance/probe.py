@@ -8,6 +8,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from admission_gateway_worker.pb import worker_pb2 as pb
+from gateway.base.errors import GatewayError
 from gateway.conformance.answers import code_name, kind
 from gateway.conformance.requests import SAMPLES, pod
 from gateway.conformance.rule import ANSWER_S, Violation
@@ -15,7 +16,6 @@ from gateway.conformance.rules.health import CHECK, WATCH, request
 from gateway.conformance.rules.unary import UNKNOWN
 from gateway.conformance.stream import CallSpec
 from gateway.conformance.worker import CHAINS, CHECK_PARAMETERS, LIST, SERVICE, Facts, Worker
-from gateway.errors import GatewayError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from gateway.errors import GatewayError
+from gateway.base.errors import GatewayError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

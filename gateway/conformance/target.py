@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
+from gateway.base.errors import GatewayError
 from gateway.dispatch.dialer import Dialer, Unreachable
 from gateway.dispatch.targets import addresses_of, parse_target
-from gateway.errors import GatewayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ import orjson
 from google.protobuf.json_format import ParseDict, ParseError
 
 from admission_gateway_worker.pb import worker_pb2 as pb
-from gateway.errors import GatewayError
+from gateway.base.errors import GatewayError
 
 if TYPE_CHECKING:
     from gateway.conformance.answers import Answer

@@ -18,10 +18,10 @@ import orjson
 
 from admission_gateway_worker.json_patch.repair import repaired_in_steps
 from admission_gateway_worker.json_patch.steps import finish
+from gateway.base.errors import MalformedReview, UnsupportedReview
 from gateway.core.large import NotJsonError, open_review, outline_request
 from gateway.core.reading import pruned_in_steps
 from gateway.core.webhook import OPERATIONS
-from gateway.errors import MalformedReview, UnsupportedReview
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable, Mapping

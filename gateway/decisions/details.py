@@ -1,7 +1,7 @@
 """The details of a decision beside its record: the object and its changes, without secrets, and why other
 webhooks were not called.
 
-They are made after the answer, in steps of some milliseconds (``gateway.work_queue``).
+They are made after the answer, in steps of some milliseconds (``gateway.base.work_queue``).
 """
 
 from __future__ import annotations

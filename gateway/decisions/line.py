@@ -1,7 +1,7 @@
 """Records of the decision log as JSON and as text, each of one line of bounded length.
 
 Texts of foreign origin cannot forge a line or send commands to a terminal: in JSON every unprintable
-character is escaped, and text is escaped by ``gateway.text.printable``. docs/decision-log.md describes the
+character is escaped, and text is escaped by ``gateway.base.text.printable``. docs/decision-log.md describes the
 JSON.
 
 Source: RFC 3339 (times), RFC 8259.
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from admission_gateway_worker.text import printable
+from gateway.base.text import printable_json
 from gateway.decisions.record import digest_of, is_secret, rfc3339
-from gateway.text import printable_json
 
 if TYPE_CHECKING:
     from gateway.decisions.record import DecisionRecord, WebhookRecord

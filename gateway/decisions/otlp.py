@@ -20,8 +20,8 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from admission_gateway_worker.text import printable
 from gateway import __version__
+from gateway.base.text import url_without_secrets
 from gateway.telemetry.otlp_session import BoundedSession
-from gateway.text import url_without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from gateway.base.work_queue import WorkQueue
 from gateway.decisions.bursts import Bursts, key_of
 from gateway.decisions.details import Details, details_of
 from gateway.decisions.rate import TokenBucket
 from gateway.decisions.record import document_of, record_of
 from gateway.decisions.redaction import Redactor, has_secrets, has_texts
-from gateway.work_queue import WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator

@@ -6,10 +6,10 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from gateway.base.work_queue import WorkQueue
 from gateway.core.webhook import HttpsClient, WorkerRef
 from gateway.dispatch.parameters import ParameterTable
 from gateway.dispatch.verdict_cache import VerdictCache
-from gateway.work_queue import WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

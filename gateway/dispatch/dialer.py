@@ -18,11 +18,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from admission_gateway_worker.http2.messages import MAX_MESSAGE_BYTES
+from gateway.base.errors import ConfigError, Problem
 from gateway.dispatch.cpu_budget import CpuAccount
 from gateway.dispatch.keepalive import KEEPALIVE_TIME_S, KEEPALIVE_TIMEOUT_S
 from gateway.dispatch.rpc import StreamingCall
 from gateway.dispatch.stream_connection import StreamConnection
-from gateway.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
     from pathlib import Path

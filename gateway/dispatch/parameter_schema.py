@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 
+from gateway.base.text import described, did_you_mean, one_of, shown
 from gateway.dispatch.verdicts import one_line
-from gateway.text import described, did_you_mean, one_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

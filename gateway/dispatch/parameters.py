@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from gateway.base.text import described
 from gateway.core.namespace import Namespace
 from gateway.core.review import is_namespace
 from gateway.core.verdict import Failed, FailureReason
 from gateway.core.webhook import MAX_PARAMETERS_BYTES
 from gateway.dispatch.verdicts import one_line
-from gateway.text import described
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

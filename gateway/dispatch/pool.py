@@ -11,6 +11,7 @@ import logging
 import random
 from typing import TYPE_CHECKING, Final
 
+from gateway.base.errors import ConfigError
 from gateway.config.files import fingerprint
 from gateway.dispatch.dialer import Dialer
 from gateway.dispatch.endpoint import LONGEST_CALL_S, WorkerEndpoint
@@ -18,7 +19,6 @@ from gateway.dispatch.hedging import Hedging
 from gateway.dispatch.outlier_detection import OutlierDetector
 from gateway.dispatch.targets import Addresses, DnsName, addresses_of, parse_target
 from gateway.dispatch.verdicts import failed_status
-from gateway.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 from google.protobuf.message import DecodeError
 
 from admission_gateway_worker.pb import worker_pb2
+from gateway.base.work_queue import WorkQueue
 from gateway.core.verdict import Failed
 from gateway.dispatch.bounded_messages import WHOLE_BYTES, TooManyPartsError, read_response
 from gateway.dispatch.cpu_budget import run_in_slices
 from gateway.dispatch.verdicts import failed_deadline, failed_malformed, failed_status, verdict_of
-from gateway.work_queue import WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Generator

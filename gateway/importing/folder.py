@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gateway.errors import GatewayError
+from gateway.base.errors import GatewayError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

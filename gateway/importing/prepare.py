@@ -8,14 +8,14 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from gateway.base.errors import ConfigError, Problem
+from gateway.base.text import shown
 from gateway.config.documents import read_documents
 from gateway.config.load import read
-from gateway.errors import ConfigError, Problem
 from gateway.importing.followed_bundles import with_followed_bundles
 from gateway.importing.objects import cleaned, file_name, name_of
 from gateway.importing.policies import is_policy
 from gateway.registration.yaml_output import to_yaml
-from gateway.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -13,8 +13,8 @@ from gateway.config.files import MAX_FILE_BYTES, UnusableFileError, list_files, 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from gateway.base.errors import Problem
     from gateway.config.model import KubernetesSettings
-    from gateway.errors import Problem
 
     Json = dict[str, Any]
 

@@ -15,8 +15,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway import logs
-from gateway.errors import ClusterError, GatewayError
+from gateway.base import logs
+from gateway.base.errors import ClusterError, GatewayError
 
 if TYPE_CHECKING:
     import argparse

@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from gateway.errors import ClusterError
+from gateway.base.errors import ClusterError
 from gateway.inspection.model import ClusterState, gateway_entries
 from gateway.inspection.namespaces import excluded
 from gateway.kubernetes.access import connect

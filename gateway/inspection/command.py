@@ -8,17 +8,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gateway import logs
-from gateway.errors import ConfigError, GatewayError
+from gateway.base import logs
+from gateway.base.errors import ConfigError, GatewayError
+from gateway.base.progress import Progress
 from gateway.kubernetes import select_cluster as cluster
-from gateway.progress import Progress
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Collection, Iterator, Sequence
 
+    from gateway.base.errors import Problem
     from gateway.config.model import Config, KubernetesSettings
-    from gateway.errors import Problem
     from gateway.inspection.model import ClusterState, Finding
 
 _EXPIRY_DAYS: Final = 30

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from gateway.base.errors import Problem
+from gateway.base.text import shown
 from gateway.config.expression_warnings import kinds_of
 from gateway.core.webhook import PolicyRef
-from gateway.errors import Problem
 from gateway.policies.bound import Bound
 from gateway.policies.model import ValidatingPolicy
 from gateway.policies.type_checking import type_errors
 from gateway.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL
-from gateway.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,8 @@ from gateway.policy_mismatch import parameter_key, rejection
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from gateway.base.errors import Problem
     from gateway.config.model import Config
-    from gateway.errors import Problem
 
 
 def ready_made_problems(config: Config) -> list[Problem]:

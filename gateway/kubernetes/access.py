@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 import httpx2
 
+from gateway.base.errors import ClusterError
+from gateway.base.text import without_url_secrets
 from gateway.config.credential_files import roots_among
 from gateway.config.files import UnusableFileError, read_file
 from gateway.config.kubeconfig import Kubeconfig, KubeconfigCluster, KubeconfigUser, read_kubeconfig
 from gateway.credentials.exec_plugin import CredentialsError
-from gateway.errors import ClusterError
 from gateway.kubernetes.api_client import ApiClient
-from gateway.text import without_url_secrets
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

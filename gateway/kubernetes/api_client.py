@@ -17,11 +17,11 @@ import httpcore2
 import httpx2
 import orjson
 
+from gateway.base.errors import ClusterError
+from gateway.base.text import url_without_secrets, without_url_secrets
 from gateway.config.kubeconfig import KubeconfigUser
 from gateway.credentials.exec_plugin import CredentialsError
 from gateway.credentials.user_credentials import UserCredentials
-from gateway.errors import ClusterError
-from gateway.text import url_without_secrets, without_url_secrets
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping

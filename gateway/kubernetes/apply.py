@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import orjson
 
-from gateway.errors import ClusterError
+from gateway.base.errors import ClusterError
 from gateway.kubernetes.access import connect
 from gateway.kubernetes.api_client import ApiStatusError
 from gateway.kubernetes.webhook_configurations import list_items

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from gateway.base.errors import ClusterError
 from gateway.core.conditions import AccessDecision
-from gateway.errors import ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

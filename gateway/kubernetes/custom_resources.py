@@ -13,12 +13,12 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from gateway.base.errors import ClusterError
 from gateway.config.custom import NONE_REJECTED, REJECTED, combine, combine_pinned
 from gateway.config.custom_resource import PLURALS, CustomResource
 from gateway.config.documents import GATEWAY_VERSION, POLICY_KINDS
 from gateway.config.exceptions import CLUSTER_WIDE, NAMESPACED
 from gateway.config.expression_warnings import custom_versions, expression_warnings
-from gateway.errors import ClusterError
 from gateway.kubernetes.access import ClusterAccess
 from gateway.kubernetes.schemas import ClusterSchemas
 from gateway.kubernetes.status_writer import MAX_PROBLEMS, StatusWriter, first_of
@@ -28,12 +28,12 @@ from gateway.policies.model import ValidatingPolicy
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
+    from gateway.base.errors import Problem
     from gateway.config.custom import Combined, Rejections, ResourceStatus
     from gateway.config.custom_resource import Key
     from gateway.config.expression_warnings import ExpressionWarning
     from gateway.config.model import Config, KubernetesSettings
     from gateway.core.exceptions import PolicyException
-    from gateway.errors import Problem
     from gateway.openapi.schemas import Schemas
 
 log = logging.getLogger(__name__)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from gateway.base.errors import ClusterError
 from gateway.config.names import dns_1123_label
 from gateway.core.namespace import Namespace
 from gateway.core.verdict import Failed, FailureReason
-from gateway.errors import ClusterError
 from gateway.kubernetes.access import ClusterAccess
 from gateway.kubernetes.authorizer import ClusterAuthorizer
 from gateway.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch

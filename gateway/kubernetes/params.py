@@ -19,9 +19,9 @@ from urllib.parse import quote
 
 import orjson
 
+from gateway.base.errors import ClusterError
 from gateway.config.names import dns_1123_label
 from gateway.core.conditions import FoundParam, ParamLookup
-from gateway.errors import ClusterError
 from gateway.kubernetes.access_pool import AccessPool
 from gateway.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch
 from gateway.policies.model import ParamKind

@@ -18,7 +18,7 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from admission_gateway_worker.text import printable
-from gateway.errors import ClusterError
+from gateway.base.errors import ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
-from gateway.errors import ClusterError
+from gateway.base.errors import ClusterError
 from gateway.kubernetes.access import ClusterAccess
 from gateway.openapi.built_in import built_in_schemas
 from gateway.openapi.reduced import reduced

@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gateway.base.errors import GatewayError
 from gateway.config.model import KubernetesSettings
-from gateway.errors import GatewayError
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
+    from gateway.base.errors import Problem
     from gateway.config.model import Config
-    from gateway.errors import Problem
 
 
 def add_arguments(parser: argparse.ArgumentParser, purpose: str) -> None:

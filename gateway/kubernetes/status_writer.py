@@ -28,9 +28,9 @@ from urllib.parse import quote
 
 import orjson
 
+from gateway.base.errors import ClusterError
 from gateway.config.custom_resource import PLURALS
 from gateway.config.documents import GATEWAY_VERSION, POLICY
-from gateway.errors import ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

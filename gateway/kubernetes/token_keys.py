@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 import httpx2
 import orjson
 
+from gateway.base.errors import ClusterError
 from gateway.config.files import UnusableFileError, read_file
 from gateway.credentials.webhook_tokens import MAX_KEYS_BYTES, read_keys
-from gateway.errors import ClusterError
 from gateway.kubernetes.access import ClusterAccess
 
 if TYPE_CHECKING:

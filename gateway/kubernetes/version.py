@@ -11,9 +11,9 @@ import logging
 import re
 from typing import TYPE_CHECKING, Final
 
+from gateway.base.errors import ClusterError
 from gateway.config.model import has_go_types
 from gateway.core.webhook import PolicyRef
-from gateway.errors import ClusterError
 from gateway.kubernetes.access import ClusterAccess
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import orjson
 
-from gateway.errors import ClusterError
+from gateway.base.errors import ClusterError
 from gateway.kubernetes.api_client import status_error
 
 if TYPE_CHECKING:

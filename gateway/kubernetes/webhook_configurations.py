@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from gateway.base.errors import ClusterError
 from gateway.config.documents import POLICY_KINDS, plural_of
-from gateway.errors import ClusterError
 from gateway.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch
 
 if TYPE_CHECKING:

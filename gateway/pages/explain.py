@@ -19,6 +19,7 @@ import orjson
 
 from admission_gateway_worker.json_patch.steps import finish
 from gateway.admit import Admission
+from gateway.base.errors import MalformedReview
 from gateway.config.parsing import parse_yaml
 from gateway.core.answer import Origin
 from gateway.core.deadline import Deadline
@@ -27,7 +28,6 @@ from gateway.core.matching import Selection
 from gateway.core.review import V1
 from gateway.core.speculation import ChangeMemory
 from gateway.decisions.recent import capture, document
-from gateway.errors import MalformedReview
 from gateway.object_review import DEFAULT_GROUPS, RequestOptions, request_for
 from gateway.pages.one_thread import in_thread
 

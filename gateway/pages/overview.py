@@ -21,8 +21,8 @@ from gateway.telemetry.window import percentile
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from gateway.base.errors import Problem
     from gateway.core.webhook import Rollout, Webhook
-    from gateway.errors import Problem
     from gateway.pages.state import Json, ProcessState
     from gateway.telemetry.series import NumbersKey
     from gateway.telemetry.window import Window

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from gateway.base.errors import ReviewError, Unavailable
 from gateway.decisions.recent import DecisionFilter, document, summary
-from gateway.errors import ReviewError, Unavailable
 from gateway.pages import configuration, overview
 from gateway.pages.explain import explain
 from gateway.pages.one_thread import in_thread

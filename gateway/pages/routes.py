@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import parse_qsl, unquote, urlencode
 
 from admission_gateway_worker.text import printable
+from gateway.base.errors import Unavailable
+from gateway.base.text import printable_json
 from gateway.decisions.rate import TokenBucket
-from gateway.errors import Unavailable
 from gateway.pages.documents import ASKS_ALL, merge, page_of
 from gateway.pages.one_thread import in_thread
 from gateway.pages.process import DECISIONS
 from gateway.pages.state import PageRequest, encoded
 from gateway.serving.message import Response, error_response
-from gateway.text import printable_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

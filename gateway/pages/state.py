@@ -12,8 +12,8 @@ import orjson
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gateway.base.errors import Problem
     from gateway.config.model import Config
-    from gateway.errors import Problem
     from gateway.snapshot import Snapshot
     from gateway.telemetry.exception_uses import Uses
 

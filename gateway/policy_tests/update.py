@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from gateway.base.errors import ConfigError, Problem
 from gateway.config.documents import POLICY_TEST
-from gateway.errors import ConfigError, Problem
 from gateway.offline.changes import as_yaml
 from gateway.policy_tests.check import actual
 

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 import orjson
 
-from gateway.errors import Unavailable
+from gateway.base.errors import Unavailable
 from gateway.telemetry.aggregation import FetchError, fetch
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gateway import logs
 from gateway.app import Gateway
+from gateway.base import logs
 from gateway.config.history import HistoryError
 from gateway.config.model import summary
 from gateway.process.liveness import Heartbeat

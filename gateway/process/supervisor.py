@@ -15,9 +15,9 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Final
 
-from gateway import logs
 from gateway.app import DRAINING, STARTING
-from gateway.errors import ConfigError, Unavailable
+from gateway.base import logs
+from gateway.base.errors import ConfigError, Unavailable
 from gateway.pages.routes import Pages
 from gateway.process.all_processes import AllProcesses
 from gateway.process.children import Child

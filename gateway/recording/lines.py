@@ -1,7 +1,7 @@
 """The lines of a recording: JSON, one object a line. docs/recordings.md describes them.
 
 A review without anything to replace is written with the JSON of its request as the API server sent it, which
-takes some ten microseconds. Any other is parsed and redacted in steps (``gateway.work_queue``).
+takes some ten microseconds. Any other is parsed and redacted in steps (``gateway.base.work_queue``).
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from gateway.errors import GatewayError
+from gateway.base.errors import GatewayError
+from gateway.base.text import shown
 from gateway.recording.lines import API_VERSION, VERSION
-from gateway.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

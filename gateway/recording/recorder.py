@@ -15,6 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from gateway.base.work_queue import WorkQueue
 from gateway.config.credential_files import recording_key
 from gateway.config.files import UnusableFileError, read_file
 from gateway.core.large import LARGE_BYTES
@@ -26,7 +27,6 @@ from gateway.recording.files import RecordingFiles
 from gateway.recording.lines import ReviewLines
 from gateway.recording.redaction import Marks, paths_by_kind
 from gateway.recording.sampling import Sampling
-from gateway.work_queue import WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable

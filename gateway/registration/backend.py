@@ -10,11 +10,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gateway.base.text import shown
 from gateway.config.client_config import url_problems
 from gateway.config.credential_files import certificates
 from gateway.config.files import UnusableFileError
 from gateway.config.names import dns_1123_label
-from gateway.text import shown
 
 if TYPE_CHECKING:
     import datetime

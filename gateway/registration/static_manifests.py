@@ -12,9 +12,9 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from gateway.base.errors import GatewayError
 from gateway.config.documents import read_documents
 from gateway.config.files import UnusableFileError, read_file
-from gateway.errors import GatewayError
 from gateway.registration.gateway_entries import entries
 from gateway.registration.yaml_output import to_yaml
 

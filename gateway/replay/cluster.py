@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.errors import ClusterError
+from gateway.base.errors import ClusterError
 from gateway.kubernetes.access import ClusterAccess
 from gateway.replay.objects import EXISTS, cases_of
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from gateway.base.errors import ReviewError
 from gateway.core.matching import Selection
 from gateway.core.review import V1
-from gateway.errors import ReviewError
 from gateway.offline.gateway import BOTH_PHASES, after
 from gateway.replay.results import UnusableResultError, made
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from admission_gateway_worker.text import printable
-from gateway.errors import ClusterError
+from gateway.base.errors import ClusterError
 
 if TYPE_CHECKING:
     from gateway.kubernetes.access import ClusterAccess

@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from gateway.errors import ClusterError
+from gateway.base.errors import ClusterError
 from gateway.reports.document import KINDS, LABEL, NAME, is_ours, merged
 
 if TYPE_CHECKING:

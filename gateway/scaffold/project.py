@@ -13,10 +13,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from admission_gateway_worker.text import printable
 from gateway import __version__
+from gateway.base.errors import GatewayError
+from gateway.base.text import described, did_you_mean, one_of
 from gateway.config import names
-from gateway.errors import GatewayError
 from gateway.scaffold.languages import ALIASES, LANGUAGES, Language
-from gateway.text import described, did_you_mean, one_of
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 _SUFFIX: Final = ".j2"

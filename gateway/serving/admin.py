@@ -8,7 +8,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from admission_gateway_worker.text import printable
-from gateway.errors import Unavailable
+from gateway.base.errors import Unavailable
 from gateway.serving.bounds import Bounds
 from gateway.serving.message import TEXT, Cancel, Exchange, HttpRequest, Response, error_response
 from gateway.serving.page_access import is_local

@@ -21,9 +21,9 @@ from collections import Counter
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from gateway.base.errors import ConfigError, Problem
 from gateway.config.credential_files import NoCredentialError, basic_credentials, bearer_tokens
 from gateway.config.files import MissingFileError, UnusableFileError, read_file
-from gateway.errors import ConfigError, Problem
 from gateway.serving.files import FileChanges, file_error, fingerprint
 from gateway.serving.message import Response, error_response, unavailable
 

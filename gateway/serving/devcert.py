@@ -9,8 +9,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from gateway.base.errors import ConfigError
 from gateway.config.credential_files import certificate_parts
-from gateway.errors import ConfigError
 from gateway.serving.files import read_as
 
 if TYPE_CHECKING:

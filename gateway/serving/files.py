@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from gateway.base.errors import ConfigError, Problem
 from gateway.config import files
-from gateway.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -11,8 +11,8 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gateway.base.errors import ConfigError, Problem
 from gateway.config.addresses import parse_host_port
-from gateway.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,10 +13,10 @@ from _ssl import ENCODING_DER
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from gateway.base.errors import ConfigError, Problem
 from gateway.config import files
 from gateway.config.certificate_parts import chain_problem, parts_of
 from gateway.config.credential_files import certificate_parts
-from gateway.errors import ConfigError, Problem
 from gateway.serving.files import FileChanges, file_error, fingerprint, read_as
 
 if TYPE_CHECKING:

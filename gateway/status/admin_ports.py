@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from gateway.errors import GatewayError
+from gateway.base.errors import GatewayError
 from gateway.kubernetes.access import connect
 from gateway.kubernetes.port_forward import fetch
 

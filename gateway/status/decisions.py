@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
 from admission_gateway_worker.text import printable
-from gateway.errors import GatewayError
+from gateway.base.errors import GatewayError
 from gateway.status.reading import message_of
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from admission_gateway_worker.text import printable
-from gateway.errors import GatewayError
+from gateway.base.errors import GatewayError
 from gateway.pages.notices import Notice, notices
 from gateway.serving.admin import VERBOSE, WARNING
 from gateway.status.exposition import overview_of_metrics

@@ -23,8 +23,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 
 from admission_gateway_worker.text import printable
 from gateway import __version__
+from gateway.base.text import url_without_secrets
 from gateway.telemetry.otlp_session import BoundedSession, system_roots
-from gateway.text import url_without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

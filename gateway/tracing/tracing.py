@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from gateway.base.errors import ConfigError, Problem
 from gateway.config.credential_files import request_headers
-from gateway.errors import ConfigError, Problem
 from gateway.serving.files import fingerprint, read_as
 from gateway.telemetry.spans import SpanCounts
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
+from gateway.base.errors import ConfigError
 from gateway.config.load import load
-from gateway.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.errors import ConfigError
+from gateway.base.errors import ConfigError
 from tests.config.test_webhooks import MUTATING, POOL
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.base.errors import ConfigError
 from gateway.config.built_in_resources import RESOURCES
 from gateway.config.custom import Combined, combine
 from gateway.config.custom_resource import CustomResource
@@ -20,7 +21,6 @@ from gateway.core.conditions import AccessDecision, ConditionInput, Decided, Unr
 from gateway.core.namespace import Namespace
 from gateway.core.review import decode
 from gateway.core.verdict import Allowed, Denied, Failed
-from gateway.errors import ConfigError
 from gateway.object_review import RequestOptions, request_for, review_of
 from gateway.paths import Paths
 

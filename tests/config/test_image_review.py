@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gateway.base.errors import ConfigError
 from gateway.config.custom import combine
 from gateway.config.model import Config, GatewaySettings
-from gateway.errors import ConfigError
 from tests.config.test_webhooks import MUTATING, POOL
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from gateway.base.errors import ConfigError
 from gateway.config.kubeconfig import KubeconfigUser, read_kubeconfig
 from gateway.config.load import load
 from gateway.config.model import KubernetesSettings
-from gateway.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

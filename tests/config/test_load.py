@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gateway.base.errors import ConfigError, Problem
 from gateway.config.fields import MAX_PROBLEMS
 from gateway.config.load import load
 from gateway.config.model import Config
-from gateway.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable

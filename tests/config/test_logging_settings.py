@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gateway.base.errors import ConfigError
 from gateway.config.logging_settings import DecisionFile, DecisionLogSettings, LoggingSettings
-from gateway.errors import ConfigError
 from tests.config.test_resources import gateway
 
 if TYPE_CHECKING:

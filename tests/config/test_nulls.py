@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.base.errors import ConfigError
 from gateway.config.digest import digest
 from gateway.config.load import load
-from gateway.errors import ConfigError
 from tests.config.test_policies import RULES, binding, mutating, policy
 from tests.config.test_webhooks import MUTATING, POOL, VALIDATING, WEBHOOK
 

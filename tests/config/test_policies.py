@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gateway.base.errors import ConfigError
 from gateway.config.digest import digest
 from gateway.config.load import load
 from gateway.core.webhook import PolicyRef
-from gateway.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gateway.base.errors import ConfigError
 from gateway.config.digest import digest
 from gateway.config.record_settings import RecordSettings, RedactionRule
-from gateway.errors import ConfigError
 from tests.config.test_resources import gateway
 
 if TYPE_CHECKING:

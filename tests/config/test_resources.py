@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from gateway.base.errors import ConfigError
 from gateway.config import load
 from gateway.config.model import Authentication, GatewaySettings, Hedge, ServerTls, WorkerTls
-from gateway.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

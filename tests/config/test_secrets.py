@@ -9,12 +9,12 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from gateway.base.errors import ClusterError
 from gateway.config.addresses import target
 from gateway.config.client_config import url_problems
 from gateway.config.files import UnusableFileError
 from gateway.config.kubeconfig import read_kubeconfig
 from gateway.config.model import KubernetesSettings
-from gateway.errors import ClusterError
 from gateway.kubernetes.access import connect
 from gateway.registration.backend import parse_url
 from tests.config.test_kubeconfig import kubeconfig

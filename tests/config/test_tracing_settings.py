@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gateway.base.errors import ConfigError
 from gateway.config.tracing_settings import CollectorTls, TracingSettings
-from gateway.errors import ConfigError
 from tests.config.test_resources import gateway
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ import orjson
 import pytest
 import trustme
 
+from gateway.base.errors import ConfigError
 from gateway.config.kubeconfig import KubeconfigUser
 from gateway.config.load import load
 from gateway.config.webhook_users import WebhookUsers
 from gateway.core.webhook import HttpsClient
-from gateway.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trustme
 
+from gateway.base.errors import ConfigError
 from gateway.config.model import ca_bundle_sources
 from gateway.core.labels import Requirement, Selector
 from gateway.core.webhook import CaBundleSource, HttpsClient, Rule, WorkerRef
-from gateway.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.base.text import did_you_mean
 from gateway.dispatch import parameter_schema
 from gateway.dispatch.parameter_schema import MAX_CHECKS, MAX_PROBLEMS, MAX_SCHEMAS, ParameterSchema
-from gateway.text import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gateway.base.work_queue import WorkQueue
 from gateway.core.verdict import Failed
 from gateway.dispatch.backends import Backends
 from gateway.dispatch.driver import LARGE_PATCH_BYTES
-from gateway.work_queue import WorkQueue
 from tests.waiting import until
 
 if TYPE_CHECKING:

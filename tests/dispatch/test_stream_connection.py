@@ -20,11 +20,11 @@ import pytest
 from hyperframe.frame import DataFrame, GoAwayFrame, HeadersFrame, SettingsFrame
 
 from admission_gateway_worker.pb import worker_pb2
+from gateway.base.errors import ConfigError
 from gateway.config.model import WorkerTls
 from gateway.core.verdict import ALLOWED, Failed
 from gateway.dispatch import dialer, keepalive, outlier_detection
 from gateway.dispatch.unsolicited import MAX_UNSOLICITED
-from gateway.errors import ConfigError
 from tests.kit import REVIEWS
 from tests.waiting import until
 

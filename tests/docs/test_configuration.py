@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from deploy.crds import crds
+from gateway.base.errors import ConfigError
 from gateway.config.load import load
 from gateway.core.conditions import ConditionInput
-from gateway.errors import ConfigError
 from tests.docs.pages import DOCS, rows, section
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 import yaml
 
+from gateway.base.errors import ConfigError
 from gateway.config.client_config import url_problems
 from gateway.config.fields import MAX_PROBLEMS
 from gateway.config.load import load
 from gateway.core.review import decode
 from gateway.core.webhook import HttpsClient, WorkerRef
-from gateway.errors import ConfigError
 from gateway.paths import Paths, path_of
 from tests.core.build import body, document
 from tests.fuzz.configured import DOCUMENTS, POOL

@@ -23,6 +23,7 @@ from admission_gateway_worker.json_patch.patch import (
     parse_patch,
 )
 from admission_gateway_worker.pb import worker_pb2
+from gateway.base.errors import ReviewError
 from gateway.core import call, final_patch
 from gateway.core.decision import decide
 from gateway.core.evaluation import Evaluation
@@ -31,7 +32,6 @@ from gateway.core.response import encode
 from gateway.core.review import decode
 from gateway.core.verdict import Allowed, Failed, FailureReason
 from gateway.dispatch.verdicts import verdict_of
-from gateway.errors import ReviewError
 from tests.core.build import body, document, webhook
 from tests.fuzz.documents import RECORDED, edited, value, words_of
 from tests.fuzz.laws import Faults, bounded

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MODULES: Final = ("gateway/errors.py",)
+MODULES: Final = ("gateway/base/errors.py",)
 MAX_BYTES: Final = 16
 WORDS: Final = [b"hang", b"fail"]
 

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 import yaml
 
+from gateway.base.errors import ConfigError
 from gateway.cel import meter
 from gateway.config.load import load
 from gateway.core.conditions import AccessDecision, ConditionInput, Decided, FoundParam, Unresolved
 from gateway.core.namespace import Namespace
 from gateway.core.review import decode
 from gateway.core.verdict import Allowed, Denied, Failed, FailureReason
-from gateway.errors import ConfigError
 from gateway.object_review import RequestOptions, request_for, review_of
 from gateway.policies import bound as bound_policies
 from gateway.policies.bound import Bound

@@ -15,6 +15,7 @@ import orjson
 
 from admission_gateway_worker.json_patch.diff import same
 from admission_gateway_worker.json_patch.patch import apply_patch
+from gateway.base.errors import ReviewError
 from gateway.core.evaluation import Evaluation
 from gateway.core.labels import EVERYTHING, Requirement, Selector
 from gateway.core.matching import Selection
@@ -23,7 +24,6 @@ from gateway.core.review import AdmissionRequest, decode
 from gateway.core.speculation import ChangeMemory
 from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
 from gateway.core.webhook import Rule
-from gateway.errors import ReviewError
 from gateway.serving.routes import failure
 from tests.core.build import ANYTHING, body, document, webhook
 from tests.fuzz.documents import RECORDED, SCALARS, dumped, edited, spliced, words_of

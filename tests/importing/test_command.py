@@ -10,7 +10,7 @@ import pytest
 import trustme
 import yaml
 
-from gateway.errors import GatewayError
+from gateway.base.errors import GatewayError
 from gateway.importing.folder import write as write_all
 from tests.importing.kit import MUTATING, VALIDATING, configuration, entry, registering, run, write
 from tests.kubernetes.server import ApiServer, refuse

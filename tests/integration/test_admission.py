@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import orjson
 
 from gateway.admit import Admission
+from gateway.base.errors import MalformedReview, Overloaded
 from gateway.config.digest import digest
 from gateway.config.model import Config
 from gateway.core.deadline import Deadline
 from gateway.core.large import LARGE_BYTES
 from gateway.core.namespace import Namespace
-from gateway.errors import MalformedReview, Overloaded
 from gateway.paths import Paths
 from gateway.snapshot import ClusterView, Pools
 from gateway.telemetry.metrics import Metrics

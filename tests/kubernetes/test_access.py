@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gateway.base.errors import ClusterError
 from gateway.config.model import KubernetesSettings
 from gateway.credentials import exec_plugin
-from gateway.errors import ClusterError
 from gateway.kubernetes import access, namespaces
 from gateway.kubernetes.access import ClusterAccess, connect
 from gateway.kubernetes.namespaces import ClusterNamespaces

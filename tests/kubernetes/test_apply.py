@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gateway.base.errors import ClusterError
 from gateway.config.model import KubernetesSettings
-from gateway.errors import ClusterError
 from gateway.kubernetes.apply import apply, delete, wait_for_endpoint
 from tests.kubernetes.server import ApiServer, hang_up, refuse
 

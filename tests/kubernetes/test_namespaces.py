@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gateway.base.errors import ClusterError
 from gateway.config.model import KubernetesSettings
 from gateway.core.namespace import Namespace
 from gateway.core.verdict import Failed, FailureReason
-from gateway.errors import ClusterError
 from gateway.kubernetes import namespaces
 from gateway.kubernetes.namespaces import ClusterNamespaces, NamespaceLookups
 from tests.kit import PATIENCE_S

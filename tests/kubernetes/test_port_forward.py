@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.errors import ClusterError
+from gateway.base.errors import ClusterError
 from gateway.kubernetes.port_forward import fetch, frame, messages
 
 if TYPE_CHECKING:

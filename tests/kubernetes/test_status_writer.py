@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gateway.base.errors import ClusterError, Problem
 from gateway.config.custom import ResourceStatus
 from gateway.config.custom_resource import CustomResource
 from gateway.config.expression_warnings import ExpressionWarning
 from gateway.config.model import KubernetesSettings
 from gateway.config.names import dns_1123_subdomain
-from gateway.errors import ClusterError, Problem
 from gateway.kubernetes import status_writer
 from gateway.kubernetes.access import ClusterAccess
 from gateway.kubernetes.status_writer import StatusWriter, condition_of

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission_gateway_worker.log_lines import MESSAGE_CHARS
-from gateway.logs import AREAS, JsonFormatter, area_of
+from gateway.base.logs import AREAS, JsonFormatter, area_of
 from tests.faults.rotating import settings_document
 from tests.kit import Process, pool_document, webhook_document
 from tests.waiting import eventually

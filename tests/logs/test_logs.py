@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission_gateway_worker.log_lines import CONTINUED, MESSAGE_CHARS, TRACEBACK_LINES, LogFormatter
-from gateway.errors import ConfigError, Problem
+from gateway.base.errors import ConfigError, Problem
 from tests.kit import ROOT
 
 FORM = "%(asctime)s %(levelname)s %(message)s"

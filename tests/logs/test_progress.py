@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway import progress
-from gateway.logs import print_error
-from gateway.progress import Progress
+from gateway.base import progress
+from gateway.base.logs import print_error
+from gateway.base.progress import Progress
 from tests.kit import PATIENCE_S, ROOT
 from tests.waiting import eventually
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission_gateway_worker.text import printable
-from gateway.text import printable_json, shown, url_without_secrets
+from gateway.base.text import printable_json, shown, url_without_secrets
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))
 SECRET = "S3CRET"

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.base.errors import MalformedReview
 from gateway.core.review import decode
-from gateway.errors import MalformedReview
 from gateway.object_review import RequestOptions, request_for, review_of
 from tests.kit import REVIEWS
 

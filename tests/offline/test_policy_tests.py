@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission_gateway_worker.policies import definitions
+from gateway.base.errors import ConfigError
 from gateway.cli.policies import configuration
 from gateway.config.load import load
-from gateway.errors import ConfigError
 from gateway.offline.changes import as_yaml, changes
 from gateway.policy_tests.suite import read_suites
 from tests.kit import REVIEWS, ROOT, pool_document, run_command, webhook_document

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.base.errors import ReviewError
 from gateway.core.review import decode
-from gateway.errors import ReviewError
 from gateway.pages.explain import MAX_JSON_BYTES, MAX_YAML_BYTES, request_of
 from tests.kit import REVIEWS
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
+from gateway.base.errors import ConfigError
 from gateway.cel.compile import compile_expression
 from gateway.cel.environment import policy_environment
 from gateway.config.load import load
 from gateway.core.conditions import AccessDecision
 from gateway.core.namespace import Namespace
-from gateway.errors import ConfigError
 from gateway.policies.bound import Prepared
 from gateway.policies.evaluation import Allowance, OutOfBudgetError, evaluate_all
 from tests.core import build

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gateway.base.errors import ConfigError
 from gateway.config.load import load
 from gateway.core.namespace import Namespace
-from gateway.errors import ConfigError
 from tests.core.build import resource
 from tests.policies.documents import binding, decided, mutating, policy, written
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.errors import ConfigError
+from gateway.base.errors import ConfigError
 from gateway.process import shared_port
 from gateway.process.shared_port import SharedPort, inherited
 from gateway.serving.sockets import listen

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from gateway.errors import ConfigError
+from gateway.base.errors import ConfigError
 from gateway.process.serve import Signals
 from tests.waiting import until
 

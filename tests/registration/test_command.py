@@ -15,10 +15,10 @@ from cryptography import x509
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.base.errors import ClusterError
 from gateway.cli import main
 from gateway.config.model import KubernetesSettings
 from gateway.config.policy_settings import ListedParamKind
-from gateway.errors import ClusterError
 from gateway.registration.backend import ca_bundle, parse_service, parse_url
 from gateway.registration.param_roles import param_roles
 from gateway.registration.yaml_output import to_yaml

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gateway.base.errors import GatewayError
 from gateway.config.model import GatewaySettings
 from gateway.config.names import webhook_name
 from gateway.core.labels import Requirement, Selector
 from gateway.core.webhook import Rule
-from gateway.errors import GatewayError
 from gateway.registration.entry import within
 from gateway.registration.plan import plan
 from tests.core.build import ANYTHING, labelled, webhook

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from gateway.base.errors import GatewayError
 from gateway.cli import main
-from gateway.errors import GatewayError
 from gateway.registration.static_manifests import read
 
 if TYPE_CHECKING:

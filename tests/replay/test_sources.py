@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.errors import GatewayError
+from gateway.base.errors import GatewayError
 from gateway.replay.audit_log import AuditLog
 from gateway.replay.cases import Found
 from gateway.replay.objects import ObjectFiles

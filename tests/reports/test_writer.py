@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gateway.base.errors import ClusterError
 from gateway.config.model import KubernetesSettings
 from gateway.config.names import dns_1123_subdomain
 from gateway.config.report_settings import ReportSettings
-from gateway.errors import ClusterError
 from gateway.kubernetes.access import ClusterAccess
 from gateway.reports import writer as module
 from gateway.reports.document import KINDS, NAME

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway import __version__
+from gateway.base.errors import GatewayError
 from gateway.config.load import load
-from gateway.errors import GatewayError
 from gateway.scaffold import project
 from gateway.scaffold.languages import ALIASES, LANGUAGES, Language
 from tests.kit import ROOT

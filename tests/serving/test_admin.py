@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.errors import Unavailable
+from gateway.base.errors import Unavailable
 from gateway.serving.admin import ADMIN_BOUNDS, AdminRoutes
 from gateway.serving.bounds import Bounds
 from tests.kit import PATIENCE_S

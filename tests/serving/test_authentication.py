@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gateway.base.errors import ConfigError
 from gateway.config.model import Authentication, ServerTls
-from gateway.errors import ConfigError
 from gateway.serving.authentication import ClientAuthenticator
 from gateway.serving.files import MAX_UNSTABLE_CHECKS
 from gateway.serving.routes import Router

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.errors import ConfigError
+from gateway.base.errors import ConfigError
 from gateway.serving.bounds import Bounds
 from gateway.serving.connection_table import ConnectionTable
 from gateway.serving.listener import Listener, SharedSockets

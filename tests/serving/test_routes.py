@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gateway.errors import Draining, GatewayError, MalformedReview, Overloaded, UnsupportedReview
+from gateway.base.errors import Draining, GatewayError, MalformedReview, Overloaded, UnsupportedReview
 from gateway.serving.routes import Router, RouterSettings
 from tests.serving.kit import CLOSE, PATHS, Application, Wire, ok, post, refused
 

@@ -17,8 +17,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from gateway.base.errors import ConfigError
 from gateway.config.model import Authentication, ServerTls
-from gateway.errors import ConfigError
 from gateway.serving.authentication import ClientAuthenticator
 from gateway.serving.devcert import make_development_certificate
 from gateway.serving.routes import Router

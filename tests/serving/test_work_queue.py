@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from admission_gateway_worker.json_patch.steps import finish
-from gateway.work_queue import WorkQueue
+from gateway.base.work_queue import WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Generator

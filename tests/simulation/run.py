@@ -14,6 +14,7 @@ from unittest import mock
 
 from gateway import admit
 from gateway.admit import Admission
+from gateway.base.work_queue import WorkQueue
 from gateway.config.digest import digest
 from gateway.core import speculation
 from gateway.core.deadline import Deadline
@@ -26,7 +27,6 @@ from gateway.paths import Paths
 from gateway.snapshot import Pools
 from gateway.telemetry.definitions import WORKER_CALLS
 from gateway.telemetry.metrics import Metrics
-from gateway.work_queue import WorkQueue
 from tests.simulation.counts import KeptCounts
 from tests.simulation.faults import begin_fault, end_faults
 from tests.simulation.journal import Journal

@@ -17,9 +17,9 @@ import zlib
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin, urlsplit
 
+from gateway.base.text import url_without_secrets
 from gateway.dispatch.https.connection import MAX_BODY_BYTES, AnswerTooLargeError, ExchangeError
 from gateway.dispatch.https.response import retry_after_s
-from gateway.text import url_without_secrets
 
 if TYPE_CHECKING:
     import ssl

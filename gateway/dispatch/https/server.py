@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
 from admission_gateway_worker.json_patch.steps import finish
+from gateway.base.errors import ConfigError, Problem
+from gateway.base.work_queue import WorkQueue
 from gateway.config.kubeconfig import KubeconfigUser
 from gateway.credentials.ca_bundle import CaBundle
 from gateway.credentials.exec_plugin import CredentialsError
@@ -30,8 +32,6 @@ from gateway.dispatch.https.proxy import proxy_for
 from gateway.dispatch.https.response import judge
 from gateway.dispatch.https.review import failed_before, failed_call, read_answer, write_review
 from gateway.dispatch.verdicts import failed_status
-from gateway.errors import ConfigError, Problem
-from gateway.work_queue import WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final, Literal, TextIO, get_args
 
 from admission_gateway_worker.log_lines import LINE_CHARS, MESSAGE_CHARS, LogFormatter
 from admission_gateway_worker.text import printable
-from gateway.progress import hidden
-from gateway.text import printable_json
+from gateway.base.progress import hidden
+from gateway.base.text import printable_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,11 +35,11 @@ DEFAULT_LEVEL: Final[Level] = "info"
 
 _AREA_OF: Final[dict[str, Area]] = {
     **dict.fromkeys(("app", "conditions", "config", "credentials", "importing", "snapshot"), "configuration"),
-    **dict.fromkeys(("dispatch", "worker_output", "worker_watch"), "workers"),
-    **dict.fromkeys(("admit", "after_answer", "decisions", "pages", "serving"), "serving"),
+    **dict.fromkeys(("dispatch", "worker_output", "worker_watch", "policy_check"), "workers"),
+    **dict.fromkeys(("admit", "after_answer", "shadow_calls", "decisions", "pages", "serving"), "serving"),
     **dict.fromkeys(("cluster_follower", "kubernetes", "reports"), "cluster"),
 }
-"""By the part of the logger's name after ``gateway.``; all others belong to ``process``."""
+"""By one of the first two parts of the logger's name after ``gateway.``; all others belong to ``process``."""
 
 _OWN: Final = ("gateway", "admission_gateway_worker", "root")
 _TALKATIVE: Final = ("asyncio", "hpack", "httpcore2", "httpx2")
@@ -69,7 +69,7 @@ class JsonFormatter(LogFormatter):
 
 def area_of(logger: str) -> Area:
     """Return the area of the records of *logger*."""
-    return _AREA_OF.get(".".join(logger.split(".")[1:2]), "process")
+    return next((_AREA_OF[part] for part in logger.split(".")[1:3] if part in _AREA_OF), "process")
 
 
 def _shortened(text: str) -> str:
