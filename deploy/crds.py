@@ -56,7 +56,7 @@ from gateway.config.webhooks import (
     REVIEW_VERSIONS,
     V1,
 )
-from gateway.core.webhook import OPERATIONS
+from gateway.pure.core.webhook import OPERATIONS
 from gateway.registration.yaml_output import to_yaml
 
 Schema = dict[str, Any]

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.base.errors import ConfigError, Problem
 from gateway.config.digest import digest
-from gateway.core.webhook import WorkerRef
 from gateway.paths import Paths
 from gateway.policy_mismatch import ask, in_steps, rejection
+from gateway.pure.core.webhook import WorkerRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from gateway.config.custom import Combined
     from gateway.config.custom_resource import Key
     from gateway.config.model import Config
-    from gateway.core.webhook import Webhook
     from gateway.dispatch.endpoint import WorkerEndpoint
     from gateway.dispatch.policy_listing import PolicyListing
     from gateway.dispatch.pool import Pool
     from gateway.policy_mismatch import Rejection
+    from gateway.pure.core.webhook import Webhook
     from gateway.siblings import Siblings
     from gateway.snapshot import Pools, Snapshot
 

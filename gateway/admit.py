@@ -12,23 +12,23 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.base.errors import NotAttested, Overloaded
-from gateway.core.answer import NO_ORIGIN, Answer
-from gateway.core.decision import decide, with_reference
-from gateway.core.evaluation import NO_MODES, Evaluation
-from gateway.core.large import LARGE_BYTES
-from gateway.core.modes import modes_of
-from gateway.core.response import encode
-from gateway.core.review import decode_in_steps, decode_plain, is_namespace_write
 from gateway.dispatch.driver import EvaluationDriver
+from gateway.pure.core.answer import NO_ORIGIN, Answer
+from gateway.pure.core.decision import decide, with_reference
+from gateway.pure.core.evaluation import NO_MODES, Evaluation
+from gateway.pure.core.large import LARGE_BYTES
+from gateway.pure.core.modes import modes_of
+from gateway.pure.core.response import encode
+from gateway.pure.core.review import decode_in_steps, decode_plain, is_namespace_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from gateway.core.answer import Origin
-    from gateway.core.deadline import Deadline
-    from gateway.core.matching import Selection
-    from gateway.core.review import AdmissionRequest
-    from gateway.core.webhook import Phase
+    from gateway.pure.core.answer import Origin
+    from gateway.pure.core.deadline import Deadline
+    from gateway.pure.core.matching import Selection
+    from gateway.pure.core.review import AdmissionRequest
+    from gateway.pure.core.webhook import Phase
     from gateway.snapshot import FoundNamespace, Snapshot
 
 log = logging.getLogger(__name__)

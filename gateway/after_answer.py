@@ -16,27 +16,27 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.base.work_queue import WorkQueue
-from gateway.core.comparison import Comparison, compare, is_sampled
-from gateway.core.deadline import Deadline
-from gateway.core.decision import PLAIN_ALLOWED
-from gateway.core.evaluation import Evaluation
-from gateway.core.labels import EVERYTHING
-from gateway.core.large import LARGE_BYTES
-from gateway.core.matching import Selection
-from gateway.core.verdict import Failed
 from gateway.decisions.line import decision
 from gateway.decisions.rate import TokenBucket
 from gateway.decisions.record import record_of, record_of_webhook
 from gateway.decisions.redaction import Redactor
 from gateway.dispatch.driver import NO_ROOM_FOR_SHADOWS, EvaluationDriver
+from gateway.pure.core.comparison import Comparison, compare, is_sampled
+from gateway.pure.core.deadline import Deadline
+from gateway.pure.core.decision import PLAIN_ALLOWED
+from gateway.pure.core.evaluation import Evaluation
+from gateway.pure.core.labels import EVERYTHING
+from gateway.pure.core.large import LARGE_BYTES
+from gateway.pure.core.matching import Selection
+from gateway.pure.core.verdict import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from gateway.core.answer import Answer
-    from gateway.core.call import Payload
-    from gateway.core.outcome import Outcome
-    from gateway.core.webhook import Candidate, Phase, Webhook
+    from gateway.pure.core.answer import Answer
+    from gateway.pure.core.call import Payload
+    from gateway.pure.core.outcome import Outcome
+    from gateway.pure.core.webhook import Candidate, Phase, Webhook
     from gateway.snapshot import Snapshot
     from gateway.telemetry.metrics import Metrics
 

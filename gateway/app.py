@@ -19,8 +19,6 @@ from gateway.after_answer import CallsAfterAnswer
 from gateway.base.errors import ConfigError
 from gateway.cluster_follower import Cluster, ClusterFollower
 from gateway.config.changes import log_change
-from gateway.core.answer import Origin
-from gateway.core.trace import passed_on, read_traceparent
 from gateway.decisions.log import DecisionLog
 from gateway.decisions.namespaces import NamespaceCounts
 from gateway.decisions.observer import DecisionObserver
@@ -29,6 +27,8 @@ from gateway.history_keeper import HistoryKeeper
 from gateway.pages.process import OneProcess
 from gateway.pages.routes import Pages
 from gateway.pages.state import ProcessState, Refusal
+from gateway.pure.core.answer import Origin
+from gateway.pure.core.trace import passed_on, read_traceparent
 from gateway.serving.admin import ADMIN_BOUNDS, AdminRoutes
 from gateway.serving.connection_table import ConnectionTable
 from gateway.serving.files import FileChanges
@@ -50,11 +50,11 @@ if TYPE_CHECKING:
 
     from gateway.admit import ReviewObserver
     from gateway.config.model import Config, GatewaySettings, WorkerPool
-    from gateway.core.answer import Answer
-    from gateway.core.deadline import Deadline
-    from gateway.core.matching import Selection
     from gateway.decisions.observer import DecisionSink
     from gateway.options import Options
+    from gateway.pure.core.answer import Answer
+    from gateway.pure.core.deadline import Deadline
+    from gateway.pure.core.matching import Selection
     from gateway.recording.recorder import Recorder
     from gateway.reports.observer import Reporter
     from gateway.serving.listener import SharedSockets

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from gateway.config.custom import Rejections
     from gateway.config.model import Config, KubernetesSettings
-    from gateway.core.webhook import CaBundleSource
     from gateway.credentials.ca_bundle import CaBundle
     from gateway.kubernetes.ca_bundles import ClusterCaBundles
     from gateway.kubernetes.custom_resources import ClusterCustomResources
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from gateway.kubernetes.params import ClusterParams
     from gateway.kubernetes.schemas import ClusterSchemas
     from gateway.kubernetes.version import ClusterVersion
+    from gateway.pure.core.webhook import CaBundleSource
 
 log = logging.getLogger(__name__)
 

@@ -15,13 +15,13 @@ import orjson
 
 from gateway.base.errors import MalformedReview
 from gateway.base.text import described
-from gateway.core.review import V1
-from gateway.core.verdict import Failed
+from gateway.pure.core.review import V1
+from gateway.pure.core.verdict import Failed
 from gateway.serving.message import TEXT, Response
 
 if TYPE_CHECKING:
-    from gateway.core.answer import Answer
-    from gateway.core.decision import Decision
+    from gateway.pure.core.answer import Answer
+    from gateway.pure.core.decision import Decision
     from gateway.serving.message import Exchange
 
 API_VERSION: Final = "imagepolicy.k8s.io/v1alpha1"

@@ -18,8 +18,8 @@ import orjson
 from gateway.base.errors import MalformedReview
 from gateway.base.text import one_of, shown
 from gateway.config.built_in_resources import RESOURCES
-from gateway.core.review import V1
-from gateway.core.webhook import OPERATIONS
+from gateway.pure.core.review import V1
+from gateway.pure.core.webhook import OPERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

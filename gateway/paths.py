@@ -10,7 +10,7 @@ For PHASE ``mutate`` or ``validate``, and POLICY ``fail`` or ``ignore``:
     /PHASE[.POLICY].except/CONFIGURATION/WEBHOOK[/CONFIGURATION/WEBHOOK...]
                              all but the named ones
     /PHASE[.POLICY].versions/KEY
-                             the part with that key of each webhook (``gateway.core.versions``)
+                             the part with that key of each webhook (``gateway.pure.core.versions``)
     /PHASE[.POLICY].versions.N/KEY/BOUND[/BOUND...]
                              the N-th section of these, from 1. The next section begins at each BOUND:
                              CONFIGURATION/WEBHOOK is that webhook; CONFIGURATION/0 is the first configuration
@@ -36,15 +36,15 @@ from typing import TYPE_CHECKING, Final, Literal
 from weakref import WeakValueDictionary
 
 from gateway.config.policy_settings import AUTHORS
-from gateway.core.exceptions import by_webhook
-from gateway.core.matching import Selection
-from gateway.core.versions import by_versions
+from gateway.pure.core.exemptions import by_webhook
+from gateway.pure.core.matching import Selection
+from gateway.pure.core.versions import by_versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gateway.config.model import Config
-    from gateway.core.webhook import FailurePolicy, Phase, Webhook
+    from gateway.pure.core.webhook import FailurePolicy, Phase, Webhook
 
 Choice = Literal["only", "except"]
 

@@ -14,10 +14,10 @@ from gateway.dispatch.parameter_schema import parameter_schema
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
-    from gateway.core.webhook import Webhook, WorkerRef
     from gateway.dispatch.endpoint import WorkerEndpoint
     from gateway.dispatch.parameter_schema import ParameterSchema
     from gateway.dispatch.policy_listing import ParameterKey, PolicyListing
+    from gateway.pure.core.webhook import Webhook, WorkerRef
 
     Served = Mapping[str, bool]
     """Policies of a worker by name, and whether each is mutating."""

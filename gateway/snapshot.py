@@ -15,13 +15,13 @@ from gateway.base.work_queue import WorkQueue
 from gateway.conditions.resolver import ConditionResolver, FairExecutor
 from gateway.config.files import fingerprint
 from gateway.config.image_review import user_of
-from gateway.core.speculation import ChangeMemory
-from gateway.core.webhook import CaBundleSource, HttpsClient, Webhook
 from gateway.dispatch.backends import Backends
 from gateway.dispatch.parameters import ParameterTable
 from gateway.dispatch.pool import PREFERENCE, Pool, tls_fingerprint
 from gateway.dispatch.timer_wheel import TimerWheel
 from gateway.dispatch.verdict_cache import VerdictCache
+from gateway.pure.core.speculation import ChangeMemory
+from gateway.pure.core.webhook import CaBundleSource, HttpsClient, Webhook
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from gateway.config.kubeconfig import KubeconfigUser
     from gateway.config.model import Config, WorkerPool
     from gateway.config.webhook_users import WebhookUsers
-    from gateway.core.annotations import AuditLevel
-    from gateway.core.decision import DecisionReference
-    from gateway.core.namespace import Namespace
-    from gateway.core.verdict import Failed
     from gateway.credentials.ca_bundle import CaBundle
     from gateway.dispatch.backends import Backend
     from gateway.dispatch.https.server import HttpsServer
     from gateway.kubernetes.params import ClusterParams
     from gateway.kubernetes.schemas import ClusterSchemas
     from gateway.paths import Paths
+    from gateway.pure.core.annotations import AuditLevel
+    from gateway.pure.core.decision import DecisionReference
+    from gateway.pure.core.namespace import Namespace
+    from gateway.pure.core.verdict import Failed
     from gateway.telemetry.metrics import Metrics
 
     FoundNamespace = Namespace | Failed | None

@@ -14,7 +14,6 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from gateway.core.webhook import WorkerRef
 from gateway.dispatch.policy_listing import PolicyListing
 from gateway.policy_mismatch import (
     MAX_NAMES,
@@ -25,16 +24,17 @@ from gateway.policy_mismatch import (
     policy_key,
     policy_mismatches,
 )
+from gateway.pure.core.webhook import WorkerRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gateway.config.model import Config
-    from gateway.core.webhook import Webhook
     from gateway.dispatch.endpoint import WorkerEndpoint
     from gateway.dispatch.parameters import ParameterTable
     from gateway.dispatch.pool import Pool
     from gateway.policy_mismatch import PolicyMismatch
+    from gateway.pure.core.webhook import Webhook
     from gateway.telemetry.metrics import Metrics
 
     Clients = Sequence[tuple[Webhook, WorkerRef]]

@@ -30,7 +30,7 @@ from gateway.serving.tls import ServerCertificate
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gateway.core.deadline import Deadline
+    from gateway.pure.core.deadline import Deadline
     from gateway.serving.message import Exchange
 
 PATH = "/validate"

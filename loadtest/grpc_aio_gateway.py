@@ -30,7 +30,7 @@ from loadtest.worker import validating_name
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gateway.core.deadline import Deadline
+    from gateway.pure.core.deadline import Deadline
     from gateway.serving.message import Exchange
 
 TIMEOUT_S: Final = 10.0

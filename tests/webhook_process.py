@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import trustme
 
-from gateway.core.webhook import HttpsClient
+from gateway.pure.core.webhook import HttpsClient
 from tests.fakes.https_webhook import path_of
 from tests.kit import ROOT
 

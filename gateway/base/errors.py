@@ -1,7 +1,7 @@
 """The exceptions of the gateway: one class for each party that has to act.
 
 Events that can happen several times in one review (a failed call, a denial) are values in
-``gateway.core.verdict``. An exception ends the review, or the start of the program.
+``gateway.pure.core.verdict``. An exception ends the review, or the start of the program.
 """
 
 from __future__ import annotations

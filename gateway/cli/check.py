@@ -74,7 +74,7 @@ def _of_serving_certificate(config: Config) -> Iterator[Problem]:
 
 def _of_policies(config: Config) -> Iterable[Problem]:
     """Return the warnings about admission policies, by the schemas that come with the gateway."""
-    from gateway.core.webhook import PolicyRef
+    from gateway.pure.core.webhook import PolicyRef
 
     if not any(isinstance(each.client, PolicyRef) for each in (*config.mutating, *config.validating)):
         return ()

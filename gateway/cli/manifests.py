@@ -218,7 +218,7 @@ def _describe(gap: CoverageGap, own: str | None) -> str:
 def _options(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> RegistrationOptions:
     from gateway.base.text import did_you_mean, one_of, shown
     from gateway.config.names import configuration_name, dns_1123_label, webhook_name
-    from gateway.core.versions import LONGEST_KEY
+    from gateway.pure.core.versions import LONGEST_KEY
     from gateway.registration.exclusions import INCLUDABLE, KUBE_SYSTEM
     from gateway.registration.plan import RegistrationOptions, entry_name
 

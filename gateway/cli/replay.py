@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from gateway.config.model import Config, KubernetesSettings
-    from gateway.core.namespace import Namespace
+    from gateway.pure.core.namespace import Namespace
     from gateway.replay.cases import Case, Found
 
 WRONG: Final = 2

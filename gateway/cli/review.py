@@ -13,18 +13,18 @@ from gateway.base import logs
 from gateway.base.errors import ClusterError, ConfigError, MalformedReview, ReviewError
 from gateway.base.text import printable_json
 from gateway.cli.arguments import add_config
-from gateway.core.verdict import Failed
-from gateway.core.webhook import OPERATIONS
 from gateway.object_review import DEFAULT_GROUPS, DEFAULT_USER, RequestOptions, request_for, review_of
+from gateway.pure.core.verdict import Failed
+from gateway.pure.core.webhook import OPERATIONS
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
     from gateway.config.model import Config
-    from gateway.core.webhook import Phase
     from gateway.object_review import Json
     from gateway.offline.gateway import OfflineReview
+    from gateway.pure.core.webhook import Phase
 
 STATUS: Final = {"allowed": 0, "denied": 1, "undecided": 3}
 WRONG: Final = 2

@@ -14,12 +14,12 @@ import orjson
 
 from gateway.cel.authorizer import Decision
 from gateway.cel.errors import EvaluationError
-from gateway.core.conditions import AccessCheck
+from gateway.pure.core.conditions import AccessCheck
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gateway.core.conditions import AccessDecision
+    from gateway.pure.core.conditions import AccessDecision
 
 _SUBJECT = (("user", "username"), ("uid", "uid"), ("groups", "groups"), ("extra", "extra"))
 """Members of a SubjectAccessReview's spec and of ``userInfo``."""

@@ -15,7 +15,7 @@ from gateway.cel.sizes import json_bytes
 from gateway.conditions.match_conditions import variables_of
 
 if TYPE_CHECKING:
-    from gateway.core.conditions import ConditionInput
+    from gateway.pure.core.conditions import ConditionInput
 
 _MAX_BYTES: Final = 1024 * 1024
 _TYPES: Final = ("string", "int", "uint", "double", "bool", "list", "map", "dyn")

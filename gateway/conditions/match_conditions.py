@@ -22,15 +22,15 @@ from gateway.cel.meter import (
     spent,
 )
 from gateway.conditions.access import KnownDecisions, subject_of
-from gateway.core.conditions import Excluded, LongEvaluation, Unresolved
-from gateway.core.verdict import Failed, FailureReason
 from gateway.openapi.go_types import in_conditions
+from gateway.pure.core.conditions import Excluded, LongEvaluation, Unresolved
+from gateway.pure.core.verdict import Failed, FailureReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from gateway.cel.compile import Condition
-    from gateway.core.conditions import AccessCheck, AccessDecision, ConditionInput, ConditionResult
+    from gateway.pure.core.conditions import AccessCheck, AccessDecision, ConditionInput, ConditionResult
 
 _OUT_OF_BUDGET: Final = (
     "validation failed due to running out of cost budget, no further validation rules will be run"

@@ -16,14 +16,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
-from gateway.core.conditions import AccessCheck, AccessDecision, FoundParam, LongEvaluation
-from gateway.core.verdict import Failed, FailureReason
+from gateway.pure.core.conditions import AccessCheck, AccessDecision, FoundParam, LongEvaluation
+from gateway.pure.core.verdict import Failed, FailureReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway.cel.meter import Cancellation
-    from gateway.core.conditions import (
+    from gateway.pure.core.conditions import (
         ConditionResult,
         ConditionTask,
         MatchConditions,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gateway.core.webhook import Cache
+from gateway.pure.core.webhook import Cache
 
 if TYPE_CHECKING:
     from gateway.config.fields import Fields
-    from gateway.core.webhook import SideEffects
+    from gateway.pure.core.webhook import SideEffects
 
 LONGEST_TTL_S: Final = 24 * 60 * 60
 DEFAULT_ENTRIES: Final = 1024

@@ -30,7 +30,7 @@ from gateway.config.names import (
     dns_1123_subdomain,
     webhook_name,
 )
-from gateway.core.webhook import MAX_PARAMETERS_BYTES, CaBundleSource, HttpsClient, WorkerRef
+from gateway.pure.core.webhook import MAX_PARAMETERS_BYTES, CaBundleSource, HttpsClient, WorkerRef
 
 if TYPE_CHECKING:
     from gateway.config.fields import Fields

@@ -37,9 +37,9 @@ from gateway.config.exceptions import CLUSTER_WIDE, NAMESPACED, unknown_webhooks
 from gateway.config.model import WorkerPool
 from gateway.config.policy_settings import AUTHORS
 from gateway.config.webhooks import WebhookConfiguration
-from gateway.core.exceptions import PolicyException
-from gateway.core.webhook import Phase, Webhook, WorkerRef
 from gateway.policies.model import MutatingBinding, MutatingPolicy, ValidatingBinding, ValidatingPolicy
+from gateway.pure.core.exemptions import PolicyException
+from gateway.pure.core.webhook import Phase, Webhook, WorkerRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from gateway.base.errors import Problem
     from gateway.config.policy_documents import Binding, Policy
-    from gateway.core.webhook import Webhook
+    from gateway.pure.core.webhook import Webhook
 
     PolicyKey = tuple[str, str]
     """Kind and name of a policy."""

@@ -14,14 +14,14 @@ from gateway.config.model import WorkerPool
 from gateway.config.policy_documents import read_policy
 from gateway.config.resources import read_worker_pool
 from gateway.config.webhooks import V1, WebhookConfiguration, read_webhook_configuration
-from gateway.core.webhook import HttpsClient, PolicyRef, Webhook, WorkerRef
+from gateway.pure.core.webhook import HttpsClient, PolicyRef, Webhook, WorkerRef
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gateway.base.errors import Problem
     from gateway.config.policy_documents import Binding, Policy
-    from gateway.core.exceptions import PolicyException
+    from gateway.pure.core.exemptions import PolicyException
 
     Key = tuple[str, str]
     """Kind and id."""

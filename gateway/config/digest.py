@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gateway.config.model import Config
-    from gateway.core.conditions import MatchConditions
+    from gateway.pure.core.conditions import MatchConditions
 
 _LEFT_OUT: Final = {
     *("warnings", "listen", "admin_listen", "pages", "processes", "logging", "record", "tracing"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gateway.core.webhook import Phase
+    from gateway.pure.core.webhook import Phase
 
 ADMISSION_GROUP = "admissionregistration.k8s.io"
 GATEWAY_VERSION = "admission-gateway.io/v1alpha1"

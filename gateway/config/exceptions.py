@@ -15,7 +15,7 @@ from gateway.base.text import did_you_mean, shown
 from gateway.config.metadata import read_metadata
 from gateway.config.names import LABEL_LENGTH, SUBDOMAIN_LENGTH, dns_1123_label, dns_1123_subdomain
 from gateway.config.selectors import read_selector
-from gateway.core.exceptions import Match, Patterns, PolicyException
+from gateway.pure.core.exemptions import Match, Patterns, PolicyException
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gateway.base.errors import Problem
 from gateway.base.text import described, did_you_mean, one_of, shown
-from gateway.core.durations import format_duration, parse_duration
+from gateway.pure.core.durations import format_duration, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

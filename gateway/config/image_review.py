@@ -16,7 +16,7 @@ from admission_gateway_worker.text import printable
 from gateway.base.errors import ConfigError, Problem
 from gateway.config.files import UnusableFileError
 from gateway.config.kubeconfig import read_kubeconfig
-from gateway.core.webhook import HttpsClient, ImageReviewSettings
+from gateway.pure.core.webhook import HttpsClient, ImageReviewSettings
 
 if TYPE_CHECKING:
     from gateway.config.fields import Fields

@@ -38,14 +38,14 @@ from gateway.config.policy_documents import PolicyDocuments
 from gateway.config.policy_settings import AUTHORS, authors_policy
 from gateway.config.resources import read_gateway_configuration, read_namespace, read_worker_pool
 from gateway.config.webhooks import V1, V1BETA1, WebhookConfiguration, read_webhook_configuration
-from gateway.core.webhook import HttpsClient, PolicyRef, WorkerRef
+from gateway.pure.core.webhook import HttpsClient, PolicyRef, WorkerRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from gateway.core.exceptions import PolicyException
-    from gateway.core.namespace import Namespace
-    from gateway.core.webhook import Phase, Webhook
+    from gateway.pure.core.exemptions import PolicyException
+    from gateway.pure.core.namespace import Namespace
+    from gateway.pure.core.webhook import Phase, Webhook
 
 __all__ = ["fingerprint", "load", "read", "require_webhooks"]
 

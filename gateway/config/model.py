@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from gateway.config.logging_settings import LoggingSettings
 from gateway.config.policy_settings import PolicySettings
-from gateway.core.webhook import HttpsClient, PolicyRef
+from gateway.pure.core.webhook import HttpsClient, PolicyRef
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from gateway.config.tracing_settings import TracingSettings
     from gateway.config.webhook_token_settings import WebhookTokenSettings
     from gateway.config.webhook_users import WebhookUsers
-    from gateway.core.annotations import AuditLevel
-    from gateway.core.decision import DecisionReference
-    from gateway.core.exceptions import PolicyException
-    from gateway.core.namespace import Namespace
-    from gateway.core.webhook import CaBundleSource, Webhook
+    from gateway.pure.core.annotations import AuditLevel
+    from gateway.pure.core.decision import DecisionReference
+    from gateway.pure.core.exemptions import PolicyException
+    from gateway.pure.core.namespace import Namespace
+    from gateway.pure.core.webhook import CaBundleSource, Webhook
 
 TransportMode = Literal["Auto", "Stream", "Unary"]
 PolicySource = Literal["Own", "ReadyMade"]

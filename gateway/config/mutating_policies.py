@@ -33,7 +33,7 @@ from gateway.policies.mutations import Mutation, Mutations, PatchType
 if TYPE_CHECKING:
     from gateway.config.fields import Fields
     from gateway.config.policies import Expressions
-    from gateway.core.webhook import Mode
+    from gateway.pure.core.webhook import Mode
 
 PATCH_TYPES: tuple[PatchType, ...] = get_args(PatchType)
 MUTATING_OPERATIONS: Final = ("CREATE", "UPDATE", "CONNECT")

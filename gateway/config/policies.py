@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from gateway.cel.types import Type
     from gateway.config.fields import Fields
-    from gateway.core.webhook import FailurePolicy, MatchPolicy
+    from gateway.pure.core.webhook import FailurePolicy, MatchPolicy
 
 ACTIONS: tuple[ValidationAction, ...] = get_args(ValidationAction)
 NOT_FOUND_ACTIONS: tuple[NotFoundAction, ...] = get_args(NotFoundAction)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from gateway.config.documents import Document
     from gateway.config.fields import Fields
-    from gateway.core.webhook import Webhook
     from gateway.policies.model import ParamKind, ParamRef
     from gateway.policies.params import FixedParams
+    from gateway.pure.core.webhook import Webhook
 
     Policy = ValidatingPolicy | MutatingPolicy
     Binding = ValidatingBinding | MutatingBinding

@@ -20,10 +20,10 @@ from gateway.config.built_in_resources import RESOURCES
 from gateway.config.documents import GATEWAY_VERSION, POLICY, POLICY_KINDS, plural_of
 from gateway.config.fields import Fields, Report
 from gateway.config.names import dns_1035_label, group_version
-from gateway.core.webhook import PolicyRef
+from gateway.pure.core.webhook import PolicyRef
 
 if TYPE_CHECKING:
-    from gateway.core.webhook import Webhook
+    from gateway.pure.core.webhook import Webhook
 
 AUTHORS: Final = "policy-authors.admission-gateway.io"
 """The name of the policy that checks the authors of policies."""

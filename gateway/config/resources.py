@@ -47,10 +47,10 @@ from gateway.config.report_settings import read_reports
 from gateway.config.tracing_settings import read_tracing
 from gateway.config.webhook_token_settings import read_webhook_tokens
 from gateway.config.webhook_users import read_webhook_users
-from gateway.core.annotations import AuditLevel
-from gateway.core.decision import DecisionReference
-from gateway.core.durations import format_duration, parse_duration
-from gateway.core.namespace import Namespace
+from gateway.pure.core.annotations import AuditLevel
+from gateway.pure.core.decision import DecisionReference
+from gateway.pure.core.durations import format_duration, parse_duration
+from gateway.pure.core.namespace import Namespace
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, get_args
 
 from gateway.config.client_config import read_client_config
 from gateway.config.selectors import read_selector
-from gateway.core.webhook import Candidate, Enforcement, Mode, Rollout
+from gateway.pure.core.webhook import Candidate, Enforcement, Mode, Rollout
 
 if TYPE_CHECKING:
     from gateway.config.fields import Fields
-    from gateway.core.webhook import SideEffects
+    from gateway.pure.core.webhook import SideEffects
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 _CONDITIONS = ("namespaceSelector", "percentOfNamespaces", "after")

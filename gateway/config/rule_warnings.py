@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from gateway.base.text import did_you_mean, shown
 from gateway.config.built_in_resources import CONNECTED, RESOURCES, BuiltInResource
-from gateway.core.rules import NEVER_SENT_KINDS, NEVER_SENT_RESOURCES
+from gateway.pure.core.rules import NEVER_SENT_KINDS, NEVER_SENT_RESOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gateway.core.webhook import Rule
+    from gateway.pure.core.webhook import Rule
 
 _EVERY = tuple(one for group in RESOURCES.values() for one in group.values())
 _LEGACY_GROUPS = ("extensions",)

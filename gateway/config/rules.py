@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, get_args
 
 from gateway.base.text import one_of, shown
 from gateway.config.rule_warnings import rule_warnings
-from gateway.core.rules import NEVER_SENT_RESOURCES
-from gateway.core.webhook import OPERATIONS, Rule, Scope
+from gateway.pure.core.rules import NEVER_SENT_RESOURCES
+from gateway.pure.core.webhook import OPERATIONS, Rule, Scope
 
 if TYPE_CHECKING:
     from gateway.config.fields import Check, Fields

@@ -1,4 +1,4 @@
-"""Label selectors → ``gateway.core.labels``.
+"""Label selectors → ``gateway.pure.core.labels``.
 
 Source: k8s.io/apimachinery pkg/apis/meta/v1/validation/validation.go (ValidateLabelSelector).
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, get_args
 
 from gateway.config.names import check_labels, label_value, qualified_name
-from gateway.core.labels import EVERYTHING, Operator, Requirement, Selector
+from gateway.pure.core.labels import EVERYTHING, Operator, Requirement, Selector
 
 if TYPE_CHECKING:
     from gateway.config.fields import Fields

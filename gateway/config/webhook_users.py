@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from gateway.core.webhook import HttpsClient
+    from gateway.pure.core.webhook import HttpsClient
 
 
 @dataclass(frozen=True, slots=True)

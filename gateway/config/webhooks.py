@@ -21,7 +21,7 @@ from gateway.config.names import configuration_name, dns_1035_label, webhook_nam
 from gateway.config.rollout import read_rollout
 from gateway.config.rules import read_rule
 from gateway.config.selectors import read_selector
-from gateway.core.webhook import (
+from gateway.pure.core.webhook import (
     FailurePolicy,
     HttpsClient,
     MatchPolicy,

@@ -13,7 +13,7 @@ from gateway.config.files import UnusableFileError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gateway.core.webhook import CaBundleSource
+    from gateway.pure.core.webhook import CaBundleSource
 
     BundleState = Literal["current", "kept", "missing"]
     """The present ones, the last valid ones instead of the present ones, or none."""

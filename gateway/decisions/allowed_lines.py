@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from gateway.core.trace import trace_id_of
 from gateway.decisions import line
 from gateway.decisions.record import is_secret, record_of, rfc3339
+from gateway.pure.core.trace import trace_id_of
 
 if TYPE_CHECKING:
-    from gateway.core.answer import Answer
-    from gateway.core.matching import Invocation
+    from gateway.pure.core.answer import Answer
+    from gateway.pure.core.matching import Invocation
 
 _KEPT: Final = 4096
 """Cached parts of each kind; a full cache is emptied. Clients can make up kinds."""

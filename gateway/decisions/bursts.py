@@ -11,12 +11,12 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from gateway.core.verdict import Allowed
+from gateway.pure.core.verdict import Allowed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from gateway.core.answer import Answer
+    from gateway.pure.core.answer import Answer
 
 T = TypeVar("T")
 Key = tuple[str, str, str]

@@ -13,18 +13,18 @@ import orjson
 
 from admission_gateway_worker.json_patch.diff import diff
 from admission_gateway_worker.json_patch.patch import apply_patch
-from gateway.core.explain import mismatch
-from gateway.core.large import LARGE_BYTES
 from gateway.decisions.record import is_secret
+from gateway.pure.core.explain import mismatch
+from gateway.pure.core.large import LARGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from gateway.core.answer import Answer
-    from gateway.core.call import Payload
-    from gateway.core.evaluation import Evaluation
-    from gateway.core.review import Json
     from gateway.decisions.redaction import Redactor
+    from gateway.pure.core.answer import Answer
+    from gateway.pure.core.call import Payload
+    from gateway.pure.core.evaluation import Evaluation
+    from gateway.pure.core.review import Json
 
 MAX_UNMATCHED: Final = 200
 """Webhooks that were not called and are named with the reason; more are counted."""

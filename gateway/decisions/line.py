@@ -1,8 +1,8 @@
 """Records of the decision log as JSON and as text, each of one line of bounded length.
 
 Texts of foreign origin cannot forge a line or send commands to a terminal: in JSON every unprintable
-character is escaped, and text is escaped by ``gateway.base.text.printable``. docs/decision-log.md describes the
-JSON.
+character is escaped, and text is escaped by ``gateway.base.text.printable``. docs/decision-log.md describes
+the JSON.
 
 Source: RFC 3339 (times), RFC 8259.
 """

@@ -14,22 +14,22 @@ from math import inf
 from random import random
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.core.trace import read_traceparent, trace_id_of
 from gateway.decisions import line
 from gateway.decisions.allowed_lines import AllowedLines
 from gateway.decisions.rate import TokenBucket
 from gateway.decisions.record import record_of
 from gateway.decisions.redaction import Redactors
 from gateway.decisions.writer import DescriptorSink, FileSink, Writer
+from gateway.pure.core.trace import read_traceparent, trace_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from threading import Thread
 
     from gateway.config.logging_settings import LoggingSettings
-    from gateway.core.answer import Answer
     from gateway.decisions.line import Document
     from gateway.decisions.writer import Sink
+    from gateway.pure.core.answer import Answer
     from gateway.serving.message import HttpRequest, Response
     from gateway.telemetry.metrics import LogCounts
 

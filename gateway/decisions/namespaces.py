@@ -8,11 +8,11 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.core.verdict import Allowed, Denied
+from gateway.pure.core.verdict import Allowed, Denied
 
 if TYPE_CHECKING:
-    from gateway.core.answer import Answer
-    from gateway.core.webhook import Phase
+    from gateway.pure.core.answer import Answer
+    from gateway.pure.core.webhook import Phase
 
 MAX_CELLS: Final = 10_000
 """Pairs of a namespace and a webhook: some 2 MiB. Namespaces are made up by clients."""

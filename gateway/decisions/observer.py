@@ -9,8 +9,8 @@ from gateway.decisions.record import is_noteworthy
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.core.answer import Answer
-    from gateway.core.webhook import Phase
+    from gateway.pure.core.answer import Answer
+    from gateway.pure.core.webhook import Phase
 
 
 class DecisionSink(Protocol):

@@ -31,8 +31,8 @@ from gateway.decisions.redaction import Redactor, has_secrets, has_texts
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from gateway.core.answer import Answer
     from gateway.decisions.record import DecisionRecord
+    from gateway.pure.core.answer import Answer
 
 log = logging.getLogger(__name__)
 

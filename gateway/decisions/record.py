@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import orjson
 
-from gateway.core.decision import PLAIN_ALLOWED
-from gateway.core.trace import trace_id_of
-from gateway.core.verdict import Allowed, Denied, DryRunRefused
-from gateway.core.webhook import WorkerRef
+from gateway.pure.core.decision import PLAIN_ALLOWED
+from gateway.pure.core.trace import trace_id_of
+from gateway.pure.core.verdict import Allowed, Denied, DryRunRefused
+from gateway.pure.core.webhook import WorkerRef
 
 if TYPE_CHECKING:
-    from gateway.core.answer import Answer
-    from gateway.core.conditions import Excluded
-    from gateway.core.matching import Invocation
-    from gateway.core.outcome import Exemption, Outcome
-    from gateway.core.review import Resource
-    from gateway.core.webhook import Mode, Phase, Webhook
+    from gateway.pure.core.answer import Answer
+    from gateway.pure.core.conditions import Excluded
+    from gateway.pure.core.matching import Invocation
+    from gateway.pure.core.outcome import Exemption, Outcome
+    from gateway.pure.core.review import Resource
+    from gateway.pure.core.webhook import Mode, Phase, Webhook
 
 WebhookOutcome = Literal[
     "Allowed", "Denied", "FailedClosed", "FailedOpen", "DryRunRefused", "Excluded", "Exempted"

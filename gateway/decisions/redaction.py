@@ -29,7 +29,6 @@ import os
 import time
 from typing import TYPE_CHECKING, Final
 
-from gateway.core.large import LARGE_BYTES
 from gateway.decisions.credential_forms import (
     credentials_of_arguments,
     is_clean,
@@ -52,12 +51,13 @@ from gateway.decisions.secret_values import (
     secret_values,
     texts_in,
 )
+from gateway.pure.core.large import LARGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gateway.core.review import AdmissionRequest, Resource
     from gateway.decisions.record import DecisionRecord
+    from gateway.pure.core.review import AdmissionRequest, Resource
 
 _KEY: Final = os.urandom(16)
 _SECRET_KINDS: Final = ("Secret", "TokenRequest", "TokenReview")

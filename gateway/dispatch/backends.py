@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.base.work_queue import WorkQueue
-from gateway.core.webhook import HttpsClient, WorkerRef
 from gateway.dispatch.parameters import ParameterTable
 from gateway.dispatch.verdict_cache import VerdictCache
+from gateway.pure.core.webhook import HttpsClient, WorkerRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gateway.core.conditions import ConditionTask, TaskResult
-    from gateway.core.verdict import Failed
-    from gateway.core.webhook import PolicyRef
     from gateway.dispatch.calls import Endpoint, Sheds
+    from gateway.pure.core.conditions import ConditionTask, TaskResult
+    from gateway.pure.core.verdict import Failed
+    from gateway.pure.core.webhook import PolicyRef
 
 
 class Backend(Protocol):

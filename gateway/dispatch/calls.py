@@ -15,11 +15,11 @@ from gateway.dispatch.verdicts import failed_deadline
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from gateway.core.call import Call
-    from gateway.core.deadline import Deadline
-    from gateway.core.verdict import Failed, Verdict
-    from gateway.core.webhook import Mode
     from gateway.dispatch.timer_wheel import TimerWheel
+    from gateway.pure.core.call import Call
+    from gateway.pure.core.deadline import Deadline
+    from gateway.pure.core.verdict import Failed, Verdict
+    from gateway.pure.core.webhook import Mode
 
 EndpointState = Literal["ready", "connecting", "down", "draining", "ejected", "unhealthy", "stalled"]
 

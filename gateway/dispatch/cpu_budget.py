@@ -8,8 +8,8 @@ send it, and the worker with the lowest cost goes first. Unprocessed input stays
 The cost is CPU time of the thread, not elapsed time, so that a busy machine does not make workers look
 expensive.
 
-``gateway.base.work_queue`` divides the loop's time too, but between long computations of the gateway itself, which
-must all be done. Here the purpose is to slow down the input of a misbehaving worker.
+``gateway.base.work_queue`` divides the loop's time too, but between long computations of the gateway itself,
+which must all be done. Here the purpose is to slow down the input of a misbehaving worker.
 """
 
 from __future__ import annotations

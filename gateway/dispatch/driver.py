@@ -11,26 +11,26 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from gateway.core.namespace import Namespace
-from gateway.core.outcome import apply_ahead
-from gateway.core.verdict import Allowed, Failed
-from gateway.core.webhook import WorkerRef
 from gateway.dispatch.calls import MAX_CALLS, CallGroup
 from gateway.dispatch.verdict_cache import CACHE
 from gateway.dispatch.verdicts import failed_deadline, failed_status
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.outcome import apply_ahead
+from gateway.pure.core.verdict import Allowed, Failed
+from gateway.pure.core.webhook import WorkerRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from gateway.core.call import Call
-    from gateway.core.conditions import ConditionTask, TaskResult
-    from gateway.core.deadline import Deadline
-    from gateway.core.evaluation import Evaluation
-    from gateway.core.trace import Trace
-    from gateway.core.verdict import Verdict
-    from gateway.core.webhook import HttpsClient, Mode
     from gateway.dispatch.backends import Backends
     from gateway.dispatch.calls import Endpoint, Sheds
+    from gateway.pure.core.call import Call
+    from gateway.pure.core.conditions import ConditionTask, TaskResult
+    from gateway.pure.core.deadline import Deadline
+    from gateway.pure.core.evaluation import Evaluation
+    from gateway.pure.core.trace import Trace
+    from gateway.pure.core.verdict import Verdict
+    from gateway.pure.core.webhook import HttpsClient, Mode
 
     GroupKey = tuple[str | HttpsClient, float, int, Mode]
     """Calls of a step that share a group: the same backend, timeout, payload or call that leaves the object,

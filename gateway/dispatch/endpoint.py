@@ -6,7 +6,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from gateway.core.verdict import Failed
 from gateway.dispatch.calls import InFlightCalls, open_calls, with_followers
 from gateway.dispatch.health import HealthWatch
 from gateway.dispatch.outlier_detection import OutlierState
@@ -14,19 +13,20 @@ from gateway.dispatch.parameter_ids import MAX_IDS
 from gateway.dispatch.policy_listing import PolicyListing, check_parameters, list_policies
 from gateway.dispatch.stream import MAX_BATCH_BYTES
 from gateway.dispatch.transport import WorkerTransport
+from gateway.pure.core.verdict import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from gateway.config.model import WorkerPool
-    from gateway.core.call import Call
-    from gateway.core.verdict import Verdict
     from gateway.dispatch.calls import CallGroup, EndpointState, Transport
     from gateway.dispatch.dialer import Dialer
     from gateway.dispatch.hedging import Hedging
     from gateway.dispatch.policy_listing import ParameterKey
     from gateway.dispatch.rpc import CallStatus
     from gateway.dispatch.timer_wheel import TimerWheel
+    from gateway.pure.core.call import Call
+    from gateway.pure.core.verdict import Verdict
     from gateway.telemetry.metrics import PoolMetrics
 
 log = logging.getLogger(__name__)

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from gateway.base.text import described
-from gateway.core.namespace import Namespace
-from gateway.core.review import is_namespace
-from gateway.core.verdict import Failed, FailureReason
-from gateway.core.webhook import MAX_PARAMETERS_BYTES
 from gateway.dispatch.verdicts import one_line
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.review import is_namespace
+from gateway.pure.core.verdict import Failed, FailureReason
+from gateway.pure.core.webhook import MAX_PARAMETERS_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gateway.core.review import AdmissionRequest
-    from gateway.core.webhook import WorkerRef
     from gateway.dispatch.parameter_schema import ParameterSchema
+    from gateway.pure.core.review import AdmissionRequest
+    from gateway.pure.core.webhook import WorkerRef
 
     FoundNamespace = Namespace | Failed | None
 

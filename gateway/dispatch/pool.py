@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gateway.config.model import WorkerPool
-    from gateway.core.verdict import Failed
     from gateway.dispatch.calls import Endpoint, EndpointState, Sheds
     from gateway.dispatch.timer_wheel import TimerWheel
+    from gateway.pure.core.verdict import Failed
     from gateway.telemetry.metrics import PoolMetrics
 
 log = logging.getLogger(__name__)

@@ -34,11 +34,11 @@ from gateway.dispatch.verdicts import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
-    from gateway.core.call import Call
-    from gateway.core.deadline import Deadline
-    from gateway.core.verdict import Failed, Verdict
     from gateway.dispatch.calls import CallGroup
     from gateway.dispatch.stream_connection import StreamConnection, StreamConnectionOwner
+    from gateway.pure.core.call import Call
+    from gateway.pure.core.deadline import Deadline
+    from gateway.pure.core.verdict import Failed, Verdict
     from gateway.telemetry.metrics import PoolMetrics
 
 log = logging.getLogger(__name__)

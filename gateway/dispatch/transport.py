@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     import grpc
 
     from gateway.config.model import TransportMode
-    from gateway.core.call import Call
-    from gateway.core.verdict import Failed, Verdict
     from gateway.dispatch.calls import CallGroup, Transport
     from gateway.dispatch.dialer import Dialer
     from gateway.dispatch.outlier_detection import OutlierState
     from gateway.dispatch.stream_connection import StreamConnection
+    from gateway.pure.core.call import Call
+    from gateway.pure.core.verdict import Failed, Verdict
     from gateway.telemetry.metrics import PoolMetrics
 
 log = logging.getLogger(__name__)

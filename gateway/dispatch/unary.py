@@ -11,20 +11,20 @@ from google.protobuf.message import DecodeError
 
 from admission_gateway_worker.pb import worker_pb2
 from gateway.base.work_queue import WorkQueue
-from gateway.core.verdict import Failed
 from gateway.dispatch.bounded_messages import WHOLE_BYTES, TooManyPartsError, read_response
 from gateway.dispatch.cpu_budget import run_in_slices
 from gateway.dispatch.verdicts import failed_deadline, failed_malformed, failed_status, verdict_of
+from gateway.pure.core.verdict import Failed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 
     import grpc
 
-    from gateway.core.call import Call
-    from gateway.core.verdict import Verdict
     from gateway.dispatch.calls import CallGroup
     from gateway.dispatch.cpu_budget import CpuAccount
+    from gateway.pure.core.call import Call
+    from gateway.pure.core.verdict import Verdict
 
     CallKey = tuple[CallGroup, int]
     """A group and an index in it."""

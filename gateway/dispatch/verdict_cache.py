@@ -14,14 +14,14 @@ from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal
 
-from gateway.core.verdict import Allowed, Denied, Failed
+from gateway.pure.core.verdict import Allowed, Denied, Failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from gateway.core.call import Call
-    from gateway.core.verdict import Verdict
-    from gateway.core.webhook import Phase, Webhook
+    from gateway.pure.core.call import Call
+    from gateway.pure.core.verdict import Verdict
+    from gateway.pure.core.webhook import Phase, Webhook
 
     Lookup = tuple[str, Phase, Literal["hit", "miss"]]
     """Name and phase of the webhook, and the result."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from admission_gateway_worker.http2.status import StatusCode
-from gateway.core.durations import format_duration
-from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Details, Failed, FailureReason
+from gateway.pure.core.durations import format_duration
+from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Details, Failed, FailureReason
 
 if TYPE_CHECKING:
     from admission_gateway_worker.pb import worker_pb2
-    from gateway.core.deadline import Deadline
-    from gateway.core.verdict import Verdict
+    from gateway.pure.core.deadline import Deadline
+    from gateway.pure.core.verdict import Verdict
 
 STATUS_NAMES: Final = tuple(code.name for code in StatusCode)
 """By number, as in google.rpc.Code."""

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 from admission_gateway_worker.text import printable
 from gateway.config.documents import PHASES
 from gateway.config.policies import MODE
-from gateway.core.webhook import PolicyRef
 from gateway.importing.field_managers import CA_BUNDLE, SELECTING, field_managers, is_managed_by_controller
 from gateway.importing.objects import name_of, texts, title
 from gateway.importing.policies import deletions, is_policy, param_kinds
+from gateway.pure.core.webhook import PolicyRef
 from gateway.registration.coverage_gaps import is_called_in
 from gateway.registration.exclusions import KUBE_SYSTEM, match_conditions
 from gateway.registration.gateway_entries import entries
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gateway.config.model import Config
-    from gateway.core.webhook import Webhook
+    from gateway.pure.core.webhook import Webhook
 
     Json = dict[str, Any]
 

@@ -30,8 +30,8 @@ from cryptography.x509.verification import (
 
 from gateway.config.credential_files import certificates
 from gateway.config.files import UnusableFileError, read_file
-from gateway.core.webhook import HttpsClient
 from gateway.inspection.model import REGISTER, Finding, Severity
+from gateway.pure.core.webhook import HttpsClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from gateway.config.model import KubernetesSettings
-    from gateway.core.webhook import CaBundleSource
     from gateway.inspection.model import ServiceKey
     from gateway.kubernetes.api_client import ApiClient
+    from gateway.pure.core.webhook import CaBundleSource
 
     Json = dict[str, Any]
 

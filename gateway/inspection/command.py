@@ -155,8 +155,8 @@ async def _of_policies(files: Config, whole: Config, target: KubernetesSettings)
 
     The warnings about *files* by the schemas that come with the gateway were printed.
     """
-    from gateway.core.webhook import PolicyRef
     from gateway.inspection.model import Finding
+    from gateway.pure.core.webhook import PolicyRef
 
     if not any(isinstance(each.client, PolicyRef) for each in (*whole.mutating, *whole.validating)):
         return []

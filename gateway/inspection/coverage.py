@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.core.labels import Requirement
-from gateway.core.overlap import has, parts
-from gateway.core.webhook import OPERATIONS, Rule
+from gateway.pure.core.labels import Requirement
+from gateway.pure.core.overlap import has, parts
+from gateway.pure.core.webhook import OPERATIONS, Rule
 from gateway.registration.exclusions import NAMESPACE_LABEL, hidden_from
 from gateway.registration.union import covers, union
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from gateway.core.labels import Selector
-    from gateway.core.webhook import Scope, Webhook
     from gateway.inspection.model import RegisteredEntry
+    from gateway.pure.core.labels import Selector
+    from gateway.pure.core.webhook import Scope, Webhook
 
 _SCOPES: tuple[Scope, ...] = ("Namespaced", "Cluster")
 

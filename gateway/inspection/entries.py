@@ -10,9 +10,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from gateway.config.webhooks import REVIEW_VERSIONS
-from gateway.core.overlap import meet, overlap
 from gateway.inspection.coverage import hiding, shown_rule, uncovered
 from gateway.inspection.model import REGISTER, Finding
+from gateway.pure.core.overlap import meet, overlap
 from gateway.registration.entry import Entry
 from gateway.registration.exclusions import hidden_from, sendable
 from gateway.registration.partition import Relations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from gateway.config.model import Config
-    from gateway.core.webhook import Rule, Webhook
     from gateway.inspection.model import RegisteredEntry
     from gateway.paths import Paths
+    from gateway.pure.core.webhook import Rule, Webhook
 
 _ADVICE_NONE: Final = "run admission-gateway manifests --apply"
 

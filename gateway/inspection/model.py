@@ -11,14 +11,14 @@ from admission_gateway_worker.text import printable
 from gateway.config.documents import PHASES
 from gateway.config.fields import Fields, Report
 from gateway.config.webhooks import V1, read_webhook_configuration
-from gateway.core.webhook import SideEffects
+from gateway.pure.core.webhook import SideEffects
 from gateway.registration.gateway_entries import entries, gateway_indices, gateway_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gateway.config.files import UnusableFileError
-    from gateway.core.webhook import CaBundleSource, Phase, Webhook
+    from gateway.pure.core.webhook import CaBundleSource, Phase, Webhook
 
     Json = Mapping[str, Any]
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from gateway.config.model import Config
-    from gateway.core.webhook import Webhook
     from gateway.inspection.entries import EntryRoute
     from gateway.inspection.model import RegisteredEntry
+    from gateway.pure.core.webhook import Webhook
 
 
 def excluded(entries: Sequence[RegisteredEntry]) -> dict[str, bool]:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 from gateway.base.errors import Problem
 from gateway.base.text import shown
 from gateway.config.expression_warnings import kinds_of
-from gateway.core.webhook import PolicyRef
 from gateway.policies.bound import Bound
 from gateway.policies.model import ValidatingPolicy
 from gateway.policies.type_checking import type_errors
+from gateway.pure.core.webhook import PolicyRef
 from gateway.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL
 
 if TYPE_CHECKING:

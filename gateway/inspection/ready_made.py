@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.core.webhook import WorkerRef
 from gateway.dispatch.policy_listing import PolicyListing
 from gateway.policy_mismatch import parameter_key, rejection
+from gateway.pure.core.webhook import WorkerRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

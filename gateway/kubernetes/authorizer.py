@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from gateway.base.errors import ClusterError
-from gateway.core.conditions import AccessDecision
+from gateway.pure.core.conditions import AccessDecision
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gateway.core.conditions import AccessCheck
     from gateway.kubernetes.access import ClusterAccess
+    from gateway.pure.core.conditions import AccessCheck
 
 log = logging.getLogger(__name__)
 

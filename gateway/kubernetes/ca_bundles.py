@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from gateway.config.files import UnusableFileError
     from gateway.config.model import KubernetesSettings
-    from gateway.core.webhook import CaBundleSource
     from gateway.kubernetes.access import ClusterAccess
     from gateway.kubernetes.api_client import ApiClient
+    from gateway.pure.core.webhook import CaBundleSource
 
     ObjectKey = tuple[str, str, str]
     """Kind, namespace and name."""

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from gateway.config.custom_resource import Key
     from gateway.config.expression_warnings import ExpressionWarning
     from gateway.config.model import Config, KubernetesSettings
-    from gateway.core.exceptions import PolicyException
     from gateway.openapi.schemas import Schemas
+    from gateway.pure.core.exemptions import PolicyException
 
 log = logging.getLogger(__name__)
 

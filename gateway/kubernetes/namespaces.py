@@ -17,11 +17,11 @@ import orjson
 
 from gateway.base.errors import ClusterError
 from gateway.config.names import dns_1123_label
-from gateway.core.namespace import Namespace
-from gateway.core.verdict import Failed, FailureReason
 from gateway.kubernetes.access import ClusterAccess
 from gateway.kubernetes.authorizer import ClusterAuthorizer
 from gateway.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.verdict import Failed, FailureReason
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.base.errors import ClusterError
 from gateway.config.model import has_go_types
-from gateway.core.webhook import PolicyRef
 from gateway.kubernetes.access import ClusterAccess
+from gateway.pure.core.webhook import PolicyRef
 
 if TYPE_CHECKING:
     from gateway.config.model import Config, KubernetesSettings
-    from gateway.core.webhook import Webhook
     from gateway.kubernetes.api_client import Json
+    from gateway.pure.core.webhook import Webhook
 
 log = logging.getLogger(__name__)
 

@@ -16,14 +16,14 @@ import orjson
 from gateway.admit import Admission, needs_namespace
 from gateway.config.digest import digest
 from gateway.config.model import ca_bundle_sources, merged_versions, param_kinds
-from gateway.core.deadline import Deadline
-from gateway.core.explain import explain
-from gateway.core.matching import Selection
-from gateway.core.response import encode
-from gateway.core.review import decode
-from gateway.core.verdict import Denied
 from gateway.paths import Paths
 from gateway.process.local_workers import STOP_GRACE_S, LocalWorkers, targets_of
+from gateway.pure.core.deadline import Deadline
+from gateway.pure.core.explain import explain
+from gateway.pure.core.matching import Selection
+from gateway.pure.core.response import encode
+from gateway.pure.core.review import decode
+from gateway.pure.core.verdict import Denied
 from gateway.snapshot import ClusterView, Pools
 from gateway.telemetry.metrics import Metrics
 from gateway.worker_watch import WorkerWatch
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 
     from gateway.config.model import Config
-    from gateway.core.answer import Answer
-    from gateway.core.decision import Decision
-    from gateway.core.namespace import Namespace
-    from gateway.core.outcome import Outcome
-    from gateway.core.review import Json
-    from gateway.core.webhook import Phase
     from gateway.kubernetes.ca_bundles import ClusterCaBundles
     from gateway.kubernetes.namespaces import ClusterNamespaces
     from gateway.kubernetes.params import ClusterParams
     from gateway.kubernetes.schemas import ClusterSchemas
+    from gateway.pure.core.answer import Answer
+    from gateway.pure.core.decision import Decision
+    from gateway.pure.core.namespace import Namespace
+    from gateway.pure.core.outcome import Outcome
+    from gateway.pure.core.review import Json
+    from gateway.pure.core.webhook import Phase
     from gateway.snapshot import Snapshot
 
 BUDGET_S: Final = 30.0

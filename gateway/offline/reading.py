@@ -11,7 +11,7 @@ import orjson
 from admission_gateway_worker.json_patch.repair import repaired
 from gateway.base.errors import MalformedReview
 from gateway.config.parsing import parse_yaml
-from gateway.core.reading import read_deep
+from gateway.pure.core.reading import read_deep
 
 if TYPE_CHECKING:
     from gateway.object_review import Json

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from gateway.config import credential_files
 from gateway.config.files import UnusableFileError, read_file
-from gateway.core.webhook import HttpsClient
 from gateway.pages.state import rfc_3339
+from gateway.pure.core.webhook import HttpsClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -29,10 +29,12 @@ from gateway.config.model import (
 from gateway.config.record_settings import RedactionRule
 from gateway.config.webhook_token_settings import WebhookTokenSettings
 from gateway.config.webhook_users import WebhookUsers
-from gateway.core.durations import format_duration
-from gateway.core.exceptions import Patterns, PolicyException
-from gateway.core.namespace import Namespace
-from gateway.core.webhook import (
+from gateway.decisions.redaction import Redactor
+from gateway.pages.state import Json, rfc_3339
+from gateway.pure.core.durations import format_duration
+from gateway.pure.core.exemptions import Patterns, PolicyException
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.webhook import (
     CaBundleSource,
     Cache,
     Enforcement,
@@ -42,12 +44,10 @@ from gateway.core.webhook import (
     Webhook,
     WorkerRef,
 )
-from gateway.decisions.redaction import Redactor
-from gateway.pages.state import Json, rfc_3339
 
 if TYPE_CHECKING:
-    from gateway.core.conditions import MatchConditions
     from gateway.pages.state import ProcessState
+    from gateway.pure.core.conditions import MatchConditions
 
 _NAMES: Final = {
     "ca_pem": "caBundle",

@@ -9,8 +9,8 @@ from gateway.pages.state import rfc_3339
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from gateway.core.exceptions import PolicyException
     from gateway.pages.state import Json
+    from gateway.pure.core.exemptions import PolicyException
     from gateway.telemetry.exception_uses import Uses
 
 SHOWN: Final = 200

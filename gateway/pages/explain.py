@@ -21,22 +21,22 @@ from admission_gateway_worker.json_patch.steps import finish
 from gateway.admit import Admission
 from gateway.base.errors import MalformedReview
 from gateway.config.parsing import parse_yaml
-from gateway.core.answer import Origin
-from gateway.core.deadline import Deadline
-from gateway.core.explain import mismatch
-from gateway.core.matching import Selection
-from gateway.core.review import V1
-from gateway.core.speculation import ChangeMemory
 from gateway.decisions.recent import capture, document
 from gateway.object_review import DEFAULT_GROUPS, RequestOptions, request_for
 from gateway.pages.one_thread import in_thread
+from gateway.pure.core.answer import Origin
+from gateway.pure.core.deadline import Deadline
+from gateway.pure.core.explain import mismatch
+from gateway.pure.core.matching import Selection
+from gateway.pure.core.review import V1
+from gateway.pure.core.speculation import ChangeMemory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gateway.core.answer import Answer
-    from gateway.core.webhook import Phase, Webhook
     from gateway.pages.state import Json
+    from gateway.pure.core.answer import Answer
+    from gateway.pure.core.webhook import Phase, Webhook
     from gateway.snapshot import Snapshot
 
 MAX_JSON_BYTES: Final = 1024 * 1024

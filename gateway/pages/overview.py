@@ -9,12 +9,12 @@ from operator import add
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway import __version__
-from gateway.core.webhook import HttpsClient, WorkerRef
 from gateway.dispatch.pool import Pool
 from gateway.pages import exceptions
 from gateway.pages.certificates import certificates
 from gateway.pages.one_thread import in_thread
 from gateway.pages.state import rfc_3339
+from gateway.pure.core.webhook import HttpsClient, WorkerRef
 from gateway.telemetry.series import COUNTED, Numbers
 from gateway.telemetry.window import percentile
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from gateway.base.errors import Problem
-    from gateway.core.webhook import Rollout, Webhook
     from gateway.pages.state import Json, ProcessState
+    from gateway.pure.core.webhook import Rollout, Webhook
     from gateway.telemetry.series import NumbersKey
     from gateway.telemetry.window import Window
 

@@ -12,9 +12,9 @@ from gateway.openapi.schemas import MergeError, UnknownKindError
 from gateway.policies.values import PatchError
 
 if TYPE_CHECKING:
-    from gateway.core.review import Json
     from gateway.openapi.schemas import Schemas
     from gateway.policies.mutations import Merge
+    from gateway.pure.core.review import Json
 
 
 class FollowedSchemas(Protocol):

@@ -9,20 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from gateway.core.labels import EVERYTHING, SelectorIndex
-from gateway.core.matching import INDEXED, selectable_labels, selectors_match
-from gateway.core.namespace import Namespace
-from gateway.core.review import is_namespace, is_namespace_write
-from gateway.core.rules import rules_match
 from gateway.policies.model import MutatingBinding, ValidatingBinding
+from gateway.pure.core.labels import EVERYTHING, SelectorIndex
+from gateway.pure.core.matching import INDEXED, selectable_labels, selectors_match
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.review import is_namespace, is_namespace_write
+from gateway.pure.core.rules import rules_match
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence
 
-    from gateway.core.conditions import ConditionInput
-    from gateway.core.review import AdmissionRequest, Json
-    from gateway.core.verdict import Failed
     from gateway.policies.model import MatchResources, NamedRule
+    from gateway.pure.core.conditions import ConditionInput
+    from gateway.pure.core.review import AdmissionRequest, Json
+    from gateway.pure.core.verdict import Failed
 
     Place = tuple[tuple[Hashable, ...], str]
     """The shape of a request, and its namespace."""

@@ -15,32 +15,32 @@ import orjson
 from gateway.cel.errors import EvaluationError
 from gateway.cel.meter import HOOK_LIMIT, begin
 from gateway.conditions.match_conditions import RequestVariables, aggregated, request_variable
-from gateway.core.conditions import LongEvaluation, Unresolved
-from gateway.core.namespace import Namespace
-from gateway.core.review import is_namespace
-from gateway.core.verdict import Details, Failed, FailureReason
-from gateway.core.webhook import Webhook
 from gateway.openapi.go_types import in_conditions
 from gateway.policies.bindings import B, Bindings, included
 from gateway.policies.evaluation import Allowance, OutOfBudgetError, TooLongError, evaluate_all
 from gateway.policies.model import MutatingPolicy, ValidatingPolicy
 from gateway.policies.params import NO_PARAMS, ParamsError, UnreadParamsError, collect, unknown_kind
+from gateway.pure.core.conditions import LongEvaluation, Unresolved
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.review import is_namespace
+from gateway.pure.core.verdict import Details, Failed, FailureReason
+from gateway.pure.core.webhook import Webhook
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gateway.cel.go_types import GoTypes
-    from gateway.core.conditions import (
+    from gateway.policies.params import FixedParams, Params
+    from gateway.policies.validating import Values
+    from gateway.pure.core.conditions import (
         AccessCheck,
         AccessDecision,
         ConditionInput,
         ConditionResult,
         ParamLookup,
     )
-    from gateway.core.review import AdmissionRequest
-    from gateway.core.webhook import Phase, PolicyRef, ReinvocationPolicy, Rollout
-    from gateway.policies.params import FixedParams, Params
-    from gateway.policies.validating import Values
+    from gateway.pure.core.review import AdmissionRequest
+    from gateway.pure.core.webhook import Phase, PolicyRef, ReinvocationPolicy, Rollout
 
     Json = dict[str, Any]
 

@@ -28,7 +28,7 @@ from gateway.cel.values import ESCAPES, Struct, quoted
 from gateway.policies.values import PatchError, Room, check_type_names, json_value
 
 if TYPE_CHECKING:
-    from gateway.core.review import Json
+    from gateway.pure.core.review import Json
 
     Operation = dict[str, Any]
 

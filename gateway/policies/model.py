@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gateway.cel.compile import Condition, Expression
-    from gateway.core.labels import Selector
-    from gateway.core.webhook import MatchPolicy, Mode, Rule
     from gateway.policies.mutations import Mutations
     from gateway.policies.validating import Rules
+    from gateway.pure.core.labels import Selector
+    from gateway.pure.core.webhook import MatchPolicy, Mode, Rule
 
 ValidationAction = Literal["Deny", "Warn", "Audit"]
 NotFoundAction = Literal["Allow", "Deny"]

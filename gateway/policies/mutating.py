@@ -11,9 +11,6 @@ import orjson
 
 from admission_gateway_worker.json_patch.diff import diff
 from gateway.cel.values import quoted
-from gateway.core.conditions import Decided
-from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
-from gateway.core.webhook import Mode, PolicyRef, Rollout, Webhook
 from gateway.openapi.built_in import built_in_schemas
 from gateway.openapi.go_types import in_conditions_of_mutations, in_mutations
 from gateway.policies.apply_configuration import merger
@@ -22,15 +19,18 @@ from gateway.policies.evaluation import TooLongError
 from gateway.policies.model import MutatingBinding, MutatingPolicy
 from gateway.policies.mutations import mutate
 from gateway.policies.params import NO_PARAMS
+from gateway.pure.core.conditions import Decided
+from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
+from gateway.pure.core.webhook import Mode, PolicyRef, Rollout, Webhook
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from gateway.core.conditions import AccessCheck, AccessDecision, ConditionInput, ConditionResult
-    from gateway.core.namespace import Namespace
     from gateway.policies.evaluation import Allowance
     from gateway.policies.params import FixedParams
     from gateway.policies.validating import Values
+    from gateway.pure.core.conditions import AccessCheck, AccessDecision, ConditionInput, ConditionResult
+    from gateway.pure.core.namespace import Namespace
 
     Json = dict[str, Any]
     Key = tuple[str, str, str]

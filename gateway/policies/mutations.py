@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gateway.cel.compile import Expression
-    from gateway.core.review import Json
-    from gateway.core.webhook import FailurePolicy, ReinvocationPolicy
     from gateway.policies.validating import Values
+    from gateway.pure.core.review import Json
+    from gateway.pure.core.webhook import FailurePolicy, ReinvocationPolicy
 
 PatchType = Literal["JSONPatch", "ApplyConfiguration"]
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import orjson
 
-from gateway.core.review import labels_of
+from gateway.pure.core.review import labels_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from gateway.core.conditions import FoundParam, ParamLookup
     from gateway.policies.model import ParamKind, ParamRef
+    from gateway.pure.core.conditions import FoundParam, ParamLookup
 
     Json = dict[str, Any]
 

@@ -12,26 +12,21 @@ import orjson
 
 from gateway.cel import meter
 from gateway.cel.meter import BRIEF_LIMIT
-from gateway.core.conditions import Decided
-from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
-from gateway.core.webhook import PolicyRef, Webhook
 from gateway.policies.bound import Application, Bound, namespace_values, shared_values
 from gateway.policies.model import ValidatingBinding, ValidatingPolicy
 from gateway.policies.params import NO_PARAMS
 from gateway.policies.validating import Evaluated, Refusal, evaluate, failure
+from gateway.pure.core.conditions import Decided
+from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
+from gateway.pure.core.webhook import PolicyRef, Webhook
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gateway.core.conditions import (
-        AccessCheck,
-        AccessDecision,
-        ConditionInput,
-        ConditionResult,
-    )
-    from gateway.core.namespace import Namespace
     from gateway.policies.evaluation import Allowance
     from gateway.policies.params import FixedParams
+    from gateway.pure.core.conditions import AccessCheck, AccessDecision, ConditionInput, ConditionResult
+    from gateway.pure.core.namespace import Namespace
 
     Json = dict[str, Any]
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from gateway.cel.types import Type
-    from gateway.core.webhook import Rule
     from gateway.openapi.schemas import Schemas
     from gateway.policies.model import ParamKind, ValidatingPolicy
+    from gateway.pure.core.webhook import Rule
 
     KindsOf = Callable[[str, str, str], Iterable[GroupVersionKind]]
     """Returns the kinds of a group, version and resource."""

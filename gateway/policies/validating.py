@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gateway.cel.compile import Expression
-    from gateway.core.webhook import FailurePolicy
     from gateway.policies.evaluation import Result
+    from gateway.pure.core.webhook import FailurePolicy
 
 _SPACE: Final = "".join(
     each for each in map(chr, range(0x3001)) if each.isspace() and each not in "\x1c\x1d\x1e\x1f"

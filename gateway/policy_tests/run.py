@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from gateway.base.errors import ConfigError, Problem, ReviewError
 from gateway.base.text import did_you_mean, shown
 from gateway.config.load import load
-from gateway.core.review import decode
-from gateway.core.verdict import Failed
 from gateway.offline.gateway import offline_gateway
 from gateway.policy_tests.check import differences
 from gateway.policy_tests.suite import bare_namespace
+from gateway.pure.core.review import decode
+from gateway.pure.core.verdict import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

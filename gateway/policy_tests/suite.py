@@ -16,11 +16,11 @@ from gateway.base.text import described
 from gateway.config.documents import GATEWAY_VERSION, POLICY_TEST, read_documents, unreadable
 from gateway.config.files import SUFFIXES, UnusableFileError, read_file
 from gateway.config.resources import NAME_LABEL
-from gateway.core.namespace import Namespace
-from gateway.core.webhook import OPERATIONS
 from gateway.object_review import DEFAULT_GROUPS, DEFAULT_USER, RequestOptions, request_for, review_of
 from gateway.offline.gateway import BOTH_PHASES
 from gateway.offline.reading import read_review
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.webhook import OPERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from gateway.config.documents import Document
     from gateway.config.fields import Fields
-    from gateway.core.webhook import Phase
     from gateway.object_review import Json
+    from gateway.pure.core.webhook import Phase
 
 _OF_OBJECTS: Final = ("operation", "oldObject", "resource", "user", "groups", "namespace", "dryRun")
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from gateway.core.review import Json
+    from gateway.pure.core.review import Json
 
 MAX_LINE_BYTES: Final = 4 * 1024 * 1024
 """A line has a request of 64 KiB at most, and the changes of its webhooks. A longer one is damaged."""

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final
 from gateway.base.work_queue import WorkQueue
 from gateway.config.credential_files import recording_key
 from gateway.config.files import UnusableFileError, read_file
-from gateway.core.large import LARGE_BYTES
 from gateway.decisions.details import changed_payloads
 from gateway.decisions.rate import TokenBucket
 from gateway.decisions.writer import Writer
+from gateway.pure.core.large import LARGE_BYTES
 from gateway.recording import lines
 from gateway.recording.files import RecordingFiles
 from gateway.recording.lines import ReviewLines
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from threading import Thread
 
     from gateway.config.record_settings import RecordSettings
-    from gateway.core.answer import Answer
-    from gateway.core.evaluation import Evaluation
-    from gateway.core.webhook import Phase
+    from gateway.pure.core.answer import Answer
+    from gateway.pure.core.evaluation import Evaluation
+    from gateway.pure.core.webhook import Phase
     from gateway.telemetry.metrics import RecordingCounts
 
 log = logging.getLogger(__name__)

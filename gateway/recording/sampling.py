@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
-from gateway.core.verdict import Allowed
 from gateway.decisions.record import record_of_webhook
+from gateway.pure.core.verdict import Allowed
 
 if TYPE_CHECKING:
-    from gateway.core.evaluation import Evaluation
-    from gateway.core.matching import Invocation
+    from gateway.pure.core.evaluation import Evaluation
+    from gateway.pure.core.matching import Invocation
 
 PERIOD_S: Final = 3600.0
 MAX_COMBINATIONS: Final = 16_384

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gateway.core.webhook import CaBundleSource
+    from gateway.pure.core.webhook import CaBundleSource
 
     Json = dict[str, object]
 

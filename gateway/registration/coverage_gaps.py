@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from gateway.conditions.match_conditions import CompiledConditions
-from gateway.core.overlap import has, parts
-from gateway.core.webhook import OPERATIONS, Rule
+from gateway.pure.core.overlap import has, parts
+from gateway.pure.core.webhook import OPERATIONS, Rule
 from gateway.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL, OWN_NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from gateway.core.webhook import Webhook
+    from gateway.pure.core.webhook import Webhook
 
 _CLUSTER_SCOPED: Final = {
     "": "componentstatuses namespaces nodes persistentvolumes",

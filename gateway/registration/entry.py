@@ -15,8 +15,8 @@ from gateway.registration.union import union
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from gateway.core.labels import Requirement, Selector
-    from gateway.core.webhook import FailurePolicy, Phase, Webhook
+    from gateway.pure.core.labels import Requirement, Selector
+    from gateway.pure.core.webhook import FailurePolicy, Phase, Webhook
 
 LONGEST_TIMEOUT_S: Final = 30
 """Upper limit of timeoutSeconds."""

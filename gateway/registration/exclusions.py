@@ -16,14 +16,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from gateway.core.overlap import has, overlap, parts
-from gateway.core.rules import NEVER_SENT_RESOURCES
-from gateway.core.webhook import Rule
+from gateway.pure.core.overlap import has, overlap, parts
+from gateway.pure.core.rules import NEVER_SENT_RESOURCES
+from gateway.pure.core.webhook import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from gateway.core.webhook import Webhook
+    from gateway.pure.core.webhook import Webhook
 
 OWN_NAMESPACE: Final = "own-namespace"
 KUBE_SYSTEM: Final = "kube-system"

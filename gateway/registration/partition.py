@@ -14,7 +14,7 @@ The terms:
   Two ``Exact`` webhooks never conflict, because the API server converts nothing for them.
 
 The solution. Without a conflict all webhooks share one entry. With one, each webhook is divided into parts by
-the apiVersions that its rules name (``gateway.core.versions``), and the parts with the same key share an
+the apiVersions that its rules name (``gateway.pure.core.versions``), and the parts with the same key share an
 entry. Mutating webhooks also have to keep their order: the parts of a key are divided into *rounds*, and the
 entries are called round by round (``assign_rounds``).
 
@@ -29,13 +29,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.core.overlap import has, parts
-from gateway.core.webhook import OPERATIONS
+from gateway.pure.core.overlap import has, parts
+from gateway.pure.core.webhook import OPERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from gateway.core.webhook import Rule, Webhook
+    from gateway.pure.core.webhook import Rule, Webhook
 
     Cell = tuple[int, ...]
     """Indices of the rules that match, ascending."""

@@ -3,8 +3,8 @@
 The API server makes one call for each entry, so that the plan has as few entries as possible: one for all
 mutating webhooks, which keeps their order, and one for each failurePolicy of validating webhooks. Webhooks
 with a version conflict (``gateway.registration.partition``) get one entry for each set of apiVersions
-(``gateway.core.versions``). Name and path of such an entry do not depend on the webhooks in it, so that they
-stay valid when the configuration changes.
+(``gateway.pure.core.versions``). Name and path of such an entry do not depend on the webhooks in it, so that
+they stay valid when the configuration changes.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.base.errors import GatewayError
 from gateway.config.policy_settings import AUTHORS
-from gateway.core.versions import by_versions
 from gateway.paths import START, path_of, path_of_versions
+from gateway.pure.core.versions import by_versions
 from gateway.registration.coverage_gaps import CoverageGap, coverage_gaps, is_called_in
 from gateway.registration.entry import Entry, within
 from gateway.registration.exclusions import excluded_namespaces, sendable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from gateway.config.model import Config
-    from gateway.core.webhook import FailurePolicy, Phase, Webhook
+    from gateway.pure.core.webhook import FailurePolicy, Phase, Webhook
     from gateway.registration.backend import Backend
 
 DEFAULT_NAME: Final = "admission-gateway"

@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gateway.core.overlap import covering, has, overlap, parts
-from gateway.core.webhook import Rule
+from gateway.pure.core.overlap import covering, has, overlap, parts
+from gateway.pure.core.webhook import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from gateway.config.resources import NAME_LABEL
-from gateway.core.namespace import Namespace
+from gateway.pure.core.namespace import Namespace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Protocol
 
-    from gateway.core.review import Json
-    from gateway.core.webhook import Phase
+    from gateway.pure.core.review import Json
+    from gateway.pure.core.webhook import Phase
     from gateway.replay.results import Result
 
     class Source(Protocol):

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from gateway.config.model import KubernetesSettings
-    from gateway.core.webhook import Webhook
     from gateway.kubernetes.api_client import ApiClient
+    from gateway.pure.core.webhook import Webhook
     from gateway.replay.cases import Case, Found
 
 PAGE: Final = 250

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from gateway.core.review import Json
+    from gateway.pure.core.review import Json
     from gateway.replay.cases import Found
 
 EXISTS: Final = "an object that exists has the changes of admission at the time, and no user"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from gateway.core.webhook import Phase
+    from gateway.pure.core.webhook import Phase
     from gateway.replay.cases import Found
     from gateway.replay.results import WebhookKey
 

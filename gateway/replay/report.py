@@ -18,7 +18,7 @@ from gateway.replay.comparison import KINDS, differences
 from gateway.replay.results import REJECTIONS, UnusableResultError
 
 if TYPE_CHECKING:
-    from gateway.core.review import Json
+    from gateway.pure.core.review import Json
     from gateway.replay.cases import Case, Found
     from gateway.replay.comparison import Difference
     from gateway.replay.results import Result

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from admission_gateway_worker.json_patch.diff import diff
 from admission_gateway_worker.json_patch.patch import PatchConflict, apply_patch
-from gateway.core.verdict import Failed, FailureReason
 from gateway.decisions.details import changed_payloads
 from gateway.decisions.record import record_of
+from gateway.pure.core.verdict import Failed, FailureReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from gateway.core.answer import Answer
-    from gateway.core.review import Json
+    from gateway.pure.core.answer import Answer
+    from gateway.pure.core.review import Json
 
 REJECTIONS = frozenset({"Denied", "FailedClosed", "DryRunRefused"})
 FAILURES = frozenset({"FailedClosed", "FailedOpen"})

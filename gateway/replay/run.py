@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from gateway.base.errors import ReviewError
-from gateway.core.matching import Selection
-from gateway.core.review import V1
 from gateway.offline.gateway import BOTH_PHASES, after
+from gateway.pure.core.matching import Selection
+from gateway.pure.core.review import V1
 from gateway.replay.results import UnusableResultError, made
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from gateway.config.model import Config
-    from gateway.core.namespace import Namespace
     from gateway.offline.gateway import OfflineGateway
+    from gateway.pure.core.namespace import Namespace
     from gateway.replay.cases import Case, Found
     from gateway.replay.report import Report
     from gateway.replay.results import Result, WebhookKey

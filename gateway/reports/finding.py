@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from gateway.core.verdict import Denied, Failed
 from gateway.decisions.record import is_secret, record_of
+from gateway.pure.core.verdict import Denied, Failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gateway.core.answer import Answer
     from gateway.decisions.record import DecisionRecord, WebhookRecord
     from gateway.decisions.redaction import Redactors
+    from gateway.pure.core.answer import Answer
 
 Result = Literal["fail", "warn", "error"]
 """Of a policy: violated, violated with no more than a warning, or not evaluated."""

@@ -15,8 +15,8 @@ from gateway.reports.writer import ReportWriter
 if TYPE_CHECKING:
     from gateway.config.model import KubernetesSettings
     from gateway.config.report_settings import ReportSettings
-    from gateway.core.answer import Answer
-    from gateway.core.webhook import Phase
+    from gateway.pure.core.answer import Answer
+    from gateway.pure.core.webhook import Phase
 
 
 class Reporter:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway.config.model import GatewaySettings
-    from gateway.core.deadline import Deadline
-    from gateway.core.matching import Selection
     from gateway.credentials.webhook_tokens import WebhookTokens
+    from gateway.pure.core.deadline import Deadline
+    from gateway.pure.core.matching import Selection
     from gateway.serving.listener import SharedSockets
     from gateway.serving.message import Cancel, Exchange, HttpRequest
     from gateway.serving.routes import PathTable

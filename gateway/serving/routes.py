@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
 from gateway.base.errors import Draining, NotAttested, Overloaded, ReviewError, Unavailable
-from gateway.core.deadline import Deadline
-from gateway.core.durations import parse_duration
+from gateway.pure.core.deadline import Deadline
+from gateway.pure.core.durations import parse_duration
 from gateway.serving.bytes_in_flight import limit_when_failing_open
 from gateway.serving.message import (
     JSON,

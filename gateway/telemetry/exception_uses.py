@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gateway.core.exceptions import PolicyException
-    from gateway.core.outcome import Exemption
+    from gateway.pure.core.exemptions import PolicyException
+    from gateway.pure.core.outcome import Exemption
 
 MAX_EXCEPTIONS: Final = 1000
 """Exceptions that are counted each by itself, the first by id. Each has three series in every process."""

@@ -12,8 +12,8 @@ from prometheus_client import Counter as LockedCounter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from gateway import __version__
-from gateway.core.trace import is_sampled, trace_id_of
-from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed, FailureReason
+from gateway.pure.core.trace import is_sampled, trace_id_of
+from gateway.pure.core.verdict import Allowed, Denied, DryRunRefused, Failed, FailureReason
 from gateway.telemetry import definitions
 from gateway.telemetry.exception_uses import ExceptionUses
 from gateway.telemetry.process import OwnProcess
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from gateway.core.answer import Answer
-    from gateway.core.conditions import Excluded
-    from gateway.core.exceptions import PolicyException
-    from gateway.core.matching import Invocation
-    from gateway.core.outcome import Outcome
-    from gateway.core.verdict import Verdict
-    from gateway.core.webhook import Phase, Webhook
+    from gateway.pure.core.answer import Answer
+    from gateway.pure.core.conditions import Excluded
+    from gateway.pure.core.exemptions import PolicyException
+    from gateway.pure.core.matching import Invocation
+    from gateway.pure.core.outcome import Outcome
+    from gateway.pure.core.verdict import Verdict
+    from gateway.pure.core.webhook import Phase, Webhook
     from gateway.telemetry.definitions import Definition
     from gateway.telemetry.series import NumbersKey, Timing
     from gateway.telemetry.spans import SpanFate

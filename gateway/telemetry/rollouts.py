@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.core.verdict import Failed
+from gateway.pure.core.verdict import Failed
 from gateway.telemetry import definitions
 from gateway.telemetry.series import PHASES, TYPES, Counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gateway.core.outcome import Outcome
-    from gateway.core.webhook import Webhook
+    from gateway.pure.core.outcome import Outcome
+    from gateway.pure.core.webhook import Webhook
     from gateway.telemetry.series import Numbers, NumbersKey
 
 

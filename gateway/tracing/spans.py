@@ -18,10 +18,10 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, Trace
 
 from admission_gateway_worker.text import printable
 from gateway import __version__
-from gateway.core.verdict import Failed
-from gateway.core.webhook import WorkerRef
 from gateway.decisions.record import record_of_webhook
 from gateway.decisions.redaction import Redactors
+from gateway.pure.core.verdict import Failed
+from gateway.pure.core.webhook import WorkerRef
 from gateway.tracing.recording import RecordedTrace, new_span_id
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
     from opentelemetry.sdk.resources import Resource
 
-    from gateway.core.answer import Answer
-    from gateway.core.call import Call
-    from gateway.core.outcome import Outcome
-    from gateway.core.webhook import Phase
     from gateway.decisions.redaction import Redactor
+    from gateway.pure.core.answer import Answer
+    from gateway.pure.core.call import Call
+    from gateway.pure.core.outcome import Outcome
+    from gateway.pure.core.webhook import Phase
     from gateway.tracing.recording import RecordedCall
 
     Attributes = dict[str, str | int | float | bool]

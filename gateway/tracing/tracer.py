@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 from gateway.config.tracing_settings import MILLION
-from gateway.core.trace import is_sampled, passed_on
+from gateway.pure.core.trace import is_sampled, passed_on
 from gateway.tracing.recording import RecordedTrace
 from gateway.tracing.spans import SpanMaker
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway.config.tracing_settings import TracingSettings
-    from gateway.core.answer import Answer, Origin
-    from gateway.core.deadline import Deadline
-    from gateway.core.matching import Selection
-    from gateway.core.trace import Trace
+    from gateway.pure.core.answer import Answer, Origin
+    from gateway.pure.core.deadline import Deadline
+    from gateway.pure.core.matching import Selection
+    from gateway.pure.core.trace import Trace
     from gateway.tracing.collector import Collector
 
     Review = Callable[

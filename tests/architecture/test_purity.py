@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 JSON_PATCH = ROOT / "workers" / "python" / "admission_gateway_worker" / "json_patch"
-CORE = sorted([*(ROOT / "gateway" / "core").glob("*.py"), *JSON_PATCH.glob("*.py")])
+CORE = sorted([*(ROOT / "gateway" / "pure" / "core").glob("*.py"), *JSON_PATCH.glob("*.py")])
 
 IMPURE_NODES = (
     ast.AsyncFunctionDef,

@@ -11,8 +11,8 @@ from gateway.cel.compile import compile_condition
 from gateway.cel.errors import EvaluationError, InvalidExpression
 from gateway.cel.meter import spent
 from gateway.conditions.match_conditions import CompiledConditions
-from gateway.core.conditions import AccessCheck, AccessDecision, ConditionInput, Excluded, Unresolved
-from gateway.core.verdict import Failed
+from gateway.pure.core.conditions import AccessCheck, AccessDecision, ConditionInput, Excluded, Unresolved
+from gateway.pure.core.verdict import Failed
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -15,8 +15,8 @@ from gateway.cel.indexing import find
 from gateway.cel.meter import BRIEF_LIMIT, spent
 from gateway.cel.operators import is_in
 from gateway.conditions.match_conditions import CompiledConditions
-from gateway.core.conditions import ConditionInput, Excluded, Unresolved
-from gateway.core.verdict import Failed
+from gateway.pure.core.conditions import ConditionInput, Excluded, Unresolved
+from gateway.pure.core.verdict import Failed
 
 TEXT = "a" * 1_000_000
 NUMBERS: list[Any] = list(range(300_000))

@@ -12,8 +12,8 @@ from gateway.cel.compile import compile_condition
 from gateway.cel.errors import InvalidExpression
 from gateway.cel.program.code import Built, constant_code, rests_of
 from gateway.conditions.match_conditions import CompiledConditions
-from gateway.core.conditions import ConditionInput, Excluded, Unresolved
-from gateway.core.verdict import Failed
+from gateway.pure.core.conditions import ConditionInput, Excluded, Unresolved
+from gateway.pure.core.verdict import Failed
 from tests.cel.expressions import EXPRESSIONS, REQUEST
 
 WORDS = [

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from gateway.cel.compile import compile_condition
 from gateway.conditions.match_conditions import CompiledConditions
-from gateway.core.conditions import ConditionInput, Excluded
-from gateway.core.verdict import Failed
+from gateway.pure.core.conditions import ConditionInput, Excluded
+from gateway.pure.core.verdict import Failed
 
 KEYS = ["a", "b", "c"]
 SCALARS = (

@@ -21,8 +21,8 @@ from gateway.cel.sizes import json_bytes
 from gateway.cel.values import Optional, Struct, Timestamp, Uint
 from gateway.conditions.cache_key import CompiledKey
 from gateway.conditions.match_conditions import CompiledConditions
-from gateway.core.conditions import ConditionInput, Unresolved
-from gateway.core.verdict import Failed
+from gateway.pure.core.conditions import ConditionInput, Unresolved
+from gateway.pure.core.verdict import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

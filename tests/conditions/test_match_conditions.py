@@ -11,12 +11,12 @@ import pytest
 
 from gateway.cel.compile import compile_condition
 from gateway.conditions.match_conditions import CompiledConditions
-from gateway.core.condition_state import ConditionState
-from gateway.core.conditions import AccessCheck, AccessDecision, ConditionInput, Excluded, Unresolved
-from gateway.core.verdict import Failed, FailureReason
+from gateway.pure.core.condition_state import ConditionState
+from gateway.pure.core.conditions import AccessCheck, AccessDecision, ConditionInput, Excluded, Unresolved
+from gateway.pure.core.verdict import Failed, FailureReason
 
 if TYPE_CHECKING:
-    from gateway.core.conditions import ConditionResult
+    from gateway.pure.core.conditions import ConditionResult
 
 REVIEWS = Path(__file__).parent.parent / "reviews"
 RESULTS = {"true": "request.operation != ''", "false": "request.operation == ''", "error": "object.none == 1"}

@@ -15,15 +15,15 @@ from gateway.cel.errors import CostExceeded
 from gateway.cel.meter import count_steps, long_limit, start
 from gateway.conditions.match_conditions import CompiledConditions
 from gateway.conditions.resolver import EXPIRED, NO_AUTHORIZER, ConditionResolver, FairExecutor
-from gateway.core.conditions import AccessCheck, AccessDecision, Excluded, LongEvaluation
-from gateway.core.verdict import Failed
+from gateway.pure.core.conditions import AccessCheck, AccessDecision, Excluded, LongEvaluation
+from gateway.pure.core.verdict import Failed
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gateway.conditions.resolver import Authorize
-    from gateway.core.conditions import ConditionResult
+    from gateway.pure.core.conditions import ConditionResult
 
 CHECK = AccessCheck(b"{}")
 LONG_S = 60.0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.config.custom import Combined, combine
 from gateway.config.custom_resource import CustomResource, read_resource
 from gateway.config.model import Config, WorkerPool
-from gateway.core.webhook import HttpsClient, WorkerRef
+from gateway.pure.core.webhook import HttpsClient, WorkerRef
 
 RULE = {"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}
 POOL, MUTATING, VALIDATING = "WorkerPool", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"

@@ -17,17 +17,17 @@ from gateway.config.fields import Fields, Report
 from gateway.config.load import load
 from gateway.config.model import Config, GatewaySettings, param_kinds
 from gateway.config.policy_settings import AUTHORS, ListedParamKind, PolicySettings, read_policy_settings
-from gateway.core.conditions import AccessDecision, ConditionInput, Decided, Unresolved
-from gateway.core.namespace import Namespace
-from gateway.core.review import decode
-from gateway.core.verdict import Allowed, Denied, Failed
 from gateway.object_review import RequestOptions, request_for, review_of
 from gateway.paths import Paths
+from gateway.pure.core.conditions import AccessDecision, ConditionInput, Decided, Unresolved
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.review import decode
+from gateway.pure.core.verdict import Allowed, Denied, Failed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gateway.core.webhook import Webhook
+    from gateway.pure.core.webhook import Webhook
 
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
 RULES = [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]

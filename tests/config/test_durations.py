@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.core.durations import format_duration, parse_duration
+from gateway.pure.core.durations import format_duration, parse_duration
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.config.digest import digest
-from gateway.core.webhook import PolicyRef, Rollout
+from gateway.pure.core.webhook import PolicyRef, Rollout
 from tests.config.test_policies import HEAD, RULES, loaded, problem
 from tests.config.test_policies import binding as validating_binding
 

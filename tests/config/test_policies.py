@@ -10,7 +10,7 @@ import pytest
 from gateway.base.errors import ConfigError
 from gateway.config.digest import digest
 from gateway.config.load import load
-from gateway.core.webhook import PolicyRef
+from gateway.pure.core.webhook import PolicyRef
 
 if TYPE_CHECKING:
     from pathlib import Path

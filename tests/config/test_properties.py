@@ -10,16 +10,16 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gateway.base.errors import ConfigError
-from gateway.core.durations import format_duration
-from gateway.core.webhook import WorkerRef
+from gateway.pure.core.durations import format_duration
+from gateway.pure.core.webhook import WorkerRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway.base.errors import Problem
     from gateway.config.model import Config, GatewaySettings, Hedge, WorkerPool
-    from gateway.core.labels import Selector
-    from gateway.core.webhook import HttpsClient, Webhook
+    from gateway.pure.core.labels import Selector
+    from gateway.pure.core.webhook import HttpsClient, Webhook
 
 labels = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,5}[a-z0-9])?", fullmatch=True)
 subdomains = st.lists(labels, min_size=1, max_size=3).map(".".join)

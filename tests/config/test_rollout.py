@@ -8,15 +8,15 @@ import pytest
 
 from gateway.config.custom import combine
 from gateway.config.custom_resource import CustomResource
-from gateway.core.labels import EVERYTHING, Requirement, Selector
-from gateway.core.webhook import Candidate, Enforcement, HttpsClient, Rollout, WorkerRef
+from gateway.pure.core.labels import EVERYTHING, Requirement, Selector
+from gateway.pure.core.webhook import Candidate, Enforcement, HttpsClient, Rollout, WorkerRef
 from tests.config.test_webhooks import MUTATING, POOL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway.config.model import Config
-    from gateway.core.webhook import Webhook
+    from gateway.pure.core.webhook import Webhook
 
 AFTER = {"after": "2026-12-01T00:00:00Z"}
 NEXT = {"clientConfig": {"worker": {"pool": "pods", "policy": "images-next"}}}

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.config.built_in_resources import RESOURCES
 from gateway.config.rule_warnings import rule_warnings
-from gateway.core.webhook import Rule
+from gateway.pure.core.webhook import Rule
 
 
 def found(resource: str, *groups: str, **others: Any) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from gateway.base.errors import ConfigError
 from gateway.config.kubeconfig import KubeconfigUser
 from gateway.config.load import load
 from gateway.config.webhook_users import WebhookUsers
-from gateway.core.webhook import HttpsClient
+from gateway.pure.core.webhook import HttpsClient
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,14 +11,14 @@ import trustme
 
 from gateway.base.errors import ConfigError
 from gateway.config.model import ca_bundle_sources
-from gateway.core.labels import Requirement, Selector
-from gateway.core.webhook import CaBundleSource, HttpsClient, Rule, WorkerRef
+from gateway.pure.core.labels import Requirement, Selector
+from gateway.pure.core.webhook import CaBundleSource, HttpsClient, Rule, WorkerRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway.config.model import Config
-    from gateway.core.webhook import Webhook
+    from gateway.pure.core.webhook import Webhook
 
 POOL = {
     "apiVersion": "admission-gateway.io/v1alpha1",

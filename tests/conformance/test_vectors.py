@@ -20,18 +20,18 @@ from google.protobuf import json_format
 
 from admission_gateway_worker.pb import worker_pb2
 from gateway.config.load import load
-from gateway.core.decision import decide
-from gateway.core.evaluation import Evaluation
-from gateway.core.response import encode
-from gateway.core.review import decode
 from gateway.dispatch.verdicts import failed_status, status_name, verdict_of
 from gateway.paths import Paths
+from gateway.pure.core.decision import decide
+from gateway.pure.core.evaluation import Evaluation
+from gateway.pure.core.response import encode
+from gateway.pure.core.review import decode
 from tests.core.build import REVIEWS
 
 if TYPE_CHECKING:
     from gateway.config.model import Config
-    from gateway.core.call import Call
-    from gateway.core.verdict import Verdict
+    from gateway.pure.core.call import Call
+    from gateway.pure.core.verdict import Verdict
 
 VECTORS = sorted((Path(__file__).parent / "vectors").glob("*.json"))
 

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from gateway.core.evaluation import NO_MODES, Evaluation
-from gateway.core.labels import EVERYTHING, Requirement, Selector
-from gateway.core.matching import Selection
-from gateway.core.namespace import Namespace
-from gateway.core.review import V1, decode
-from gateway.core.verdict import ALLOWED, Allowed
-from gateway.core.webhook import Rule, Webhook, WorkerRef
+from gateway.pure.core.evaluation import NO_MODES, Evaluation
+from gateway.pure.core.labels import EVERYTHING, Requirement, Selector
+from gateway.pure.core.matching import Selection
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.review import V1, decode
+from gateway.pure.core.verdict import ALLOWED, Allowed
+from gateway.pure.core.webhook import Rule, Webhook, WorkerRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gateway.core.call import Call
-    from gateway.core.review import AdmissionRequest, Json
-    from gateway.core.speculation import ChangeMemory
-    from gateway.core.verdict import Verdict
-    from gateway.core.webhook import Mode
+    from gateway.pure.core.call import Call
+    from gateway.pure.core.review import AdmissionRequest, Json
+    from gateway.pure.core.speculation import ChangeMemory
+    from gateway.pure.core.verdict import Verdict
+    from gateway.pure.core.webhook import Mode
 
 REVIEWS = Path(__file__).parents[1] / "reviews"
 

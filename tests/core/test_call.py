@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from admission_gateway_worker.json_patch.steps import finish
-from gateway.core.call import Payload
+from gateway.pure.core.call import Payload
 from tests.core.build import POD, document, request
 
 if TYPE_CHECKING:
-    from gateway.core.review import Json
+    from gateway.pure.core.review import Json
 
 
 def test_an_unchanged_payload_is_the_request_byte_for_byte() -> None:

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from gateway.core.call import MAX_CHAINED_OBJECT_BYTES
-from gateway.core.evaluation import Evaluation
-from gateway.core.matching import Selection
-from gateway.core.verdict import ALLOWED, Allowed, Denied, Failed, FailureReason
-from gateway.core.webhook import HttpsClient, WorkerRef
+from gateway.pure.core.call import MAX_CHAINED_OBJECT_BYTES
+from gateway.pure.core.evaluation import Evaluation
+from gateway.pure.core.matching import Selection
+from gateway.pure.core.verdict import ALLOWED, Allowed, Denied, Failed, FailureReason
+from gateway.pure.core.webhook import HttpsClient, WorkerRef
 from tests.core.build import add, labelled, patch, request, webhook
 from tests.core.test_evaluation import NO_EFFECT, TEAM_B, TO_TEAM_B, habitual, hooks, names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.core.call import Call
-    from gateway.core.webhook import Webhook
+    from gateway.pure.core.call import Call
+    from gateway.pure.core.webhook import Webhook
 
 ERROR = Failed(FailureReason.STATUS, "INTERNAL: no", 500)
 

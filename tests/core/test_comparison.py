@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission_gateway_worker.json_patch.steps import finish
-from gateway.core.comparison import Comparison, compare, is_sampled
-from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason, Verdict
+from gateway.pure.core.comparison import Comparison, compare, is_sampled
+from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason, Verdict
 from tests.core.build import add, patch, request, settle, webhook
 
 NO = Denied(403, message="no team")

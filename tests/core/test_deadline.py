@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.core.deadline import Deadline
+from gateway.pure.core.deadline import Deadline
 
 
 def test_a_deadline_is_its_start_and_its_budget() -> None:

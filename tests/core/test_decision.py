@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission_gateway_worker.json_patch.patch import apply_patch
-from gateway.core.annotations import (
+from gateway.pure.core.annotations import (
     MAX_DROPPED,
     MAX_WORKER_ANNOTATIONS,
     MAX_WORKER_CHARS,
     AuditLevel,
     annotation_key,
 )
-from gateway.core.decision import (
+from gateway.pure.core.decision import (
     MAX_CAUSES,
     MAX_MESSAGE_CHARS,
     MAX_WARNINGS_CHARS,
@@ -31,7 +31,7 @@ from gateway.core.decision import (
     decide,
     with_reference,
 )
-from gateway.core.verdict import (
+from gateway.pure.core.verdict import (
     ALLOWED,
     NO_DETAILS,
     Allowed,
@@ -45,7 +45,7 @@ from gateway.core.verdict import (
 from tests.core.build import POD, add, labelled, patch, request, settle, webhook
 
 if TYPE_CHECKING:
-    from gateway.core.webhook import FailurePolicy, Phase, Webhook
+    from gateway.pure.core.webhook import FailurePolicy, Phase, Webhook
 
 A, B, C = "a.policies.test", "b.policies.test", "c.policies.test"
 BROKEN = Failed(FailureReason.STATUS, "UNAVAILABLE: gone", 503)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from gateway.core.conditions import LongEvaluation
-from gateway.core.decision import decide
-from gateway.core.evaluation import Evaluation
-from gateway.core.matching import Selection
-from gateway.core.review import decode
-from gateway.core.speculation import ChangeMemory
-from gateway.core.verdict import ALLOWED, Denied, Failed, FailureReason
-from gateway.core.webhook import WorkerRef
+from gateway.pure.core.conditions import LongEvaluation
+from gateway.pure.core.decision import decide
+from gateway.pure.core.evaluation import Evaluation
+from gateway.pure.core.matching import Selection
+from gateway.pure.core.review import decode
+from gateway.pure.core.speculation import ChangeMemory
+from gateway.pure.core.verdict import ALLOWED, Denied, Failed, FailureReason
+from gateway.pure.core.webhook import WorkerRef
 from tests.core.build import POD, add, body, document, labelled, patch, request, settle, webhook
 from tests.properties.strategies import FakeConditions
 
@@ -24,9 +24,9 @@ DEEP_REVIEW = body(document(oldObject="deep")).replace(b'"deep"', b'{"a":' * 300
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.core.call import Call
-    from gateway.core.verdict import Verdict
-    from gateway.core.webhook import Webhook
+    from gateway.pure.core.call import Call
+    from gateway.pure.core.verdict import Verdict
+    from gateway.pure.core.webhook import Webhook
 
 ALWAYS = ("always", None)
 TEAM_B = labelled("team", "b")

@@ -9,19 +9,19 @@ import orjson
 import pytest
 
 from admission_gateway_worker.json_patch.steps import finish
-from gateway.core.decision import PLAIN_ALLOWED, decide
-from gateway.core.evaluation import Evaluation
-from gateway.core.exceptions import Match, Patterns, PolicyException, by_webhook
-from gateway.core.explain import explain
-from gateway.core.labels import Requirement, Selector
-from gateway.core.matching import Selection
-from gateway.core.namespace import Namespace
-from gateway.core.review import decode_in_steps
-from gateway.core.verdict import ALLOWED, Failed, FailureReason
+from gateway.pure.core.decision import PLAIN_ALLOWED, decide
+from gateway.pure.core.evaluation import Evaluation
+from gateway.pure.core.exemptions import Match, Patterns, PolicyException, by_webhook
+from gateway.pure.core.explain import explain
+from gateway.pure.core.labels import Requirement, Selector
+from gateway.pure.core.matching import Selection
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.review import decode_in_steps
+from gateway.pure.core.verdict import ALLOWED, Failed, FailureReason
 from tests.core.build import ANYTHING, add, body, document, labelled, patch, request, resource, webhook
 
 if TYPE_CHECKING:
-    from gateway.core.review import AdmissionRequest, Json
+    from gateway.pure.core.review import AdmissionRequest, Json
 
 NOW = 1_000.0
 NAMESPACES = {

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gateway.core.explain import explain
-from gateway.core.matching import Selection
-from gateway.core.verdict import Denied, Failed, FailureReason, Verdict
-from gateway.core.webhook import Rule, Webhook
+from gateway.pure.core.explain import explain
+from gateway.pure.core.matching import Selection
+from gateway.pure.core.verdict import Denied, Failed, FailureReason, Verdict
+from gateway.pure.core.webhook import Rule, Webhook
 from tests.core.build import ANYTHING, add, labelled, patch, request, resource, settle, webhook
 
 NAMESPACES = {"default": {"team": "a"}}

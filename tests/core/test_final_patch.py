@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway.core import final_patch as module
-from gateway.core.final_patch import final_patch
+from gateway.pure.core import final_patch as module
+from gateway.pure.core.final_patch import final_patch
 from tests.core.build import POD, request
 
 

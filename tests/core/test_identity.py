@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.core.decision import decide
-from gateway.core.evaluation import Evaluation
-from gateway.core.matching import Selection
-from gateway.core.response import encode
-from gateway.core.verdict import Allowed, Failed, FailureReason
+from gateway.pure.core.decision import decide
+from gateway.pure.core.evaluation import Evaluation
+from gateway.pure.core.matching import Selection
+from gateway.pure.core.response import encode
+from gateway.pure.core.verdict import Allowed, Failed, FailureReason
 from tests.core.build import request, resource, webhook
 
 UID = "4b0e0a50-0000-4000-8000-000000000000"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.labels import EVERYTHING, Operator, Requirement, Selector
+from gateway.pure.core.labels import EVERYTHING, Operator, Requirement, Selector
 
 
 @pytest.mark.parametrize(

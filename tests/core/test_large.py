@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from admission_gateway_worker.json_patch.steps import finish
 from gateway.base.errors import MalformedReview, ReviewError
-from gateway.core import large
-from gateway.core.large import NotJsonError
-from gateway.core.review import AdmissionRequest, decode, decode_in_steps, labels_of
+from gateway.pure.core import large
+from gateway.pure.core.large import NotJsonError
+from gateway.pure.core.review import AdmissionRequest, decode, decode_in_steps, labels_of
 from tests.kit import REVIEWS
 
 if TYPE_CHECKING:

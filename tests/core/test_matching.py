@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.core import matching
-from gateway.core.labels import Requirement, Selector
-from gateway.core.matching import Selection, selectors_match
-from gateway.core.namespace import Namespace
-from gateway.core.review import labels_of
-from gateway.core.rules import rules_match
-from gateway.core.verdict import Failed, FailureReason
-from gateway.core.webhook import Rule, Webhook
+from gateway.pure.core import matching
+from gateway.pure.core.labels import Requirement, Selector
+from gateway.pure.core.matching import Selection, selectors_match
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.review import labels_of
+from gateway.pure.core.rules import rules_match
+from gateway.pure.core.verdict import Failed, FailureReason
+from gateway.pure.core.webhook import Rule, Webhook
 from tests.core.build import known, labelled, request, resource, webhook
 
 if TYPE_CHECKING:
-    from gateway.core.review import Json
+    from gateway.pure.core.review import Json
 
 NAMESPACES = {"red": {"team": "a"}, "blue": {"team": "b"}, "bare": {}}
 TEAM_A = labelled("team", "a")

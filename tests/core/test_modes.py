@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.labels import EVERYTHING
-from gateway.core.matching import Selection
-from gateway.core.modes import modes_of, rank
-from gateway.core.namespace import Namespace
-from gateway.core.verdict import Failed, FailureReason
-from gateway.core.webhook import Enforcement, FailurePolicy, Mode, Rollout
+from gateway.pure.core.labels import EVERYTHING
+from gateway.pure.core.matching import Selection
+from gateway.pure.core.modes import modes_of, rank
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.verdict import Failed, FailureReason
+from gateway.pure.core.webhook import Enforcement, FailurePolicy, Mode, Rollout
 from tests.core.build import labelled, request, resource, webhook
 
 DEV = labelled("tier", "dev")

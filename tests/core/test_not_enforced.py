@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.core.annotations import MAX_NOT_ENFORCED_CHARS, AuditLevel
-from gateway.core.decision import MAX_WARNING_CHARS, MAX_WARNINGS_CHARS, Decision, decide
-from gateway.core.explain import explain
-from gateway.core.matching import Selection
-from gateway.core.speculation import ChangeMemory
-from gateway.core.verdict import ALLOWED, Allowed, Denied, Failed, FailureReason, Verdict
+from gateway.pure.core.annotations import MAX_NOT_ENFORCED_CHARS, AuditLevel
+from gateway.pure.core.decision import MAX_WARNING_CHARS, MAX_WARNINGS_CHARS, Decision, decide
+from gateway.pure.core.explain import explain
+from gateway.pure.core.matching import Selection
+from gateway.pure.core.speculation import ChangeMemory
+from gateway.pure.core.verdict import ALLOWED, Allowed, Denied, Failed, FailureReason, Verdict
 from tests.core.build import POD, add, patch, request, settle, webhook
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gateway.core.evaluation import Evaluation
-    from gateway.core.webhook import Mode, Webhook
+    from gateway.pure.core.evaluation import Evaluation
+    from gateway.pure.core.webhook import Mode, Webhook
 
 A, B, C = "a.policies.test", "b.policies.test", "c.policies.test"
 NO = Denied(403, message="no team")

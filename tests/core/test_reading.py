@@ -11,11 +11,11 @@ from admission_gateway_worker.json_patch.patch import parse_patch
 from admission_gateway_worker.json_patch.repair import repaired, repaired_in_steps
 from admission_gateway_worker.json_patch.steps import finish
 from gateway.base.errors import MalformedReview
-from gateway.core.evaluation import Evaluation
-from gateway.core.matching import Selection
-from gateway.core.reading import MAX_LEVELS, read_deep
-from gateway.core.review import decode, decode_in_steps, decode_plain
-from gateway.core.verdict import Allowed, Failed
+from gateway.pure.core.evaluation import Evaluation
+from gateway.pure.core.matching import Selection
+from gateway.pure.core.reading import MAX_LEVELS, read_deep
+from gateway.pure.core.review import decode, decode_in_steps, decode_plain
+from gateway.pure.core.verdict import Allowed, Failed
 from tests.core.build import body, document, labelled, webhook
 
 values = st.recursive(

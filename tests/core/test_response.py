@@ -6,11 +6,11 @@ from base64 import b64encode
 
 import pytest
 
-from gateway.core.annotations import Dropped
-from gateway.core.decision import PLAIN_ALLOWED, Decision, Status
-from gateway.core.response import encode
-from gateway.core.review import V1, V1BETA1
-from gateway.core.verdict import Cause, Details
+from gateway.pure.core.annotations import Dropped
+from gateway.pure.core.decision import PLAIN_ALLOWED, Decision, Status
+from gateway.pure.core.response import encode
+from gateway.pure.core.review import V1, V1BETA1
+from gateway.pure.core.verdict import Cause, Details
 
 HEAD = b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"u-1",'
 PATCH = b'[{"op":"add","path":"/x","value":1}]'

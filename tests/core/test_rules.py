@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway.core.rules import is_never_sent, rules_match
-from gateway.core.webhook import MatchPolicy, Rule, Scope
+from gateway.pure.core.rules import is_never_sent, rules_match
+from gateway.pure.core.webhook import MatchPolicy, Rule, Scope
 from tests.core.build import request, resource, webhook
 
 PODS = "/v1/pods"

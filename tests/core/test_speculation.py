@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.core import speculation
-from gateway.core.speculation import ChangeMemory
+from gateway.pure.core import speculation
+from gateway.pure.core.speculation import ChangeMemory
 from tests.core.build import request, resource, webhook
 
 HOOK = webhook()

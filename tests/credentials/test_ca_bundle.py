@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.files import UnusableFileError
-from gateway.core.webhook import CaBundleSource
 from gateway.credentials.ca_bundle import MAX_BYTES, CaBundle, bundle_in
+from gateway.pure.core.webhook import CaBundleSource
 
 SOURCE = CaBundleSource("Secret", "cert-manager", "ca", "ca.crt")
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.core.answer import Answer, Origin
-from gateway.core.decision import decide
-from gateway.core.evaluation import NO_MODES
-from gateway.core.matching import Selection
-from gateway.core.response import encode
+from gateway.pure.core.answer import Answer, Origin
+from gateway.pure.core.decision import decide
+from gateway.pure.core.evaluation import NO_MODES
+from gateway.pure.core.matching import Selection
+from gateway.pure.core.response import encode
 from tests.core.build import request, settle, webhook
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gateway.core.call import Call
-    from gateway.core.review import AdmissionRequest
-    from gateway.core.verdict import Verdict
-    from gateway.core.webhook import Mode, Webhook
+    from gateway.pure.core.call import Call
+    from gateway.pure.core.review import AdmissionRequest
+    from gateway.pure.core.verdict import Verdict
+    from gateway.pure.core.webhook import Mode, Webhook
 
 
 def answer(

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import orjson
 import pytest
 
-from gateway.core.verdict import Denied
 from gateway.decisions.recent import document
 from gateway.decisions.redaction import Redactors
+from gateway.pure.core.verdict import Denied
 from gateway.reports.finding import denials
 from tests.core.build import request, webhook
 from tests.decisions.kit import answer
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gateway.core.answer import Answer
+    from gateway.pure.core.answer import Answer
 
 KIND = {"group": "", "version": "v1", "kind": "Secret"}
 HOOKS = [webhook("a.policies.test")]

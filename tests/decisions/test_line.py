@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission_gateway_worker.json_patch.steps import finish
-from gateway.core.review import decode, decode_in_steps
-from gateway.core.verdict import Allowed, Denied, Failed, FailureReason, Verdict
 from gateway.decisions import line
 from gateway.decisions.allowed_lines import AllowedLines
 from gateway.decisions.record import DecisionRecord, WebhookRecord, record_of
+from gateway.pure.core.review import decode, decode_in_steps
+from gateway.pure.core.verdict import Allowed, Denied, Failed, FailureReason, Verdict
 from gateway.serving.message import HttpRequest, error_response
 from tests.core.build import add, body, patch, request, resource, webhook
 from tests.core.build import document as request_document
@@ -26,7 +26,7 @@ from tests.docs.pages import DOCS, rows, section
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gateway.core.review import AdmissionRequest
+    from gateway.pure.core.review import AdmissionRequest
 
 SCHEMA = orjson.loads((DOCS / "decision-log.schema.json").read_bytes())
 is_valid = fastjsonschema.compile(SCHEMA)

@@ -17,12 +17,12 @@ from gateway.config.logging_settings import (
     LoggedDecisions,
     LoggingSettings,
 )
-from gateway.core.large import LARGE_BYTES
-from gateway.core.verdict import Denied, Failed, FailureReason
 from gateway.decisions import log as log_module
 from gateway.decisions.log import DecisionLog
 from gateway.decisions.record import is_noteworthy
 from gateway.decisions.redaction import SEARCHES_PER_SECOND, SMALL_SEARCH
+from gateway.pure.core.large import LARGE_BYTES
+from gateway.pure.core.verdict import Denied, Failed, FailureReason
 from gateway.serving.message import HttpRequest, error_response
 from gateway.telemetry.metrics import LogCounts
 from tests.core.build import request, webhook
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from gateway.core.answer import Answer
+    from gateway.pure.core.answer import Answer
 
 ALLOWED = answer()
 DENIED = answer({"a.policies.test": Denied(403, message="no")})

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.core.verdict import ALLOWED, Denied, Failed, FailureReason, Verdict
 from gateway.decisions import line
 from gateway.decisions.allowed_lines import AllowedLines
 from gateway.decisions.record import is_noteworthy, record_of
 from gateway.decisions.redaction import Redactors
+from gateway.pure.core.verdict import ALLOWED, Denied, Failed, FailureReason, Verdict
 from gateway.reports.finding import denials, denials_not_enforced, failures
 from gateway.telemetry.metrics import Metrics
 from tests.core.build import add, patch
 from tests.decisions.kit import answer
 
 if TYPE_CHECKING:
-    from gateway.core.answer import Answer
-    from gateway.core.webhook import Mode
+    from gateway.pure.core.answer import Answer
+    from gateway.pure.core.webhook import Mode
 
 NO = Denied(403, message="no team")
 BROKEN = Failed(FailureReason.STATUS, "UNAVAILABLE: gone")

@@ -11,11 +11,11 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from gateway.config.logging_settings import DecisionLogSettings, LoggingSettings
-from gateway.core.answer import Origin
-from gateway.core.trace import PassedOn
-from gateway.core.verdict import Denied
 from gateway.decisions import log as log_module
 from gateway.decisions.log import DecisionLog
+from gateway.pure.core.answer import Origin
+from gateway.pure.core.trace import PassedOn
+from gateway.pure.core.verdict import Denied
 from gateway.telemetry.metrics import LogCounts
 from tests.decisions.kit import answer
 from tests.kit import PATIENCE_S, serving

@@ -13,20 +13,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.core.large import LARGE_BYTES
-from gateway.core.verdict import Allowed, Denied, Failed, FailureReason
 from gateway.decisions import bursts, recent
 from gateway.decisions.bursts import Bursts
 from gateway.decisions.recent import DecisionFilter, RecentDecisions, document, summary
 from gateway.decisions.record import is_noteworthy
+from gateway.pure.core.large import LARGE_BYTES
+from gateway.pure.core.verdict import Allowed, Denied, Failed, FailureReason
 from tests.core.build import POD, add, labelled, patch, request, webhook
 from tests.core.build import document as request_document
 from tests.decisions.kit import answer
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from gateway.core.answer import Answer
-    from gateway.core.verdict import Verdict
+    from gateway.pure.core.answer import Answer
+    from gateway.pure.core.verdict import Verdict
 
 DENIED: Verdict = Denied(403, message="no")
 FAILED: Verdict = Failed(FailureReason.DEADLINE, "too slow")

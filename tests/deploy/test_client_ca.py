@@ -13,7 +13,7 @@ import yaml
 
 from gateway.config.fields import Fields, Report
 from gateway.config.webhook_users import read_webhook_users
-from gateway.core.webhook import HttpsClient
+from gateway.pure.core.webhook import HttpsClient
 from tests.deploy.cluster import (
     DEPLOY,
     GATEWAY,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import trustme
 
     from gateway.config.model import Config
-    from gateway.core.webhook import Rule
+    from gateway.pure.core.webhook import Rule
 
 
 def entries() -> list[tuple[str, dict[str, object]]]:

@@ -11,30 +11,30 @@ import uvloop
 
 from gateway.conditions.resolver import ConditionResolver, FairExecutor
 from gateway.config.model import WorkerPool
-from gateway.core.call import Payload
-from gateway.core.deadline import Deadline
-from gateway.core.evaluation import Evaluation
-from gateway.core.labels import EVERYTHING
-from gateway.core.matching import Selection
-from gateway.core.review import decode
-from gateway.core.speculation import ChangeMemory
-from gateway.core.webhook import Rule, Webhook, WorkerRef
 from gateway.dispatch.backends import Backends
 from gateway.dispatch.driver import EvaluationDriver
 from gateway.dispatch.https.server import HttpsServer
 from gateway.dispatch.pool import Pool
 from gateway.dispatch.timer_wheel import TimerWheel
+from gateway.pure.core.call import Payload
+from gateway.pure.core.deadline import Deadline
+from gateway.pure.core.evaluation import Evaluation
+from gateway.pure.core.labels import EVERYTHING
+from gateway.pure.core.matching import Selection
+from gateway.pure.core.review import decode
+from gateway.pure.core.speculation import ChangeMemory
+from gateway.pure.core.webhook import Rule, Webhook, WorkerRef
 from gateway.telemetry.metrics import Metrics
 from tests.kit import PATIENCE_S, REVIEWS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from gateway.core.namespace import Namespace
-    from gateway.core.verdict import Verdict
-    from gateway.core.webhook import HttpsClient
     from gateway.dispatch.backends import Backend
     from gateway.dispatch.calls import Endpoint
+    from gateway.pure.core.namespace import Namespace
+    from gateway.pure.core.verdict import Verdict
+    from gateway.pure.core.webhook import HttpsClient
 
 ALWAYS = Rule(("*",), ("*",), ("*",), ("*/*",))
 

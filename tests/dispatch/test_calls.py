@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from admission_gateway_worker.pb import worker_pb2
-from gateway.core.namespace import Namespace
-from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Details, Failed, FailureReason
 from gateway.dispatch import stream
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Details, Failed, FailureReason
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from gateway.core.verdict import Allowed, Failed, FailureReason
+from gateway.pure.core.verdict import Allowed, Failed, FailureReason
 from tests.kit import REVIEWS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from gateway.core.evaluation import Evaluation
+    from gateway.pure.core.evaluation import Evaluation
     from tests.dispatch.conftest import Bed
     from tests.kit import WorkerProcess
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.config.model import WorkerPool, WorkerTls
-from gateway.core.verdict import ALLOWED, Failed, FailureReason
 from gateway.dispatch.pool import tls_fingerprint
 from gateway.dispatch.targets import parse_target
+from gateway.pure.core.verdict import ALLOWED, Failed, FailureReason
 from tests.kit import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from gateway.core.evaluation import Evaluation
+    from gateway.pure.core.evaluation import Evaluation
     from tests.dispatch.conftest import Bed
     from tests.kit import WorkerProcess
 

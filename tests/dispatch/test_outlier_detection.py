@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.model import Hedge
-from gateway.core.verdict import ALLOWED, Failed
 from gateway.dispatch.outlier_detection import (
     BAN_RESET_AFTER_S,
     EJECT_AFTER,
@@ -20,16 +19,17 @@ from gateway.dispatch.outlier_detection import (
     LONGEST_EJECTION_S,
     OutlierState,
 )
+from gateway.pure.core.verdict import ALLOWED, Failed
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from gateway.core.evaluation import Evaluation
-    from gateway.core.verdict import Verdict
     from gateway.dispatch.endpoint import WorkerEndpoint
     from gateway.dispatch.pool import Pool
+    from gateway.pure.core.evaluation import Evaluation
+    from gateway.pure.core.verdict import Verdict
     from tests.dispatch.conftest import Bed
     from tests.kit import WorkerProcess
 

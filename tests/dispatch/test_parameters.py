@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from admission_gateway_worker import Denied, PolicyServer, Review
 from admission_gateway_worker.pb import worker_pb2
-from gateway.core.call import Call, Payload
-from gateway.core.namespace import Namespace
-from gateway.core.review import decode
-from gateway.core.verdict import ALLOWED, Allowed, Failed, FailureReason
-from gateway.core.webhook import MAX_PARAMETERS_BYTES, Cache, WorkerRef
 from gateway.dispatch.parameter_ids import MAX_IDS, ParameterIds
 from gateway.dispatch.parameter_schema import parameter_schema
 from gateway.dispatch.parameters import NOWHERE, ParameterTable, merged
 from gateway.dispatch.verdict_cache import VerdictCache
+from gateway.pure.core.call import Call, Payload
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.review import decode
+from gateway.pure.core.verdict import ALLOWED, Allowed, Failed, FailureReason
+from gateway.pure.core.webhook import MAX_PARAMETERS_BYTES, Cache, WorkerRef
 from tests.core.build import webhook
 from tests.kit import REVIEWS
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gateway.core.verdict import Verdict
+    from gateway.pure.core.verdict import Verdict
 
 REQUEST = decode((REVIEWS / "pod-create-mutate.json").read_bytes())
 KEY = "example.com/parameters"

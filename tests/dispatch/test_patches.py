@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.base.work_queue import WorkQueue
-from gateway.core.verdict import Failed
 from gateway.dispatch.backends import Backends
 from gateway.dispatch.driver import LARGE_PATCH_BYTES
+from gateway.pure.core.verdict import Failed
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
-    from gateway.core.evaluation import Evaluation
+    from gateway.pure.core.evaluation import Evaluation
     from tests.dispatch.conftest import Bed
     from tests.kit import WorkerProcess
 

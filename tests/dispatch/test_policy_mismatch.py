@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.webhook import WorkerRef
 from gateway.dispatch.policy_listing import PolicyListing
 from gateway.policy_mismatch import Rejection, rejection
+from gateway.pure.core.webhook import WorkerRef
 
 PARAMETERS: Final = b'{"max":"3"}'
 REF: Final = WorkerRef("p", "limit", PARAMETERS)

@@ -22,9 +22,9 @@ from hyperframe.frame import DataFrame, GoAwayFrame, HeadersFrame, SettingsFrame
 from admission_gateway_worker.pb import worker_pb2
 from gateway.base.errors import ConfigError
 from gateway.config.model import WorkerTls
-from gateway.core.verdict import ALLOWED, Failed
 from gateway.dispatch import dialer, keepalive, outlier_detection
 from gateway.dispatch.unsolicited import MAX_UNSOLICITED
+from gateway.pure.core.verdict import ALLOWED, Failed
 from tests.kit import REVIEWS
 from tests.waiting import until
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     import trustme
 
-    from gateway.core.evaluation import Evaluation
+    from gateway.pure.core.evaluation import Evaluation
     from tests.dispatch.conftest import Bed
     from tests.kit import WorkerProcess
 

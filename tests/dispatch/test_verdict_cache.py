@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
 from gateway.dispatch.verdict_cache import MAX_KEPT_BYTES, KeptVerdicts
 from gateway.dispatch.verdicts import failed_status
+from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
 
 LARGE = MAX_KEPT_BYTES * 3 // 10
 

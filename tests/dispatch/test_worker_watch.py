@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from gateway.config.load import load
-from gateway.core.review import decode
-from gateway.core.verdict import Failed
 from gateway.dispatch.parameters import ParameterTable
 from gateway.dispatch.policy_listing import PolicyListing
 from gateway.policy_mismatch import parameter_mismatches, policy_mismatches
+from gateway.pure.core.review import decode
+from gateway.pure.core.verdict import Failed
 from gateway.worker_watch import LOST_AFTER_S, QUIET_S, WorkerWatch
 from tests.kit import REVIEWS, pool_document, webhook_document
 

@@ -12,7 +12,7 @@ import yaml
 from deploy.crds import crds
 from gateway.base.errors import ConfigError
 from gateway.config.load import load
-from gateway.core.conditions import ConditionInput
+from gateway.pure.core.conditions import ConditionInput
 from tests.docs.pages import DOCS, rows, section
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.core.decision import MAX_WARNING_CHARS
+from gateway.pure.core.decision import MAX_WARNING_CHARS
 from tests.e2e.compare import Operation
 from tests.e2e.objects import config_map, within
 from tests.e2e.setups import REGISTRATIONS, BehindGateway, rule

@@ -14,8 +14,8 @@ from gateway.cel.errors import CostExceeded, EvaluationError, InvalidExpression
 from gateway.cel.lazy import LazyVariables
 from gateway.cel.meter import spent
 from gateway.conditions.match_conditions import RequestVariables
-from gateway.core.conditions import AccessDecision
 from gateway.openapi.go_types import in_conditions
+from gateway.pure.core.conditions import AccessDecision
 from tests.cel.expressions import EXPRESSIONS, REQUEST
 from tests.fuzz import expressions
 from tests.fuzz.laws import bounded

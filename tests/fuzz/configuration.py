@@ -18,9 +18,9 @@ from gateway.base.errors import ConfigError
 from gateway.config.client_config import url_problems
 from gateway.config.fields import MAX_PROBLEMS
 from gateway.config.load import load
-from gateway.core.review import decode
-from gateway.core.webhook import HttpsClient, WorkerRef
 from gateway.paths import Paths, path_of
+from gateway.pure.core.review import decode
+from gateway.pure.core.webhook import HttpsClient, WorkerRef
 from tests.core.build import body, document
 from tests.fuzz.configured import DOCUMENTS, POOL
 from tests.fuzz.documents import dumped, edited, spliced, words_of

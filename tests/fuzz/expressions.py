@@ -14,8 +14,8 @@ from gateway.cel import meter
 from gateway.cel.compile import compile_condition
 from gateway.cel.errors import InvalidExpression
 from gateway.conditions.match_conditions import CompiledConditions
-from gateway.core.conditions import AccessDecision, ConditionInput, ConditionResult, Excluded, Unresolved
-from gateway.core.verdict import Failed, FailureReason
+from gateway.pure.core.conditions import AccessDecision, ConditionInput, ConditionResult, Excluded, Unresolved
+from gateway.pure.core.verdict import Failed, FailureReason
 from tests.cel.expressions import EXPRESSIONS, REQUEST
 from tests.fuzz.documents import edited, words_of
 from tests.fuzz.laws import Faults, bounded
@@ -24,7 +24,7 @@ from tests.fuzz.source import Source
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gateway.core.conditions import AccessCheck
+    from gateway.pure.core.conditions import AccessCheck
 
 MODULES: Final = (
     "gateway/cel/parse.py",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from gateway.config.model import Authentication, ServerTls
-from gateway.core.review import decode
+from gateway.pure.core.review import decode
 from gateway.serving.authentication import ClientAuthenticator
 from gateway.serving.bounds import Bounds
 from gateway.serving.message import CLOSING_IDLE, CONTINUE
@@ -28,7 +28,7 @@ from tests.serving.kit import PATHS, Application, Wire, chunked, post
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gateway.core.deadline import Deadline
+    from gateway.pure.core.deadline import Deadline
     from gateway.serving.message import Cancel, Exchange
 
 MODULES: Final = (

@@ -24,14 +24,14 @@ from admission_gateway_worker.json_patch.patch import (
 )
 from admission_gateway_worker.pb import worker_pb2
 from gateway.base.errors import ReviewError
-from gateway.core import call, final_patch
-from gateway.core.decision import decide
-from gateway.core.evaluation import Evaluation
-from gateway.core.matching import Selection
-from gateway.core.response import encode
-from gateway.core.review import decode
-from gateway.core.verdict import Allowed, Failed, FailureReason
 from gateway.dispatch.verdicts import verdict_of
+from gateway.pure.core import call, final_patch
+from gateway.pure.core.decision import decide
+from gateway.pure.core.evaluation import Evaluation
+from gateway.pure.core.matching import Selection
+from gateway.pure.core.response import encode
+from gateway.pure.core.review import decode
+from gateway.pure.core.verdict import Allowed, Failed, FailureReason
 from tests.core.build import body, document, webhook
 from tests.fuzz.documents import RECORDED, edited, value, words_of
 from tests.fuzz.laws import Faults, bounded
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 MODULES: Final = (
     "workers/python/admission_gateway_worker/json_patch/patch.py",
     "workers/python/admission_gateway_worker/json_patch/diff.py",
-    "gateway/core/call.py",
+    "gateway/pure/core/call.py",
     "gateway/dispatch/verdicts.py",
 )
 MAX_BYTES: Final = 512

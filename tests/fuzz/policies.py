@@ -21,14 +21,14 @@ import yaml
 from gateway.base.errors import ConfigError
 from gateway.cel import meter
 from gateway.config.load import load
-from gateway.core.conditions import AccessDecision, ConditionInput, Decided, FoundParam, Unresolved
-from gateway.core.namespace import Namespace
-from gateway.core.review import decode
-from gateway.core.verdict import Allowed, Denied, Failed, FailureReason
 from gateway.object_review import RequestOptions, request_for, review_of
 from gateway.policies import bound as bound_policies
 from gateway.policies.bound import Bound
 from gateway.policies.policy import FAILURES_KEY, MAX_ANNOTATION_BYTES, MAX_FAILURES
+from gateway.pure.core.conditions import AccessDecision, ConditionInput, Decided, FoundParam, Unresolved
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.review import decode
+from gateway.pure.core.verdict import Allowed, Denied, Failed, FailureReason
 from tests.cel.expressions import EXPRESSIONS
 from tests.fuzz.configuration import WORDS as SYNTAX
 from tests.fuzz.configuration import check_problems
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gateway.config.model import Config
-    from gateway.core.review import AdmissionRequest
+    from gateway.pure.core.review import AdmissionRequest
 
     Json = dict[str, Any]
 

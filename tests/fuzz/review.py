@@ -16,14 +16,14 @@ import orjson
 from admission_gateway_worker.json_patch.diff import same
 from admission_gateway_worker.json_patch.patch import apply_patch
 from gateway.base.errors import ReviewError
-from gateway.core.evaluation import Evaluation
-from gateway.core.labels import EVERYTHING, Requirement, Selector
-from gateway.core.matching import Selection
-from gateway.core.namespace import Namespace
-from gateway.core.review import AdmissionRequest, decode
-from gateway.core.speculation import ChangeMemory
-from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
-from gateway.core.webhook import Rule
+from gateway.pure.core.evaluation import Evaluation
+from gateway.pure.core.labels import EVERYTHING, Requirement, Selector
+from gateway.pure.core.matching import Selection
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.review import AdmissionRequest, decode
+from gateway.pure.core.speculation import ChangeMemory
+from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
+from gateway.pure.core.webhook import Rule
 from gateway.serving.routes import failure
 from tests.core.build import ANYTHING, body, document, webhook
 from tests.fuzz.documents import RECORDED, SCALARS, dumped, edited, spliced, words_of
@@ -35,20 +35,20 @@ from tests.properties.driving import Trace
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gateway.core.annotations import AuditLevel
-    from gateway.core.labels import Operator
-    from gateway.core.verdict import Verdict
-    from gateway.core.webhook import Phase, Webhook
+    from gateway.pure.core.annotations import AuditLevel
+    from gateway.pure.core.labels import Operator
+    from gateway.pure.core.verdict import Verdict
+    from gateway.pure.core.webhook import Phase, Webhook
 
 MODULES: Final = (
-    "gateway/core/review.py",
-    "gateway/core/matching.py",
-    "gateway/core/rules.py",
-    "gateway/core/labels.py",
-    "gateway/core/call.py",
-    "gateway/core/evaluation.py",
-    "gateway/core/decision.py",
-    "gateway/core/response.py",
+    "gateway/pure/core/review.py",
+    "gateway/pure/core/matching.py",
+    "gateway/pure/core/rules.py",
+    "gateway/pure/core/labels.py",
+    "gateway/pure/core/call.py",
+    "gateway/pure/core/evaluation.py",
+    "gateway/pure/core/decision.py",
+    "gateway/pure/core/response.py",
 )
 MAX_BYTES: Final = 1024
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.core.call import Call, Payload
-from gateway.core.deadline import Deadline
-from gateway.core.matching import Invocation
-from gateway.core.verdict import Allowed, Denied, Failed
 from gateway.dispatch.calls import CallGroup
 from gateway.dispatch.dialer import Unreachable
 from gateway.dispatch.rpc import CallStatus, StreamingCall
 from gateway.dispatch.stream import ReviewStream
 from gateway.dispatch.stream_connection import StreamConnection
+from gateway.pure.core.call import Call, Payload
+from gateway.pure.core.deadline import Deadline
+from gateway.pure.core.matching import Invocation
+from gateway.pure.core.verdict import Allowed, Denied, Failed
 from gateway.telemetry.metrics import Metrics
 from tests.core.build import request, webhook
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gateway.core.verdict import Verdict
     from gateway.dispatch.stream_connection import StreamConnectionOwner
+    from gateway.pure.core.verdict import Verdict
 
 _METRICS: Final = Metrics().pool("pool")
 _REQUEST: Final = request()

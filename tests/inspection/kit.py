@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
 
-    from gateway.core.webhook import Webhook
     from gateway.inspection.model import Finding
+    from gateway.pure.core.webhook import Webhook
 
     Json = dict[str, Any]
 

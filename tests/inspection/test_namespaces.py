@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from gateway.cel.compile import compile_condition
 from gateway.conditions.match_conditions import CompiledConditions
-from gateway.core.labels import Requirement, Selector
 from gateway.inspection.command import inspect
 from gateway.inspection.model import ClusterState
+from gateway.pure.core.labels import Requirement, Selector
 from gateway.registration.exclusions import NAMESPACE_LABEL
 from gateway.registration.plan import RegistrationOptions, plan
 from tests.core.build import webhook
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gateway.config.model import Config
-    from gateway.core.webhook import Webhook
+    from gateway.pure.core.webhook import Webhook
     from tests.registration.apiserver import ClientRequest
 
 KUBE_SYSTEM = "kube-system"

@@ -12,10 +12,10 @@ from gateway.admit import Admission
 from gateway.base.errors import MalformedReview, Overloaded
 from gateway.config.digest import digest
 from gateway.config.model import Config
-from gateway.core.deadline import Deadline
-from gateway.core.large import LARGE_BYTES
-from gateway.core.namespace import Namespace
 from gateway.paths import Paths
+from gateway.pure.core.deadline import Deadline
+from gateway.pure.core.large import LARGE_BYTES
+from gateway.pure.core.namespace import Namespace
 from gateway.snapshot import ClusterView, Pools
 from gateway.telemetry.metrics import Metrics
 from tests.core.build import body, document, labelled, webhook
@@ -24,7 +24,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from gateway.core.answer import Answer
+    from gateway.pure.core.answer import Answer
     from gateway.snapshot import FoundNamespace
 
 LARGE = "x" * (LARGE_BYTES + 1)

@@ -8,10 +8,10 @@ import orjson
 import pytest
 
 from gateway.config.load import load
-from gateway.core.matching import selectors_match
-from gateway.core.review import decode
-from gateway.core.rules import rules_match
-from gateway.core.webhook import WorkerRef
+from gateway.pure.core.matching import selectors_match
+from gateway.pure.core.review import decode
+from gateway.pure.core.rules import rules_match
+from gateway.pure.core.webhook import WorkerRef
 from gateway.serving.devcert import make_development_certificate
 from loadtest.bench import LANGUAGES, parse
 from loadtest.cases import CASES, GROUPS

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.base.errors import MalformedReview
-from gateway.core.review import decode
 from gateway.object_review import RequestOptions, request_for, review_of
+from gateway.pure.core.review import decode
 from tests.kit import REVIEWS
 
 POD: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {}}

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.model import PageSettings
-from gateway.core.verdict import Denied, Failed, FailureReason
 from gateway.decisions import namespaces as namespace_counts
 from gateway.decisions.namespaces import NamespaceCounts
 from gateway.pages.documents import merge, page_of
@@ -23,6 +22,7 @@ from gateway.pages.notices import notices
 from gateway.pages.rollouts import in_rollout
 from gateway.pages.routes import EXPLAINED_AT_ONCE, Pages
 from gateway.pages.state import PageRequest, encoded
+from gateway.pure.core.verdict import Denied, Failed, FailureReason
 from gateway.serving.message import HttpRequest, Response
 from gateway.serving.page_access import PageAccess
 from gateway.telemetry.metrics import SECONDS, Metrics
@@ -32,8 +32,8 @@ from tests.decisions.kit import answer
 from tests.pages.kit import counts, decision, overview_part
 
 if TYPE_CHECKING:
-    from gateway.core.verdict import Verdict
-    from gateway.core.webhook import FailurePolicy, Mode
+    from gateway.pure.core.verdict import Verdict
+    from gateway.pure.core.webhook import FailurePolicy, Mode
 
 
 def merged(page: str, *parts: dict[str, Any], query: dict[str, str] | None = None) -> dict[str, Any]:

@@ -6,20 +6,20 @@ import json
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gateway.config.load import load
-from gateway.core.conditions import AccessCheck, AccessDecision
-from gateway.core.decision import decide
-from gateway.core.evaluation import Evaluation
-from gateway.core.namespace import Namespace
-from gateway.core.verdict import Failed
 from gateway.paths import Paths
+from gateway.pure.core.conditions import AccessCheck, AccessDecision
+from gateway.pure.core.decision import decide
+from gateway.pure.core.evaluation import Evaluation
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.verdict import Failed
 from tests.core.build import request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from gateway.core.decision import Decision
     from gateway.policies.params import Params
+    from gateway.pure.core.decision import Decision
 
 Json = dict[str, Any]
 Kind = Literal["Validating", "Mutating"]

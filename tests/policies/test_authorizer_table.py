@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.core.conditions import AccessDecision
+from gateway.pure.core.conditions import AccessDecision
 from tests.policies.documents import binding, decided, policy
 
 if TYPE_CHECKING:

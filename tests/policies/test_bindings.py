@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from gateway.config.fields import Fields, Report
 from gateway.config.policies import read_validating_binding
-from gateway.core.matching import selectors_match
-from gateway.core.namespace import Namespace
-from gateway.core.review import AdmissionRequest, decode
-from gateway.core.verdict import Failed, FailureReason
 from gateway.policies.bindings import Bindings, included
 from gateway.policies.model import ValidatingBinding
+from gateway.pure.core.matching import selectors_match
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.review import AdmissionRequest, decode
+from gateway.pure.core.verdict import Failed, FailureReason
 
 LABELS = st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(["1", "2"]), max_size=2)
 SELECTORS = st.one_of(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.core.verdict import Details
+from gateway.pure.core.verdict import Details
 from tests.core.build import POD
 from tests.policies.documents import binding, decided, mutating, policy
 

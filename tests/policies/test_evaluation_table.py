@@ -17,10 +17,10 @@ from gateway.base.errors import ConfigError
 from gateway.cel.compile import compile_expression
 from gateway.cel.environment import policy_environment
 from gateway.config.load import load
-from gateway.core.conditions import AccessDecision
-from gateway.core.namespace import Namespace
 from gateway.policies.bound import Prepared
 from gateway.policies.evaluation import Allowance, OutOfBudgetError, evaluate_all
+from gateway.pure.core.conditions import AccessDecision
+from gateway.pure.core.namespace import Namespace
 from tests.core import build
 from tests.policies.documents import CLUSTER, binding, decided, policy, written
 

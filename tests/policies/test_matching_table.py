@@ -14,7 +14,7 @@ import pytest
 
 from gateway.base.errors import ConfigError
 from gateway.config.load import load
-from gateway.core.namespace import Namespace
+from gateway.pure.core.namespace import Namespace
 from tests.core.build import resource
 from tests.policies.documents import binding, decided, mutating, policy, written
 

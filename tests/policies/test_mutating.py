@@ -17,24 +17,24 @@ import pytest
 from gateway.cel.meter import EXCEEDED
 from gateway.config.fields import Fields, Report
 from gateway.config.mutating_policies import read_mutating_binding, read_mutating_policy
-from gateway.core.decision import decide
-from gateway.core.evaluation import Evaluation
-from gateway.core.explain import explain
-from gateway.core.matching import Selection
-from gateway.core.namespace import Namespace
-from gateway.core.verdict import Denied, Failed
 from gateway.decisions.details import changed_payloads
 from gateway.decisions.record import record_of_webhook
 from gateway.policies import mutations, values
 from gateway.policies.mutating import as_webhooks
 from gateway.policies.params import FixedParams
+from gateway.pure.core.decision import decide
+from gateway.pure.core.evaluation import Evaluation
+from gateway.pure.core.explain import explain
+from gateway.pure.core.matching import Selection
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.verdict import Denied, Failed
 from tests.core.build import request, webhook
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.core.outcome import Outcome
-    from gateway.core.webhook import Mode, Webhook
+    from gateway.pure.core.outcome import Outcome
+    from gateway.pure.core.webhook import Mode, Webhook
 
     Json = dict[str, Any]
 

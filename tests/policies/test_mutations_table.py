@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.base.errors import ConfigError
-from gateway.core.conditions import AccessDecision
-from gateway.core.namespace import Namespace
+from gateway.pure.core.conditions import AccessDecision
+from gateway.pure.core.namespace import Namespace
 from tests.core.build import resource
 from tests.policies.documents import decided, mutating
 

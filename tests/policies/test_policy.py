@@ -15,8 +15,13 @@ from hypothesis import strategies as st
 from gateway.cel.lazy import LazyVariables
 from gateway.config.fields import Fields, Report
 from gateway.config.policies import read_validating_binding, read_validating_policy
-from gateway.core import quick
-from gateway.core.conditions import (
+from gateway.object_review import RequestOptions, request_for, review_of
+from gateway.policies.evaluation import OUT_OF_BUDGET, Allowance
+from gateway.policies.model import ParamKind
+from gateway.policies.params import FixedParams, UnreadParamsError
+from gateway.policies.policy import BoundPolicy, as_webhook
+from gateway.pure.core import fast_allow as quick
+from gateway.pure.core.conditions import (
     AccessDecision,
     ConditionInput,
     Decided,
@@ -25,19 +30,14 @@ from gateway.core.conditions import (
     ParamLookup,
     Unresolved,
 )
-from gateway.core.evaluation import Evaluation
-from gateway.core.matching import Selection
-from gateway.core.namespace import Namespace
-from gateway.core.review import decode
-from gateway.core.verdict import Allowed, Denied, Failed
-from gateway.object_review import RequestOptions, request_for, review_of
-from gateway.policies.evaluation import OUT_OF_BUDGET, Allowance
-from gateway.policies.model import ParamKind
-from gateway.policies.params import FixedParams, UnreadParamsError
-from gateway.policies.policy import BoundPolicy, as_webhook
+from gateway.pure.core.evaluation import Evaluation
+from gateway.pure.core.matching import Selection
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.review import decode
+from gateway.pure.core.verdict import Allowed, Denied, Failed
 
 if TYPE_CHECKING:
-    from gateway.core.conditions import ConditionResult
+    from gateway.pure.core.conditions import ConditionResult
 
 RULES = [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]
 SPACE = Namespace("default", {}, b'{"metadata":{"name":"default"}}')

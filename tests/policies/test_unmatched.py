@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.core.explain import explain
+from gateway.pure.core.explain import explain
 from tests.policies.documents import ANYTHING, binding, decided, mutating, policy
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.core.verdict import Denied
+from gateway.pure.core.verdict import Denied
 from tests.core.build import POD
 from tests.policies.documents import binding, decided, policy
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.core import matching
+from gateway.pure.core import matching
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

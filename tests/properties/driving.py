@@ -17,26 +17,26 @@ from admission_gateway_worker.json_patch.patch import (
     apply_patch,
     parse_patch,
 )
-from gateway.core.conditions import AccessCheck, LongEvaluation
-from gateway.core.decision import decide
-from gateway.core.evaluation import Evaluation
-from gateway.core.exceptions import by_webhook
-from gateway.core.matching import Selection
-from gateway.core.response import encode
-from gateway.core.review import decode
-from gateway.core.verdict import Allowed, Failed, FailureReason
+from gateway.pure.core.conditions import AccessCheck, LongEvaluation
+from gateway.pure.core.decision import decide
+from gateway.pure.core.evaluation import Evaluation
+from gateway.pure.core.exemptions import by_webhook
+from gateway.pure.core.matching import Selection
+from gateway.pure.core.response import encode
+from gateway.pure.core.review import decode
+from gateway.pure.core.verdict import Allowed, Failed, FailureReason
 from tests.core.build import known
 from tests.properties.strategies import DECISIONS, NAMESPACES, Case
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gateway.core.annotations import AuditLevel
-    from gateway.core.call import Call
-    from gateway.core.conditions import AccessDecision, ConditionResult, ConditionTask
-    from gateway.core.review import AdmissionRequest, Json
-    from gateway.core.speculation import ChangeMemory
-    from gateway.core.verdict import Verdict
+    from gateway.pure.core.annotations import AuditLevel
+    from gateway.pure.core.call import Call
+    from gateway.pure.core.conditions import AccessDecision, ConditionResult, ConditionTask
+    from gateway.pure.core.review import AdmissionRequest, Json
+    from gateway.pure.core.speculation import ChangeMemory
+    from gateway.pure.core.verdict import Verdict
 
 NONE: Final[Mapping[Call, Call]] = MappingProxyType({})
 NO_ROOM = Failed(FailureReason.STATUS, "RESOURCE_EXHAUSTED: no room", 429)

@@ -21,21 +21,21 @@ from admission_gateway_worker.json_patch.patch import (
     apply_patch,
     parse_patch,
 )
-from gateway.core.conditions import ConditionInput, Unresolved
-from gateway.core.identity import PatchRefused, check_identity
-from gateway.core.matching import selectors_match
-from gateway.core.rules import is_never_sent, rules_match
-from gateway.core.verdict import Allowed, Denied, Failed
-from gateway.core.webhook import PolicyRef
+from gateway.pure.core.conditions import ConditionInput, Unresolved
+from gateway.pure.core.identity import PatchRefused, check_identity
+from gateway.pure.core.matching import selectors_match
+from gateway.pure.core.rules import is_never_sent, rules_match
+from gateway.pure.core.verdict import Allowed, Denied, Failed
+from gateway.pure.core.webhook import PolicyRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from gateway.core.conditions import AccessCheck, AccessDecision
-    from gateway.core.namespace import Namespace
-    from gateway.core.review import AdmissionRequest, Json
-    from gateway.core.verdict import Verdict
-    from gateway.core.webhook import Mode, Webhook
+    from gateway.pure.core.conditions import AccessCheck, AccessDecision
+    from gateway.pure.core.namespace import Namespace
+    from gateway.pure.core.review import AdmissionRequest, Json
+    from gateway.pure.core.verdict import Verdict
+    from gateway.pure.core.webhook import Mode, Webhook
 
 
 @dataclass

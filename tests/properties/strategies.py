@@ -21,7 +21,7 @@ from admission_gateway_worker.json_patch.patch import (
     apply_patch,
     parse_patch,
 )
-from gateway.core.conditions import (
+from gateway.pure.core.conditions import (
     AccessCheck,
     AccessDecision,
     ConditionInput,
@@ -31,19 +31,28 @@ from gateway.core.conditions import (
     LongEvaluation,
     Unresolved,
 )
-from gateway.core.labels import EVERYTHING, Requirement, Selector
-from gateway.core.speculation import ChangeMemory
-from gateway.core.verdict import ALLOWED, NO_DETAILS, Allowed, Cause, Denied, Details, Failed, FailureReason
-from gateway.core.webhook import PolicyRef, Rule, WorkerRef
+from gateway.pure.core.labels import EVERYTHING, Requirement, Selector
+from gateway.pure.core.speculation import ChangeMemory
+from gateway.pure.core.verdict import (
+    ALLOWED,
+    NO_DETAILS,
+    Allowed,
+    Cause,
+    Denied,
+    Details,
+    Failed,
+    FailureReason,
+)
+from gateway.pure.core.webhook import PolicyRef, Rule, WorkerRef
 from tests.core.build import ANYTHING, document, resource, webhook
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from gateway.core.exceptions import PolicyException
-    from gateway.core.review import AdmissionRequest, Json
-    from gateway.core.verdict import Verdict
-    from gateway.core.webhook import FailurePolicy, Mode, Phase, ReinvocationPolicy, Webhook
+    from gateway.pure.core.exemptions import PolicyException
+    from gateway.pure.core.review import AdmissionRequest, Json
+    from gateway.pure.core.verdict import Verdict
+    from gateway.pure.core.webhook import FailurePolicy, Mode, Phase, ReinvocationPolicy, Webhook
 
 NAMESPACES = {"red": {"team": "a"}, "blue": {"team": "b", "tier": "x"}}
 

@@ -17,19 +17,19 @@ from hypothesis import strategies as st
 from admission_gateway_worker.json_patch.steps import finish
 from gateway.config.exceptions import read_policy_exception
 from gateway.config.fields import Fields, Report
-from gateway.core.evaluation import Evaluation
-from gateway.core.exceptions import Match, PolicyException, by_webhook
-from gateway.core.labels import Selector
-from gateway.core.matching import Selection
-from gateway.core.namespace import Namespace
-from gateway.core.review import decode, decode_in_steps
-from gateway.core.verdict import ALLOWED
+from gateway.pure.core.evaluation import Evaluation
+from gateway.pure.core.exemptions import Match, PolicyException, by_webhook
+from gateway.pure.core.labels import Selector
+from gateway.pure.core.matching import Selection
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.review import decode, decode_in_steps
+from gateway.pure.core.verdict import ALLOWED
 from tests.core.build import body, document, resource, webhook
 from tests.properties.driving import drive
 from tests.properties.strategies import Case, cases, orders, some_selectors
 
 if TYPE_CHECKING:
-    from gateway.core.labels import Operator
+    from gateway.pure.core.labels import Operator
 
 Json = dict[str, Any]
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from admission_gateway_worker.json_patch.diff import same
 from admission_gateway_worker.json_patch.patch import apply_patch
-from gateway.core.decision import decide
-from gateway.core.review import decode
-from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed
+from gateway.pure.core.decision import decide
+from gateway.pure.core.review import decode
+from gateway.pure.core.verdict import Allowed, Denied, DryRunRefused, Failed
 from tests.core.build import known
 from tests.properties.driving import (
     Trace,
@@ -32,8 +32,8 @@ from tests.properties.serial import Serial
 from tests.properties.strategies import DECISIONS, NAMESPACES, Case, cases, chains, orders
 
 if TYPE_CHECKING:
-    from gateway.core.annotations import AuditLevel
-    from gateway.core.review import Json
+    from gateway.pure.core.annotations import AuditLevel
+    from gateway.pure.core.review import Json
 
 levels = st.sampled_from(["None", "Metadata", "Request"])
 

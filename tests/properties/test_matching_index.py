@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core import matching
-from gateway.core.labels import Requirement, Selector, SelectorIndex
-from gateway.core.matching import Selection, object_matches, selectable_labels, selectors_match
-from gateway.core.namespace import Namespace
-from gateway.core.rules import is_never_sent, rules_match
-from gateway.core.verdict import Failed, FailureReason
-from gateway.core.webhook import Rule, Webhook
+from gateway.pure.core import matching
+from gateway.pure.core.labels import Requirement, Selector, SelectorIndex
+from gateway.pure.core.matching import Selection, object_matches, selectable_labels, selectors_match
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.rules import is_never_sent, rules_match
+from gateway.pure.core.verdict import Failed, FailureReason
+from gateway.pure.core.webhook import Rule, Webhook
 from tests.core.build import request, resource, webhook
 
 SELECTORS = st.lists(

@@ -8,13 +8,13 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.core.verdict import Failed
+from gateway.pure.core.verdict import Failed
 from tests.properties.driving import drive
 from tests.properties.strategies import Case, cases_with_policies, chains, orders
 from tests.properties.test_laws import check_equal_to_serial, levels
 
 if TYPE_CHECKING:
-    from gateway.core.annotations import AuditLevel
+    from gateway.pure.core.annotations import AuditLevel
 
 
 @given(case=cases_with_policies(), one=orders, other=orders, level=levels, remembering=st.booleans())

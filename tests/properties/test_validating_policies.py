@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from gateway.config.fields import Fields, Report
 from gateway.config.policies import read_validating_binding, read_validating_policy
-from gateway.core.verdict import Denied
 from gateway.policies.policy import as_webhook
+from gateway.pure.core.verdict import Denied
 from tests.properties.driving import drive
 from tests.properties.strategies import Case, cases, orders
 
 if TYPE_CHECKING:
-    from gateway.core.webhook import Webhook
+    from gateway.pure.core.webhook import Webhook
 
     Json = dict[str, Any]
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from admission_gateway_worker.json_patch.patch import apply_patch
 from gateway.config.record_settings import RecordSettings, RedactionRule
-from gateway.core.namespace import Namespace
-from gateway.core.verdict import Denied, Failed, FailureReason
 from gateway.decisions import writer
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.verdict import Denied, Failed, FailureReason
 from gateway.recording import recorder, sampling
 from gateway.recording.reader import Reading, read_recording
 from gateway.recording.recorder import Recorder
@@ -32,7 +32,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gateway.core.answer import Answer
+    from gateway.pure.core.answer import Answer
 
 HOOKS = [webhook("a.policies.test"), webhook("b.policies.test")]
 

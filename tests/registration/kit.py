@@ -14,7 +14,7 @@ from gateway.config.fields import Fields, Report
 from gateway.config.load import load
 from gateway.config.model import Config
 from gateway.config.rules import read_rule
-from gateway.core.webhook import Rule
+from gateway.pure.core.webhook import Rule
 from gateway.registration.backend import Backend
 from gateway.registration.plan import Plan, RegistrationOptions, plan
 from tests.core.build import request as admission_request
@@ -25,8 +25,8 @@ from tests.registration.apiserver import ClientRequest
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gateway.core.review import AdmissionRequest
-    from gateway.core.webhook import Webhook
+    from gateway.pure.core.review import AdmissionRequest
+    from gateway.pure.core.webhook import Webhook
 
 SERVICE = Backend(service=("policies", "gateway", 443))
 WISHES = RegistrationOptions(SERVICE)

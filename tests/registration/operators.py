@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from gateway.core.webhook import Rule
+from gateway.pure.core.webhook import Rule
 from tests.core.build import webhook
 
 if TYPE_CHECKING:
-    from gateway.core.webhook import Webhook
+    from gateway.pure.core.webhook import Webhook
 
 _WORDS = (
     "argo",

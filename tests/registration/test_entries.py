@@ -11,8 +11,8 @@ import pytest
 from gateway.base.errors import GatewayError
 from gateway.config.model import GatewaySettings
 from gateway.config.names import webhook_name
-from gateway.core.labels import Requirement, Selector
-from gateway.core.webhook import Rule
+from gateway.pure.core.labels import Requirement, Selector
+from gateway.pure.core.webhook import Rule
 from gateway.registration.entry import within
 from gateway.registration.plan import plan
 from tests.core.build import ANYTHING, labelled, webhook
@@ -20,7 +20,7 @@ from tests.registration.kit import SERVICE, WISHES, configured, entries, path, r
 
 if TYPE_CHECKING:
     from gateway.config.model import Config
-    from gateway.core.webhook import Webhook
+    from gateway.pure.core.webhook import Webhook
 
 
 def hook(name: str = "a", **members: Any) -> Webhook:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.core.rules import rules_match
-from gateway.core.versions import by_versions
 from gateway.paths import Paths
+from gateway.pure.core.rules import rules_match
+from gateway.pure.core.versions import by_versions
 from gateway.registration.exclusions import INCLUDABLE
 from gateway.registration.partition import Relations, assign_rounds, sort_key
 from gateway.registration.plan import RegistrationOptions, plan
@@ -40,7 +40,7 @@ from tests.registration.operators import operators
 
 if TYPE_CHECKING:
     from gateway.config.model import Config
-    from gateway.core.webhook import Rule, Webhook
+    from gateway.pure.core.webhook import Rule, Webhook
 
 thorough = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

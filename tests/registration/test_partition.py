@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.core.overlap import overlap
+from gateway.pure.core.overlap import overlap
 from gateway.registration.partition import Relations, assign_rounds, cells, version_preference
 from gateway.registration.union import union
 from tests.core.build import webhook
@@ -17,7 +17,7 @@ from tests.registration.kit import configured, rule
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gateway.core.webhook import Rule, Webhook
+    from gateway.pure.core.webhook import Rule, Webhook
 
 
 def of(*rules: Rule, **members: str) -> Webhook:

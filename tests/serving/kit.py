@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator
 
-    from gateway.core.deadline import Deadline
+    from gateway.pure.core.deadline import Deadline
     from gateway.serving.bounds import Bounds
     from gateway.serving.message import Exchange, Service
     from gateway.serving.tls import ServerCertificate

@@ -32,7 +32,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     import ssl
 
-    from gateway.core.deadline import Deadline
+    from gateway.pure.core.deadline import Deadline
     from gateway.serving.message import Exchange
     from gateway.serving.tls import ServerCertificate
     from tests.serving.kit import Run

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gateway.core.verdict import Failed, FailureReason
 from gateway.dispatch.driver import MIN_RETRY_S
 from gateway.dispatch.timer_wheel import TICK_S
+from gateway.pure.core.verdict import Failed, FailureReason
 from tests.simulation.laws import calls_of
 from tests.simulation.pipe import MAX_DELAY_S
 from tests.simulation.world import UNBOUNDED, WIDE_BYTES
 
 if TYPE_CHECKING:
-    from gateway.core.call import Call
+    from gateway.pure.core.call import Call
     from tests.simulation.record import Record
     from tests.simulation.run import Simulation
     from tests.simulation.stage import Question

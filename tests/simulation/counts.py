@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from gateway.core.verdict import Failed, FailureReason
+from gateway.pure.core.verdict import Failed, FailureReason
 from gateway.telemetry.series import Counts
 from tests.simulation.laws import calls_of
 from tests.simulation.pipe import MAX_DELAY_S
 
 if TYPE_CHECKING:
-    from gateway.core.call import Call
+    from gateway.pure.core.call import Call
     from tests.simulation.record import Record
     from tests.simulation.run import Simulation
 

@@ -13,19 +13,19 @@ import jsonpatch
 import orjson
 
 from admission_gateway_worker.json_patch.diff import same
-from gateway.core.decision import decide
-from gateway.core.evaluation import Evaluation
-from gateway.core.matching import Selection
-from gateway.core.response import encode
-from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed
+from gateway.pure.core.decision import decide
+from gateway.pure.core.evaluation import Evaluation
+from gateway.pure.core.matching import Selection
+from gateway.pure.core.response import encode
+from gateway.pure.core.verdict import Allowed, Denied, DryRunRefused, Failed
 from tests.properties.serial import Serial
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gateway.core.call import Call
-    from gateway.core.review import Json
-    from gateway.core.verdict import Verdict
+    from gateway.pure.core.call import Call
+    from gateway.pure.core.review import Json
+    from gateway.pure.core.verdict import Verdict
     from tests.simulation.record import Record, Recorded
     from tests.simulation.run import Simulation
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from admission_gateway_worker.pb import worker_pb2
-from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
+from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
 
 if TYPE_CHECKING:
-    from gateway.core.review import Json
-    from gateway.core.verdict import Verdict
+    from gateway.pure.core.review import Json
+    from gateway.pure.core.verdict import Verdict
 
 PATCHES: Final = [
     *(

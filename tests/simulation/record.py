@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gateway.core.evaluation import Evaluation
-from gateway.core.verdict import Failed
 from gateway.dispatch.calls import with_followers
 from gateway.dispatch.endpoint import WorkerEndpoint
 from gateway.dispatch.transport import WorkerTransport
+from gateway.pure.core.evaluation import Evaluation
+from gateway.pure.core.verdict import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from gateway.core.annotations import AuditLevel
-    from gateway.core.call import Call
-    from gateway.core.matching import Selection
-    from gateway.core.verdict import Verdict
     from gateway.dispatch.calls import CallGroup, Transport
+    from gateway.pure.core.annotations import AuditLevel
+    from gateway.pure.core.call import Call
+    from gateway.pure.core.matching import Selection
+    from gateway.pure.core.verdict import Verdict
     from gateway.snapshot import Snapshot
     from tests.simulation.run import Simulation
     from tests.simulation.world import Review

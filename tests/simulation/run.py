@@ -16,14 +16,14 @@ from gateway import admit
 from gateway.admit import Admission
 from gateway.base.work_queue import WorkQueue
 from gateway.config.digest import digest
-from gateway.core import speculation
-from gateway.core.deadline import Deadline
 from gateway.dispatch import pool, targets
 from gateway.dispatch.cpu_budget import CpuBudget
 from gateway.dispatch.dialer import Dialer
 from gateway.dispatch.timer_wheel import TimerWheel
 from gateway.dispatch.transport import WorkerTransport
 from gateway.paths import Paths
+from gateway.pure.core import speculation
+from gateway.pure.core.deadline import Deadline
 from gateway.snapshot import Pools
 from gateway.telemetry.definitions import WORKER_CALLS
 from gateway.telemetry.metrics import Metrics
@@ -41,10 +41,10 @@ from tests.simulation.worker import Worker
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from gateway.core.answer import Answer
-    from gateway.core.call import Call
     from gateway.dispatch.endpoint import WorkerEndpoint
     from gateway.dispatch.pool import Pool
+    from gateway.pure.core.answer import Answer
+    from gateway.pure.core.call import Call
     from tests.simulation.world import Review, World
 
 HEALED_WITHIN_S: Final = 75.0

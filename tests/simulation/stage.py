@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import asyncio
     import random
 
-    from gateway.core.review import Json
+    from gateway.pure.core.review import Json
     from tests.simulation.journal import Journal
     from tests.simulation.policies import Policies
 

@@ -15,13 +15,13 @@ from admission_gateway_worker.json_patch.patch import (
     parse_patch,
 )
 from admission_gateway_worker.pb import worker_pb2
-from gateway.core.verdict import Allowed, Failed
+from gateway.pure.core.verdict import Allowed, Failed
 from tests.simulation.policies import ERRORS, response_of
 from tests.simulation.server import ServerCall
 from tests.simulation.stage import SERVICE
 
 if TYPE_CHECKING:
-    from gateway.core.verdict import Verdict
+    from gateway.pure.core.verdict import Verdict
     from tests.simulation.network import Connection
     from tests.simulation.stage import Question
     from tests.simulation.worker import Worker

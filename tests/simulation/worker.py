@@ -8,7 +8,7 @@ import grpc
 import orjson
 
 from admission_gateway_worker.pb import worker_pb2
-from gateway.core.verdict import Failed
+from gateway.pure.core.verdict import Failed
 from tests.simulation.policies import ERRORS, response_of
 from tests.simulation.stage import Question
 from tests.simulation.stream import Stream
@@ -16,7 +16,7 @@ from tests.simulation.stream import Stream
 if TYPE_CHECKING:
     import asyncio
 
-    from gateway.core.verdict import Verdict
+    from gateway.pure.core.verdict import Verdict
     from tests.simulation.network import Connection
     from tests.simulation.stage import Stage, WorkerSpec
 

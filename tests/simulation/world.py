@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.config.model import Config, GatewaySettings, Hedge, WorkerPool
-from gateway.core.labels import EVERYTHING
-from gateway.core.namespace import Namespace
-from gateway.core.webhook import WorkerRef
+from gateway.pure.core.labels import EVERYTHING
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.webhook import WorkerRef
 from tests.core.build import POD, body, document, labelled, webhook
 from tests.simulation.stage import WorkerSpec
 from tests.simulation.worker import ODDITIES
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gateway.config.model import TransportMode
-    from gateway.core.annotations import AuditLevel
-    from gateway.core.review import Json
-    from gateway.core.webhook import Phase, Webhook
+    from gateway.pure.core.annotations import AuditLevel
+    from gateway.pure.core.review import Json
+    from gateway.pure.core.webhook import Phase, Webhook
 
 NAMESPACES: Final = {
     "default": Namespace("default", {"team": "a"}, b""),

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.core.call import Call, Payload
-from gateway.core.matching import Invocation, Selection
-from gateway.core.outcome import Outcome
-from gateway.core.verdict import (
+from gateway.pure.core.call import Call, Payload
+from gateway.pure.core.matching import Invocation, Selection
+from gateway.pure.core.outcome import Outcome
+from gateway.pure.core.verdict import (
     ALLOWED,
     DRY_RUN_REFUSED,
     Allowed,
@@ -30,7 +30,7 @@ from tests.core.build import request, webhook
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.core.verdict import Verdict
+    from gateway.pure.core.verdict import Verdict
 
 UNREACHED = Failed(FailureReason.NAMESPACE, "not found", 404)
 VERDICTS: list[Verdict | DryRunRefused] = [

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import SpanKind
 
-from gateway.core.conditions import ConditionTask
-from gateway.core.trace import read_traceparent
-from gateway.core.verdict import Denied, Failed, FailureReason
+from gateway.pure.core.conditions import ConditionTask
+from gateway.pure.core.trace import read_traceparent
+from gateway.pure.core.verdict import Denied, Failed, FailureReason
 from gateway.tracing.collector import WARN_EVERY_S, DropLog
 from gateway.tracing.recording import MAX_CALLS, MAX_LOOK_UPS, RecordedTrace
 from gateway.tracing.spans import _LOOK_UPS, SpanMaker
@@ -23,7 +23,7 @@ from tests.core.build import request
 from tests.decisions.kit import answer
 
 if TYPE_CHECKING:
-    from gateway.core.answer import Answer
+    from gateway.pure.core.answer import Answer
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = f"00-{TRACE}-b7ad6b7169203331-01"

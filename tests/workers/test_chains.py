@@ -21,9 +21,9 @@ from admission_gateway_worker.json_patch.patch import PatchConflict, parse_patch
 from admission_gateway_worker.json_patch.steps import finish
 from admission_gateway_worker.payload import MAX_CHAINED_BYTES
 from admission_gateway_worker.pb import worker_pb2 as pb
-from gateway.core.call import Payload as GatewayPayload
-from gateway.core.identity import PatchRefused
-from gateway.core.review import decode
+from gateway.pure.core.call import Payload as GatewayPayload
+from gateway.pure.core.identity import PatchRefused
+from gateway.pure.core.review import decode
 from tests.waiting import until
 from tests.workers.conftest import make_calls
 

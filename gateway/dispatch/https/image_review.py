@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import orjson
 
-from gateway.core.verdict import ALLOWED, Allowed, Denied
 from gateway.dispatch.https.connection import HttpResponse
 from gateway.dispatch.https.response import is_transient, judge
 from gateway.dispatch.https.review import (
@@ -33,15 +32,16 @@ from gateway.dispatch.https.review import (
 )
 from gateway.dispatch.https.server import HttpsServer
 from gateway.dispatch.verdict_cache import KeptVerdicts
+from gateway.pure.core.verdict import ALLOWED, Allowed, Denied
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from gateway.core.call import Call, Payload
-    from gateway.core.verdict import Verdict
-    from gateway.core.webhook import ImageReviewSettings
     from gateway.dispatch.calls import CallGroup
     from gateway.dispatch.https.large_answers import LargeAnswerSlot
+    from gateway.pure.core.call import Call, Payload
+    from gateway.pure.core.verdict import Verdict
+    from gateway.pure.core.webhook import ImageReviewSettings
 
 KIND: Final = "ImageReview"
 API_VERSION: Final = "imagepolicy.k8s.io/v1alpha1"

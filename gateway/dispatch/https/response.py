@@ -17,8 +17,8 @@ from gateway.dispatch.https.review import failed_call
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from gateway.core.verdict import Failed, Verdict
     from gateway.dispatch.https.connection import HttpResponse
+    from gateway.pure.core.verdict import Failed, Verdict
 
 _MAX_TEXT_BYTES: Final = 2048
 

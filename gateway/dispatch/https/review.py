@@ -23,16 +23,16 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 import msgspec
 import orjson
 
-from gateway.core.review import V1, V1BETA1
-from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Details, Failed, FailureReason
 from gateway.dispatch.bounded_messages import MAX_PARTS
 from gateway.dispatch.verdicts import one_line
+from gateway.pure.core.review import V1, V1BETA1
+from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Details, Failed, FailureReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
-    from gateway.core.verdict import Verdict
-    from gateway.core.webhook import Phase, ReviewVersion
+    from gateway.pure.core.verdict import Verdict
+    from gateway.pure.core.webhook import Phase, ReviewVersion
 
 KIND: Final = "AdmissionReview"
 API_VERSIONS: Final = {"v1": V1, "v1beta1": V1BETA1}

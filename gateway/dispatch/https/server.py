@@ -36,11 +36,11 @@ from gateway.dispatch.verdicts import failed_status
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
-    from gateway.core.call import Call
-    from gateway.core.verdict import Failed, Verdict
-    from gateway.core.webhook import HttpsClient
     from gateway.dispatch.calls import CallGroup, Endpoint, EndpointState, Sheds
     from gateway.dispatch.timer_wheel import TimerWheel
+    from gateway.pure.core.call import Call
+    from gateway.pure.core.verdict import Failed, Verdict
+    from gateway.pure.core.webhook import HttpsClient
     from gateway.telemetry.metrics import PoolMetrics
 
 Result = TypeVar("Result")

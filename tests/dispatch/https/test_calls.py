@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.core.verdict import ALLOWED, Allowed, Cause, Denied, Details, Failed, FailureReason
+from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Details, Failed, FailureReason
 from tests.kit import REVIEWS
 from tests.waiting import until
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.core.verdict import ALLOWED, Failed
-from gateway.core.webhook import HttpsClient
 from gateway.credentials.tls import tls_context
 from gateway.dispatch.https import connection_pool, server
+from gateway.pure.core.verdict import ALLOWED, Failed
+from gateway.pure.core.webhook import HttpsClient
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from gateway.core.evaluation import Evaluation
+    from gateway.pure.core.evaluation import Evaluation
     from tests.dispatch.conftest import Bed
     from tests.dispatch.https.test_calls import OnBed
     from tests.webhook_process import WebhookProcess

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission_gateway_worker.json_patch.steps import finish
-from gateway.core.verdict import ALLOWED, Allowed, Denied, Failed
 from gateway.dispatch.https.connection import HttpResponse
 from gateway.dispatch.https.image_review import read_answer
 from gateway.dispatch.https.response import is_transient
+from gateway.pure.core.verdict import ALLOWED, Allowed, Denied, Failed
 
 if TYPE_CHECKING:
-    from gateway.core.verdict import Verdict
+    from gateway.pure.core.verdict import Verdict
 
 OF_IMAGES = {"kind": "ImageReview", "apiVersion": "imagepolicy.k8s.io/v1alpha1"}
 PLAIN = "one or more images rejected by webhook backend"

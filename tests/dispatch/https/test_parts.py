@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.review import decode
 from gateway.dispatch.https.connection import HttpResponse
 from gateway.dispatch.https.proxy import Proxy, proxy_for
 from gateway.dispatch.https.response import media_type_failure
 from gateway.dispatch.https.review import write_review
+from gateway.pure.core.review import decode
 from tests.kit import REVIEWS
 
 UID = "0b8e6a5c-6d4d-4d0e-9f7e-3c2a1b0d9e8f"

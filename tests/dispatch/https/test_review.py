@@ -10,17 +10,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from admission_gateway_worker.json_patch.steps import finish
-from gateway.core.decision import decide
-from gateway.core.response import encode
-from gateway.core.verdict import Allowed, Denied, Details, Failed
 from gateway.dispatch.https.review import read_answer
+from gateway.pure.core.decision import decide
+from gateway.pure.core.response import encode
+from gateway.pure.core.verdict import Allowed, Denied, Details, Failed
 from tests.core.build import request, settle, webhook
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from gateway.core.verdict import Verdict
-    from gateway.core.webhook import Phase, ReviewVersion
+    from gateway.pure.core.verdict import Verdict
+    from gateway.pure.core.webhook import Phase, ReviewVersion
 
 UID = "the-uid"
 ABSENT = "ABSENT"

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.config.kubeconfig import ExecPlugin, KubeconfigUser
-from gateway.core.verdict import ALLOWED, Failed
-from gateway.core.webhook import HttpsClient
 from gateway.credentials import exec_plugin, user_credentials
+from gateway.pure.core.verdict import ALLOWED, Failed
+from gateway.pure.core.webhook import HttpsClient
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,14 +19,14 @@ import orjson
 from admission_gateway_worker.json_patch.repair import repaired_in_steps
 from admission_gateway_worker.json_patch.steps import finish
 from gateway.base.errors import MalformedReview, UnsupportedReview
-from gateway.core.large import NotJsonError, open_review, outline_request
-from gateway.core.reading import pruned_in_steps
-from gateway.core.webhook import OPERATIONS
+from gateway.pure.core.large import NotJsonError, open_review, outline_request
+from gateway.pure.core.reading import pruned_in_steps
+from gateway.pure.core.webhook import OPERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable, Mapping
 
-    from gateway.core.large import Outline
+    from gateway.pure.core.large import Outline
 
 V1: Final = "admission.k8s.io/v1"
 V1BETA1: Final = "admission.k8s.io/v1beta1"

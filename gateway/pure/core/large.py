@@ -4,7 +4,7 @@ Parsing megabytes of JSON takes tenths of a second, nearly all of it for Python 
 This module reads the JSON without making them, and accepts what orjson accepts. msgspec checks the syntax of
 skipped parts, including escapes, but neither UTF-8 nor whether a number exceeds a double; these are checked
 separately. Nesting is bounded a little below orjson's 1,024 levels: by the interpreter's recursion limit, or,
-as newer interpreters do not apply it to C code, by a check of its own. ``gateway.core.reading`` handles
+as newer interpreters do not apply it to C code, by a check of its own. ``gateway.pure.core.reading`` handles
 deeper nesting, and strings that are not Unicode.
 
 A review of 6 KB would gain nothing. With cold caches parsing it takes 25 us, and so does its outline: 7 us

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import orjson
 
 from admission_gateway_worker.json_patch.patch import parse_patch
-from gateway.core.evaluation import NO_MODES
-from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed
+from gateway.pure.core.evaluation import NO_MODES
+from gateway.pure.core.verdict import Allowed, Denied, DryRunRefused, Failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from gateway.core.outcome import Exemption, Outcome
-    from gateway.core.webhook import Mode
+    from gateway.pure.core.outcome import Exemption, Outcome
+    from gateway.pure.core.webhook import Mode
 
 AuditLevel = Literal["None", "Metadata", "Request"]
 

@@ -18,7 +18,7 @@ object is known, and if the webhook matches this object when its turn comes. Oth
 **The validating phase** is the same walk: no patch can change the object, so all calls are made at once, and
 a rejection does not end the walk.
 
-**Reinvocation** (``gateway.core.reinvocation``) is a second walk after a round that changed the object.
+**Reinvocation** (``gateway.pure.core.reinvocation``) is a second walk after a round that changed the object.
 
 **Mutating policies** come before webhooks. Their selectors are matched with the object at the beginning of
 the round, and a rejection by one ends the walk behind the last one. The API server does both.
@@ -47,30 +47,30 @@ import math
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
-from gateway.core.call import Call, Payload
-from gateway.core.condition_state import ConditionState
-from gateway.core.conditions import Decided, Excluded, Unresolved
-from gateway.core.exceptions import PolicyException
-from gateway.core.matching import is_policy
-from gateway.core.mismatch import mismatch_of
-from gateway.core.open_calls import OpenCalls
-from gateway.core.outcome import Exemption, settle, without_call
-from gateway.core.quick import allowed_by_policies
-from gateway.core.reinvocation import NO_REINVOCATION, Reinvocation
-from gateway.core.verdict import DRY_RUN_REFUSED, Allowed, DryRunRefused, Failed
-from gateway.core.webhook import WorkerRef
+from gateway.pure.core.call import Call, Payload
+from gateway.pure.core.condition_state import ConditionState
+from gateway.pure.core.conditions import Decided, Excluded, Unresolved
+from gateway.pure.core.exemptions import PolicyException
+from gateway.pure.core.fast_allow import allowed_by_policies
+from gateway.pure.core.matching import is_policy
+from gateway.pure.core.mismatch import mismatch_of
+from gateway.pure.core.open_calls import OpenCalls
+from gateway.pure.core.outcome import Exemption, settle, without_call
+from gateway.pure.core.reinvocation import NO_REINVOCATION, Reinvocation
+from gateway.pure.core.verdict import DRY_RUN_REFUSED, Allowed, DryRunRefused, Failed
+from gateway.pure.core.webhook import WorkerRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from gateway.core.conditions import ConditionTask, TaskResult
-    from gateway.core.matching import Invocation, Selection
-    from gateway.core.namespace import Namespace
-    from gateway.core.outcome import Outcome
-    from gateway.core.review import AdmissionRequest, Json
-    from gateway.core.speculation import ChangeMemory
-    from gateway.core.verdict import Verdict
-    from gateway.core.webhook import Mode
+    from gateway.pure.core.conditions import ConditionTask, TaskResult
+    from gateway.pure.core.matching import Invocation, Selection
+    from gateway.pure.core.namespace import Namespace
+    from gateway.pure.core.outcome import Outcome
+    from gateway.pure.core.review import AdmissionRequest, Json
+    from gateway.pure.core.speculation import ChangeMemory
+    from gateway.pure.core.verdict import Verdict
+    from gateway.pure.core.webhook import Mode
 
     Obstacle = Failed | DryRunRefused | Excluded | PolicyException | Unresolved | Decided | Literal[False]
     """Why a webhook is not called. False: it does not match now. Unresolved: that is not known yet."""

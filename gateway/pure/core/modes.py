@@ -19,14 +19,14 @@ import hashlib
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from gateway.core.namespace import Namespace
-from gateway.core.review import is_namespace, is_namespace_write, labels_of
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.review import is_namespace, is_namespace_write, labels_of
 
 if TYPE_CHECKING:
-    from gateway.core.matching import Selection
-    from gateway.core.review import AdmissionRequest
-    from gateway.core.verdict import Failed
-    from gateway.core.webhook import Enforcement, Mode, Webhook
+    from gateway.pure.core.matching import Selection
+    from gateway.pure.core.review import AdmissionRequest
+    from gateway.pure.core.verdict import Failed
+    from gateway.pure.core.webhook import Enforcement, Mode, Webhook
 
 _KEPT_RANKS: Final = 65_536
 """Cached pairs of webhook and namespace."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from gateway.core.review import AdmissionRequest
-    from gateway.core.webhook import Webhook
+    from gateway.pure.core.review import AdmissionRequest
+    from gateway.pure.core.webhook import Webhook
 
 _KEPT: Final = 16_384
 """Pairs of webhook and kind of request in the memory, which is emptied when it is full."""

@@ -1,21 +1,21 @@
 """Whether a webhook whose rules match a request matches the present object: selectors, then exceptions.
 
-matchConditions come after both; ``gateway.core.condition_state`` has them.
+matchConditions come after both; ``gateway.pure.core.condition_state`` has them.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from gateway.core.exceptions import Circumstances
-from gateway.core.matching import object_matches, selectors_match
+from gateway.pure.core.exemptions import Circumstances
+from gateway.pure.core.matching import object_matches, selectors_match
 
 if TYPE_CHECKING:
-    from gateway.core.call import Payload
-    from gateway.core.exceptions import PolicyException
-    from gateway.core.matching import Invocation
-    from gateway.core.namespace import Namespace
-    from gateway.core.verdict import Failed
+    from gateway.pure.core.call import Payload
+    from gateway.pure.core.exemptions import PolicyException
+    from gateway.pure.core.matching import Invocation
+    from gateway.pure.core.namespace import Namespace
+    from gateway.pure.core.verdict import Failed
 
 
 def mismatch_of(

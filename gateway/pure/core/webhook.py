@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gateway.core.conditions import AdmissionPolicy, ConditionInput, MatchConditions
-    from gateway.core.labels import Selector
+    from gateway.pure.core.conditions import AdmissionPolicy, ConditionInput, MatchConditions
+    from gateway.pure.core.labels import Selector
 
 Phase = Literal["mutate", "validate"]
 FailurePolicy = Literal["Fail", "Ignore"]
@@ -121,7 +121,7 @@ class Enforcement:
 
     namespace_selector: Selector
     percent_of_namespaces: int = 100
-    """From 0 to 100, see ``gateway.core.modes``."""
+    """From 0 to 100, see ``gateway.pure.core.modes``."""
     after_s: float = 0.0
     """The time from which on it is enforced, in seconds since 1970."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from gateway.core.decision import Decision
-    from gateway.core.evaluation import Evaluation
-    from gateway.core.matching import Selection
-    from gateway.core.trace import Trace
+    from gateway.pure.core.decision import Decision
+    from gateway.pure.core.evaluation import Evaluation
+    from gateway.pure.core.matching import Selection
+    from gateway.pure.core.trace import Trace
 
 
 class Origin(NamedTuple):

@@ -12,17 +12,26 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from gateway.core.annotations import annotations_of
-from gateway.core.final_patch import final_patch
-from gateway.core.verdict import ALLOWED, NO_DETAILS, Allowed, Cause, Denied, Details, DryRunRefused, Failed
-from gateway.core.webhook import PolicyRef
+from gateway.pure.core.annotations import annotations_of
+from gateway.pure.core.final_patch import final_patch
+from gateway.pure.core.verdict import (
+    ALLOWED,
+    NO_DETAILS,
+    Allowed,
+    Cause,
+    Denied,
+    Details,
+    DryRunRefused,
+    Failed,
+)
+from gateway.pure.core.webhook import PolicyRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from gateway.core.annotations import AuditLevel, Dropped
-    from gateway.core.evaluation import Evaluation
-    from gateway.core.outcome import Outcome
+    from gateway.pure.core.annotations import AuditLevel, Dropped
+    from gateway.pure.core.evaluation import Evaluation
+    from gateway.pure.core.outcome import Outcome
 
 MAX_WARNING_CHARS: Final = 256
 MAX_WARNINGS_CHARS: Final = 4096

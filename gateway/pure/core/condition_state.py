@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.core.conditions import (
+from gateway.pure.core.conditions import (
     BRIEF_STEPS,
     AccessCheck,
     AccessDecision,
@@ -16,7 +16,7 @@ from gateway.core.conditions import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.core.conditions import (
+    from gateway.pure.core.conditions import (
         ConditionInput,
         ConditionResult,
         ConditionTask,

@@ -14,21 +14,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from gateway.core.labels import SelectorIndex
-from gateway.core.namespace import Namespace
-from gateway.core.review import is_namespace, is_namespace_write, labels_of
-from gateway.core.rules import is_never_sent, rules_match
-from gateway.core.verdict import Failed, FailureReason
-from gateway.core.webhook import PolicyRef, WorkerRef
+from gateway.pure.core.labels import SelectorIndex
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.review import is_namespace, is_namespace_write, labels_of
+from gateway.pure.core.rules import is_never_sent, rules_match
+from gateway.pure.core.verdict import Failed, FailureReason
+from gateway.pure.core.webhook import PolicyRef, WorkerRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-    from gateway.core.conditions import AdmissionPolicy
-    from gateway.core.exceptions import ExceptionIndex
-    from gateway.core.labels import Selector
-    from gateway.core.review import AdmissionRequest, Json
-    from gateway.core.webhook import Phase, Webhook
+    from gateway.pure.core.conditions import AdmissionPolicy
+    from gateway.pure.core.exemptions import ExceptionIndex
+    from gateway.pure.core.labels import Selector
+    from gateway.pure.core.review import AdmissionRequest, Json
+    from gateway.pure.core.webhook import Phase, Webhook
 
 _KEPT_SHAPES: Final = 4096
 """Shapes of request in the cache, which is emptied when it is full. A cluster has a few hundred resources,

@@ -11,16 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from gateway.core.verdict import Allowed, Denied, Failed, Verdict
+from gateway.pure.core.verdict import Allowed, Denied, Failed, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from gateway.core.namespace import Namespace
+    from gateway.pure.core.namespace import Namespace
 
     Json = dict[str, Any]
     AdmissionRequest = Any
-    """``gateway.core.review.AdmissionRequest``, of a layer above."""
+    """``gateway.pure.core.review.AdmissionRequest``, of a layer above."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from gateway.core.review import V1, V1BETA1
+from gateway.pure.core.review import V1, V1BETA1
 
 if TYPE_CHECKING:
-    from gateway.core.decision import Decision, Status
+    from gateway.pure.core.decision import Decision, Status
 
 _HEADS: Final = {
     version: b'{"kind":"AdmissionReview","apiVersion":"%s","response":{"uid":' % version.encode()

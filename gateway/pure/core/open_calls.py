@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gateway.core.call import Call, Payload
+    from gateway.pure.core.call import Call, Payload
 
 
 class OpenCalls:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gateway.core.outcome import Outcome
-from gateway.core.verdict import ALLOWED
+from gateway.pure.core.outcome import Outcome
+from gateway.pure.core.verdict import ALLOWED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gateway.core.call import Payload
-    from gateway.core.matching import Invocation
-    from gateway.core.namespace import Namespace
-    from gateway.core.verdict import Failed
-    from gateway.core.webhook import Mode
+    from gateway.pure.core.call import Payload
+    from gateway.pure.core.matching import Invocation
+    from gateway.pure.core.namespace import Namespace
+    from gateway.pure.core.verdict import Failed
+    from gateway.pure.core.webhook import Mode
 
 
 _STEPS_PER_S: Final = 100_000_000

@@ -15,7 +15,7 @@ import orjson
 from admission_gateway_worker.json_patch.diff import diff, same
 
 if TYPE_CHECKING:
-    from gateway.core.review import AdmissionRequest, Json
+    from gateway.pure.core.review import AdmissionRequest, Json
 
 MAX_FINAL_OPERATIONS: Final = 1000
 """The check of so many takes 10 ms. Instead of more operations, whole members are replaced."""

@@ -19,15 +19,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gateway.core.labels import EVERYTHING, Selector, SelectorIndex
-from gateway.core.namespace import Namespace
-from gateway.core.review import is_namespace, is_namespace_write, labels_of, metadata_of
+from gateway.pure.core.labels import EVERYTHING, Selector, SelectorIndex
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.review import is_namespace, is_namespace_write, labels_of, metadata_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from gateway.core.review import AdmissionRequest, Json
-    from gateway.core.verdict import Failed
+    from gateway.pure.core.review import AdmissionRequest, Json
+    from gateway.pure.core.verdict import Failed
 
 _GENERATED_FROM_CHARS: Final = 58
 """The API server keeps so many characters of ``generateName``, and appends five."""

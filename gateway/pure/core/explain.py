@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.core.matching import is_guard, selectors_match
-from gateway.core.rules import is_never_sent, rules_match
-from gateway.core.verdict import Allowed, Denied, DryRunRefused, Failed
+from gateway.pure.core.matching import is_guard, selectors_match
+from gateway.pure.core.rules import is_never_sent, rules_match
+from gateway.pure.core.verdict import Allowed, Denied, DryRunRefused, Failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gateway.core.conditions import AdmissionPolicy
-    from gateway.core.evaluation import Evaluation
-    from gateway.core.exceptions import PolicyException
-    from gateway.core.matching import Selection
-    from gateway.core.outcome import Outcome
-    from gateway.core.review import AdmissionRequest, Resource
-    from gateway.core.webhook import Webhook
+    from gateway.pure.core.conditions import AdmissionPolicy
+    from gateway.pure.core.evaluation import Evaluation
+    from gateway.pure.core.exemptions import PolicyException
+    from gateway.pure.core.matching import Selection
+    from gateway.pure.core.outcome import Outcome
+    from gateway.pure.core.review import AdmissionRequest, Resource
+    from gateway.pure.core.webhook import Webhook
 
 
 def explain(evaluation: Evaluation, selection: Selection) -> Iterator[str]:

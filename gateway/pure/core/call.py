@@ -10,17 +10,17 @@ import orjson
 from admission_gateway_worker.json_patch.diff import same
 from admission_gateway_worker.json_patch.patch import MAX_SHARED, PatchConflict, apply_in_steps
 from admission_gateway_worker.json_patch.steps import finish
-from gateway.core.conditions import ConditionInput
-from gateway.core.identity import check_identity
-from gateway.core.matching import selectable_labels
+from gateway.pure.core.conditions import ConditionInput
+from gateway.pure.core.identity import check_identity
+from gateway.pure.core.matching import selectable_labels
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
-    from gateway.core.matching import Invocation
-    from gateway.core.review import AdmissionRequest, Json
-    from gateway.core.verdict import Failed, Verdict
-    from gateway.core.webhook import Mode
+    from gateway.pure.core.matching import Invocation
+    from gateway.pure.core.review import AdmissionRequest, Json
+    from gateway.pure.core.verdict import Failed, Verdict
+    from gateway.pure.core.webhook import Mode
 
 MAX_GROWTH_BYTES: Final = 3 * 1024 * 1024
 """Bytes that all patches together may add to an object: the API server's own bound for a write of a client.

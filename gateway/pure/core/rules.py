@@ -1,6 +1,6 @@
 """Rules against a request: operation, group, version, resource and scope.
 
-No patch can change what rules compare, so ``gateway.core.matching`` caches the matches for each shape of
+No patch can change what rules compare, so ``gateway.pure.core.matching`` caches the matches for each shape of
 request.
 
 Source: kubernetes/apiserver plugin/webhook/predicates/rules/rules.go, plugin/webhook/generic/webhook.go;
@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from gateway.core.review import AdmissionRequest, Resource
-    from gateway.core.webhook import MatchPolicy, Rule
+    from gateway.pure.core.review import AdmissionRequest, Resource
+    from gateway.pure.core.webhook import MatchPolicy, Rule
 
 # Webhooks and policies on these kinds could block their own repair.
 NEVER_SENT_KINDS: Final = {

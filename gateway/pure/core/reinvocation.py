@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from gateway.core.outcome import Outcome
+    from gateway.pure.core.outcome import Outcome
 
 
 class Reinvocation:

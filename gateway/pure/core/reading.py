@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from admission_gateway_worker.json_patch.steps import finish
-from gateway.core.large import NotJsonError, check_json
+from gateway.pure.core.large import NotJsonError, check_json
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -14,12 +14,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from gateway.core.review import shown_briefly
+from gateway.pure.core.review import shown_briefly
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gateway.core.review import AdmissionRequest, Json
+    from gateway.pure.core.review import AdmissionRequest, Json
 
 _INT64: Final = 1 << 63
 _TIME: Final = re.compile(

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from admission_gateway_worker.json_patch.diff import diff
-from gateway.core.outcome import object_after
-from gateway.core.verdict import Allowed, Denied
+from gateway.pure.core.outcome import object_after
+from gateway.pure.core.verdict import Allowed, Denied
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from gateway.core.outcome import Outcome
+    from gateway.pure.core.outcome import Outcome
 
 DifferenceKind = Literal["newly_denied", "newly_allowed", "failed", "code", "message", "warnings", "object"]
 """``failed``: the candidate gave no usable answer. ``message``: also reason, causes and details."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from gateway.core.call import Call
+    from gateway.pure.core.call import Call
 
 T = TypeVar("T")
 

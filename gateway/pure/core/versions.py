@@ -16,12 +16,12 @@ import re
 from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, Final
 
-from gateway.core.overlap import overlap
+from gateway.pure.core.overlap import overlap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.core.webhook import Rule, Webhook
+    from gateway.pure.core.webhook import Rule, Webhook
 
 LONGEST_KEY: Final = 40
 _USUAL: Final = re.compile(r"v[0-9]+(?:(?:alpha|beta)[0-9]+)?")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gateway.core.webhook import Rule
+    from gateway.pure.core.webhook import Rule
 
 
 def has(names: Iterable[str], name: str) -> bool:

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from admission_gateway_worker.json_patch.patch import PatchConflict, PatchSyntaxError, parse_in_steps
 from admission_gateway_worker.json_patch.steps import finish
-from gateway.core.call import Applied
-from gateway.core.conditions import Decided
-from gateway.core.identity import PatchRefused
-from gateway.core.verdict import Allowed, Denied, Failed, FailureReason
+from gateway.pure.core.call import Applied
+from gateway.pure.core.conditions import Decided
+from gateway.pure.core.identity import PatchRefused
+from gateway.pure.core.verdict import Allowed, Denied, Failed, FailureReason
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from gateway.core.call import Call, Payload
-    from gateway.core.exceptions import PolicyException
-    from gateway.core.matching import Invocation
-    from gateway.core.review import Json
-    from gateway.core.verdict import DryRunRefused, Verdict
-    from gateway.core.webhook import Mode
+    from gateway.pure.core.call import Call, Payload
+    from gateway.pure.core.exemptions import PolicyException
+    from gateway.pure.core.matching import Invocation
+    from gateway.pure.core.review import Json
+    from gateway.pure.core.verdict import DryRunRefused, Verdict
+    from gateway.pure.core.webhook import Mode
 
 
 class Exemption(NamedTuple):
