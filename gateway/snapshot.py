@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gateway.base.work_queue import WorkQueue
-from gateway.conditions.resolver import ConditionResolver, FairExecutor
 from gateway.config.files import fingerprint
 from gateway.config.image_review import user_of
 from gateway.dispatch.backends import Backends
@@ -20,13 +19,13 @@ from gateway.dispatch.parameters import ParameterTable
 from gateway.dispatch.pool import PREFERENCE, Pool, tls_fingerprint
 from gateway.dispatch.timer_wheel import TimerWheel
 from gateway.dispatch.verdict_cache import VerdictCache
+from gateway.pure.conditions.resolver import ConditionResolver, FairExecutor
 from gateway.pure.core.speculation import ChangeMemory
 from gateway.pure.core.webhook import CaBundleSource, HttpsClient, Webhook
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gateway.conditions.resolver import Authorize
     from gateway.config.kubeconfig import KubeconfigUser
     from gateway.config.model import Config, WorkerPool
     from gateway.config.webhook_users import WebhookUsers
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from gateway.kubernetes.params import ClusterParams
     from gateway.kubernetes.schemas import ClusterSchemas
     from gateway.paths import Paths
+    from gateway.pure.conditions.resolver import Authorize
     from gateway.pure.core.annotations import AuditLevel
     from gateway.pure.core.decision import DecisionReference
     from gateway.pure.core.namespace import Namespace

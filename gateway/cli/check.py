@@ -79,6 +79,6 @@ def _of_policies(config: Config) -> Iterable[Problem]:
     if not any(isinstance(each.client, PolicyRef) for each in (*config.mutating, *config.validating)):
         return ()
     from gateway.inspection.policies import policy_warnings
-    from gateway.openapi.built_in import built_in_schemas
+    from gateway.pure.openapi.built_in import built_in_schemas
 
     return policy_warnings(config, built_in_schemas())

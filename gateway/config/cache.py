@@ -31,8 +31,8 @@ def read_cache(webhook: Fields, side_effects: SideEffects) -> Cache | None:
     if not expression:
         return None
     # The import takes 60 ms and 6 MB, which a configuration without expressions does not need.
-    from gateway.cel.errors import InvalidExpression
-    from gateway.conditions.cache_key import CompiledKey
+    from gateway.pure.cel.errors import InvalidExpression
+    from gateway.pure.conditions.cache_key import CompiledKey
 
     try:
         return Cache(ttl_s, CompiledKey(expression), max_entries)

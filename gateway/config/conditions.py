@@ -11,8 +11,8 @@ from gateway.base.text import shown
 from gateway.config.names import qualified_name
 
 if TYPE_CHECKING:
-    from gateway.conditions.match_conditions import CompiledConditions
     from gateway.config.fields import Fields
+    from gateway.pure.conditions.match_conditions import CompiledConditions
 
 MAX_MATCH_CONDITIONS = 64
 
@@ -23,9 +23,9 @@ def read_match_conditions(fields: Fields) -> CompiledConditions | None:
     if not conditions:
         return None
     # The import takes 60 ms and 6 MB, which a configuration without conditions does not need.
-    from gateway.cel.compile import compile_condition
-    from gateway.cel.errors import InvalidExpression
-    from gateway.conditions.match_conditions import CompiledConditions
+    from gateway.pure.cel.compile import compile_condition
+    from gateway.pure.cel.errors import InvalidExpression
+    from gateway.pure.conditions.match_conditions import CompiledConditions
 
     if len(conditions) > MAX_MATCH_CONDITIONS:
         fields.problem("matchConditions", f"found {len(conditions)}, expected at most {MAX_MATCH_CONDITIONS}")

@@ -37,7 +37,12 @@ from gateway.config.exceptions import CLUSTER_WIDE, NAMESPACED, unknown_webhooks
 from gateway.config.model import WorkerPool
 from gateway.config.policy_settings import AUTHORS
 from gateway.config.webhooks import WebhookConfiguration
-from gateway.policies.model import MutatingBinding, MutatingPolicy, ValidatingBinding, ValidatingPolicy
+from gateway.pure.admission_policies.model import (
+    MutatingBinding,
+    MutatingPolicy,
+    ValidatingBinding,
+    ValidatingPolicy,
+)
 from gateway.pure.core.exemptions import PolicyException
 from gateway.pure.core.webhook import Phase, Webhook, WorkerRef
 

@@ -10,14 +10,14 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gateway.config.built_in_resources import RESOURCES
-from gateway.policies.type_checking import type_errors
+from gateway.pure.admission_policies.type_checking import type_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gateway.openapi.schemas import GroupVersionKind, Schemas
-    from gateway.policies.model import ValidatingPolicy
-    from gateway.policies.type_checking import KindsOf, TypeCheckError
+    from gateway.pure.admission_policies.model import ValidatingPolicy
+    from gateway.pure.admission_policies.type_checking import KindsOf, TypeCheckError
+    from gateway.pure.openapi.schemas import GroupVersionKind, Schemas
 
 MAX_WARNINGS: Final = 32
 MAX_WARNING_CHARS: Final = 16384

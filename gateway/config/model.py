@@ -210,7 +210,7 @@ class GatewaySettings:
 
     @property
     def has_go_types(self) -> bool:
-        """Whether values of expressions have Go types, see ``gateway.cel.go_types``."""
+        """Whether values of expressions have Go types, see ``gateway.pure.cel.go_types``."""
         return has_go_types(int(self.kubernetes_version.partition(".")[2]))
 
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, get_args
 
 from gateway.base.text import one_of, shown
-from gateway.cel.structs import JSON_PATCH, OBJECT
-from gateway.cel.types import Type, list_of
 from gateway.config.fields import child
 from gateway.config.metadata import read_metadata
 from gateway.config.names import configuration_name, dns_1123_subdomain
@@ -27,8 +25,10 @@ from gateway.config.policies import (
 )
 from gateway.config.rollout import MODES
 from gateway.config.webhooks import REINVOCATION_POLICIES
-from gateway.policies.model import MutatingBinding, MutatingPolicy
-from gateway.policies.mutations import Mutation, Mutations, PatchType
+from gateway.pure.admission_policies.model import MutatingBinding, MutatingPolicy
+from gateway.pure.admission_policies.mutations import Mutation, Mutations, PatchType
+from gateway.pure.cel.structs import JSON_PATCH, OBJECT
+from gateway.pure.cel.types import Type, list_of
 
 if TYPE_CHECKING:
     from gateway.config.fields import Fields

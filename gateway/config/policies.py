@@ -14,11 +14,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 import orjson
 
 from gateway.base.text import shown
-from gateway.cel.compile import Condition, Expression, compile_expression
-from gateway.cel.environment import policy_environment
-from gateway.cel.errors import InvalidExpression
-from gateway.cel.parse import RESERVED
-from gateway.cel.types import BOOL, DYN, NULL, STRING
 from gateway.config.conditions import MAX_MATCH_CONDITIONS
 from gateway.config.documents import ADMISSION_GROUP
 from gateway.config.fields import child
@@ -33,7 +28,7 @@ from gateway.config.names import (
 from gateway.config.rules import read_rule
 from gateway.config.selectors import read_selector
 from gateway.config.webhooks import FAILURE_POLICIES, MATCH_POLICIES
-from gateway.policies.model import (
+from gateway.pure.admission_policies.model import (
     MatchResources,
     NamedRule,
     NotFoundAction,
@@ -43,14 +38,19 @@ from gateway.policies.model import (
     ValidatingPolicy,
     ValidationAction,
 )
-from gateway.policies.policy import FAILURES_KEY
-from gateway.policies.validating import AuditAnnotation, Rules, Validation
+from gateway.pure.admission_policies.policy import FAILURES_KEY
+from gateway.pure.admission_policies.validating import AuditAnnotation, Rules, Validation
+from gateway.pure.cel.compile import Condition, Expression, compile_expression
+from gateway.pure.cel.environment import policy_environment
+from gateway.pure.cel.errors import InvalidExpression
+from gateway.pure.cel.parse import RESERVED
+from gateway.pure.cel.types import BOOL, DYN, NULL, STRING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from gateway.cel.types import Type
     from gateway.config.fields import Fields
+    from gateway.pure.cel.types import Type
     from gateway.pure.core.webhook import FailurePolicy, MatchPolicy
 
 ACTIONS: tuple[ValidationAction, ...] = get_args(ValidationAction)

@@ -13,15 +13,20 @@ from typing import TYPE_CHECKING
 from gateway.base.text import did_you_mean, one_of, shown
 from gateway.config.documents import MUTATING_POLICY, POLICY_KINDS
 from gateway.config.fields import child
-from gateway.policies.model import MutatingBinding, MutatingPolicy, ValidatingBinding, ValidatingPolicy
+from gateway.pure.admission_policies.model import (
+    MutatingBinding,
+    MutatingPolicy,
+    ValidatingBinding,
+    ValidatingPolicy,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from gateway.config.documents import Document
     from gateway.config.fields import Fields
-    from gateway.policies.model import ParamKind, ParamRef
-    from gateway.policies.params import FixedParams
+    from gateway.pure.admission_policies.model import ParamKind, ParamRef
+    from gateway.pure.admission_policies.params import FixedParams
     from gateway.pure.core.webhook import Webhook
 
     Policy = ValidatingPolicy | MutatingPolicy
@@ -48,9 +53,9 @@ def bind(
 
     *params* are the parameters in files. With a *refusal* the failurePolicy of the policy decides.
     """
-    from gateway.policies.mutating import as_webhooks
-    from gateway.policies.params import NO_PARAMS
-    from gateway.policies.policy import as_webhook
+    from gateway.pure.admission_policies.mutating import as_webhooks
+    from gateway.pure.admission_policies.params import NO_PARAMS
+    from gateway.pure.admission_policies.policy import as_webhook
 
     params = params or NO_PARAMS
     if isinstance(policy, MutatingPolicy):
@@ -115,7 +120,7 @@ class PolicyDocuments:
         """
         if not self.policies and not self.bindings:
             return ()
-        from gateway.policies.params import FixedParams
+        from gateway.pure.admission_policies.params import FixedParams
 
         by_policy: dict[tuple[str, str], list[Binding]] = {}
         known = {(kind, policy.name): policy for _, kind, policy in self.policies}
@@ -147,7 +152,7 @@ class PolicyDocuments:
 
 def _unfound(kind: ParamKind | None, ref: ParamRef | None, store: FixedParams) -> str:
     """Return a warning if *ref* finds no object of *kind* in files, whatever the request; empty: it may."""
-    from gateway.policies.params import ParamsError, collect
+    from gateway.pure.admission_policies.params import ParamsError, collect
 
     objects = None if kind is None else store.of(kind)
     if kind is None or ref is None or objects is None:

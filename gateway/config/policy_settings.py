@@ -129,7 +129,7 @@ def authors_policy(kinds: tuple[ListedParamKind, ...]) -> Webhook:
     """
     # Imported late: expressions take time and memory that a configuration without policies does not need.
     from gateway.config.policies import read_validating_binding, read_validating_policy
-    from gateway.policies.policy import as_webhook
+    from gateway.pure.admission_policies.policy import as_webhook
 
     listed = [f"{kind.kind} of {kind.api_version}" for kind in kinds]
     resources = [plural_of(kind) for pair in POLICY_KINDS.items() for kind in pair]

@@ -162,7 +162,7 @@ async def _of_policies(files: Config, whole: Config, target: KubernetesSettings)
         return []
     from gateway.inspection.policies import group_versions, policy_warnings
     from gateway.kubernetes.schemas import ClusterSchemas
-    from gateway.openapi.built_in import built_in_schemas
+    from gateway.pure.openapi.built_in import built_in_schemas
 
     schemas = ClusterSchemas(target)
     try:

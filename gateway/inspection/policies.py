@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 from gateway.base.errors import Problem
 from gateway.base.text import shown
 from gateway.config.expression_warnings import kinds_of
-from gateway.policies.bound import Bound
-from gateway.policies.model import ValidatingPolicy
-from gateway.policies.type_checking import type_errors
+from gateway.pure.admission_policies.bound import Bound
+from gateway.pure.admission_policies.model import ValidatingPolicy
+from gateway.pure.admission_policies.type_checking import type_errors
 from gateway.pure.core.webhook import PolicyRef
 from gateway.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gateway.config.model import Config
-    from gateway.openapi.schemas import Schemas
-    from gateway.policies.model import MatchResources
+    from gateway.pure.admission_policies.model import MatchResources
+    from gateway.pure.openapi.schemas import Schemas
 
 _KUBE_SYSTEM_LABELS: Final = {NAMESPACE_LABEL: KUBE_SYSTEM}
 

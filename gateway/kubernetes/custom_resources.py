@@ -23,7 +23,7 @@ from gateway.kubernetes.access import ClusterAccess
 from gateway.kubernetes.schemas import ClusterSchemas
 from gateway.kubernetes.status_writer import MAX_PROBLEMS, StatusWriter, first_of
 from gateway.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch
-from gateway.policies.model import ValidatingPolicy
+from gateway.pure.admission_policies.model import ValidatingPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from gateway.config.custom_resource import Key
     from gateway.config.expression_warnings import ExpressionWarning
     from gateway.config.model import Config, KubernetesSettings
-    from gateway.openapi.schemas import Schemas
     from gateway.pure.core.exemptions import PolicyException
+    from gateway.pure.openapi.schemas import Schemas
 
 log = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ from gateway.base.errors import ClusterError
 from gateway.config.names import dns_1123_label
 from gateway.kubernetes.access_pool import AccessPool
 from gateway.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch
-from gateway.policies.model import ParamKind
-from gateway.policies.params import UnreadParamsError, not_synced
+from gateway.pure.admission_policies.model import ParamKind
+from gateway.pure.admission_policies.params import UnreadParamsError, not_synced
 from gateway.pure.core.conditions import FoundParam, ParamLookup
 
 if TYPE_CHECKING:

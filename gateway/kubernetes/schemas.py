@@ -19,9 +19,9 @@ import orjson
 
 from gateway.base.errors import ClusterError
 from gateway.kubernetes.access import ClusterAccess
-from gateway.openapi.built_in import built_in_schemas
-from gateway.openapi.reduced import reduced
-from gateway.openapi.schemas import Schemas
+from gateway.pure.openapi.built_in import built_in_schemas
+from gateway.pure.openapi.reduced import reduced
+from gateway.pure.openapi.schemas import Schemas
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

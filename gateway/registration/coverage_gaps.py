@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from gateway.conditions.match_conditions import CompiledConditions
+from gateway.pure.conditions.match_conditions import CompiledConditions
 from gateway.pure.core.overlap import has, parts
 from gateway.pure.core.webhook import OPERATIONS, Rule
 from gateway.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL, OWN_NAMESPACE

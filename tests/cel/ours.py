@@ -7,10 +7,10 @@ import math
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.cel.compile import compile_condition
-from gateway.cel.errors import EvaluationError, InvalidExpression
-from gateway.cel.meter import spent
-from gateway.conditions.match_conditions import CompiledConditions
+from gateway.pure.cel.compile import compile_condition
+from gateway.pure.cel.errors import EvaluationError, InvalidExpression
+from gateway.pure.cel.meter import spent
+from gateway.pure.conditions.match_conditions import CompiledConditions
 from gateway.pure.core.conditions import AccessCheck, AccessDecision, ConditionInput, Excluded, Unresolved
 from gateway.pure.core.verdict import Failed
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.cel.compile import compile_condition
-from gateway.cel.indexing import find
-from gateway.cel.meter import BRIEF_LIMIT, spent
-from gateway.cel.operators import is_in
-from gateway.conditions.match_conditions import CompiledConditions
+from gateway.pure.cel.compile import compile_condition
+from gateway.pure.cel.indexing import find
+from gateway.pure.cel.meter import BRIEF_LIMIT, spent
+from gateway.pure.cel.operators import is_in
+from gateway.pure.conditions.match_conditions import CompiledConditions
 from gateway.pure.core.conditions import ConditionInput, Excluded, Unresolved
 from gateway.pure.core.verdict import Failed
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.cel.compile import compile_condition
-from gateway.cel.errors import InvalidExpression
-from gateway.cel.program.code import Built, constant_code, rests_of
-from gateway.conditions.match_conditions import CompiledConditions
+from gateway.pure.cel.compile import compile_condition
+from gateway.pure.cel.errors import InvalidExpression
+from gateway.pure.cel.program.code import Built, constant_code, rests_of
+from gateway.pure.conditions.match_conditions import CompiledConditions
 from gateway.pure.core.conditions import ConditionInput, Excluded, Unresolved
 from gateway.pure.core.verdict import Failed
 from tests.cel.expressions import EXPRESSIONS, REQUEST

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.cel.errors import CostExceeded, EvaluationError
-from gateway.cel.libraries import FUNCTIONS
-from gateway.cel.libraries.formatting import check_format
-from gateway.cel.meter import EXPRESSION_LIMIT, start
-from gateway.cel.regex import LONGEST_PATTERN, compile_regex
-from gateway.cel.values import Optional, Uint
+from gateway.pure.cel.errors import CostExceeded, EvaluationError
+from gateway.pure.cel.libraries import FUNCTIONS
+from gateway.pure.cel.libraries.formatting import check_format
+from gateway.pure.cel.meter import EXPRESSION_LIMIT, start
+from gateway.pure.cel.regex import LONGEST_PATTERN, compile_regex
+from gateway.pure.cel.values import Optional, Uint
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,19 +14,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.cel import chunks, meter
-from gateway.cel.conversions import to_double
-from gateway.cel.environment import ENVIRONMENT
-from gateway.cel.errors import CostExceeded, EvaluationError
-from gateway.cel.libraries.formats import FORMATS
-from gateway.cel.meter import BRIEF_LIMIT, METER, start
-from gateway.cel.regex import compile_regex
-from gateway.cel.structs import FUNCTIONS as PATCH_FUNCTIONS
-from gateway.cel.values import Duration, Optional, Timestamp, Uint
+from gateway.pure.cel import chunks, meter
+from gateway.pure.cel.conversions import to_double
+from gateway.pure.cel.environment import ENVIRONMENT
+from gateway.pure.cel.errors import CostExceeded, EvaluationError
+from gateway.pure.cel.libraries.formats import FORMATS
+from gateway.pure.cel.meter import BRIEF_LIMIT, METER, start
+from gateway.pure.cel.regex import compile_regex
+from gateway.pure.cel.structs import FUNCTIONS as PATCH_FUNCTIONS
+from gateway.pure.cel.values import Duration, Optional, Timestamp, Uint
 
 if TYPE_CHECKING:
-    from gateway.cel.functions import Function
-    from gateway.cel.types import Type
+    from gateway.pure.cel.functions import Function
+    from gateway.pure.cel.types import Type
 
 STEPS = 20_000_000
 """The allowance of the thread in these tests: a fiftieth."""

@@ -11,8 +11,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.cel.compile import compile_condition
-from gateway.conditions.match_conditions import CompiledConditions
+from gateway.pure.cel.compile import compile_condition
+from gateway.pure.conditions.match_conditions import CompiledConditions
 from gateway.pure.core.conditions import ConditionInput, Excluded
 from gateway.pure.core.verdict import Failed
 

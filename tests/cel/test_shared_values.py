@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.cel import meter
-from gateway.cel.compile import compile_condition
-from gateway.cel.equality import equal, is_equal
-from gateway.cel.errors import CostExceeded, EvaluationError
-from gateway.cel.meter import BRIEF_LIMIT, EXCEEDED, EXPRESSION_LIMIT, METER, start
-from gateway.cel.sizes import json_bytes
-from gateway.cel.values import Optional, Struct, Timestamp, Uint
-from gateway.conditions.cache_key import CompiledKey
-from gateway.conditions.match_conditions import CompiledConditions
+from gateway.pure.cel import meter
+from gateway.pure.cel.compile import compile_condition
+from gateway.pure.cel.equality import equal, is_equal
+from gateway.pure.cel.errors import CostExceeded, EvaluationError
+from gateway.pure.cel.meter import BRIEF_LIMIT, EXCEEDED, EXPRESSION_LIMIT, METER, start
+from gateway.pure.cel.sizes import json_bytes
+from gateway.pure.cel.values import Optional, Struct, Timestamp, Uint
+from gateway.pure.conditions.cache_key import CompiledKey
+from gateway.pure.conditions.match_conditions import CompiledConditions
 from gateway.pure.core.conditions import ConditionInput, Unresolved
 from gateway.pure.core.verdict import Failed
 

@@ -9,14 +9,14 @@ from typing import Any, Final
 
 import pytest
 
-from gateway.cel.authorizer import Authorizer, ResourceCheck
-from gateway.cel.compile import Expression, compile_expression
-from gateway.cel.environment import policy_environment
-from gateway.cel.errors import CostExceeded, EvaluationError, InvalidExpression
-from gateway.cel.lazy import LazyVariables
-from gateway.cel.meter import EXPRESSION_LIMIT, METER, spent, start
-from gateway.cel.program.source import all_true_source
-from gateway.conditions.access import KnownDecisions
+from gateway.pure.cel.authorizer import Authorizer, ResourceCheck
+from gateway.pure.cel.compile import Expression, compile_expression
+from gateway.pure.cel.environment import policy_environment
+from gateway.pure.cel.errors import CostExceeded, EvaluationError, InvalidExpression
+from gateway.pure.cel.lazy import LazyVariables
+from gateway.pure.cel.meter import EXPRESSION_LIMIT, METER, spent, start
+from gateway.pure.cel.program.source import all_true_source
+from gateway.pure.conditions.access import KnownDecisions
 from tests.cel.expressions import EXPRESSIONS, REQUEST
 from tests.cel.grammar import draw_expression
 from tests.kit import REVIEWS

@@ -8,16 +8,16 @@ from typing import Any, Final
 
 import pytest
 
-from gateway.cel.authorizer import Authorizer, ResourceCheck
-from gateway.cel.compile import compile_expression
-from gateway.cel.environment import GLOBALS, policy_environment
-from gateway.cel.errors import EvaluationError, InvalidExpression
-from gateway.cel.go_types import SLOT
-from gateway.cel.meter import EXPRESSION_LIMIT, METER, spent
-from gateway.cel.types import BOOL, DYN
-from gateway.conditions.access import KnownDecisions
-from gateway.conditions.match_conditions import request_variable
-from gateway.openapi.go_types import in_conditions, in_conditions_of_mutations, in_mutations
+from gateway.pure.cel.authorizer import Authorizer, ResourceCheck
+from gateway.pure.cel.compile import compile_expression
+from gateway.pure.cel.environment import GLOBALS, policy_environment
+from gateway.pure.cel.errors import EvaluationError, InvalidExpression
+from gateway.pure.cel.go_types import SLOT
+from gateway.pure.cel.meter import EXPRESSION_LIMIT, METER, spent
+from gateway.pure.cel.types import BOOL, DYN
+from gateway.pure.conditions.access import KnownDecisions
+from gateway.pure.conditions.match_conditions import request_variable
+from gateway.pure.openapi.go_types import in_conditions, in_conditions_of_mutations, in_mutations
 from tests.cel.typed import NAMESPACE, PARAMS, TYPED_EXPRESSIONS, TYPED_REQUEST
 from tests.cel.vectors import TYPED_FILES
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.cel.compile import compile_condition
-from gateway.conditions.match_conditions import CompiledConditions
+from gateway.pure.cel.compile import compile_condition
+from gateway.pure.conditions.match_conditions import CompiledConditions
 from gateway.pure.core.condition_state import ConditionState
 from gateway.pure.core.conditions import AccessCheck, AccessDecision, ConditionInput, Excluded, Unresolved
 from gateway.pure.core.verdict import Failed, FailureReason

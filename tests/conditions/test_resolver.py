@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.cel.compile import compile_condition
-from gateway.cel.errors import CostExceeded
-from gateway.cel.meter import count_steps, long_limit, start
-from gateway.conditions.match_conditions import CompiledConditions
-from gateway.conditions.resolver import EXPIRED, NO_AUTHORIZER, ConditionResolver, FairExecutor
+from gateway.pure.cel.compile import compile_condition
+from gateway.pure.cel.errors import CostExceeded
+from gateway.pure.cel.meter import count_steps, long_limit, start
+from gateway.pure.conditions.match_conditions import CompiledConditions
+from gateway.pure.conditions.resolver import EXPIRED, NO_AUTHORIZER, ConditionResolver, FairExecutor
 from gateway.pure.core.conditions import AccessCheck, AccessDecision, Excluded, LongEvaluation
 from gateway.pure.core.verdict import Failed
 from tests.waiting import until
@@ -22,7 +22,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from gateway.conditions.resolver import Authorize
+    from gateway.pure.conditions.resolver import Authorize
     from gateway.pure.core.conditions import ConditionResult
 
 CHECK = AccessCheck(b"{}")

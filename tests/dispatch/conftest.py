@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from gateway.conditions.resolver import ConditionResolver, FairExecutor
 from gateway.config.model import WorkerPool
 from gateway.dispatch.backends import Backends
 from gateway.dispatch.driver import EvaluationDriver
 from gateway.dispatch.https.server import HttpsServer
 from gateway.dispatch.pool import Pool
 from gateway.dispatch.timer_wheel import TimerWheel
+from gateway.pure.conditions.resolver import ConditionResolver, FairExecutor
 from gateway.pure.core.call import Payload
 from gateway.pure.core.deadline import Deadline
 from gateway.pure.core.evaluation import Evaluation

@@ -1,4 +1,5 @@
-"""Makes ``gateway/openapi/built-in.json.gz``: the schemas of Kubernetes' own kinds in the newest release.
+"""Makes ``gateway/pure/openapi/built-in.json.gz``: the schemas of Kubernetes' own kinds in the newest
+release.
 
     python -m tests.e2e.built_in_schemas
 
@@ -13,8 +14,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.openapi.built_in import FILE
-from gateway.openapi.reduced import KINDS, reduced
+from gateway.pure.openapi.built_in import FILE
+from gateway.pure.openapi.reduced import KINDS, reduced
 from tests.e2e.golang import ROOT, go
 
 if TYPE_CHECKING:

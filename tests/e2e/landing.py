@@ -44,7 +44,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "workers/python/admission_gateway_worker/policies/builtin.py",
     ),
     "ca_bundles": ("a_ca_is_replaced_while_creates_go_on", "gateway/credentials/ca_bundle.py"),
-    "cel": ("the_vectors_match_the_oracle", "gateway/cel/", "tests/cel/"),
+    "cel": ("the_vectors_match_the_oracle", "gateway/pure/cel/", "tests/cel/"),
     "changing_policies": ("a_change_comes_into_force", "gateway/config/changes.py"),
     "chart": ("the_gateway_accepts_its_configuration", "deploy/chart/"),
     "cluster_schemas": (
@@ -88,17 +88,20 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "gateway/image_review.py",
         "gateway/dispatch/https/image_review.py",
     ),
-    "json_patches": ("patched_objects_are_those_of_the_api_server", "gateway/policies/json_patch.py"),
+    "json_patches": (
+        "patched_objects_are_those_of_the_api_server",
+        "gateway/pure/admission_policies/json_patch.py",
+    ),
     "kubectl": ("kubectl_shows_every_denial_and_failure_in_order", "gateway/pure/core/decision.py"),
     "kubelet": ("a_job_runs_to_its_completion",),
     "locust": ("recorded_reviews_and_objects_go_through_the_registered_gateway", "loadtest/locustfile.py"),
-    "match_conditions": ("expressions_decide_as_in_the_api_server", "gateway/conditions/"),
+    "match_conditions": ("expressions_decide_as_in_the_api_server", "gateway/pure/conditions/"),
     "modes": ("a_webhook_is_enforced_where_the_namespace_matches", "gateway/pure/core/modes.py"),
     "moving": ("webhooks_move_behind_the_gateway_one_step_after_another", "gateway/importing/"),
     "mutating_policies": (
         "a_policy_changes_objects_in_the_gateway_as_in_the_api_server",
-        "gateway/policies/mutating.py",
-        "gateway/policies/mutations.py",
+        "gateway/pure/admission_policies/mutating.py",
+        "gateway/pure/admission_policies/mutations.py",
     ),
     "namespaces": (
         "a_pod_created_right_after_its_namespace_meets_the_policies_of_its_labels",
@@ -106,8 +109,8 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     ),
     "openapi": (
         "type_checking_finds_what_the_api_server_finds",
-        "gateway/openapi/",
-        "gateway/policies/type_checking.py",
+        "gateway/pure/openapi/",
+        "gateway/pure/admission_policies/type_checking.py",
     ),
     "pages": ("a_denied_command_leads_to_its_page_and_an_explanation_repeats_it", "gateway/pages/"),
     "pod_security": (
@@ -118,7 +121,10 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "labels_of_namespaces",
         "workers/python/admission_gateway_worker/policies/pod_security/",
     ),
-    "policies": ("a_policy_decides_in_the_gateway_as_in_the_api_server", "gateway/policies/evaluation.py"),
+    "policies": (
+        "a_policy_decides_in_the_gateway_as_in_the_api_server",
+        "gateway/pure/admission_policies/evaluation.py",
+    ),
     "policy_documents": ("a_policy_is_refused_as_by_the_api_server", "gateway/config/policy_documents.py"),
     "prometheus": ("promtool_accepts_the_rules", "gateway/telemetry/definitions.py", "deploy/alerts.py"),
     "random_differential": (

@@ -6,8 +6,8 @@ import random
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gateway.cel.compile import compile_condition
-from gateway.cel.errors import InvalidExpression
+from gateway.pure.cel.compile import compile_condition
+from gateway.pure.cel.errors import InvalidExpression
 from tests.cel import expressions as listed
 from tests.cel.differences import KNOWN, PANICS
 from tests.e2e.compare import Operation

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.config.model import KubernetesSettings
 from gateway.kubernetes.schemas import ClusterSchemas
-from gateway.openapi.schemas import GroupVersionKind, Schemas
+from gateway.pure.openapi.schemas import GroupVersionKind, Schemas
 from tests.waiting import eventually, until
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gateway.cel.compile import compile_condition
-from gateway.cel.errors import InvalidExpression
+from gateway.pure.cel.compile import compile_condition
+from gateway.pure.cel.errors import InvalidExpression
 from tests.cel import expressions as listed
 from tests.cel.differences import KNOWN, PANICS
 from tests.cel.expressions import REQUEST

@@ -13,9 +13,9 @@ import pytest
 
 from gateway.config.fields import Fields, Report
 from gateway.config.policies import read_validating_policy
-from gateway.openapi.built_in import FILE, built_in_schemas
-from gateway.openapi.schemas import GroupVersionKind, MergeError, Schemas
-from gateway.policies.type_checking import type_errors
+from gateway.pure.admission_policies.type_checking import type_errors
+from gateway.pure.openapi.built_in import FILE, built_in_schemas
+from gateway.pure.openapi.schemas import GroupVersionKind, MergeError, Schemas
 from tests.e2e.built_in_schemas import packed
 from tests.e2e.openapi_oracle import ask
 from tests.openapi.drawing import NAMED, draw, draw_schemas
@@ -23,7 +23,7 @@ from tests.openapi.drawing import NAMED, draw, draw_schemas
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gateway.openapi.types import TypeRef
+    from gateway.pure.openapi.types import TypeRef
 
 FIRST: Final = int(os.environ.get("E2E_SEED", "0"))
 KINDS: Final = [

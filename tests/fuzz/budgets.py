@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.cel import meter
-from gateway.cel.compile import Expression, compile_expression
-from gateway.cel.environment import policy_environment
-from gateway.cel.errors import CostExceeded, EvaluationError, InvalidExpression
-from gateway.cel.lazy import LazyVariables
-from gateway.cel.meter import spent
-from gateway.conditions.match_conditions import RequestVariables
-from gateway.openapi.go_types import in_conditions
+from gateway.pure.cel import meter
+from gateway.pure.cel.compile import Expression, compile_expression
+from gateway.pure.cel.environment import policy_environment
+from gateway.pure.cel.errors import CostExceeded, EvaluationError, InvalidExpression
+from gateway.pure.cel.lazy import LazyVariables
+from gateway.pure.cel.meter import spent
+from gateway.pure.conditions.match_conditions import RequestVariables
 from gateway.pure.core.conditions import AccessDecision
+from gateway.pure.openapi.go_types import in_conditions
 from tests.cel.expressions import EXPRESSIONS, REQUEST
 from tests.fuzz import expressions
 from tests.fuzz.laws import bounded
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 MODULES: Final = (
-    "gateway/cel/meter.py",
-    "gateway/cel/lazy.py",
-    "gateway/cel/program/builder.py",
-    "gateway/cel/program/calls.py",
-    "gateway/cel/program/comprehensions.py",
+    "gateway/pure/cel/meter.py",
+    "gateway/pure/cel/lazy.py",
+    "gateway/pure/cel/program/builder.py",
+    "gateway/pure/cel/program/calls.py",
+    "gateway/pure/cel/program/comprehensions.py",
 )
 MAX_BYTES: Final = 512
 WORDS: Final = expressions.WORDS

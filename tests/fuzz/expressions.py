@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from gateway.cel import meter
-from gateway.cel.compile import compile_condition
-from gateway.cel.errors import InvalidExpression
-from gateway.conditions.match_conditions import CompiledConditions
+from gateway.pure.cel import meter
+from gateway.pure.cel.compile import compile_condition
+from gateway.pure.cel.errors import InvalidExpression
+from gateway.pure.conditions.match_conditions import CompiledConditions
 from gateway.pure.core.conditions import AccessDecision, ConditionInput, ConditionResult, Excluded, Unresolved
 from gateway.pure.core.verdict import Failed, FailureReason
 from tests.cel.expressions import EXPRESSIONS, REQUEST
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from gateway.pure.core.conditions import AccessCheck
 
 MODULES: Final = (
-    "gateway/cel/parse.py",
-    "gateway/cel/lexer.py",
-    "gateway/cel/check.py",
-    "gateway/cel/program/builder.py",
-    "gateway/conditions/match_conditions.py",
+    "gateway/pure/cel/parse.py",
+    "gateway/pure/cel/lexer.py",
+    "gateway/pure/cel/check.py",
+    "gateway/pure/cel/program/builder.py",
+    "gateway/pure/conditions/match_conditions.py",
 )
 MAX_BYTES: Final = 512
 WORDS: Final = [

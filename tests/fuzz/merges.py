@@ -9,9 +9,9 @@ import copy
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.openapi.built_in import built_in_schemas
-from gateway.openapi.schemas import GroupVersionKind, MergeError, Schemas
-from gateway.openapi.validation import Validation
+from gateway.pure.openapi.built_in import built_in_schemas
+from gateway.pure.openapi.schemas import GroupVersionKind, MergeError, Schemas
+from gateway.pure.openapi.validation import Validation
 from tests.fuzz.documents import edited
 from tests.fuzz.laws import Faults
 from tests.fuzz.source import Source
@@ -20,7 +20,11 @@ from tests.openapi.drawing import NAMED, draw, draw_schemas
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MODULES: Final = ("gateway/openapi/merge.py", "gateway/openapi/validation.py", "gateway/openapi/elements.py")
+MODULES: Final = (
+    "gateway/pure/openapi/merge.py",
+    "gateway/pure/openapi/validation.py",
+    "gateway/pure/openapi/elements.py",
+)
 MAX_BYTES: Final = 128
 WORDS: Final = [b"name", b"containers", b"ports", b"a", b"b", b"TCP"]
 _KINDS: Final = [

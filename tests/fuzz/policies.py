@@ -19,12 +19,12 @@ import orjson
 import yaml
 
 from gateway.base.errors import ConfigError
-from gateway.cel import meter
 from gateway.config.load import load
 from gateway.object_review import RequestOptions, request_for, review_of
-from gateway.policies import bound as bound_policies
-from gateway.policies.bound import Bound
-from gateway.policies.policy import FAILURES_KEY, MAX_ANNOTATION_BYTES, MAX_FAILURES
+from gateway.pure.admission_policies import bound as bound_policies
+from gateway.pure.admission_policies.bound import Bound
+from gateway.pure.admission_policies.policy import FAILURES_KEY, MAX_ANNOTATION_BYTES, MAX_FAILURES
+from gateway.pure.cel import meter
 from gateway.pure.core.conditions import AccessDecision, ConditionInput, Decided, FoundParam, Unresolved
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.review import decode
@@ -49,14 +49,14 @@ if TYPE_CHECKING:
 MODULES: Final = (
     "gateway/config/policies.py",
     "gateway/config/policy_documents.py",
-    "gateway/policies/bound.py",
-    "gateway/policies/evaluation.py",
-    "gateway/policies/mutating.py",
-    "gateway/policies/mutations.py",
-    "gateway/policies/params.py",
-    "gateway/policies/policy.py",
-    "gateway/policies/validating.py",
-    "gateway/cel/lazy.py",
+    "gateway/pure/admission_policies/bound.py",
+    "gateway/pure/admission_policies/evaluation.py",
+    "gateway/pure/admission_policies/mutating.py",
+    "gateway/pure/admission_policies/mutations.py",
+    "gateway/pure/admission_policies/params.py",
+    "gateway/pure/admission_policies/policy.py",
+    "gateway/pure/admission_policies/validating.py",
+    "gateway/pure/cel/lazy.py",
 )
 MAX_BYTES: Final = 1024
 WORDS: Final = [*SYNTAX, *PIECES, b"variables.", b"params.", b"namespaceObject.", b"[Deny, Warn]"]

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.cel.compile import compile_condition
-from gateway.conditions.match_conditions import CompiledConditions
 from gateway.inspection.command import inspect
 from gateway.inspection.model import ClusterState
+from gateway.pure.cel.compile import compile_condition
+from gateway.pure.conditions.match_conditions import CompiledConditions
 from gateway.pure.core.labels import Requirement, Selector
 from gateway.registration.exclusions import NAMESPACE_LABEL
 from gateway.registration.plan import RegistrationOptions, plan

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.config.load import load
 from gateway.inspection.policies import policy_warnings
-from gateway.openapi.built_in import built_in_schemas
+from gateway.pure.openapi.built_in import built_in_schemas
 from tests.kit import pool_document, run_command
 from tests.kubernetes.server import ApiServer
 

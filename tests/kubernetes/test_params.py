@@ -12,8 +12,8 @@ from gateway.config.model import KubernetesSettings
 from gateway.kubernetes import params
 from gateway.kubernetes.params import ClusterParams
 from gateway.kubernetes.watch import Pace
-from gateway.policies.model import ParamKind, ParamRef
-from gateway.policies.params import ParamsError, UnreadParamsError, collect
+from gateway.pure.admission_policies.model import ParamKind, ParamRef
+from gateway.pure.admission_policies.params import ParamsError, UnreadParamsError, collect
 from gateway.pure.core.conditions import FoundParam, ParamLookup
 from gateway.pure.core.labels import Requirement, Selector
 from tests.kit import PATIENCE_S, run_command

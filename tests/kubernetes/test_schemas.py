@@ -10,7 +10,7 @@ import pytest
 from gateway.config.model import KubernetesSettings
 from gateway.kubernetes import schemas
 from gateway.kubernetes.schemas import ClusterSchemas
-from gateway.openapi.schemas import MergeError, UnknownKindError
+from gateway.pure.openapi.schemas import MergeError, UnknownKindError
 from tests.kubernetes.server import refuse
 from tests.waiting import until
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.openapi.types import Scalar
+from gateway.pure.openapi.types import Scalar
 
 if TYPE_CHECKING:
     from random import Random
 
-    from gateway.openapi.types import ListType, MapType, TypeRef
+    from gateway.pure.openapi.types import ListType, MapType, TypeRef
 
 _TEXTS: Final = ["a", "b", "", "x-y", "TCP", 'q"\n\u2028é']
 _NUMBERS: Final = [0, 1, 2, 80, -1, 1.5, 1 << 53]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.openapi.merge import merged
-from gateway.openapi.types import Types
+from gateway.pure.openapi.merge import merged
+from gateway.pure.openapi.types import Types
 
 STRING, NUMBER, ANY_VALUE = {"type": "string"}, {"type": "number"}, {"$ref": "#/components/schemas/untyped"}
 ELEMENT = {

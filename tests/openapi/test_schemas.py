@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.openapi.built_in import built_in_schemas
-from gateway.openapi.schemas import MergeError, Schemas, UnknownKindError
+from gateway.pure.openapi.built_in import built_in_schemas
+from gateway.pure.openapi.schemas import MergeError, Schemas, UnknownKindError
 
 SCHEMAS = built_in_schemas()
 ATOMIC = "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: "

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from gateway.policies.params import Params
+    from gateway.pure.admission_policies.params import Params
     from gateway.pure.core.decision import Decision
 
 Json = dict[str, Any]

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from gateway.config.fields import Fields, Report
 from gateway.config.policies import read_validating_binding
-from gateway.policies.bindings import Bindings, included
-from gateway.policies.model import ValidatingBinding
+from gateway.pure.admission_policies.bindings import Bindings, included
+from gateway.pure.admission_policies.model import ValidatingBinding
 from gateway.pure.core.matching import selectors_match
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.review import AdmissionRequest, decode

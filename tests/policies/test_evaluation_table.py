@@ -14,11 +14,11 @@ import orjson
 import pytest
 
 from gateway.base.errors import ConfigError
-from gateway.cel.compile import compile_expression
-from gateway.cel.environment import policy_environment
 from gateway.config.load import load
-from gateway.policies.bound import Prepared
-from gateway.policies.evaluation import Allowance, OutOfBudgetError, evaluate_all
+from gateway.pure.admission_policies.bound import Prepared
+from gateway.pure.admission_policies.evaluation import Allowance, OutOfBudgetError, evaluate_all
+from gateway.pure.cel.compile import compile_expression
+from gateway.pure.cel.environment import policy_environment
 from gateway.pure.core.conditions import AccessDecision
 from gateway.pure.core.namespace import Namespace
 from tests.core import build

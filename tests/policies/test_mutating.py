@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from gateway.cel.meter import EXCEEDED
 from gateway.config.fields import Fields, Report
 from gateway.config.mutating_policies import read_mutating_binding, read_mutating_policy
 from gateway.decisions.details import changed_payloads
 from gateway.decisions.record import record_of_webhook
-from gateway.policies import mutations, values
-from gateway.policies.mutating import as_webhooks
-from gateway.policies.params import FixedParams
+from gateway.pure.admission_policies import mutations, values
+from gateway.pure.admission_policies.mutating import as_webhooks
+from gateway.pure.admission_policies.params import FixedParams
+from gateway.pure.cel.meter import EXCEEDED
 from gateway.pure.core.decision import decide
 from gateway.pure.core.evaluation import Evaluation
 from gateway.pure.core.explain import explain

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.policies.params import FixedObjects
+from gateway.pure.admission_policies.params import FixedObjects
 from tests.core.build import resource
 from tests.policies.documents import CLUSTER, binding, decided, document, mutating, policy
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from gateway.policies.model import ParamKind
+    from gateway.pure.admission_policies.model import ParamKind
     from tests.policies.documents import Answer
 
     Json = dict[str, Any]

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.cel.lazy import LazyVariables
 from gateway.config.fields import Fields, Report
 from gateway.config.policies import read_validating_binding, read_validating_policy
 from gateway.object_review import RequestOptions, request_for, review_of
-from gateway.policies.evaluation import OUT_OF_BUDGET, Allowance
-from gateway.policies.model import ParamKind
-from gateway.policies.params import FixedParams, UnreadParamsError
-from gateway.policies.policy import BoundPolicy, as_webhook
+from gateway.pure.admission_policies.evaluation import OUT_OF_BUDGET, Allowance
+from gateway.pure.admission_policies.model import ParamKind
+from gateway.pure.admission_policies.params import FixedParams, UnreadParamsError
+from gateway.pure.admission_policies.policy import BoundPolicy, as_webhook
+from gateway.pure.cel.lazy import LazyVariables
 from gateway.pure.core import fast_allow as quick
 from gateway.pure.core.conditions import (
     AccessDecision,

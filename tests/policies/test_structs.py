@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from gateway.cel.compile import compile_expression
-from gateway.cel.environment import GLOBALS, policy_environment
-from gateway.cel.errors import EvaluationError, InvalidExpression
-from gateway.cel.values import NONE, Duration, Optional, Struct, Timestamp, TypeName, Uint
-from gateway.policies.values import PatchError, check_type_names, json_value, object_value
+from gateway.pure.admission_policies.values import PatchError, check_type_names, json_value, object_value
+from gateway.pure.cel.compile import compile_expression
+from gateway.pure.cel.environment import GLOBALS, policy_environment
+from gateway.pure.cel.errors import EvaluationError, InvalidExpression
+from gateway.pure.cel.values import NONE, Duration, Optional, Struct, Timestamp, TypeName, Uint
 
 ENVIRONMENT = policy_environment(None, has_params=False, has_structs=True)
 

@@ -8,14 +8,14 @@ import pytest
 
 from gateway.config.fields import Fields, Report
 from gateway.config.policies import read_validating_policy
-from gateway.openapi.built_in import built_in_schemas
-from gateway.openapi.schemas import GroupVersionKind, Schemas
-from gateway.policies.type_checking import matched_kinds, type_errors
+from gateway.pure.admission_policies.type_checking import matched_kinds, type_errors
+from gateway.pure.openapi.built_in import built_in_schemas
+from gateway.pure.openapi.schemas import GroupVersionKind, Schemas
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gateway.policies.model import ValidatingPolicy
+    from gateway.pure.admission_policies.model import ValidatingPolicy
 
 KINDS = {"deployments": "Deployment", "pods": "Pod", "secrets": "Secret", "leases": "Lease"}
 OTHERS = [GroupVersionKind("apps", "v1", f"Kind{number:02}") for number in range(30)]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from gateway.config.fields import Fields, Report
 from gateway.config.policies import read_validating_binding, read_validating_policy
-from gateway.policies.policy import as_webhook
+from gateway.pure.admission_policies.policy import as_webhook
 from gateway.pure.core.verdict import Denied
 from tests.properties.driving import drive
 from tests.properties.strategies import Case, cases, orders

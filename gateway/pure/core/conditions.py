@@ -1,7 +1,8 @@
 """matchConditions as the evaluation of a review uses them.
 
-This module has the types only. ``gateway.conditions`` evaluates the expressions and resolves what a result
-needs first: a decision of the API server's authorizer, or an evaluation that is too long for the event loop.
+This module has the types only. ``gateway.pure.conditions`` evaluates the expressions and resolves what a
+result needs first: a decision of the API server's authorizer, or an evaluation that is too long for the event
+loop.
 
 Source: kubernetes/apiserver plugin/webhook/matchconditions/matcher.go.
 """
@@ -64,8 +65,8 @@ class FoundParam:
 
 
 BRIEF_STEPS: Final = 3_000_000
-"""Steps of expressions that run on the event loop for one review, see ``gateway.cel.meter``: about thirty
-milliseconds. The expressions of further webhooks run beside it."""
+"""Steps of expressions that run on the event loop for one review, see ``gateway.pure.cel.meter``: about
+thirty milliseconds. The expressions of further webhooks run beside it."""
 
 
 class Selectable(Protocol):

@@ -1,0 +1,392 @@
+"""What validating and mutating policies share: a policy with its bindings, and its way through one request.
+
+Source: k8s.io/apiserver pkg/admission/plugin/policy/generic/policy_dispatcher.go, matching/matching.go.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+
+import orjson
+
+from gateway.pure.admission_policies.bindings import B, Bindings, included
+from gateway.pure.admission_policies.evaluation import Allowance, OutOfBudgetError, TooLongError, evaluate_all
+from gateway.pure.admission_policies.model import MutatingPolicy, ValidatingPolicy
+from gateway.pure.admission_policies.params import (
+    NO_PARAMS,
+    ParamsError,
+    UnreadParamsError,
+    collect,
+    unknown_kind,
+)
+from gateway.pure.cel.errors import EvaluationError
+from gateway.pure.cel.meter import HOOK_LIMIT, begin
+from gateway.pure.conditions.match_conditions import RequestVariables, aggregated, request_variable
+from gateway.pure.core.conditions import LongEvaluation, Unresolved
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.review import is_namespace
+from gateway.pure.core.verdict import Details, Failed, FailureReason
+from gateway.pure.core.webhook import Webhook
+from gateway.pure.openapi.go_types import in_conditions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from gateway.pure.admission_policies.params import FixedParams, Params
+    from gateway.pure.admission_policies.validating import Values
+    from gateway.pure.cel.go_types import GoTypes
+    from gateway.pure.core.conditions import (
+        AccessCheck,
+        AccessDecision,
+        ConditionInput,
+        ConditionResult,
+        ParamLookup,
+    )
+    from gateway.pure.core.review import AdmissionRequest
+    from gateway.pure.core.webhook import Phase, PolicyRef, ReinvocationPolicy, Rollout
+
+    Json = dict[str, Any]
+
+P = TypeVar("P", ValidatingPolicy, MutatingPolicy)
+_NAMESPACE_METADATA: Final = (
+    *("name", "generateName", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp"),
+    *("deletionTimestamp", "deletionGracePeriodSeconds", "labels", "annotations", "finalizers"),
+)
+
+
+class Bound(ABC, Generic[P, B]):
+    """A policy with its bindings, sorted by name: it decides on requests as ``MatchConditions`` do."""
+
+    def __init__(
+        self, policy: P, bindings: Sequence[B], params: FixedParams = NO_PARAMS, refusal: str = ""
+    ) -> None:
+        """*params* are the parameters in files; kinds that they lack are taken from the cluster.
+
+        With a *refusal*, the reason why the policy cannot be evaluated, its failurePolicy decides.
+        """
+        self.policy: P = policy
+        self.refusal = refusal
+        self._bindings: Bindings[B] = Bindings(bindings)
+        self._params = params
+        kind = policy.param_kind
+        self.cluster_kind = (
+            (kind.api_version, kind.kind)
+            if kind is not None
+            and not refusal
+            and params.of(kind) is None
+            and any(each.param_ref for each in bindings)
+            else None
+        )
+        """apiVersion and kind of the parameters that are taken from the cluster; None: none are."""
+        match = policy.match
+        self.has_narrow_rules = bool(match.excluded) or any(each.names for each in match.named_rules)
+        """Whether more decides than the rules, which the entry has."""
+        self._needs_namespace = policy.needs_namespace
+        self._may_fail = bool(refusal) or self.cluster_kind is not None
+        """Whether the policy may fail without a binding that matches."""
+
+    def as_entry(
+        self,
+        phase: Phase,
+        client: PolicyRef,
+        *,
+        reinvocation_policy: ReinvocationPolicy = "Never",
+        rollout: Rollout | None = None,
+    ) -> Webhook:
+        """Return the policy as an entry of *phase*."""
+        policy = self.policy
+        match = policy.match
+        return Webhook(
+            phase=phase,
+            configuration=policy.name,
+            name=policy.name,
+            client=client,
+            rules=tuple(rule for named in match.named_rules for rule in named.rules),
+            namespace_selector=match.namespace_selector,
+            object_selector=match.object_selector,
+            failure_policy=policy.rules.failure_policy,
+            match_policy=match.match_policy,
+            reinvocation_policy=reinvocation_policy,
+            match_conditions=self,
+            policy=self,
+            rollout=rollout,
+        )
+
+    @property
+    def bindings(self) -> Sequence[B]:
+        """All bindings, by name."""
+        return self._bindings.all
+
+    @property
+    def is_quick(self) -> bool:
+        """See ``AdmissionPolicy``."""
+        return False
+
+    @property
+    def has_namespace_selectors(self) -> bool:
+        """Whether the labels of a namespace may leave no binding that matches."""
+        return not self._may_fail and self._bindings.has_namespace_selectors
+
+    def may_match_rules(self, request: AdmissionRequest) -> bool:
+        """Whether any binding matches requests of the shape of *request*."""
+        return self._may_fail or self._bindings.may_match_rules(request)
+
+    def excludes(self, request: AdmissionRequest) -> bool:
+        """See ``AdmissionPolicy``."""
+        match = self.policy.match
+        return self.has_narrow_rules and not included(match, request)
+
+    def may_match_namespace(self, labels: Mapping[str, str]) -> bool:
+        """Whether the namespaceSelector of any binding matches *labels*."""
+        return self._may_fail or self._bindings.may_match_namespace(labels)
+
+    def allowed_s(self, condition_input: ConditionInput) -> float | None:
+        """See ``AdmissionPolicy``."""
+        raise AssertionError("the policy is not quick")
+
+    def matching(self, condition_input: ConditionInput) -> Iterator[tuple[B, Failed | None]]:
+        """Yield the bindings that match, or whose match cannot be found out, with why."""
+        matched = condition_input.matched
+        current = condition_input.object if matched is None else matched.outline
+        request = condition_input.request
+        return self._bindings.matching(request, current, condition_input.namespace)
+
+    def namespace_of(self, condition_input: ConditionInput) -> Namespace | Failed | None:
+        """Return the namespace of the request for ``namespaceObject``, see :func:`namespace_of`.
+
+        None also if it is not known, and no expression uses it.
+        """
+        found = namespace_of(condition_input)
+        return None if isinstance(found, Failed) and not self._needs_namespace else found
+
+    @property
+    def needs_authorizer(self) -> bool:
+        """Whether any expression uses ``authorizer``."""
+        return self.policy.needs_authorizer
+
+    @property
+    def expressions(self) -> Sequence[tuple[str, str]]:
+        """The documents that make the decision, for digests."""
+        return (
+            (self.policy.name, self.policy.document.decode()),
+            *((each.name, each.document.decode()) for each in self.bindings),
+            ("params", self._params.digest),
+        )
+
+    def evaluate(
+        self, condition_input: ConditionInput, decisions: Mapping[AccessCheck, AccessDecision]
+    ) -> ConditionResult:
+        """Return the decision, or the tasks that it needs first; see ``MatchConditions``."""
+        if condition_input.brief_steps > 0:
+            allowance = Allowance(is_brief=True)
+            try:
+                return self._application(condition_input, decisions, allowance).result()
+            except TooLongError:
+                pass
+            finally:
+                condition_input.brief_steps -= allowance.work()
+        application = self._application(condition_input, dict(decisions), Allowance(is_brief=False))
+        return Unresolved(evaluation=LongEvaluation(self, application.result))
+
+    @abstractmethod
+    def _application(
+        self,
+        condition_input: ConditionInput,
+        decisions: Mapping[AccessCheck, AccessDecision],
+        allowance: Allowance,
+    ) -> Application[P, B]:
+        """Return the way of the policy through one request."""
+
+    def params_of(self, binding: B, condition_input: ConditionInput, namespace: str) -> Sequence[Json | None]:
+        """Return the parameters of *binding* for a request in *namespace*.
+
+        Raises:
+            ParamsError: there are none.
+            UnreadParamsError: they have to be looked up first.
+        """
+        kind, found = self.policy.param_kind, condition_input.found_params
+        return collect(kind, binding.param_ref, self._source(condition_input), namespace, found)
+
+    def refusal_for(self, condition_input: ConditionInput) -> str:
+        """Return why the policy cannot be evaluated with any binding; empty if it can."""
+        kind = self.policy.param_kind
+        if self.refusal or kind is None or self.cluster_kind is None:
+            return self.refusal
+        try:
+            objects = self._source(condition_input).of(kind)
+        except UnreadParamsError:
+            return ""
+        return unknown_kind(kind) if objects is None else ""
+
+    def _source(self, condition_input: ConditionInput) -> Params:
+        cluster = None if self.cluster_kind is None else cast("Params | None", condition_input.params)
+        return self._params if cluster is None else cluster
+
+
+class Prepared:
+    """The values of variables that all policies of a request share."""
+
+    __slots__ = ("authorizer", "check", "known", "of_conditions", "request")
+
+    def __init__(self, document: Json) -> None:
+        of_request = RequestVariables(document)
+        self.known, self.authorizer, self.check = (
+            of_request.decisions,
+            of_request.authorizer,
+            of_request.check,
+        )
+        self.of_conditions = of_request.request
+        self.request: Json = request_variable(document)
+
+
+def shared_values(condition_input: ConditionInput) -> Values:
+    """Return the values of ``GLOBALS`` without ``variables``, parameter and authorizer.
+
+    ``namespaceObject`` is null, too, if the namespace is not known.
+    """
+    values = condition_input.shared_by_policies
+    if values is None:
+        namespace = namespace_of(condition_input)
+        exposed = namespace_values(namespace.json)[0] if isinstance(namespace, Namespace) else None
+        objects = (condition_input.object, condition_input.old_object)
+        values = (
+            *objects,
+            request_variable(condition_input.document),
+            exposed,
+            None,
+            None,
+            None,
+            in_conditions if condition_input.has_go_types else None,
+        )
+        condition_input.shared_by_policies = values
+    return values
+
+
+def prepared_for(
+    condition_input: ConditionInput, decisions: Mapping[AccessCheck, AccessDecision]
+) -> Prepared:
+    """Return the values that all policies share on the event loop, with the *decisions* so far."""
+    prepared = condition_input.prepared_for_policies
+    if prepared is None:
+        prepared = condition_input.prepared_for_policies = Prepared(condition_input.document)
+    assert isinstance(prepared, Prepared)
+    prepared.known.decisions, prepared.known.missing = decisions, {}
+    return prepared
+
+
+def namespace_of(condition_input: ConditionInput) -> Namespace | Failed | None:
+    """Return the namespace of the request; None for a cluster-scoped object, and for a Namespace."""
+    request = condition_input.request
+    if request.namespace == "" or is_namespace(request):
+        return None
+    found = condition_input.namespace
+    if found is None:
+        return Failed(FailureReason.NAMESPACE, f'namespace "{request.namespace}" not found', 404)
+    return found
+
+
+class Application(ABC, Generic[P, B]):
+    """A policy on its way through one request."""
+
+    _types_of_conditions: GoTypes = staticmethod(in_conditions)
+
+    def __init__(
+        self,
+        bound: Bound[P, B],
+        condition_input: ConditionInput,
+        decisions: Mapping[AccessCheck, AccessDecision],
+        allowance: Allowance,
+    ) -> None:
+        self._bound: Bound[P, B] = bound
+        self._policy: P = bound.policy
+        self._input = condition_input
+        self._request = condition_input.request
+        self._allowance = allowance
+        if allowance.is_brief:
+            self._prepared = prepared_for(condition_input, decisions)
+        else:
+            # Another thread must not share what the event loop uses.
+            self._prepared = Prepared(condition_input.document)
+            self._prepared.known.decisions = decisions
+        self._known = self._prepared.known
+        self._go_types = self._types_of_conditions if condition_input.has_go_types else None
+        """Of the values of matchConditions; None: they have none."""
+        self._begin = 0.0
+        self._lookups: dict[ParamLookup, None] = {}
+
+    def result(self) -> ConditionResult:
+        """Return the decision of all bindings."""
+        self._begin = time.perf_counter()
+        begin()
+        return self._result()
+
+    @abstractmethod
+    def _result(self) -> ConditionResult:
+        """Return the decision of all bindings."""
+
+    @abstractmethod
+    def _misconfigured(self, binding: B | None, cause: str) -> None:
+        """Note an error of the configuration. None: it is one of the policy."""
+
+    def _details(self) -> Details:
+        """Return what a denial says of the object. Source: pkg/admission/errors.go (extractResourceName)."""
+        group, _, resource = self._request.request_resource
+        metadata = (self._input.object or {}).get("metadata")
+        named: Json = metadata if isinstance(metadata, dict) else {}
+        name = self._request.name or named.get("name") or named.get("generateName") or "Unknown"
+        return Details(str(name), group, resource)
+
+    def _elapsed_s(self) -> float:
+        return time.perf_counter() - self._begin
+
+    def _matching(self) -> Iterator[tuple[B, Sequence[Json | None]]]:
+        """Yield the bindings that match with their parameters. Errors are noted, and give none."""
+        for binding, unmatched in self._bound.matching(self._input):
+            params: Sequence[Json | None] = ()
+            if unmatched is not None:
+                self._misconfigured(binding, unmatched.cause)
+            else:
+                try:
+                    params = self._bound.params_of(binding, self._input, self._request.namespace)
+                except ParamsError as error:
+                    self._misconfigured(binding, str(error))
+                except UnreadParamsError as unread:
+                    self._lookups[unread.lookup] = None
+            yield binding, params
+
+    def _unresolved(self) -> Unresolved | None:
+        """Return what has to be known first."""
+        if self._known.missing or self._lookups:
+            return Unresolved(tuple(self._known.missing), lookups=tuple(self._lookups))
+        return None
+
+    def _unmatched(self, param: Json | None) -> str | None:
+        """Return None if all matchConditions are true, why they cannot be evaluated, or an empty text."""
+        prepared = self._prepared
+        current, old = self._input.object, self._input.old_object
+        request, authorizer, check = prepared.of_conditions, prepared.authorizer, prepared.check
+        values = (current, old, request, None, authorizer, check, param, self._go_types)
+        expressions = [each.compiled for each in self._policy.conditions]
+        try:
+            results, _ = evaluate_all(expressions, {}, values, HOOK_LIMIT, self._allowance)
+        except OutOfBudgetError as error:
+            return str(error)
+        if (False,) in results:
+            return ""
+        errors = [str(each) for each in results if isinstance(each, EvaluationError)]
+        return aggregated(errors) if errors else None
+
+
+@lru_cache(maxsize=1024)
+def namespace_values(json: bytes) -> tuple[Json, Json]:
+    """Return the values of ``namespaceObject``: the members that are exposed, and all.
+
+    Times are texts, as in the API server, although their declared type is that of a timestamp.
+    """
+    whole: Json = orjson.loads(json)
+    metadata = whole.get("metadata") or {}
+    exposed = {key: metadata[key] for key in _NAMESPACE_METADATA if key in metadata}
+    return {"metadata": exposed, "spec": whole.get("spec", {}), "status": whole.get("status", {})}, whole

@@ -1,0 +1,150 @@
+"""Admission policies and their bindings as the gateway uses them.
+
+Source: k8s.io/api admissionregistration/v1 types.go.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gateway.pure.admission_policies.mutations import Mutations
+    from gateway.pure.admission_policies.validating import Rules
+    from gateway.pure.cel.compile import Condition, Expression
+    from gateway.pure.core.labels import Selector
+    from gateway.pure.core.webhook import MatchPolicy, Mode, Rule
+
+ValidationAction = Literal["Deny", "Warn", "Audit"]
+NotFoundAction = Literal["Allow", "Deny"]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRule:
+    """A rule for resources, and for objects of some names only: a ``RuleMatch``."""
+
+    rules: tuple[Rule, ...]
+    """One."""
+    names: tuple[str, ...]
+    """Empty: all."""
+    match_policy: MatchPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class MatchResources:
+    """The requests that a policy or a binding matches."""
+
+    named_rules: tuple[NamedRule, ...]
+    """Empty in a binding: all."""
+    excluded: tuple[NamedRule, ...]
+    match_policy: MatchPolicy
+    namespace_selector: Selector
+    object_selector: Selector
+
+
+@dataclass(frozen=True, slots=True)
+class ParamKind:
+    """The kind of a policy's parameters."""
+
+    api_version: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParamRef:
+    """The parameters of a binding: by name or by selector."""
+
+    name: str
+    namespace: str
+    """Empty: that of the request, for a namespaced kind."""
+    selector: Selector | None
+    not_found: NotFoundAction
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Policy(ABC):
+    name: str
+    match: MatchResources
+    param_kind: ParamKind | None
+    conditions: Sequence[Condition]
+    document: bytes
+    """JSON of its spec, with sorted keys."""
+
+    @property
+    @abstractmethod
+    def expressions(self) -> Sequence[Expression]:
+        """All expressions."""
+
+    @property
+    def needs_authorizer(self) -> bool:
+        """Whether any expression uses ``authorizer``."""
+        return any(each.needs_authorizer for each in self.expressions)
+
+    @property
+    def needs_namespace(self) -> bool:
+        """Whether any expression uses ``namespaceObject``."""
+        return any(each.needs_namespace for each in self.expressions)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Binding:
+    name: str
+    policy: str
+    """The name of its policy."""
+    match: MatchResources | None
+    param_ref: ParamRef | None
+    document: bytes
+    """JSON of its spec, with sorted keys."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ValidatingPolicy(_Policy):
+    """One ValidatingAdmissionPolicy."""
+
+    rules: Rules
+
+    @property
+    def expressions(self) -> Sequence[Expression]:
+        """All its expressions."""
+        rules = self.rules
+        return (
+            *(each.compiled for each in self.conditions),
+            *rules.variables.values(),
+            *(each.expression for each in rules.validations),
+            *(each.message_expression for each in rules.validations if each.message_expression),
+            *(each.expression for each in rules.audit_annotations),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ValidatingBinding(_Binding):
+    """One ValidatingAdmissionPolicyBinding."""
+
+    actions: tuple[ValidationAction, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MutatingPolicy(_Policy):
+    """One MutatingAdmissionPolicy."""
+
+    rules: Mutations
+
+    @property
+    def expressions(self) -> Sequence[Expression]:
+        """All its expressions."""
+        rules = self.rules
+        return (
+            *(each.compiled for each in self.conditions),
+            *rules.variables.values(),
+            *(each.expression for each in rules.mutations),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MutatingBinding(_Binding):
+    """One MutatingAdmissionPolicyBinding."""
+
+    mode: Mode

@@ -1,0 +1,199 @@
+"""A MutatingAdmissionPolicy with its bindings, applied to a request.
+
+Source: k8s.io/apiserver pkg/admission/plugin/policy/mutating/dispatcher.go, generic/policy_dispatcher.go.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+import orjson
+
+from admission_gateway_worker.json_patch.diff import diff
+from gateway.pure.admission_policies.apply_configuration import merger
+from gateway.pure.admission_policies.bound import Application, Bound, namespace_values
+from gateway.pure.admission_policies.evaluation import TooLongError
+from gateway.pure.admission_policies.model import MutatingBinding, MutatingPolicy
+from gateway.pure.admission_policies.mutations import mutate
+from gateway.pure.admission_policies.params import NO_PARAMS
+from gateway.pure.cel.values import quoted
+from gateway.pure.core.conditions import Decided
+from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
+from gateway.pure.core.webhook import Mode, PolicyRef, Rollout, Webhook
+from gateway.pure.openapi.built_in import built_in_schemas
+from gateway.pure.openapi.go_types import in_conditions_of_mutations, in_mutations
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from gateway.pure.admission_policies.evaluation import Allowance
+    from gateway.pure.admission_policies.params import FixedParams
+    from gateway.pure.admission_policies.validating import Values
+    from gateway.pure.core.conditions import AccessCheck, AccessDecision, ConditionInput, ConditionResult
+    from gateway.pure.core.namespace import Namespace
+
+    Json = dict[str, Any]
+    Key = tuple[str, str, str]
+    """Names of a binding and of its parameter, with the parameter's namespace."""
+
+MAX_BRIEF_BYTES: Final = 256 * 1024
+"""Size of a request up to which mutations run on the event loop: they copy, compare and write the object."""
+_MODES: tuple[Mode, ...] = get_args(Mode)
+
+
+def as_webhooks(
+    policy: MutatingPolicy,
+    bindings: Sequence[MutatingBinding],
+    params: FixedParams = NO_PARAMS,
+    refusal: str = "",
+) -> Iterator[Webhook]:
+    """Yield *policy* with its *bindings* as entries of the mutating phase: one for each mode of a binding.
+
+    For *params* and *refusal* see :class:`Bound`.
+    """
+    # Read now, so that no review waits for it.
+    built_in_schemas()
+    for mode in _MODES:
+        of_mode = [each for each in bindings if each.mode == mode]
+        if not of_mode:
+            continue
+        bound = BoundMutations(policy, of_mode, params, refusal)
+        yield bound.as_entry(
+            "mutate",
+            PolicyRef("MutatingAdmissionPolicy", bound.cluster_kind, _merged_versions(policy)),
+            reinvocation_policy=policy.rules.reinvocation_policy,
+            rollout=None if mode == "Enforce" else Rollout(mode),
+        )
+
+
+def _merged_versions(policy: MutatingPolicy) -> frozenset[tuple[str, str]]:
+    if all(each.patch_type != "ApplyConfiguration" for each in policy.rules.mutations):
+        return frozenset()
+    rules = [rule for named in policy.match.named_rules for rule in named.rules]
+    return frozenset(
+        (group, version) for rule in rules for group in rule.api_groups for version in rule.api_versions
+    )
+
+
+class BoundMutations(Bound[MutatingPolicy, MutatingBinding]):
+    """A MutatingAdmissionPolicy with its bindings of one mode."""
+
+    def _application(
+        self,
+        condition_input: ConditionInput,
+        decisions: Mapping[AccessCheck, AccessDecision],
+        allowance: Allowance,
+    ) -> _Application:
+        return _Application(self, condition_input, decisions, allowance)
+
+
+class _Application(Application[MutatingPolicy, MutatingBinding]):
+    _types_of_conditions = staticmethod(in_conditions_of_mutations)
+
+    def __init__(
+        self,
+        bound: BoundMutations,
+        condition_input: ConditionInput,
+        decisions: Mapping[AccessCheck, AccessDecision],
+        allowance: Allowance,
+    ) -> None:
+        super().__init__(bound, condition_input, decisions, allowance)
+        self._merge = merger(condition_input.schemas)
+        self._again: Collection[object] | None = condition_input.invoked
+        self._invoked: list[Key] = []
+        self._errors: list[tuple[str, str]] = []
+        """Message and reason."""
+        self._current: Json | None = condition_input.object
+
+    def _result(self) -> ConditionResult:
+        # DELETE has no object to change.
+        if self._bound.excludes(self._request) or self._request.operation == "DELETE":
+            return Decided(None)
+        if refusal := self._bound.refusal_for(self._input):
+            self._misconfigured(None, refusal)
+            return self._decided()
+        invocations = [(binding, param) for binding, found in self._matching() for param in found]
+        if invocations:
+            if self._allowance.is_brief and len(self._request.json) > MAX_BRIEF_BYTES:
+                raise TooLongError
+            namespace = self._bound.namespace_of(self._input)
+            if isinstance(namespace, Failed):
+                return Decided(namespace)
+            for binding, param in invocations:
+                self._invoke(binding, param, namespace)
+        if (unresolved := self._unresolved()) is not None:
+            return unresolved
+        if not self._invoked and not self._errors:
+            return Decided(None)
+        return self._decided()
+
+    def _misconfigured(self, binding: MutatingBinding | None, cause: str) -> None:
+        wrong = "policy" if binding is None else "binding"
+        self._fail(binding, f"failed to configure {wrong}: {cause}", "Forbidden")
+
+    def _fail(self, binding: MutatingBinding | None, cause: str, reason: str = "Invalid") -> None:
+        name = self._policy.name
+        about = (
+            f"policy {quoted(name)}" if binding is None else f"policy '{name}' with binding '{binding.name}'"
+        )
+        self._errors.append((f"{about} denied request: {cause}", reason))
+
+    def _invoke(self, binding: MutatingBinding, param: Json | None, namespace: Namespace | None) -> None:
+        """Apply the mutations for one parameter, unless matchConditions or the round exclude them."""
+        rules = self._policy.rules
+        if self._policy.conditions and (unmatched := self._unmatched(param)) is not None:
+            if unmatched:
+                self._fail(binding, unmatched)
+            return
+        key = _key(binding, param)
+        if self._again is not None and key not in self._again:
+            return
+        self._invoked.append(key)
+        if self._current is None:
+            return
+        old, prepared = self._input.old_object, self._prepared
+        authorizer, check, request = prepared.authorizer, prepared.check, prepared.request
+        whole = None if namespace is None else namespace_values(namespace.json)[1]
+
+        # A matchCondition leaves the object in the form in which it read it.
+        types = self._go_types
+        if types is not None and not self._policy.conditions:
+            types = in_mutations
+
+        def values(current: Json) -> Values:
+            return (current, old, request, whole, authorizer, check, param, types)
+
+        self._current, errors = mutate(rules, self._current, values, self._merge, self._allowance)
+        for error in errors:
+            self._fail(binding, error)
+
+    def _decided(self) -> Decided:
+        before, after = self._input.object, self._current
+        try:
+            operations = diff(before, after) if after is not before else []
+            allowed = Allowed(orjson.dumps(operations)) if operations else ALLOWED
+        except (TypeError, RecursionError) as error:
+            self._fail(None, f"the changed object cannot be written as JSON: {error}")
+            operations, allowed = [], ALLOWED
+        verdict: Allowed | Denied | Failed = allowed
+        if self._errors:
+            message, reason = self._errors[0]
+            if self._policy.rules.failure_policy == "Ignore":
+                cause = "; ".join(text for text, _ in self._errors)
+                verdict = Failed(FailureReason.POLICY, cause, 500)
+            else:
+                causes = tuple(Cause(message=text) for text, _ in self._errors)
+                verdict = Denied(403, reason, message, causes, details=self._details())
+        is_repeatable = self._again is None and self._policy.rules.reinvocation_policy == "IfNeeded"
+        return Decided(
+            verdict,
+            verdict if isinstance(verdict, Denied) else allowed,
+            self._elapsed_s(),
+            after if operations else None,
+            frozenset(self._invoked) if is_repeatable else (),
+        )
+
+
+def _key(binding: MutatingBinding, param: Json | None) -> Key:
+    metadata = {} if param is None else param.get("metadata") or {}
+    return binding.name, metadata.get("namespace") or "", metadata.get("name") or ""

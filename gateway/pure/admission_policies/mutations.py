@@ -1,0 +1,149 @@
+"""The mutations of one MutatingAdmissionPolicy, evaluated for one binding and one parameter.
+
+Source: k8s.io/apiserver pkg/admission/plugin/policy/mutating/dispatcher.go (dispatchOne), patch/smd.go.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+
+from gateway.pure.admission_policies.evaluation import (
+    POLICY_LIMIT,
+    Allowance,
+    OutOfBudgetError,
+    TooLongError,
+    evaluate_all,
+)
+from gateway.pure.admission_policies.json_patch import apply, operations_of
+from gateway.pure.admission_policies.values import PatchError, Room, check_type_names, object_value
+from gateway.pure.cel.errors import CostExceeded, EvaluationError
+from gateway.pure.cel.go_types import typed_by
+from gateway.pure.cel.sizes import json_bytes
+from gateway.pure.cel.values import Struct, type_name
+from gateway.pure.openapi.go_types import without_empty
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gateway.pure.admission_policies.validating import Values
+    from gateway.pure.cel.compile import Expression
+    from gateway.pure.core.review import Json
+    from gateway.pure.core.webhook import FailurePolicy, ReinvocationPolicy
+
+PatchType = Literal["JSONPatch", "ApplyConfiguration"]
+
+MAX_BRIEF_OPERATIONS: Final = 100
+"""Operations that are applied on the event loop."""
+MAX_OBJECT_BYTES: Final = 3 * 1024 * 1024
+"""Of the object as JSON after a mutation, unless it was larger before: the most that kube-apiserver accepts
+in a request (MaxRequestBodyBytes)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """One mutation of a policy."""
+
+    patch_type: PatchType
+    expression: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Mutations:
+    """The expressions of one policy."""
+
+    failure_policy: FailurePolicy
+    variables: Mapping[str, Expression]
+    mutations: Sequence[Mutation]
+    reinvocation_policy: ReinvocationPolicy
+
+
+class Merge(Protocol):
+    """Merges objects by the schema of their kind."""
+
+    def __call__(self, live: Json, patch: Json) -> Json:
+        """Return *live* with the fields of the apply configuration *patch*; neither is changed.
+
+        Raises:
+            PatchError: they cannot be merged; the text is the API server's.
+        """
+
+
+class Mutated(NamedTuple):
+    """The result for one binding and parameter."""
+
+    object: Json
+    errors: list[str]
+    """Of mutations that failed, in order; the others were applied."""
+
+
+def mutate(
+    rules: Mutations, current: Json, values: Callable[[Json], Values], merge: Merge, allowance: Allowance
+) -> Mutated:
+    """Return *current* after all mutations of *rules*; it is not changed.
+
+    *values* returns the values of the expressions for an object.
+
+    Raises:
+        TooLongError: the costs exceed *allowance*.
+    """
+    errors = []
+    for mutation in rules.mutations:
+        try:
+            changed = _mutated(mutation, rules.variables, current, values(current), merge, allowance)
+            if changed is not current:
+                _check_growth(current, changed)
+                # The API server turns the object into Go values after each mutation.
+                changed = without_empty(changed)
+            current = changed
+        except (PatchError, OutOfBudgetError) as error:
+            errors.append(str(error))
+        except CostExceeded as error:
+            if allowance.is_brief:
+                raise TooLongError from None
+            errors.append(str(error))
+        except RecursionError:
+            errors.append("an object nests too deeply")
+    return Mutated(current, errors)
+
+
+def _check_growth(before: Json, after: Json) -> None:
+    """Count the parts of *after*, and raise PatchError if it has become too large."""
+    if json_bytes(after, MAX_OBJECT_BYTES) <= MAX_OBJECT_BYTES:
+        return
+    most = max(MAX_OBJECT_BYTES, json_bytes(before, sys.maxsize))
+    if json_bytes(after, most) > most:
+        raise PatchError(f"the object has more than {MAX_OBJECT_BYTES} bytes after the mutation")
+
+
+def _mutated(
+    mutation: Mutation,
+    variables: Mapping[str, Expression],
+    current: Json,
+    values: Values,
+    merge: Merge,
+    allowance: Allowance,
+) -> Json:
+    (result,), _ = evaluate_all([mutation.expression], variables, values, POLICY_LIMIT, allowance)
+    if isinstance(result, EvaluationError):
+        raise PatchError(str(result))
+    assert result is not None, "every mutation has an expression"
+    value = result[0]
+    if mutation.patch_type == "JSONPatch":
+        with typed_by(values):
+            operations = operations_of(value)
+        if allowance.is_brief and len(operations) > MAX_BRIEF_OPERATIONS:
+            raise TooLongError
+        return apply(current, operations)
+    if not isinstance(value, Struct):
+        raise PatchError(f"unsupported return type from ApplyConfiguration expression: {type_name(value)}")
+    Room("ApplyConfiguration").take(value)
+    check_type_names(value)
+    patch = object_value(value, is_exact=True)
+    assert isinstance(patch, dict)
+    identity: Json = {name: current[name] for name in ("apiVersion", "kind") if name in current}
+    try:
+        return merge(current, {**patch, **identity})
+    except PatchError as error:
+        raise PatchError(f"error applying patch: {error}") from None

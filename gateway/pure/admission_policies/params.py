@@ -1,0 +1,175 @@
+"""The parameters of policies: objects of any kind, from files or from a cluster.
+
+Source: k8s.io/apiserver pkg/admission/plugin/policy/generic/policy_dispatcher.go (CollectParams).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import orjson
+
+from gateway.pure.core.review import labels_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from gateway.pure.admission_policies.model import ParamKind, ParamRef
+    from gateway.pure.core.conditions import FoundParam, ParamLookup
+
+    Json = dict[str, Any]
+
+
+class ParamsError(Exception):
+    """The parameters of a binding cannot be found; the text is the API server's."""
+
+
+class UnreadParamsError(Exception):
+    """Parameters have to be looked up in the cluster first."""
+
+    def __init__(self, lookup: ParamLookup) -> None:
+        super().__init__(str(lookup))
+        self.lookup = lookup
+
+
+class ParamObjects(Protocol):
+    """The objects of one kind."""
+
+    @property
+    def is_namespaced(self) -> bool:
+        """Whether objects of this kind are in namespaces."""
+
+    def get(self, namespace: str, name: str) -> Json | None:
+        """Return the object; *namespace* is empty if the kind is not namespaced. None: there is none.
+
+        Raises:
+            UnreadParamsError: it has to be looked up first.
+        """
+
+    def list(self, namespace: str) -> Sequence[Json]:
+        """Return all objects in *namespace*, by name, see :meth:`get`."""
+
+
+class Params(Protocol):
+    """The objects of all kinds."""
+
+    def of(self, kind: ParamKind) -> ParamObjects | None:
+        """Return the objects of *kind*; None: the kind is not known.
+
+        Raises:
+            UnreadParamsError: they have not been read yet.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class FixedObjects:
+    """The objects of one kind in files: a ``ParamObjects``."""
+
+    is_namespaced: bool
+    by_namespace: dict[str, dict[str, Json]]
+
+    def get(self, namespace: str, name: str) -> Json | None:
+        """Return the object."""
+        return self.by_namespace.get(namespace, {}).get(name)
+
+    def list(self, namespace: str) -> Sequence[Json]:
+        """Return all objects in *namespace*, by name."""
+        found = self.by_namespace.get(namespace, {})
+        return [found[name] for name in sorted(found)]
+
+
+class FixedParams:
+    """The objects of files: a ``Params``."""
+
+    def __init__(self, objects: Iterable[Json]) -> None:
+        """*objects* have apiVersion, kind and name. A kind is namespaced if one of its objects is."""
+        objects = list(objects)
+        # Equal for equal objects.
+        self.digest = hashlib.sha256(orjson.dumps(objects, option=orjson.OPT_SORT_KEYS)).hexdigest()
+        by_kind: dict[tuple[str, str], dict[str, dict[str, Json]]] = defaultdict(lambda: defaultdict(dict))
+        for each in objects:
+            metadata = each["metadata"]
+            kind = each["apiVersion"], each["kind"]
+            by_kind[kind][metadata.get("namespace") or ""][metadata["name"]] = each
+        self._by_kind = {
+            kind: FixedObjects(set(found) != {""}, dict(found)) for kind, found in by_kind.items()
+        }
+
+    def of(self, kind: ParamKind) -> FixedObjects | None:
+        """Return the objects of *kind*; None: no file has one."""
+        return self._by_kind.get((kind.api_version, kind.kind))
+
+
+NO_PARAMS: Final = FixedParams([])
+"""No file has parameters."""
+
+
+def collect(
+    kind: ParamKind | None,
+    ref: ParamRef | None,
+    params: Params,
+    namespace: str,
+    found: Mapping[ParamLookup, FoundParam],
+) -> Sequence[Json | None]:
+    """Return the parameters of a binding for a request in *namespace*; one None if it uses none.
+
+    *found* has the parameters that were looked up for the review.
+
+    Raises:
+        ParamsError: they cannot be found, and the binding does not allow that.
+        UnreadParamsError: they have to be looked up first, and *found* lacks them.
+    """
+    if kind is None or ref is None:
+        return (None,)
+    try:
+        objects = params.of(kind)
+    except UnreadParamsError as unread:
+        _result(unread, found)
+        raise ParamsError(not_synced(kind)) from None
+    if objects is None:
+        raise ParamsError(unknown_kind(kind))
+    if objects.is_namespaced:
+        namespace = ref.namespace or namespace
+        if not namespace:
+            raise ParamsError(
+                "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
+            )
+    elif ref.namespace:
+        raise ParamsError("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
+    else:
+        namespace = ""
+    if ref.selector is None:
+        try:
+            one = objects.get(namespace, ref.name)
+        except UnreadParamsError as unread:
+            one = _result(unread, found).object
+        collected = [] if one is None else [one]
+    else:
+        collected = [each for each in objects.list(namespace) if ref.selector.matches(labels_of(each))]
+    if not collected and ref.not_found == "Deny":
+        raise ParamsError("no params found for policy binding with `Deny` parameterNotFoundAction")
+    return collected
+
+
+def unknown_kind(kind: ParamKind) -> str:
+    """Return the API server's message about a *kind* that does not exist."""
+    group_version = kind.api_version if "/" in kind.api_version else f"/{kind.api_version}"
+    return f"failed to find resource referenced by paramKind: '{group_version}, Kind={kind.kind}'"
+
+
+def not_synced(kind: ParamKind) -> str:
+    """Return the API server's message about a *kind* whose objects have not been read yet."""
+    of_kind = f"&ParamKind{{APIVersion:{kind.api_version},Kind:{kind.kind},}}"
+    return f"paramKind kind `{of_kind}` not yet synced to use for admission"
+
+
+def _result(unread: UnreadParamsError, found: Mapping[ParamLookup, FoundParam]) -> FoundParam:
+    result = found.get(unread.lookup)
+    if result is None:
+        raise unread
+    if result.error:
+        raise ParamsError(result.error)
+    return result

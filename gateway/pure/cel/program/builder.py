@@ -1,0 +1,410 @@
+"""A checked tree → a program.
+
+Every node becomes a closure over a frame. Costs that do not depend on values are charged as one sum at the
+beginning of a branch or of a round of a macro, so that the meter changes once for it.
+
+Source: cel-go interpreter/planner.go, interpreter/interpretable.go, interpreter/runtimecost.go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
+
+from gateway.pure.cel.environment import GLOBALS, TYPE_NAMES, VARIABLES
+from gateway.pure.cel.errors import EvaluationError
+from gateway.pure.cel.indexing import KEY_TYPES, check_key, has_field, invalid_key
+from gateway.pure.cel.lexer import CompileError
+from gateway.pure.cel.meter import METER, charge
+from gateway.pure.cel.operators import no_overload
+from gateway.pure.cel.program.calls import call_code
+from gateway.pure.cel.program.code import Built, all_values, constant_code, rests_of
+from gateway.pure.cel.program.comprehensions import comprehension
+from gateway.pure.cel.program.constants import folded
+from gateway.pure.cel.program.selections import Step, has_source, select, select_path, select_source
+from gateway.pure.cel.program.source import Source, value_code
+from gateway.pure.cel.structs import struct
+from gateway.pure.cel.syntax import (
+    Call,
+    Comprehension,
+    Ident,
+    Let,
+    ListLiteral,
+    Literal,
+    MapLiteral,
+    Node,
+    OptionalMap,
+    Select,
+    StructLiteral,
+    nodes,
+)
+from gateway.pure.cel.values import NONE, Optional, TypeName, type_name
+
+if TYPE_CHECKING:
+    from gateway.pure.cel.lazy import LazyVariables
+    from gateway.pure.cel.program.code import Code, Frame
+    from gateway.pure.cel.program.source import Writer
+
+_VARIABLES_SLOT: Final = GLOBALS.index(VARIABLES)
+_OBJECTS: Final = frozenset(map(GLOBALS.index, ("object", "oldObject")))
+_LIST: Final = 10
+_MAP: Final = 30
+_STRUCT: Final = 40
+_INDEX: Final = frozenset({"_[_]", "_[?_]"})
+
+
+class Program:
+    """An expression that can be evaluated: ``code`` for a frame, after ``cost`` was charged.
+
+    A frame has the values of ``GLOBALS`` and ``slots`` more items.
+    """
+
+    __slots__ = ("code", "cost", "slots", "tree")
+
+    def __init__(self, tree: Node) -> None:
+        builder = _Builder()
+        self.tree = builder.build(tree)
+        """The program as closures, with its source."""
+        self.code, self.cost = self.tree.code, self.tree.cost
+        self.slots = builder.slots - len(GLOBALS)
+
+    def use_source(self) -> None:
+        """Evaluate by Python source code from now on, which takes as long to make as all of the rest."""
+        self.code = value_code(self.tree)
+
+
+def _is_attribute(node: Node) -> bool:
+    """Whether cel-go evaluates *node* together with the steps that follow it."""
+    match node:
+        case Call(function=function):
+            return function in _INDEX or function == "_?_:_"
+    return isinstance(node, Ident | Select | OptionalMap)
+
+
+def _own_cost(node: Node) -> int:
+    """Return the cost that *node* has only if it is neither a branch of ``?:`` nor between brackets."""
+    match node:
+        case Ident():
+            return 1
+        case Select(is_test=False, operand=operand) | Call(function="_[_]" | "_[?_]", arguments=[operand, _]):
+            return _own_cost(operand) if _is_attribute(operand) else 1
+    return 0
+
+
+def _has(operand: Built, field: str) -> Built:
+    """Return the code of ``has(operand.field)``."""
+    code = operand.code
+    source = None if operand.source is None else has_source(operand.source, field)
+
+    def test(frame: Frame) -> bool:
+        value = code(frame)
+        if type(value) is not Optional:
+            return has_field(value, field)
+        if not value.present:
+            return False
+        # cel-go does not count the test of an optional value if there is no such field.
+        METER.left += 1
+        found = has_field(value.value, field)
+        METER.left -= found
+        return found
+
+    return Built(test, operand.cost, source)
+
+
+def _value(code: Code, frame: Frame, rest: int) -> object:
+    """Return the value of *code*; if it has none, the *rest* is paid back, which was charged before."""
+    try:
+        return code(frame)
+    except EvaluationError:
+        METER.left += rest
+        raise
+
+
+def _write_variable(writer: Writer, name: str) -> str:
+    """Write ``variables.name``, whose evaluation may charge the meter."""
+    writer.uses_variables = writer.uses_meter = True
+    return f"{writer.slot(_VARIABLES_SLOT)}.get({writer.constant(name)})"
+
+
+class _Builder:
+    def __init__(self) -> None:
+        self._globals = {name: number for number, name in enumerate(GLOBALS)}
+        self._names: list[dict[str, int]] = [self._globals]
+        self.slots = len(GLOBALS)
+
+    def build(self, node: Node) -> Built:
+        """Return the code of *node*."""
+        node = self._folded(node)
+        match node:
+            case Literal(value=value):
+                return Built(constant_code(value), 0, Source(lambda writer: writer.constant(value)))
+            case Ident(name=name):
+                slot = self._slot(name)
+                assert slot is not None, name
+                return Built(lambda frame: frame[slot], 1, Source(lambda writer: writer.slot(slot)))
+            case Select():
+                return self._select(node)
+            case Call(function=function):
+                return self._select(node) if function in _INDEX else self._call(node)
+            case ListLiteral():
+                return self._list(node)
+            case MapLiteral():
+                return self._map(node)
+            case StructLiteral():
+                return self._struct(node)
+            case Comprehension():
+                return self._comprehension(node)
+            case Let():
+                return self._let(node)
+        assert isinstance(node, OptionalMap)
+        return self._optional_map(node)
+
+    def _slot(self, name: str) -> int | None:
+        if name.startswith("."):
+            return self._globals.get(name[1:])
+        return next((names[name] for names in reversed(self._names) if name in names), None)
+
+    def _folded(self, node: Node) -> Node:
+        return folded(node, self._type)
+
+    def _type(self, name: str, at: int) -> TypeName | None:
+        if self._slot(name) is not None:
+            return None
+        if self._is_hidden(name):
+            raise CompileError(f"reference to undefined type: {name}", at)
+        return TYPE_NAMES.get(name.removeprefix("."))
+
+    def _is_hidden(self, name: str) -> bool:
+        """Whether a macro has a variable of the same name as the global variable or type *name*."""
+        dot, first, *_ = f"{name}.".split(".")
+        return not dot and any(first in names for names in self._names[1:])
+
+    def _enter(self, *names: str) -> list[int]:
+        """Return new slots for the variables of a macro, which are known until the scope is popped."""
+        slots = list(range(self.slots, self.slots + len(names)))
+        self.slots += len(names)
+        self._names.append(dict(zip(names, slots, strict=True)))
+        return slots
+
+    def _select(self, node: Select | Call) -> Built:
+        """Return the code of a selection: its root, and all steps from there."""
+        test = node if isinstance(node, Select) and node.is_test else None
+        at: Node = node if test is None else test.operand
+        steps: list[Step] = []
+        while True:
+            if isinstance(at, Select) and not at.is_test:
+                steps.insert(0, Step(at.field, None, at.is_optional, 1))
+                at = at.operand
+            elif isinstance(at, Call) and at.function in _INDEX:
+                steps.insert(0, self._step(at))
+                at = at.arguments[0]
+            else:
+                break
+        at = self._folded(at)
+        if isinstance(at, Ident) and self._slot(at.name) == _VARIABLES_SLOT:
+            return self._variable(steps, test)
+        root = self.build(at)
+        cost = root.cost
+        if not _is_attribute(at):
+            cost += 1
+        is_counted = not isinstance(at, Ident) or not self._is_hidden(at.name)
+        if not is_counted:
+            # cel-go does not count these lookups.
+            steps = [replace(step, cost=0) for step in steps]
+        cost += sum(step.cost for step in steps)
+        after = int(test is not None)
+        code = select(root.code, steps, after)
+        source = select_source(root, steps, after)
+        slot = self._slot(at.name) if isinstance(at, Ident) else None
+        path = [step.field for step in steps if step.key is None and not step.is_optional]
+        if slot is not None and len(path) == len(steps):
+            code = select_path(slot, tuple(path), code)
+        if test is None:
+            return Built(code, cost, source)
+        # The test costs one unit, and its operand one unit less than in use.
+        return _has(Built(code, cost + int(is_counted) - 1, source), test.field)
+
+    def _variable(self, steps: list[Step], test: Select | None) -> Built:
+        """Return the code of ``variables.name`` and the *steps* from there."""
+        name = steps[0].field if steps else test.field if test is not None else ""
+        rest = steps[1:]
+
+        def root(frame: Frame) -> object:
+            return cast("LazyVariables", frame[_VARIABLES_SLOT]).get(name)
+
+        if not steps:
+            # has() needs the value, though its result is known.
+            return Built(lambda frame: (root(frame), True)[1], 1)
+        cost = 1 + sum(step.cost for step in steps)
+        first = (lambda frame: Optional(root(frame))) if steps[0].is_optional else root
+        after = int(test is not None)
+        code = select(first, rest, after)
+        source = None
+        if not steps[0].is_optional:
+            source = select_source(Built(root, 1, Source(partial(_write_variable, name=name))), rest, after)
+        return Built(code, cost, source) if test is None else _has(Built(code, cost, source), test.field)
+
+    def _step(self, node: Call) -> Step:
+        key = self._folded(node.arguments[1])
+        is_optional = node.function == "_[?_]"
+        if isinstance(key, Literal):
+            if type(key.value) not in KEY_TYPES:
+                raise CompileError(str(invalid_key(key.value)), key.at)
+            if isinstance(key.value, str):
+                return Step(key.value, None, is_optional, 1)
+        built = self.build(key)
+        return Step("", built, is_optional, 1 + built.cost - _own_cost(key))
+
+    def _call(self, node: Call) -> Built:
+        node.arguments[:] = map(self._folded, node.arguments)
+        given = node.arguments if node.target is None else [node.target, *node.arguments]
+        built = [self.build(each) for each in given]
+        if node.function == "_?_:_":
+            for number, branch in enumerate(given[1:], 1):
+                code, cost, source = built[number]
+                built[number] = Built(code, cost - _own_cost(branch), source)
+        paths = {self._path(each) for each in given} if node.function in ("_==_", "_!=_") else ()
+        return call_code(node, built, is_alike=len(paths) == 1 and None not in paths)
+
+    def _path(self, node: Node) -> tuple[str, ...] | None:
+        """Return the fields from ``object`` or ``oldObject`` to *node*; None: it is another value."""
+        fields: list[str] = []
+        while isinstance(node, Select) and not node.is_test and not node.is_optional:
+            fields.append(node.field)
+            node = node.operand
+        return tuple(fields) if isinstance(node, Ident) and self._slot(node.name) in _OBJECTS else None
+
+    def _list(self, node: ListLiteral) -> Built:
+        built = [self.build(each) for each in node.elements]
+        codes = [each.code for each in built]
+        cost = sum(each.cost for each in built) + _LIST
+        if not node.optional:
+
+            def write(writer: Writer) -> str:
+                return f"[{', '.join([writer.named(writer.part(each)) for each in built])}]"
+
+            return Built(all_values(built), cost, Source(write))
+        optional, rests = node.optional, rests_of(built)
+
+        def build_list(frame: Frame) -> object:
+            items = []
+            for number, code in enumerate(codes):
+                value = _value(code, frame, rests[number])
+                if number not in optional:
+                    items.append(value)
+                elif not isinstance(value, Optional):
+                    raise no_overload()
+                elif value.present:
+                    items.append(value.value)
+            return items
+
+        return Built(build_list, cost)
+
+    def _map(self, node: MapLiteral) -> Built:
+        built = [
+            (self.build(key), self.build(value), is_optional) for key, value, is_optional in node.entries
+        ]
+        parts = [part for key, value, _ in built for part in (key, value)]
+        rests = rests_of(parts)
+        codes = [
+            (key.code, value.code, is_optional, rests[2 * number], rests[2 * number + 1])
+            for number, (key, value, is_optional) in enumerate(built)
+        ]
+        cost = sum(part.cost for part in parts) + _MAP
+
+        def build_map(frame: Frame) -> object:
+            found: dict[object, object] = {}
+            for key_of, value_of, is_optional, after_key, after_value in codes:
+                key, value = _value(key_of, frame, after_key), _value(value_of, frame, after_value)
+                if is_optional:
+                    if not isinstance(value, Optional):
+                        raise no_overload()
+                    if not value.present:
+                        found.pop(key, None)
+                        continue
+                    value = value.value
+                check_key(key)
+                found[key] = value
+            return found
+
+        return Built(build_map, cost)
+
+    def _struct(self, node: StructLiteral) -> Built:
+        built = [(field, self.build(value), is_optional) for field, value, is_optional in node.fields]
+        rests = rests_of([each for _, each, _ in built])
+        codes = [
+            (field, each.code, is_optional, rest)
+            for (field, each, is_optional), rest in zip(built, rests, strict=True)
+        ]
+        name = node.name
+
+        def build_struct(frame: Frame) -> object:
+            found: dict[str, object] = {}
+            for field, code, is_optional, rest in codes:
+                value = _value(code, frame, rest)
+                if is_optional:
+                    if not isinstance(value, Optional):
+                        raise no_overload()
+                    if not value.present:
+                        found.pop(field, None)
+                        continue
+                    value = value.value
+                found[field] = value
+            return struct(name, found)
+
+        return Built(build_struct, sum(each.cost for _, each, _ in built) + _STRUCT)
+
+    def _comprehension(self, node: Comprehension) -> Built:
+        over = self.build(node.range)
+        slots = self._enter(*([node.variable] if node.variable2 is None else [node.variable, node.variable2]))
+        condition = None if node.condition is None else self.build(node.condition)
+        node.body = self._folded(node.body)
+        body = self.build(node.body)
+        if node.macro == "map" and isinstance(node.body, Literal):
+            # The list of one element that cel-go adds for each element is a constant, too.
+            body = Built(body.code, -_LIST, body.source)
+        self._names.pop()
+        second = slots[1] if len(slots) == 2 else None
+        return comprehension(node.macro, over, slots[0], second, condition, body)
+
+    def _let(self, node: Let) -> Built:
+        target = self.build(node.target)
+        (slot,) = self._enter(node.variable)
+        body = self.build(node.body)
+        self._names.pop()
+        value, result = target.code, body.code
+
+        def let(frame: Frame) -> object:
+            frame[slot] = value(frame)
+            return result(frame)
+
+        return Built(let, target.cost + body.cost)
+
+    def _optional_map(self, node: OptionalMap) -> Built:
+        """Return the code of optMap: ``target.hasValue() ? optional.of(body) : optional.none()``.
+
+        cel-go evaluates the target once more for its value if the body uses the variable.
+        """
+        target, cost, _ = self.build(node.target)
+        (slot,) = self._enter(node.variable)
+        body, body_cost, _ = self.build(node.body)
+        self._names.pop()
+        is_flat = node.is_flat
+        is_used = any(isinstance(each, Ident) and each.name == node.variable for each in nodes(node.body))
+        price = body_cost + (0 if is_flat else 1) + (cost + 1 if is_used else 0)
+
+        def bind(frame: Frame) -> object:
+            left = METER.left
+            value = target(frame)
+            if not isinstance(value, Optional):
+                raise EvaluationError(f"no such overload: hasValue({type_name(value)})")
+            if not value.present:
+                METER.left -= 1
+                return NONE
+            charge(price + (left - METER.left if is_used else 0))
+            frame[slot] = value.value
+            found = body(frame)
+            return found if is_flat else Optional(found)
+
+        return Built(bind, cost + 1)

@@ -1,0 +1,123 @@
+"""Whether an object is valid for its type, and which of its values are atomic.
+
+Source: sigs.k8s.io/structured-merge-diff/v6 typed/validate.go; k8s.io/apiserver
+pkg/admission/plugin/policy/mutating/patch/smd.go (findAtomics).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.pure.openapi.elements import NoKeyError, key_of
+from gateway.pure.openapi.go_text import go_type, printed, syntax
+from gateway.pure.openapi.types import Scalar, TypeNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from gateway.pure.openapi.types import ListType, MapType, TypeRef
+
+    _Errors = Sequence[tuple[str, str]]
+    """Paths below the value, each with the text of its error."""
+
+_OK: tuple[()] = ()
+
+
+class Validation:
+    """The rules for an object: for a patch the strict ones.
+
+    A patch has declared fields only, and no two elements of a list with the same key. The object that it
+    changes may have both: its undeclared fields are of a version of the kind that the schema does not know.
+    """
+
+    def __init__(self, *, is_patch: bool) -> None:
+        self._is_patch = is_patch
+
+    def errors(self, ref: TypeRef, value: object) -> tuple[str, ...]:
+        """Return what is wrong with *value*, each as ``.spec.replicas: TEXT``."""
+        return tuple(f"{path}: {text}" if path else text for path, text in self._errors(ref, value))
+
+    def _errors(self, ref: TypeRef, value: object) -> _Errors:
+        try:
+            found = ref.get()
+        except TypeNotFoundError as error:
+            return [("", str(error))]
+        if value is None:
+            return _OK
+        if isinstance(value, dict):
+            if found.map:
+                return self._map_errors(found.map, value)
+        elif isinstance(value, list):
+            if found.list:
+                return self._list_errors(found.list, value)
+        elif found.scalar and _is_scalar(found.scalar, value):
+            return _OK
+        if found.map:
+            return [("", f"expected map, got &{{{printed(value)}}}")]
+        if found.scalar:
+            return [("", _SCALAR_ERRORS[found.scalar](value))]
+        return [("", f"expected list, got &{{{printed(value)}}}")]
+
+    def _map_errors(self, kind: MapType, value: dict[str, object]) -> _Errors:
+        errors: list[tuple[str, str]] = []
+        for name, each in value.items():
+            field = kind.fields.get(name)
+            ref = field.type if field else kind.others
+            if ref:
+                for path, text in self._errors(ref, each):
+                    errors.append((f".{name}{path}", text))
+            elif self._is_patch:
+                return [*errors, (f".{name}", "field not declared in schema")]
+        return errors
+
+    def _list_errors(self, kind: ListType, value: list[object]) -> _Errors:
+        errors: list[tuple[str, str]] = []
+        seen = set()
+        for index, each in enumerate(value):
+            place: object = f"[{index}]"
+            if not kind.is_atomic:
+                try:
+                    place = key_of(kind, each)
+                except NoKeyError as error:
+                    return [*errors, ("", f"element {index}: {error}")]
+                if place in seen and self._is_patch:
+                    errors.append(("", f"duplicate entries for key {place}"))
+                seen.add(place)
+            for path, text in self._errors(kind.element, each):
+                errors.append((f"{place}{path}", text))
+        return errors
+
+
+def _is_scalar(kind: Scalar, value: object) -> bool:
+    if kind is Scalar.ANY:
+        return True
+    if isinstance(value, bool):
+        return kind is Scalar.BOOLEAN
+    return kind is (Scalar.STRING if isinstance(value, str) else Scalar.NUMERIC)
+
+
+_SCALAR_ERRORS = {
+    Scalar.NUMERIC: lambda value: f"expected numeric (int or float), got {go_type(value)}",
+    Scalar.STRING: lambda value: f"expected string, got &value.valueUnstructured{{Value:{syntax(value)}}}",
+    Scalar.BOOLEAN: lambda value: f"expected boolean, got &{{{printed(value)}}}",
+    Scalar.ANY: lambda value: f"expected any scalar, got &{{{printed(value)}}}",
+}
+
+
+def atomics(ref: TypeRef, value: object, path: str = "") -> Iterator[str]:
+    """Yield the paths of the atomic lists and maps in *value*, which is valid.
+
+    Elements of lists are named by their index. What is below a map's undeclared keys is not looked at.
+    """
+    kind = ref.get()
+    if isinstance(value, dict) and kind.map:
+        if kind.map.is_atomic:
+            yield path
+        for name, each in value.items():
+            if name in kind.map.fields:
+                yield from atomics(kind.map.fields[name].type, each, f"{path}.{name}")
+    elif isinstance(value, list) and kind.list:
+        if kind.list.is_atomic:
+            yield path
+        for index, each in enumerate(value):
+            yield from atomics(kind.list.element, each, f"{path}[{index}]")
