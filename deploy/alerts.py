@@ -1,4 +1,4 @@
-"""The table of alerts: PromQL expressions over the metrics of ``gateway.telemetry.definitions``.
+"""The table of alerts: PromQL expressions over the metrics of ``gateway.observe.telemetry.definitions``.
 
 ``deploy.monitoring`` makes ``chart/files/prometheus-rule.yaml`` and a table of docs/metrics.md
 from it. Each alert has a page in docs/runbooks. Counters are summed over replicas by the target's label

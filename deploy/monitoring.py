@@ -2,8 +2,8 @@
 
     python -m deploy.monitoring
 
-``gateway.telemetry.definitions``, ``deploy.alerts`` and ``deploy.panels`` have the tables. In a page of docs/
-each table is between two comments.
+``gateway.observe.telemetry.definitions``, ``deploy.alerts`` and ``deploy.panels`` have the tables. In a page
+of docs/ each table is between two comments.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from deploy.alerts import ALERTS, PREFIX
 from deploy.dashboard import dashboard
+from gateway.observe.telemetry.definitions import DEFINITIONS
 from gateway.registration.yaml_output import to_yaml
-from gateway.telemetry.definitions import DEFINITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

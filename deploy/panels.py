@@ -1,4 +1,4 @@
-"""The table of the dashboard's panels: PromQL over the metrics of ``gateway.telemetry.definitions``.
+"""The table of the dashboard's panels: PromQL over the metrics of ``gateway.observe.telemetry.definitions``.
 
 In a query ``<pods>`` stands for the matchers of the variables namespace and pod, ``<webhooks>`` for these and
 the variable webhook.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.telemetry.definitions import PREFIX, Definition
+from gateway.observe.telemetry.definitions import PREFIX, Definition
 
 _W: Final = f"{PREFIX}worker_"
 WORKER_METRICS: Final = (

@@ -16,11 +16,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.base.work_queue import WorkQueue
-from gateway.decisions.line import decision
-from gateway.decisions.rate import TokenBucket
-from gateway.decisions.record import record_of, record_of_webhook
-from gateway.decisions.redaction import Redactor
 from gateway.dispatch.driver import NO_ROOM_FOR_SHADOWS, EvaluationDriver
+from gateway.observe.decisions.line import decision
+from gateway.observe.decisions.rate import TokenBucket
+from gateway.observe.decisions.record import record_of, record_of_webhook
+from gateway.observe.decisions.redaction import Redactor
 from gateway.pure.core.comparison import Comparison, compare, is_sampled
 from gateway.pure.core.deadline import Deadline
 from gateway.pure.core.decision import PLAIN_ALLOWED
@@ -33,12 +33,12 @@ from gateway.pure.core.verdict import Failed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from gateway.observe.telemetry.metrics import Metrics
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.call import Payload
     from gateway.pure.core.outcome import Outcome
     from gateway.pure.core.webhook import Candidate, Phase, Webhook
     from gateway.snapshot import Snapshot
-    from gateway.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 

@@ -17,13 +17,19 @@ from gateway.acceptance import Acceptance
 from gateway.admit import Admission, Observers
 from gateway.after_answer import CallsAfterAnswer
 from gateway.base.errors import ConfigError
+from gateway.base.file_changes import FileChanges
 from gateway.cluster_follower import Cluster, ClusterFollower
 from gateway.config.changes import log_change
-from gateway.decisions.log import DecisionLog
-from gateway.decisions.namespaces import NamespaceCounts
-from gateway.decisions.observer import DecisionObserver
-from gateway.decisions.recent import RecentDecisions
 from gateway.history_keeper import HistoryKeeper
+from gateway.observe.decisions.log import DecisionLog
+from gateway.observe.decisions.namespaces import NamespaceCounts
+from gateway.observe.decisions.observer import DecisionObserver
+from gateway.observe.decisions.recent import RecentDecisions
+from gateway.observe.telemetry.exposition import expose
+from gateway.observe.telemetry.metrics import Metrics
+from gateway.observe.telemetry.window import Window
+from gateway.observe.tracing.recording import RecordedTrace
+from gateway.observe.tracing.tracing import Tracing
 from gateway.pages.process import OneProcess
 from gateway.pages.routes import Pages
 from gateway.pages.state import ProcessState, Refusal
@@ -31,18 +37,12 @@ from gateway.pure.core.answer import Origin
 from gateway.pure.core.trace import passed_on, read_traceparent
 from gateway.serving.admin import ADMIN_BOUNDS, AdminRoutes
 from gateway.serving.connection_table import ConnectionTable
-from gateway.serving.files import FileChanges
 from gateway.serving.front_end import FrontEnd
 from gateway.serving.listener import Listener
 from gateway.serving.page_access import PageAccess
 from gateway.serving.sockets import ADMIN_PORT
 from gateway.snapshot import Pools
-from gateway.telemetry.exposition import expose
-from gateway.telemetry.metrics import Metrics
-from gateway.telemetry.window import Window
 from gateway.token_key_follower import TokenKeyFollower
-from gateway.tracing.recording import RecordedTrace
-from gateway.tracing.tracing import Tracing
 from gateway.worker_watch import WorkerWatch
 
 if TYPE_CHECKING:
@@ -50,18 +50,18 @@ if TYPE_CHECKING:
 
     from gateway.admit import ReviewObserver
     from gateway.config.model import Config, GatewaySettings, WorkerPool
-    from gateway.decisions.observer import DecisionSink
+    from gateway.observe.decisions.observer import DecisionSink
+    from gateway.observe.recording.recorder import Recorder
+    from gateway.observe.telemetry.exposition import Exposition
     from gateway.options import Options
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.deadline import Deadline
     from gateway.pure.core.matching import Selection
-    from gateway.recording.recorder import Recorder
     from gateway.reports.observer import Reporter
     from gateway.serving.listener import SharedSockets
     from gateway.serving.message import Cancel, Exchange
     from gateway.siblings import Siblings
     from gateway.snapshot import Snapshot
-    from gateway.telemetry.exposition import Exposition
 
 log = logging.getLogger(__name__)
 
@@ -263,7 +263,7 @@ class Gateway:
             if settings.record is None:
                 return
             # Imported late: it loads RE2, which a gateway without recordings may not need.
-            from gateway.recording.recorder import Recorder
+            from gateway.observe.recording.recorder import Recorder
 
             self._recorder = Recorder(self.metrics.recording)
         self._recorder.use(settings.record)

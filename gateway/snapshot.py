@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from gateway.base.files import fingerprint
 from gateway.base.work_queue import WorkQueue
-from gateway.config.files import fingerprint
 from gateway.config.image_review import user_of
 from gateway.dispatch.backends import Backends
 from gateway.dispatch.parameters import ParameterTable
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from gateway.dispatch.https.server import HttpsServer
     from gateway.kubernetes.params import ClusterParams
     from gateway.kubernetes.schemas import ClusterSchemas
+    from gateway.observe.telemetry.metrics import Metrics
     from gateway.paths import Paths
     from gateway.pure.conditions.resolver import Authorize
     from gateway.pure.core.annotations import AuditLevel
     from gateway.pure.core.decision import DecisionReference
     from gateway.pure.core.namespace import Namespace
     from gateway.pure.core.verdict import Failed
-    from gateway.telemetry.metrics import Metrics
 
     FoundNamespace = Namespace | Failed | None
     """A namespace; None: there is none of that name; Failed: the look-up failed."""

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from gateway.dispatch.endpoint import WorkerEndpoint
     from gateway.dispatch.parameters import ParameterTable
     from gateway.dispatch.pool import Pool
+    from gateway.observe.telemetry.metrics import Metrics
     from gateway.policy_mismatch import PolicyMismatch
     from gateway.pure.core.webhook import Webhook
-    from gateway.telemetry.metrics import Metrics
 
     Clients = Sequence[tuple[Webhook, WorkerRef]]
 

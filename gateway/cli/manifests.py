@@ -284,7 +284,7 @@ def _trusting(backend: Backend, ca_file: Path | None) -> tuple[Backend, list[str
     """Return *backend* with the certificates of *ca_file* as caBundle, and warnings about them."""
     import datetime
 
-    from gateway.config.files import UnusableFileError, read_file
+    from gateway.base.files import UnusableFileError, read_file
     from gateway.registration.backend import ca_bundle
 
     if ca_file is None:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from admission_gateway_worker.text import printable
+from gateway.base.files import UnusableFileError, read_file
 from gateway.config.certificate_parts import chain_problem, parts_in, parts_of, roots_problem
-from gateway.config.files import UnusableFileError, read_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from admission_gateway_worker.text import printable
 from gateway.base.errors import ConfigError, Problem
-from gateway.config.files import UnusableFileError
+from gateway.base.files import UnusableFileError
 from gateway.config.kubeconfig import read_kubeconfig
 from gateway.pure.core.webhook import HttpsClient, ImageReviewSettings
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from gateway.base.errors import ConfigError, Problem
+from gateway.base.files import SUFFIXES, UnusableFileError, fingerprint, list_files, read_file, unread
 from gateway.base.text import did_you_mean, one_of, shown
 from gateway.config.client_config import NO_CLUSTER_TO_FOLLOW
 from gateway.config.documents import (
@@ -32,7 +33,6 @@ from gateway.config.documents import (
 )
 from gateway.config.exceptions import CLUSTER_WIDE, NAMESPACED, read_policy_exception, unknown_webhooks
 from gateway.config.fields import MAX_PROBLEMS, child
-from gateway.config.files import SUFFIXES, UnusableFileError, fingerprint, list_files, read_file, unread
 from gateway.config.model import Config, GatewaySettings, WorkerPool
 from gateway.config.policy_documents import PolicyDocuments
 from gateway.config.policy_settings import AUTHORS, authors_policy

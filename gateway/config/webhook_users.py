@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from admission_gateway_worker.text import printable
+from gateway.base.files import UnusableFileError
 from gateway.config.fields import Fields, Report
-from gateway.config.files import UnusableFileError
 from gateway.config.kubeconfig import KubeconfigReader, KubeconfigUser, read_document
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import ssl
 import time
 from typing import TYPE_CHECKING, Final
 
+from gateway.base.files import MissingFileError, UnusableFileError
 from gateway.config.credential_files import NoCredentialError
-from gateway.config.files import MissingFileError, UnusableFileError
 from gateway.config.kubeconfig import read_token
 from gateway.credentials.exec_plugin import CredentialsError, ExecCredentialSource
 from gateway.credentials.tls import insecure_tls_context, tls_context

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import jwt
 from jwt.types import Options
 
-from gateway.config.files import UnusableFileError
+from gateway.base.files import UnusableFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from gateway.dispatch.policy_listing import ParameterKey
     from gateway.dispatch.rpc import CallStatus
     from gateway.dispatch.timer_wheel import TimerWheel
+    from gateway.observe.telemetry.metrics import PoolMetrics
     from gateway.pure.core.call import Call
     from gateway.pure.core.verdict import Verdict
-    from gateway.telemetry.metrics import PoolMetrics
 
 log = logging.getLogger(__name__)
 

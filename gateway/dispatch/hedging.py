@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gateway.config.model import Hedge
     from gateway.dispatch.calls import CallGroup
     from gateway.dispatch.timer_wheel import TimerWheel
-    from gateway.telemetry.metrics import PoolMetrics
+    from gateway.observe.telemetry.metrics import PoolMetrics
 
 SAMPLES: Final = 1000
 """Latencies from which the percentile is computed."""

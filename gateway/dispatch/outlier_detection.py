@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gateway.dispatch.calls import EndpointState, InFlightCalls
-    from gateway.telemetry.metrics import PoolMetrics
+    from gateway.observe.telemetry.metrics import PoolMetrics
 
 log = logging.getLogger(__name__)
 

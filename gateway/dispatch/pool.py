@@ -12,7 +12,7 @@ import random
 from typing import TYPE_CHECKING, Final
 
 from gateway.base.errors import ConfigError
-from gateway.config.files import fingerprint
+from gateway.base.files import fingerprint
 from gateway.dispatch.dialer import Dialer
 from gateway.dispatch.endpoint import LONGEST_CALL_S, WorkerEndpoint
 from gateway.dispatch.hedging import Hedging
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from gateway.config.model import WorkerPool
     from gateway.dispatch.calls import Endpoint, EndpointState, Sheds
     from gateway.dispatch.timer_wheel import TimerWheel
+    from gateway.observe.telemetry.metrics import PoolMetrics
     from gateway.pure.core.verdict import Failed
-    from gateway.telemetry.metrics import PoolMetrics
 
 log = logging.getLogger(__name__)
 

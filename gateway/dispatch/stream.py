@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
     from gateway.dispatch.calls import CallGroup
     from gateway.dispatch.stream_connection import StreamConnection, StreamConnectionOwner
+    from gateway.observe.telemetry.metrics import PoolMetrics
     from gateway.pure.core.call import Call
     from gateway.pure.core.deadline import Deadline
     from gateway.pure.core.verdict import Failed, Verdict
-    from gateway.telemetry.metrics import PoolMetrics
 
 log = logging.getLogger(__name__)
 

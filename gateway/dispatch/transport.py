@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from gateway.dispatch.dialer import Dialer
     from gateway.dispatch.outlier_detection import OutlierState
     from gateway.dispatch.stream_connection import StreamConnection
+    from gateway.observe.telemetry.metrics import PoolMetrics
     from gateway.pure.core.call import Call
     from gateway.pure.core.verdict import Failed, Verdict
-    from gateway.telemetry.metrics import PoolMetrics
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import yaml
 
 from gateway.base.errors import GatewayError
+from gateway.base.files import UnusableFileError, list_files, read_file
 from gateway.config.documents import PHASES, read_documents
-from gateway.config.files import UnusableFileError, list_files, read_file
 from gateway.importing.field_managers import FIELD_MANAGER
 from gateway.importing.folder import write
 from gateway.importing.objects import RESOURCE_VERSION, cleaned, file_name, name_of

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from gateway.base.files import MAX_FILE_BYTES, UnusableFileError, list_files, read_file
 from gateway.config.documents import Document, read_documents, unreadable
-from gateway.config.files import MAX_FILE_BYTES, UnusableFileError, list_files, read_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -17,7 +17,7 @@ from gateway.registration.gateway_entries import entries, gateway_indices, gatew
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gateway.config.files import UnusableFileError
+    from gateway.base.files import UnusableFileError
     from gateway.pure.core.webhook import CaBundleSource, Phase, Webhook
 
     Json = Mapping[str, Any]

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.config import addresses
 from gateway.inspection.model import Finding
+from gateway.observe.telemetry.metrics import Metrics
 from gateway.process.local_workers import STOP_GRACE_S, LocalWorkers, targets_of
 from gateway.snapshot import Pools
-from gateway.telemetry.metrics import Metrics
 from gateway.worker_watch import WorkerWatch
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 import httpx2
 
 from gateway.base.errors import ClusterError
+from gateway.base.files import UnusableFileError, read_file
 from gateway.base.text import without_url_secrets
 from gateway.config.credential_files import roots_among
-from gateway.config.files import UnusableFileError, read_file
 from gateway.config.kubeconfig import Kubeconfig, KubeconfigCluster, KubeconfigUser, read_kubeconfig
 from gateway.credentials.exec_plugin import CredentialsError
 from gateway.kubernetes.api_client import ApiClient

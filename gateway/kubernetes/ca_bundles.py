@@ -22,7 +22,7 @@ from gateway.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 
-    from gateway.config.files import UnusableFileError
+    from gateway.base.files import UnusableFileError
     from gateway.config.model import KubernetesSettings
     from gateway.kubernetes.access import ClusterAccess
     from gateway.kubernetes.api_client import ApiClient

@@ -21,7 +21,7 @@ import httpx2
 import orjson
 
 from gateway.base.errors import ClusterError
-from gateway.config.files import UnusableFileError, read_file
+from gateway.base.files import UnusableFileError, read_file
 from gateway.credentials.webhook_tokens import MAX_KEYS_BYTES, read_keys
 from gateway.kubernetes.access import ClusterAccess
 

@@ -16,6 +16,7 @@ import orjson
 from gateway.admit import Admission, needs_namespace
 from gateway.config.digest import digest
 from gateway.config.model import ca_bundle_sources, merged_versions, param_kinds
+from gateway.observe.telemetry.metrics import Metrics
 from gateway.paths import Paths
 from gateway.process.local_workers import STOP_GRACE_S, LocalWorkers, targets_of
 from gateway.pure.core.deadline import Deadline
@@ -25,7 +26,6 @@ from gateway.pure.core.response import encode
 from gateway.pure.core.review import decode
 from gateway.pure.core.verdict import Denied
 from gateway.snapshot import ClusterView, Pools
-from gateway.telemetry.metrics import Metrics
 from gateway.worker_watch import WorkerWatch
 
 if TYPE_CHECKING:

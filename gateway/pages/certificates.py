@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gateway.base.files import UnusableFileError, read_file
 from gateway.config import credential_files
-from gateway.config.files import UnusableFileError, read_file
 from gateway.pages.state import rfc_3339
 from gateway.pure.core.webhook import HttpsClient
 

@@ -29,7 +29,7 @@ from gateway.config.model import (
 from gateway.config.record_settings import RedactionRule
 from gateway.config.webhook_token_settings import WebhookTokenSettings
 from gateway.config.webhook_users import WebhookUsers
-from gateway.decisions.redaction import Redactor
+from gateway.observe.decisions.redaction import Redactor
 from gateway.pages.state import Json, rfc_3339
 from gateway.pure.core.durations import format_duration
 from gateway.pure.core.exemptions import Patterns, PolicyException

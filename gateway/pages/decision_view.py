@@ -52,7 +52,7 @@ class View(NamedTuple):
 
 
 def view(decision: Json) -> View:
-    """Return the view of *decision*, see ``gateway.decisions.recent.document``."""
+    """Return the view of *decision*, see ``gateway.observe.decisions.recent.document``."""
     webhooks = decision["webhooks"]
     ends = [one["startedMilliseconds"] + one["milliseconds"] for one in webhooks]
     length_ms = max([decision["milliseconds"], *ends, 0.001])

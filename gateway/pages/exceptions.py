@@ -9,9 +9,9 @@ from gateway.pages.state import rfc_3339
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from gateway.observe.telemetry.exception_uses import Uses
     from gateway.pages.state import Json
     from gateway.pure.core.exemptions import PolicyException
-    from gateway.telemetry.exception_uses import Uses
 
 SHOWN: Final = 200
 

@@ -21,8 +21,8 @@ from admission_gateway_worker.json_patch.steps import finish
 from gateway.admit import Admission
 from gateway.base.errors import MalformedReview
 from gateway.config.parsing import parse_yaml
-from gateway.decisions.recent import capture, document
 from gateway.object_review import DEFAULT_GROUPS, RequestOptions, request_for
+from gateway.observe.decisions.recent import capture, document
 from gateway.pages.one_thread import in_thread
 from gateway.pure.core.answer import Origin
 from gateway.pure.core.deadline import Deadline

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from gateway.decisions.namespaces import COUNTS
+from gateway.observe.decisions.namespaces import COUNTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway import __version__
 from gateway.dispatch.pool import Pool
+from gateway.observe.telemetry.series import COUNTED, Numbers
+from gateway.observe.telemetry.window import percentile
 from gateway.pages import exceptions
 from gateway.pages.certificates import certificates
 from gateway.pages.one_thread import in_thread
 from gateway.pages.state import rfc_3339
 from gateway.pure.core.webhook import HttpsClient, WorkerRef
-from gateway.telemetry.series import COUNTED, Numbers
-from gateway.telemetry.window import percentile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from gateway.base.errors import Problem
+    from gateway.observe.telemetry.series import NumbersKey
+    from gateway.observe.telemetry.window import Window
     from gateway.pages.state import Json, ProcessState
     from gateway.pure.core.webhook import Rollout, Webhook
-    from gateway.telemetry.series import NumbersKey
-    from gateway.telemetry.window import Window
 
 SHOWN_PROBLEMS: Final = 100
 """Of a refused configuration, and warnings."""

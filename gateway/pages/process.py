@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gateway.base.errors import ReviewError, Unavailable
-from gateway.decisions.recent import DecisionFilter, document, summary
+from gateway.observe.decisions.recent import DecisionFilter, document, summary
 from gateway.pages import configuration, overview
 from gateway.pages.explain import explain
 from gateway.pages.one_thread import in_thread
@@ -13,10 +13,10 @@ from gateway.pages.one_thread import in_thread
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from gateway.decisions.namespaces import NamespaceCounts
-    from gateway.decisions.recent import RecentDecision, RecentDecisions
+    from gateway.observe.decisions.namespaces import NamespaceCounts
+    from gateway.observe.decisions.recent import RecentDecision, RecentDecisions
+    from gateway.observe.telemetry.window import Window
     from gateway.pages.state import Json, PageRequest, ProcessState
-    from gateway.telemetry.window import Window
 
 FILTERS: Final = {
     "namespace": "namespace",

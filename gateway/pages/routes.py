@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, unquote, urlencode
 from admission_gateway_worker.text import printable
 from gateway.base.errors import Unavailable
 from gateway.base.text import printable_json
-from gateway.decisions.rate import TokenBucket
+from gateway.observe.decisions.rate import TokenBucket
 from gateway.pages.documents import ASKS_ALL, merge, page_of
 from gateway.pages.one_thread import in_thread
 from gateway.pages.process import DECISIONS

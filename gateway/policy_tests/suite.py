@@ -12,9 +12,9 @@ import orjson
 
 from admission_gateway_worker.json_patch.patch import PatchSyntaxError, parse_patch
 from gateway.base.errors import ConfigError, MalformedReview, Problem
+from gateway.base.files import SUFFIXES, UnusableFileError, read_file
 from gateway.base.text import described
 from gateway.config.documents import GATEWAY_VERSION, POLICY_TEST, read_documents, unreadable
-from gateway.config.files import SUFFIXES, UnusableFileError, read_file
 from gateway.config.resources import NAME_LABEL
 from gateway.object_review import DEFAULT_GROUPS, DEFAULT_USER, RequestOptions, request_for, review_of
 from gateway.offline.gateway import BOTH_PHASES

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 import orjson
 
 from gateway.base.errors import Unavailable
-from gateway.telemetry.aggregation import FetchError, fetch
+from gateway.observe.telemetry.aggregation import FetchError, fetch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Final
 from gateway.app import DRAINING, STARTING
 from gateway.base import logs
 from gateway.base.errors import ConfigError, Unavailable
+from gateway.base.file_changes import FileChanges
+from gateway.observe.telemetry.aggregation import FetchError, ProcessMetrics, fetch
 from gateway.pages.routes import Pages
 from gateway.process.all_processes import AllProcesses
 from gateway.process.children import Child
@@ -25,21 +27,19 @@ from gateway.process.liveness import BEAT_S, Liveness, sample_of
 from gateway.process.shared_port import SharedPort
 from gateway.serving.admin import ADMIN_BOUNDS, VERBOSE, WARNING, AdminRoutes
 from gateway.serving.connection_table import ConnectionTable
-from gateway.serving.files import FileChanges
 from gateway.serving.listener import Listener
 from gateway.serving.message import error_response
 from gateway.serving.page_access import PageAccess
 from gateway.serving.sockets import ADMIN_PORT
 from gateway.serving.tls import server_context
-from gateway.telemetry.aggregation import FetchError, ProcessMetrics, fetch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from gateway.config.model import Config
+    from gateway.observe.telemetry.exposition import Exposition
     from gateway.options import Options
-    from gateway.telemetry.exposition import Exposition
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.base.errors import GatewayError
+from gateway.base.files import UnusableFileError, read_file
 from gateway.config.documents import read_documents
-from gateway.config.files import UnusableFileError, read_file
 from gateway.registration.gateway_entries import entries
 from gateway.registration.yaml_output import to_yaml
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from gateway.base.errors import GatewayError, ReviewError
-from gateway.config.files import SUFFIXES, UnusableFileError, read_file
+from gateway.base.files import SUFFIXES, UnusableFileError, read_file
 from gateway.config.parsing import parse_yaml
 from gateway.object_review import RequestOptions, request_for
 from gateway.replay.cases import Case

@@ -1,10 +1,10 @@
-"""Recordings as a source of reviews, see ``gateway.recording``."""
+"""Recordings as a source of reviews, see ``gateway.observe.recording``."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.recording.reader import Reading, read_recording
+from gateway.observe.recording.reader import Reading, read_recording
 from gateway.replay.cases import Case, namespace_of
 from gateway.replay.results import UnusableResultError, recorded
 

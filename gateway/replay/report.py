@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.text import printable
+from gateway.observe.recording.redaction import RecordingRedactor
 from gateway.offline.changes import changes
-from gateway.recording.redaction import RecordingRedactor
 from gateway.replay.comparison import KINDS, differences
 from gateway.replay.results import REJECTIONS, UnusableResultError
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from admission_gateway_worker.json_patch.diff import diff
 from admission_gateway_worker.json_patch.patch import PatchConflict, apply_patch
-from gateway.decisions.details import changed_payloads
-from gateway.decisions.record import record_of
+from gateway.observe.decisions.details import changed_payloads
+from gateway.observe.decisions.record import record_of
 from gateway.pure.core.verdict import Failed, FailureReason
 
 if TYPE_CHECKING:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from gateway.decisions.record import is_secret, record_of
+from gateway.observe.decisions.record import is_secret, record_of
 from gateway.pure.core.verdict import Denied, Failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gateway.decisions.record import DecisionRecord, WebhookRecord
-    from gateway.decisions.redaction import Redactors
+    from gateway.observe.decisions.record import DecisionRecord, WebhookRecord
+    from gateway.observe.decisions.redaction import Redactors
     from gateway.pure.core.answer import Answer
 
 Result = Literal["fail", "warn", "error"]

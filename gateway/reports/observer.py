@@ -6,8 +6,8 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from gateway.decisions.redaction import Redactors
 from gateway.kubernetes.access import ClusterAccess
+from gateway.observe.decisions.redaction import Redactors
 from gateway.reports.events import EventWriter
 from gateway.reports.finding import denials, denials_not_enforced, failures
 from gateway.reports.writer import ReportWriter

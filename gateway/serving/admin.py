@@ -16,7 +16,7 @@ from gateway.serving.page_access import is_local
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
-    from gateway.telemetry.exposition import Exposition
+    from gateway.observe.telemetry.exposition import Exposition
 
 logger = logging.getLogger(__name__)
 

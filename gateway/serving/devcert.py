@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from gateway.base.errors import ConfigError
+from gateway.base.file_changes import read_as
 from gateway.config.credential_files import certificate_parts
-from gateway.serving.files import read_as
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

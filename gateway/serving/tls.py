@@ -13,11 +13,11 @@ from _ssl import ENCODING_DER
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from gateway.base import files
 from gateway.base.errors import ConfigError, Problem
-from gateway.config import files
+from gateway.base.file_changes import FileChanges, file_error, fingerprint, read_as
 from gateway.config.certificate_parts import chain_problem, parts_of
 from gateway.config.credential_files import certificate_parts
-from gateway.serving.files import FileChanges, file_error, fingerprint, read_as
 
 if TYPE_CHECKING:
     from pathlib import Path

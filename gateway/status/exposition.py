@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.observe.telemetry.definitions import PREFIX
+from gateway.observe.telemetry.metrics import SECONDS
+from gateway.observe.telemetry.window import percentile
 from gateway.pages.state import rfc_3339
-from gateway.telemetry.definitions import PREFIX
-from gateway.telemetry.metrics import SECONDS
-from gateway.telemetry.window import percentile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

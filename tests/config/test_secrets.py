@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.base.errors import ClusterError
+from gateway.base.files import UnusableFileError
 from gateway.config.addresses import target
 from gateway.config.client_config import url_problems
-from gateway.config.files import UnusableFileError
 from gateway.config.kubeconfig import read_kubeconfig
 from gateway.config.model import KubernetesSettings
 from gateway.kubernetes.access import connect

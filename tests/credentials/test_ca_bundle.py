@@ -11,7 +11,7 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.files import UnusableFileError
+from gateway.base.files import UnusableFileError
 from gateway.credentials.ca_bundle import MAX_BYTES, CaBundle, bundle_in
 from gateway.pure.core.webhook import CaBundleSource
 

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.files import UnusableFileError
+from gateway.base.files import UnusableFileError
 from gateway.config.webhook_token_settings import BoundRegistration, WebhookTokenSettings
 from gateway.credentials import webhook_tokens
 from gateway.credentials.webhook_tokens import KeysNotReadError, TokenError, WebhookTokens, read_keys

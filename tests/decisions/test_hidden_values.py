@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import orjson
 import pytest
 
-from gateway.decisions.recent import document
-from gateway.decisions.redaction import Redactors
+from gateway.observe.decisions.recent import document
+from gateway.observe.decisions.redaction import Redactors
 from gateway.pure.core.verdict import Denied
 from gateway.reports.finding import denials
 from tests.core.build import request, webhook

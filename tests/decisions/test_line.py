@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission_gateway_worker.json_patch.steps import finish
-from gateway.decisions import line
-from gateway.decisions.allowed_lines import AllowedLines
-from gateway.decisions.record import DecisionRecord, WebhookRecord, record_of
+from gateway.observe.decisions import line
+from gateway.observe.decisions.allowed_lines import AllowedLines
+from gateway.observe.decisions.record import DecisionRecord, WebhookRecord, record_of
 from gateway.pure.core.review import decode, decode_in_steps
 from gateway.pure.core.verdict import Allowed, Denied, Failed, FailureReason, Verdict
 from gateway.serving.message import HttpRequest, error_response

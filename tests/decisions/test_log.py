@@ -17,14 +17,14 @@ from gateway.config.logging_settings import (
     LoggedDecisions,
     LoggingSettings,
 )
-from gateway.decisions import log as log_module
-from gateway.decisions.log import DecisionLog
-from gateway.decisions.record import is_noteworthy
-from gateway.decisions.redaction import SEARCHES_PER_SECOND, SMALL_SEARCH
+from gateway.observe.decisions import log as log_module
+from gateway.observe.decisions.log import DecisionLog
+from gateway.observe.decisions.record import is_noteworthy
+from gateway.observe.decisions.redaction import SEARCHES_PER_SECOND, SMALL_SEARCH
+from gateway.observe.telemetry.metrics import LogCounts
 from gateway.pure.core.large import LARGE_BYTES
 from gateway.pure.core.verdict import Denied, Failed, FailureReason
 from gateway.serving.message import HttpRequest, error_response
-from gateway.telemetry.metrics import LogCounts
 from tests.core.build import request, webhook
 from tests.decisions.kit import answer
 from tests.kit import PATIENCE_S

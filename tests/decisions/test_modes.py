@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.decisions import line
-from gateway.decisions.allowed_lines import AllowedLines
-from gateway.decisions.record import is_noteworthy, record_of
-from gateway.decisions.redaction import Redactors
+from gateway.observe.decisions import line
+from gateway.observe.decisions.allowed_lines import AllowedLines
+from gateway.observe.decisions.record import is_noteworthy, record_of
+from gateway.observe.decisions.redaction import Redactors
+from gateway.observe.telemetry.metrics import Metrics
 from gateway.pure.core.verdict import ALLOWED, Denied, Failed, FailureReason, Verdict
 from gateway.reports.finding import denials, denials_not_enforced, failures
-from gateway.telemetry.metrics import Metrics
 from tests.core.build import add, patch
 from tests.decisions.kit import answer
 

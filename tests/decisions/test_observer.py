@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from gateway.decisions.observer import DecisionObserver
+from gateway.observe.decisions.observer import DecisionObserver
 from gateway.pure.core.decision import PLAIN_ALLOWED, Decision, Status
 
 DENIED = Decision(Status(403, "Forbidden", "no"))

@@ -11,12 +11,12 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from gateway.config.logging_settings import DecisionLogSettings, LoggingSettings
-from gateway.decisions import log as log_module
-from gateway.decisions.log import DecisionLog
+from gateway.observe.decisions import log as log_module
+from gateway.observe.decisions.log import DecisionLog
+from gateway.observe.telemetry.metrics import LogCounts
 from gateway.pure.core.answer import Origin
 from gateway.pure.core.trace import PassedOn
 from gateway.pure.core.verdict import Denied
-from gateway.telemetry.metrics import LogCounts
 from tests.decisions.kit import answer
 from tests.kit import PATIENCE_S, serving
 

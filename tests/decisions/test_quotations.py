@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gateway.decisions.quotations import (
+from gateway.observe.decisions.quotations import (
     MAX_VALUES,
     MIN_CHARS,
     Quotations,
@@ -19,7 +19,7 @@ from gateway.decisions.quotations import (
     _unescaped,
     reduced,
 )
-from gateway.decisions.redaction import MAX_MESSAGE_CHARS, NOT_SEARCHED, Redactor, mark
+from gateway.observe.decisions.redaction import MAX_MESSAGE_CHARS, NOT_SEARCHED, Redactor, mark
 from tests.decisions.quoting import QUOTINGS, encoded
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.decisions import bursts, recent
-from gateway.decisions.bursts import Bursts
-from gateway.decisions.recent import DecisionFilter, RecentDecisions, document, summary
-from gateway.decisions.record import is_noteworthy
+from gateway.observe.decisions import bursts, recent
+from gateway.observe.decisions.bursts import Bursts
+from gateway.observe.decisions.recent import DecisionFilter, RecentDecisions, document, summary
+from gateway.observe.decisions.record import is_noteworthy
 from gateway.pure.core.large import LARGE_BYTES
 from gateway.pure.core.verdict import Allowed, Denied, Failed, FailureReason
 from tests.core.build import POD, add, labelled, patch, request, webhook

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.decisions.credential_forms import without_credentials
-from gateway.decisions.redaction import MAX_TEXT_CHARS, Redactor, mark
+from gateway.observe.decisions.credential_forms import without_credentials
+from gateway.observe.decisions.redaction import MAX_TEXT_CHARS, Redactor, mark
 
 CANARY = "CaNaRy-4711"
 ENCODED = base64.b64encode(CANARY.encode()).decode()

@@ -10,8 +10,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from gateway.config.logging_settings import DecisionFile
-from gateway.decisions import writer
-from gateway.decisions.writer import DescriptorSink, FileSink, Writer
+from gateway.observe.decisions import writer
+from gateway.observe.decisions.writer import DescriptorSink, FileSink, Writer
 from tests.kit import PATIENCE_S, ROOT
 from tests.waiting import until
 

@@ -16,7 +16,7 @@ import yaml
 from deploy.alerts import ALERTS, PREFIX
 from deploy.monitoring import DASHBOARD, PROMETHEUS_RULE, ROOT, outputs
 from deploy.worker_metrics import WORKER_METRICS
-from gateway.telemetry.definitions import DEFINITIONS
+from gateway.observe.telemetry.definitions import DEFINITIONS
 from tests.deploy.cluster import MANIFEST, objects
 from tests.deploy.prometheus import plain_rules
 from tests.deploy.promql import TARGET_LABELS, unknown_names

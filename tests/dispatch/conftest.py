@@ -15,6 +15,7 @@ from gateway.dispatch.driver import EvaluationDriver
 from gateway.dispatch.https.server import HttpsServer
 from gateway.dispatch.pool import Pool
 from gateway.dispatch.timer_wheel import TimerWheel
+from gateway.observe.telemetry.metrics import Metrics
 from gateway.pure.conditions.resolver import ConditionResolver, FairExecutor
 from gateway.pure.core.call import Payload
 from gateway.pure.core.deadline import Deadline
@@ -24,7 +25,6 @@ from gateway.pure.core.matching import Selection
 from gateway.pure.core.review import decode
 from gateway.pure.core.speculation import ChangeMemory
 from gateway.pure.core.webhook import Rule, Webhook, WorkerRef
-from gateway.telemetry.metrics import Metrics
 from tests.kit import PATIENCE_S, REVIEWS
 
 if TYPE_CHECKING:

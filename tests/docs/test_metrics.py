@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from gateway.telemetry.definitions import DEFINITIONS
-from gateway.telemetry.metrics import Metrics
-from gateway.telemetry.spans import SpanCounts
+from gateway.observe.telemetry.definitions import DEFINITIONS
+from gateway.observe.telemetry.metrics import Metrics
+from gateway.observe.telemetry.spans import SpanCounts
 
 Series = dict[str, tuple[str, tuple[str, ...]]]
 

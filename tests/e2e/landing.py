@@ -59,7 +59,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     ),
     "decision_log": (
         "a_denied_command_leads_to_the_policy_its_worker_and_the_configuration",
-        "gateway/decisions/",
+        "gateway/observe/decisions/",
     ),
     "decision_reference": ("kubectl_shows_the_command_once_on_a_line_of_its_own",),
     "default_installation": (
@@ -126,7 +126,11 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "gateway/pure/admission_policies/evaluation.py",
     ),
     "policy_documents": ("a_policy_is_refused_as_by_the_api_server", "gateway/config/policy_documents.py"),
-    "prometheus": ("promtool_accepts_the_rules", "gateway/telemetry/definitions.py", "deploy/alerts.py"),
+    "prometheus": (
+        "promtool_accepts_the_rules",
+        "gateway/observe/telemetry/definitions.py",
+        "deploy/alerts.py",
+    ),
     "random_differential": (
         "random_webhooks_and_operations_have_the_outcome_without_a_gateway",
         "gateway/pure/core/",
@@ -148,7 +152,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     ),
     "static_manifests": ("a_registration_in_files_is_enforced_and_cannot_be_changed_by_the_api",),
     "sync": ("reconcilers_continue_and_the_gateway_follows", "gateway/importing/sync.py"),
-    "tracing": ("one_trace_leads_from_the_client_to_the_policy", "gateway/tracing/"),
+    "tracing": ("one_trace_leads_from_the_client_to_the_policy", "gateway/observe/tracing/"),
     "webhook_tokens": ("tokens_of_a_real_api_server", "gateway/credentials/webhook_tokens.py"),
 }
 """By file, its main test, and the parts of the product of which every test of the file is run."""

@@ -10,11 +10,11 @@ from gateway.dispatch.dialer import Unreachable
 from gateway.dispatch.rpc import CallStatus, StreamingCall
 from gateway.dispatch.stream import ReviewStream
 from gateway.dispatch.stream_connection import StreamConnection
+from gateway.observe.telemetry.metrics import Metrics
 from gateway.pure.core.call import Call, Payload
 from gateway.pure.core.deadline import Deadline
 from gateway.pure.core.matching import Invocation
 from gateway.pure.core.verdict import Allowed, Denied, Failed
-from gateway.telemetry.metrics import Metrics
 from tests.core.build import request, webhook
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from gateway.admit import Admission
 from gateway.base.errors import MalformedReview, Overloaded
 from gateway.config.digest import digest
 from gateway.config.model import Config
+from gateway.observe.telemetry.metrics import Metrics
 from gateway.paths import Paths
 from gateway.pure.core.deadline import Deadline
 from gateway.pure.core.large import LARGE_BYTES
 from gateway.pure.core.namespace import Namespace
 from gateway.snapshot import ClusterView, Pools
-from gateway.telemetry.metrics import Metrics
 from tests.core.build import body, document, labelled, webhook
 from tests.waiting import until
 

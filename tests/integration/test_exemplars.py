@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.telemetry.exposition import accepts_openmetrics
+from gateway.observe.telemetry.exposition import accepts_openmetrics
 from tests.kit import REVIEWS, pool_document, webhook_document
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import pytest
 
 from gateway import acceptance
 from gateway.app import Gateway
+from gateway.observe.telemetry.metrics import Metrics
 from gateway.options import Options
-from gateway.telemetry.metrics import Metrics
 from tests.kit import pool_document, webhook_document
 
 if TYPE_CHECKING:

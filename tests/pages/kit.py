@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gateway.observe.telemetry.series import COUNTED
 from gateway.pages.documents import merge
 from gateway.pages.state import PageRequest
-from gateway.telemetry.series import COUNTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable

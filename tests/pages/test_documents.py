@@ -14,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.model import PageSettings
-from gateway.decisions import namespaces as namespace_counts
-from gateway.decisions.namespaces import NamespaceCounts
+from gateway.observe.decisions import namespaces as namespace_counts
+from gateway.observe.decisions.namespaces import NamespaceCounts
+from gateway.observe.telemetry.metrics import SECONDS, Metrics
+from gateway.observe.telemetry.window import EVERY_S, KEPT, Window, percentile
 from gateway.pages.documents import merge, page_of
 from gateway.pages.namespaces import table
 from gateway.pages.notices import notices
@@ -25,8 +27,6 @@ from gateway.pages.state import PageRequest, encoded
 from gateway.pure.core.verdict import Denied, Failed, FailureReason
 from gateway.serving.message import HttpRequest, Response
 from gateway.serving.page_access import PageAccess
-from gateway.telemetry.metrics import SECONDS, Metrics
-from gateway.telemetry.window import EVERY_S, KEPT, Window, percentile
 from tests.core.build import request, webhook
 from tests.decisions.kit import answer
 from tests.pages.kit import counts, decision, overview_part

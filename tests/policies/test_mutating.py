@@ -16,8 +16,8 @@ import pytest
 
 from gateway.config.fields import Fields, Report
 from gateway.config.mutating_policies import read_mutating_binding, read_mutating_policy
-from gateway.decisions.details import changed_payloads
-from gateway.decisions.record import record_of_webhook
+from gateway.observe.decisions.details import changed_payloads
+from gateway.observe.decisions.record import record_of_webhook
 from gateway.pure.admission_policies import mutations, values
 from gateway.pure.admission_policies.mutating import as_webhooks
 from gateway.pure.admission_policies.params import FixedParams

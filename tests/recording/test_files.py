@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.config.record_settings import RecordSettings
-from gateway.recording import lines
-from gateway.recording.files import NEW_FILE_S, RecordingFiles
-from gateway.recording.reader import MAX_LINE_BYTES, Reading, UnreadableRecordingError, read_recording
-from gateway.recording.redaction import Marks
+from gateway.observe.recording import lines
+from gateway.observe.recording.files import NEW_FILE_S, RecordingFiles
+from gateway.observe.recording.reader import MAX_LINE_BYTES, Reading, UnreadableRecordingError, read_recording
+from gateway.observe.recording.redaction import Marks
 from tests.kit import ROOT
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.recording.reader import Reading, read_recording
+from gateway.observe.recording.reader import Reading, read_recording
 from tests.decisions.test_process import configure
 from tests.faults.rotating import settings_document
 from tests.waiting import eventually

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from admission_gateway_worker.json_patch.patch import apply_patch
 from gateway.config.record_settings import RecordSettings, RedactionRule
-from gateway.decisions import writer
+from gateway.observe.decisions import writer
+from gateway.observe.recording import recorder, sampling
+from gateway.observe.recording.reader import Reading, read_recording
+from gateway.observe.recording.recorder import Recorder
+from gateway.observe.recording.sampling import Sampling
+from gateway.observe.telemetry.metrics import RecordingCounts
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.verdict import Denied, Failed, FailureReason
-from gateway.recording import recorder, sampling
-from gateway.recording.reader import Reading, read_recording
-from gateway.recording.recorder import Recorder
-from gateway.recording.sampling import Sampling
-from gateway.telemetry.metrics import RecordingCounts
 from tests.core.build import add, patch, request, webhook
 from tests.decisions.kit import answer
 from tests.decisions.test_redaction import CANARY, ENCODED, secret

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.record_settings import RedactionRule, parse_path
-from gateway.decisions.credential_forms import is_clean
-from gateway.recording.redaction import MARK_PREFIX, Marks, RecordingRedactor, paths_by_kind
+from gateway.observe.decisions.credential_forms import is_clean
+from gateway.observe.recording.redaction import MARK_PREFIX, Marks, RecordingRedactor, paths_by_kind
 from tests.decisions.test_redaction import CANARY, ENCODED, HIDDEN, JWT, secret
 
 MARKS = Marks(b"k" * 32)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from gateway.config.record_settings import RecordSettings
-from gateway.recording import lines
-from gateway.recording.redaction import Marks
+from gateway.observe.recording import lines
+from gateway.observe.recording.redaction import Marks
 from tests.core.build import document
 from tests.kit import pool_document, run_command, webhook_document
 

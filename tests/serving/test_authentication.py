@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gateway.base.errors import ConfigError
+from gateway.base.file_changes import MAX_UNSTABLE_CHECKS
 from gateway.config.model import Authentication, ServerTls
 from gateway.serving.authentication import ClientAuthenticator
-from gateway.serving.files import MAX_UNSTABLE_CHECKS
 from gateway.serving.routes import Router
 from tests.serving.kit import PATHS, Application, Wire, ok, post, refused
 

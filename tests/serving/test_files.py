@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.serving.files import FIRST_RETRY_CHECKS, MAX_RETRY_CHECKS, MAX_UNSTABLE_CHECKS, FileChanges
+from gateway.base.file_changes import FIRST_RETRY_CHECKS, MAX_RETRY_CHECKS, MAX_UNSTABLE_CHECKS, FileChanges
 
 
 class Files:

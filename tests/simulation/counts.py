@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from gateway.observe.telemetry.series import Counts
 from gateway.pure.core.verdict import Failed, FailureReason
-from gateway.telemetry.series import Counts
 from tests.simulation.laws import calls_of
 from tests.simulation.pipe import MAX_DELAY_S
 

@@ -21,12 +21,12 @@ from gateway.dispatch.cpu_budget import CpuBudget
 from gateway.dispatch.dialer import Dialer
 from gateway.dispatch.timer_wheel import TimerWheel
 from gateway.dispatch.transport import WorkerTransport
+from gateway.observe.telemetry.definitions import WORKER_CALLS
+from gateway.observe.telemetry.metrics import Metrics
 from gateway.paths import Paths
 from gateway.pure.core import speculation
 from gateway.pure.core.deadline import Deadline
 from gateway.snapshot import Pools
-from gateway.telemetry.definitions import WORKER_CALLS
-from gateway.telemetry.metrics import Metrics
 from tests.simulation.counts import KeptCounts
 from tests.simulation.faults import begin_fault, end_faults
 from tests.simulation.journal import Journal

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.observe.telemetry.exposition import expose
+from gateway.observe.telemetry.metrics import Metrics
 from gateway.status.exposition import overview_of_metrics
 from gateway.status.reading import Reading, read
 from gateway.status.render import render
-from gateway.telemetry.exposition import expose
-from gateway.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable

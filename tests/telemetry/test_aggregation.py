@@ -8,9 +8,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.telemetry.aggregation import ProcessMetrics
-from gateway.telemetry.exposition import OPENMETRICS, expose
-from gateway.telemetry.process import OwnProcess
+from gateway.observe.telemetry.aggregation import ProcessMetrics
+from gateway.observe.telemetry.exposition import OPENMETRICS, expose
+from gateway.observe.telemetry.process import OwnProcess
 
 
 class Process:

@@ -9,6 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.observe.telemetry import metrics as module
+from gateway.observe.telemetry.aggregation import ProcessMetrics
+from gateway.observe.telemetry.exposition import OPENMETRICS, expose
+from gateway.observe.telemetry.metrics import Metrics
 from gateway.pure.core.call import Call, Payload
 from gateway.pure.core.matching import Invocation, Selection
 from gateway.pure.core.outcome import Outcome
@@ -21,10 +25,6 @@ from gateway.pure.core.verdict import (
     Failed,
     FailureReason,
 )
-from gateway.telemetry import metrics as module
-from gateway.telemetry.aggregation import ProcessMetrics
-from gateway.telemetry.exposition import OPENMETRICS, expose
-from gateway.telemetry.metrics import Metrics
 from tests.core.build import request, webhook
 
 if TYPE_CHECKING:

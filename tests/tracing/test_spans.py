@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import SpanKind
 
+from gateway.observe.tracing.collector import WARN_EVERY_S, DropLog
+from gateway.observe.tracing.recording import MAX_CALLS, MAX_LOOK_UPS, RecordedTrace
+from gateway.observe.tracing.spans import _LOOK_UPS, SpanMaker
+from gateway.observe.tracing.tracer import SpanBudget
 from gateway.pure.core.conditions import ConditionTask
 from gateway.pure.core.trace import read_traceparent
 from gateway.pure.core.verdict import Denied, Failed, FailureReason
-from gateway.tracing.collector import WARN_EVERY_S, DropLog
-from gateway.tracing.recording import MAX_CALLS, MAX_LOOK_UPS, RecordedTrace
-from gateway.tracing.spans import _LOOK_UPS, SpanMaker
-from gateway.tracing.tracer import SpanBudget
 from tests.core.build import request
 from tests.decisions.kit import answer
 

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
     from gateway.dispatch.calls import CallGroup, Endpoint, EndpointState, Sheds
     from gateway.dispatch.timer_wheel import TimerWheel
+    from gateway.observe.telemetry.metrics import PoolMetrics
     from gateway.pure.core.call import Call
     from gateway.pure.core.verdict import Failed, Verdict
     from gateway.pure.core.webhook import HttpsClient
-    from gateway.telemetry.metrics import PoolMetrics
 
 Result = TypeVar("Result")
 

@@ -1,6 +1,6 @@
 """The trace of a review: W3C Trace Context in, and the trace context of each call out.
 
-Nothing here records or exports; ``gateway.tracing`` does, where that is configured.
+Nothing here records or exports; ``gateway.observe.tracing`` does, where that is configured.
 
 Source: W3C Trace Context (https://www.w3.org/TR/trace-context/), "traceparent Header".
 """

@@ -13,14 +13,14 @@ import orjson
 
 from admission_gateway_worker.json_patch.diff import diff
 from admission_gateway_worker.json_patch.patch import apply_patch
-from gateway.decisions.record import is_secret
+from gateway.observe.decisions.record import is_secret
 from gateway.pure.core.explain import mismatch
 from gateway.pure.core.large import LARGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from gateway.decisions.redaction import Redactor
+    from gateway.observe.decisions.redaction import Redactor
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.call import Payload
     from gateway.pure.core.evaluation import Evaluation

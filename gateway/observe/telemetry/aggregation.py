@@ -16,10 +16,10 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from gateway.telemetry.definitions import DEFINITIONS
-from gateway.telemetry.exposition import OPENMETRICS, expose
-from gateway.telemetry.process import SUPERVISOR, OwnProcess
-from gateway.telemetry.series import newest
+from gateway.observe.telemetry.definitions import DEFINITIONS
+from gateway.observe.telemetry.exposition import OPENMETRICS, expose
+from gateway.observe.telemetry.process import SUPERVISOR, OwnProcess
+from gateway.observe.telemetry.series import newest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.samples import Sample
 
-    from gateway.telemetry.exposition import Exposition
+    from gateway.observe.telemetry.exposition import Exposition
 
 _TIMEOUT_S: Final = 2.0
 _LOWEST: Final = {definition.name for definition in DEFINITIONS if definition.is_lowest}

@@ -1,7 +1,9 @@
-"""JSON lines of decisions that all webhooks allowed, as ``gateway.decisions.line`` makes them, in less time.
+"""JSON lines of decisions that all webhooks allowed, as ``gateway.observe.decisions.line`` makes them, in
+less time.
 
 Where all decisions are logged, these are nearly all. Parts that many lines share are made once: those of a
-shape of request, and those of a webhook. A line that needs more care is left to ``gateway.decisions.line``.
+shape of request, and those of a webhook. A line that needs more care is left to
+``gateway.observe.decisions.line``.
 """
 
 from __future__ import annotations
@@ -10,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from gateway.decisions import line
-from gateway.decisions.record import is_secret, record_of, rfc3339
+from gateway.observe.decisions import line
+from gateway.observe.decisions.record import is_secret, record_of, rfc3339
 from gateway.pure.core.trace import trace_id_of
 
 if TYPE_CHECKING:

@@ -15,28 +15,28 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from gateway.base.files import UnusableFileError, read_file
 from gateway.base.work_queue import WorkQueue
 from gateway.config.credential_files import recording_key
-from gateway.config.files import UnusableFileError, read_file
-from gateway.decisions.details import changed_payloads
-from gateway.decisions.rate import TokenBucket
-from gateway.decisions.writer import Writer
+from gateway.observe.decisions.details import changed_payloads
+from gateway.observe.decisions.rate import TokenBucket
+from gateway.observe.decisions.writer import Writer
+from gateway.observe.recording import lines
+from gateway.observe.recording.files import RecordingFiles
+from gateway.observe.recording.lines import ReviewLines
+from gateway.observe.recording.redaction import Marks, paths_by_kind
+from gateway.observe.recording.sampling import Sampling
 from gateway.pure.core.large import LARGE_BYTES
-from gateway.recording import lines
-from gateway.recording.files import RecordingFiles
-from gateway.recording.lines import ReviewLines
-from gateway.recording.redaction import Marks, paths_by_kind
-from gateway.recording.sampling import Sampling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from threading import Thread
 
     from gateway.config.record_settings import RecordSettings
+    from gateway.observe.telemetry.metrics import RecordingCounts
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.evaluation import Evaluation
     from gateway.pure.core.webhook import Phase
-    from gateway.telemetry.metrics import RecordingCounts
 
 log = logging.getLogger(__name__)
 

@@ -16,19 +16,19 @@ import time
 from typing import TYPE_CHECKING
 
 from gateway.config.tracing_settings import MILLION
+from gateway.observe.tracing.recording import RecordedTrace
+from gateway.observe.tracing.spans import SpanMaker
 from gateway.pure.core.trace import is_sampled, passed_on
-from gateway.tracing.recording import RecordedTrace
-from gateway.tracing.spans import SpanMaker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway.config.tracing_settings import TracingSettings
+    from gateway.observe.tracing.collector import Collector
     from gateway.pure.core.answer import Answer, Origin
     from gateway.pure.core.deadline import Deadline
     from gateway.pure.core.matching import Selection
     from gateway.pure.core.trace import Trace
-    from gateway.tracing.collector import Collector
 
     Review = Callable[
         [Selection, bytes, Deadline, Callable[[Answer], None], Callable[[Exception], None], Origin],

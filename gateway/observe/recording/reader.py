@@ -13,7 +13,7 @@ import orjson
 
 from gateway.base.errors import GatewayError
 from gateway.base.text import shown
-from gateway.recording.lines import API_VERSION, VERSION
+from gateway.observe.recording.lines import API_VERSION, VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

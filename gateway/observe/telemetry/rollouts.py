@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gateway.observe.telemetry import definitions
+from gateway.observe.telemetry.series import PHASES, TYPES, Counts
 from gateway.pure.core.verdict import Failed
-from gateway.telemetry import definitions
-from gateway.telemetry.series import PHASES, TYPES, Counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from gateway.observe.telemetry.series import Numbers, NumbersKey
     from gateway.pure.core.outcome import Outcome
     from gateway.pure.core.webhook import Webhook
-    from gateway.telemetry.series import Numbers, NumbersKey
 
 
 class RolloutCounts:

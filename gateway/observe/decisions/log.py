@@ -1,8 +1,8 @@
 """The decision log of a process: which decisions are logged, how many, and where to.
 
 A record is encoded on the event loop after the answer, and written in a thread, see
-``gateway.decisions.writer``. Records above the rate, or that a sink does not take, are dropped and counted,
-and a record has their number.
+``gateway.observe.decisions.writer``. Records above the rate, or that a sink does not take, are dropped and
+counted, and a record has their number.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from math import inf
 from random import random
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.decisions import line
-from gateway.decisions.allowed_lines import AllowedLines
-from gateway.decisions.rate import TokenBucket
-from gateway.decisions.record import record_of
-from gateway.decisions.redaction import Redactors
-from gateway.decisions.writer import DescriptorSink, FileSink, Writer
+from gateway.observe.decisions import line
+from gateway.observe.decisions.allowed_lines import AllowedLines
+from gateway.observe.decisions.rate import TokenBucket
+from gateway.observe.decisions.record import record_of
+from gateway.observe.decisions.redaction import Redactors
+from gateway.observe.decisions.writer import DescriptorSink, FileSink, Writer
 from gateway.pure.core.trace import read_traceparent, trace_id_of
 
 if TYPE_CHECKING:
@@ -27,11 +27,10 @@ if TYPE_CHECKING:
     from threading import Thread
 
     from gateway.config.logging_settings import LoggingSettings
-    from gateway.decisions.line import Document
-    from gateway.decisions.writer import Sink
+    from gateway.observe.decisions.line import Document, RefusalResponse, RefusedRequest
+    from gateway.observe.decisions.writer import Sink
+    from gateway.observe.telemetry.metrics import LogCounts
     from gateway.pure.core.answer import Answer
-    from gateway.serving.message import HttpRequest, Response
-    from gateway.telemetry.metrics import LogCounts
 
 KEPT_FOR_NOTEWORTHY: Final = 0.25
 """The part of the rate that ordinary decisions leave to denials, failures and fail-opens."""
@@ -79,7 +78,7 @@ class DecisionLog:
             self._add("file", line.as_json, FileSink(chosen.file))
         if chosen.otlp_endpoint:
             # Imported late: OpenTelemetry takes 20 MB.
-            from gateway.decisions.otlp import OtlpSink
+            from gateway.observe.decisions.otlp import OtlpSink
 
             self._add("otlp", dict, OtlpSink(chosen.otlp_endpoint))
         if not self._outputs:
@@ -137,7 +136,7 @@ class DecisionLog:
         elif self._has_noteworthy:
             self._drop()
 
-    def refused(self, request: HttpRequest, response: Response) -> None:
+    def refused(self, request: RefusedRequest, response: RefusalResponse) -> None:
         """Log that the gateway itself answered *request* with *response*, whose status is not 200."""
         if not self._has_noteworthy:
             return

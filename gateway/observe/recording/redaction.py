@@ -1,6 +1,6 @@
 """Requests and answers without secrets, for recordings that are shared.
 
-``gateway.decisions.redaction`` has the values that are replaced. Here, additionally:
+``gateway.observe.decisions.redaction`` has the values that are replaced. Here, additionally:
 
 - values at configured paths are replaced;
 - the marks have a key of the recording, and enough digits that no two values have the same one;
@@ -15,9 +15,9 @@ import base64
 import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.decisions.credential_forms import may_have_credentials
-from gateway.decisions.redaction import Redactor
-from gateway.decisions.secret_values import decoded, texts_in
+from gateway.observe.decisions.credential_forms import may_have_credentials
+from gateway.observe.decisions.redaction import Redactor
+from gateway.observe.decisions.secret_values import decoded, texts_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

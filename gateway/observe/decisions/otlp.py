@@ -21,12 +21,12 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from admission_gateway_worker.text import printable
 from gateway import __version__
 from gateway.base.text import url_without_secrets
-from gateway.telemetry.otlp_session import BoundedSession
+from gateway.observe.telemetry.otlp_session import BoundedSession
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.decisions.line import Document
+    from gateway.observe.decisions.line import Document
 
 _SEVERITIES: Final = {
     "Allowed": SeverityNumber.INFO,

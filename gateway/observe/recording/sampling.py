@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
-from gateway.decisions.record import record_of_webhook
+from gateway.observe.decisions.record import record_of_webhook
 from gateway.pure.core.verdict import Allowed
 
 if TYPE_CHECKING:

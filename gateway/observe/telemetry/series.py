@@ -19,7 +19,7 @@ from prometheus_client.core import CounterMetricFamily, Exemplar, HistogramMetri
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
 
-    from gateway.telemetry.definitions import Definition
+    from gateway.observe.telemetry.definitions import Definition
 
 Key = TypeVar("Key", bound="Hashable")
 

@@ -1,4 +1,4 @@
-"""The metrics of one process. ``gateway.telemetry.definitions`` has their names, labels and meaning."""
+"""The metrics of one process. ``definitions`` has their names, labels and meaning."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ from prometheus_client import Counter as LockedCounter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from gateway import __version__
+from gateway.observe.telemetry import definitions
+from gateway.observe.telemetry.exception_uses import ExceptionUses
+from gateway.observe.telemetry.process import OwnProcess
+from gateway.observe.telemetry.rollouts import RolloutCounts
+from gateway.observe.telemetry.series import PHASES, TYPES, Counts, Numbers, Timings
 from gateway.pure.core.trace import is_sampled, trace_id_of
 from gateway.pure.core.verdict import Allowed, Denied, DryRunRefused, Failed, FailureReason
-from gateway.telemetry import definitions
-from gateway.telemetry.exception_uses import ExceptionUses
-from gateway.telemetry.process import OwnProcess
-from gateway.telemetry.rollouts import RolloutCounts
-from gateway.telemetry.series import PHASES, TYPES, Counts, Numbers, Timings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from prometheus_client.core import Metric
 
+    from gateway.observe.telemetry.definitions import Definition
+    from gateway.observe.telemetry.series import NumbersKey, Timing
+    from gateway.observe.telemetry.spans import SpanFate
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.conditions import Excluded
     from gateway.pure.core.exemptions import PolicyException
@@ -32,9 +35,6 @@ if TYPE_CHECKING:
     from gateway.pure.core.outcome import Outcome
     from gateway.pure.core.verdict import Verdict
     from gateway.pure.core.webhook import Phase, Webhook
-    from gateway.telemetry.definitions import Definition
-    from gateway.telemetry.series import NumbersKey, Timing
-    from gateway.telemetry.spans import SpanFate
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30)
 """Up to 30 s, the longest time of a review: shorter histograms would hide the tail."""

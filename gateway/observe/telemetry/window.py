@@ -11,14 +11,14 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from gateway.telemetry.metrics import SECONDS
-from gateway.telemetry.series import Numbers
+from gateway.observe.telemetry.metrics import SECONDS
+from gateway.observe.telemetry.series import Numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gateway.telemetry.metrics import Metrics
-    from gateway.telemetry.series import NumbersKey
+    from gateway.observe.telemetry.metrics import Metrics
+    from gateway.observe.telemetry.series import NumbersKey
 
 EVERY_S: Final = 60.0
 KEPT: Final = 5

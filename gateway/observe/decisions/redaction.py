@@ -11,11 +11,11 @@ a value can be seen, and a value cannot be guessed from its mark. Replaced are
 - annotations that contain an earlier version of the object, such as that of ``kubectl apply``, and the secret
   values of that version;
 - arguments after options such as ``--password`` and ``-u``, passwords in the command lines of well-known
-  programs (``gateway.decisions.command_lines``), and parts of texts that have the form of a
-  credential (``gateway.decisions.credential_forms``);
+  programs (``gateway.observe.decisions.command_lines``), and parts of texts that have the form of a
+  credential (``gateway.observe.decisions.credential_forms``);
 - the rest of long texts;
 - each of these values wherever it occurs again in the same decision, however it is quoted
-  (``gateway.decisions.quotations``).
+  (``gateway.observe.decisions.quotations``).
 
 ``metadata.managedFields`` is left out. All other values stay, among them other environment variables and the
 data of ConfigMaps: a credential in one of these that has neither such a name nor such a form is shown.
@@ -29,7 +29,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Final
 
-from gateway.decisions.credential_forms import (
+from gateway.observe.decisions.credential_forms import (
     credentials_of_arguments,
     is_clean,
     is_credential_name,
@@ -37,10 +37,10 @@ from gateway.decisions.credential_forms import (
     is_reference,
     without_credentials,
 )
-from gateway.decisions.quotations import MIN_CHARS, Quotations, TooManyComparisonsError
-from gateway.decisions.rate import TokenBucket
-from gateway.decisions.record import is_secret
-from gateway.decisions.secret_values import (
+from gateway.observe.decisions.quotations import MIN_CHARS, Quotations, TooManyComparisonsError
+from gateway.observe.decisions.rate import TokenBucket
+from gateway.observe.decisions.record import is_secret
+from gateway.observe.decisions.secret_values import (
     EARLIER_VERSION,
     Encoded,
     as_bytes,
@@ -56,7 +56,7 @@ from gateway.pure.core.large import LARGE_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gateway.decisions.record import DecisionRecord
+    from gateway.observe.decisions.record import DecisionRecord
     from gateway.pure.core.review import AdmissionRequest, Resource
 
 _KEY: Final = os.urandom(16)

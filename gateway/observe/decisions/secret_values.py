@@ -1,4 +1,5 @@
-"""The secret values of a document, which ``gateway.decisions.redaction`` replaces wherever they occur.
+"""The secret values of a document, which ``gateway.observe.decisions.redaction`` replaces wherever they
+occur.
 
 ``Redactor.redacted`` replaces each of them as a whole where it stands.
 """
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from gateway.decisions.credential_forms import (
+from gateway.observe.decisions.credential_forms import (
     credentials_in,
     credentials_of_arguments,
     is_credential_name,

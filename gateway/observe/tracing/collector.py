@@ -24,7 +24,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from admission_gateway_worker.text import printable
 from gateway import __version__
 from gateway.base.text import url_without_secrets
-from gateway.telemetry.otlp_session import BoundedSession, system_roots
+from gateway.observe.telemetry.otlp_session import BoundedSession, system_roots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
     from gateway.config.tracing_settings import TracingSettings
-    from gateway.telemetry.spans import SpanCounts, SpanFate
+    from gateway.observe.telemetry.spans import SpanCounts, SpanFate
 
 log = logging.getLogger(__name__)
 

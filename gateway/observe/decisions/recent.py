@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from gateway.base.work_queue import WorkQueue
-from gateway.decisions.bursts import Bursts, key_of
-from gateway.decisions.details import Details, details_of
-from gateway.decisions.rate import TokenBucket
-from gateway.decisions.record import document_of, record_of
-from gateway.decisions.redaction import Redactor, has_secrets, has_texts
+from gateway.observe.decisions.bursts import Bursts, key_of
+from gateway.observe.decisions.details import Details, details_of
+from gateway.observe.decisions.rate import TokenBucket
+from gateway.observe.decisions.record import document_of, record_of
+from gateway.observe.decisions.redaction import Redactor, has_secrets, has_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from gateway.decisions.record import DecisionRecord
+    from gateway.observe.decisions.record import DecisionRecord
     from gateway.pure.core.answer import Answer
 
 log = logging.getLogger(__name__)

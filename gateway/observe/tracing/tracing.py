@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from gateway.base.errors import ConfigError, Problem
+from gateway.base.file_changes import fingerprint, read_as
 from gateway.config.credential_files import request_headers
-from gateway.serving.files import fingerprint, read_as
-from gateway.telemetry.spans import SpanCounts
+from gateway.observe.telemetry.spans import SpanCounts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from gateway.config.tracing_settings import TracingSettings
-    from gateway.tracing.tracer import Tracer
+    from gateway.observe.tracing.tracer import Tracer
 
 _MISSING: Final = 'traces need optional packages; install "admission-gateway[tracing]"'
 
@@ -72,8 +72,8 @@ class Tracing:
             return
         self.tracer, self.fingerprint_in_use = None, seen
         if settings is not None:
-            from gateway.tracing.collector import Collector
-            from gateway.tracing.tracer import Tracer
+            from gateway.observe.tracing.collector import Collector
+            from gateway.observe.tracing.tracer import Tracer
 
             self.counts.begin()
             self.tracer = Tracer(settings, Collector(settings, prepared.headers, self.counts))
@@ -89,7 +89,7 @@ class Tracing:
         """Send the last spans; this takes some seconds at most."""
         tracer, self.tracer = self.tracer, None
         if tracer is not None:
-            from gateway.tracing.collector import CLOSE_S
+            from gateway.observe.tracing.collector import CLOSE_S
 
             closed, loop = asyncio.Event(), asyncio.get_running_loop()
 
@@ -111,5 +111,5 @@ def _files(settings: TracingSettings | None) -> tuple[Path | None, ...]:
 
 
 def _import() -> None:
-    import gateway.tracing.collector
-    import gateway.tracing.tracer  # noqa: F401
+    import gateway.observe.tracing.collector
+    import gateway.observe.tracing.tracer  # noqa: F401

@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import orjson
 
 from admission_gateway_worker.text import printable
 from gateway.base.text import printable_json
-from gateway.decisions.record import digest_of, is_secret, rfc3339
+from gateway.observe.decisions.record import digest_of, is_secret, rfc3339
 
 if TYPE_CHECKING:
-    from gateway.decisions.record import DecisionRecord, WebhookRecord
-    from gateway.serving.message import HttpRequest, Response
+    from gateway.observe.decisions.record import DecisionRecord, WebhookRecord
 
 MAX_NAME_CHARS: Final = 512
 """Of a name; Kubernetes allows 253 of them."""
@@ -40,6 +39,22 @@ _MAX_TEXT_LINE_CHARS: Final = 4000
 _PLAIN: Final = re.compile(r"[\w.:/@-]*")
 
 Document = dict[str, Any]
+
+
+class RefusedRequest(Protocol):
+    """An HTTP request that the gateway itself refused: its path, and its headers by lower-case name."""
+
+    target: bytes
+    headers: dict[bytes, bytes]
+
+
+class RefusalResponse(Protocol):
+    """The answer to it. The body is ``{"error": TEXT}``."""
+
+    @property
+    def status(self) -> int: ...  # noqa: D102
+    @property
+    def body(self) -> bytes: ...  # noqa: D102
 
 
 def decision(record: DecisionRecord, *, secret_names: bool) -> Document:
@@ -125,7 +140,7 @@ def webhook(record: WebhookRecord) -> Document:
     return document
 
 
-def refusal(at: float, request: HttpRequest, response: Response, trace_id: str) -> Document:
+def refusal(at: float, request: RefusedRequest, response: RefusalResponse, trace_id: str) -> Document:
     """Return the document of a *request* that the gateway itself refused with *response*."""
     return {
         "time": rfc3339(at),
@@ -229,7 +244,7 @@ def _cut(text: str, limit: int = MAX_NAME_CHARS) -> str:
 
 
 def _error(body: bytes) -> str:
-    """Return the text of an answer of ``gateway.serving.message.error_response``."""
+    """Return the text of the body of a ``RefusalResponse``."""
     try:
         found = orjson.loads(body)["error"]
     except (ValueError, KeyError, TypeError):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from gateway.base import files
 from gateway.base.errors import ConfigError, Problem
-from gateway.config import files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

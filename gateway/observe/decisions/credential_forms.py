@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import re2
 
-from gateway.decisions.command_lines import (
+from gateway.observe.decisions.command_lines import (
     HINTS,
     ORDINARY,
     PROGRAMS,

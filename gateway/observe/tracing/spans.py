@@ -18,23 +18,23 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, Trace
 
 from admission_gateway_worker.text import printable
 from gateway import __version__
-from gateway.decisions.record import record_of_webhook
-from gateway.decisions.redaction import Redactors
+from gateway.observe.decisions.record import record_of_webhook
+from gateway.observe.decisions.redaction import Redactors
+from gateway.observe.tracing.recording import RecordedTrace, new_span_id
 from gateway.pure.core.verdict import Failed
 from gateway.pure.core.webhook import WorkerRef
-from gateway.tracing.recording import RecordedTrace, new_span_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from opentelemetry.sdk.resources import Resource
 
-    from gateway.decisions.redaction import Redactor
+    from gateway.observe.decisions.redaction import Redactor
+    from gateway.observe.tracing.recording import RecordedCall
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.call import Call
     from gateway.pure.core.outcome import Outcome
     from gateway.pure.core.webhook import Phase
-    from gateway.tracing.recording import RecordedCall
 
     Attributes = dict[str, str | int | float | bool]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from gateway.decisions.record import is_noteworthy
+from gateway.observe.decisions.record import is_noteworthy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

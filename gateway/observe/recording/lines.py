@@ -13,23 +13,23 @@ import orjson
 
 from admission_gateway_worker.json_patch.diff import diff
 from gateway import __version__
-from gateway.decisions.credential_forms import is_clean
-from gateway.decisions.details import changed_payloads
-from gateway.decisions.record import is_secret, record_of, record_of_webhook, rfc3339
+from gateway.observe.decisions.credential_forms import is_clean
+from gateway.observe.decisions.details import changed_payloads
+from gateway.observe.decisions.record import is_secret, record_of, record_of_webhook, rfc3339
+from gateway.observe.recording.redaction import RecordingRedactor
 from gateway.pure.core.decision import PLAIN_ALLOWED
 from gateway.pure.core.namespace import Namespace
-from gateway.recording.redaction import RecordingRedactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from gateway.config.record_settings import JsonPath, RecordSettings
-    from gateway.decisions.record import WebhookRecord
+    from gateway.observe.decisions.record import WebhookRecord
+    from gateway.observe.recording.redaction import Marks
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.evaluation import Evaluation
     from gateway.pure.core.matching import Invocation
     from gateway.pure.core.review import AdmissionRequest
-    from gateway.recording.redaction import Marks
 
 VERSION: Final = 1
 API_VERSION: Final = "admission-gateway.io/v1alpha1"
