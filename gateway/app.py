@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import disable_created_metrics
 
 from gateway import image_review
-from gateway.acceptance import Acceptance
-from gateway.admit import Admission, Observers
-from gateway.after_answer import CallsAfterAnswer
 from gateway.base.errors import ConfigError
 from gateway.base.file_changes import FileChanges
 from gateway.cluster_follower import Cluster, ClusterFollower
 from gateway.config.changes import log_change
+from gateway.engine.acceptance import Acceptance
+from gateway.engine.admit import Admission, Observers
+from gateway.engine.policy_check import PolicyCheck
+from gateway.engine.shadow_calls import ShadowCalls
+from gateway.engine.snapshot import Pools
 from gateway.history_keeper import HistoryKeeper
 from gateway.observe.decisions.log import DecisionLog
 from gateway.observe.decisions.namespaces import NamespaceCounts
@@ -41,15 +43,15 @@ from gateway.serving.front_end import FrontEnd
 from gateway.serving.listener import Listener
 from gateway.serving.page_access import PageAccess
 from gateway.serving.sockets import ADMIN_PORT
-from gateway.snapshot import Pools
 from gateway.token_key_follower import TokenKeyFollower
-from gateway.worker_watch import WorkerWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from gateway.admit import ReviewObserver
     from gateway.config.model import Config, GatewaySettings, WorkerPool
+    from gateway.engine.admit import ReviewObserver
+    from gateway.engine.siblings import Siblings
+    from gateway.engine.snapshot import Snapshot
     from gateway.observe.decisions.observer import DecisionSink
     from gateway.observe.recording.recorder import Recorder
     from gateway.observe.telemetry.exposition import Exposition
@@ -60,8 +62,6 @@ if TYPE_CHECKING:
     from gateway.reports.observer import Reporter
     from gateway.serving.listener import SharedSockets
     from gateway.serving.message import Cancel, Exchange
-    from gateway.siblings import Siblings
-    from gateway.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -128,8 +128,8 @@ class Gateway:
         self._admin: Listener | None = None
         self._reloading = asyncio.Lock()
         clock = asyncio.get_running_loop().time
-        self._worker_watch = WorkerWatch(self.metrics, clock, self._pools.parameters)
-        self._shadows = CallsAfterAnswer(self.metrics, self.decision_log.found_afterwards)
+        self._policy_check = PolicyCheck(self.metrics, clock, self._pools.parameters)
+        self._shadows = ShadowCalls(self.metrics, self.decision_log.found_afterwards)
         self._tracing = Tracing()
         self.metrics.spans = self._tracing.counts
         self._changes = FileChanges(self._fingerprint)
@@ -177,7 +177,7 @@ class Gateway:
         self._not_ready = DRAINING
         for task in self._tasks:
             task.cancel()
-        await self._worker_watch.close()
+        await self._policy_check.close()
         await self._front_end.drain(drain_s)
         self._shadows.close()
         await self._pools.close(0.0)
@@ -350,7 +350,7 @@ class Gateway:
                 self._tracing.use(tracing)
             self._front_end.use(settings, credentials, self.application(snapshot), snapshot.paths)
             log_change(self.config, combined.config, has_new_files=files is not self._files)
-            self._worker_watch.use(combined.config, self._pools.by_name)
+            self._policy_check.use(combined.config, self._pools.by_name)
             self.config, self._files = combined.config, files
             self.recent.secret_names = self._shadows.secret_names = settings.logging.decision_log.secret_names
             self.metrics.reload_timestamp.set(self._loaded_at)
@@ -371,10 +371,10 @@ class Gateway:
             return
         if not self._reloading.locked() and self._changes.is_due():
             self._keep(self._reload_changed_files())
-        self._worker_watch.check()
-        if self._acceptance.is_rejected and self._worker_watch.revision != self._judged_revision:
+        self._policy_check.check()
+        if self._acceptance.is_rejected and self._policy_check.revision != self._judged_revision:
             # A worker was replaced: it may accept what the others reject.
-            self._judged_revision = self._worker_watch.revision
+            self._judged_revision = self._policy_check.revision
             self._changes.retry()
             self._follower.retry()
 
@@ -398,7 +398,7 @@ class Gateway:
 
     def _faults(self) -> list[str]:
         """Return a line for each fault that does not affect readiness."""
-        return self._worker_watch.warnings() + self._follower.warnings
+        return self._policy_check.warnings() + self._follower.warnings
 
     def _warnings(self) -> list[str]:
         refused = [] if self._refusal is None else self._refusal.problems[:MAX_REFUSAL_LINES]

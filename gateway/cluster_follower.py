@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Final
 from gateway.base.errors import ClusterError, ConfigError, Problem
 from gateway.config.custom import Combined
 from gateway.config.model import ca_bundle_sources, merged_versions, param_kinds
-from gateway.snapshot import ClusterView
+from gateway.engine.snapshot import ClusterView
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from gateway.config.custom import Rejections
     from gateway.config.model import Config, KubernetesSettings
-    from gateway.credentials.ca_bundle import CaBundle
+    from gateway.engine.credentials.ca_bundle import CaBundle
     from gateway.kubernetes.ca_bundles import ClusterCaBundles
     from gateway.kubernetes.custom_resources import ClusterCustomResources
     from gateway.kubernetes.namespaces import ClusterNamespaces

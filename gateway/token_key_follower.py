@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gateway.config.model import GatewaySettings
-    from gateway.credentials.webhook_tokens import WebhookTokens
+    from gateway.engine.credentials.webhook_tokens import WebhookTokens
     from gateway.kubernetes.token_keys import TokenKeys
 
 

@@ -22,7 +22,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 import grpc
 
 from admission_gateway_worker.pb.worker_pb2 import ReviewRequest, ReviewResponse
-from gateway.dispatch.unary import REVIEW
+from gateway.engine.dispatch.unary import REVIEW
 from loadtest.floor import serve
 from loadtest.gateways import COUNTS, pool_of
 from loadtest.worker import validating_name

@@ -19,8 +19,8 @@ import orjson
 import uvloop
 
 from admission_gateway_worker.pb import worker_pb2
-from gateway.dispatch.dialer import Dialer
-from gateway.dispatch.transport import REVIEW_STREAM
+from gateway.engine.dispatch.dialer import Dialer
+from gateway.engine.dispatch.transport import REVIEW_STREAM
 from loadtest.measurement import cpu_clock
 from loadtest.reviews import POD
 from loadtest.servers import POLICIES, logged, start
@@ -29,7 +29,7 @@ from loadtest.worker import validating_name
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from gateway.dispatch.rpc import CallStatus
+    from gateway.engine.dispatch.rpc import CallStatus
 
 CALLS: Final = 4
 WINDOW_S: Final = 1.5

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from grpc import aio
 
 from admission_gateway_worker.pb import worker_pb2 as pb
-from gateway.dispatch.transport import REVIEW_STREAM
+from gateway.engine.dispatch.transport import REVIEW_STREAM
 from loadtest.servers import BenchError
 
 if TYPE_CHECKING:

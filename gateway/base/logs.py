@@ -35,8 +35,8 @@ DEFAULT_LEVEL: Final[Level] = "info"
 
 _AREA_OF: Final[dict[str, Area]] = {
     **dict.fromkeys(("app", "conditions", "config", "credentials", "importing", "snapshot"), "configuration"),
-    **dict.fromkeys(("dispatch", "worker_output", "worker_watch", "policy_check"), "workers"),
-    **dict.fromkeys(("admit", "after_answer", "shadow_calls", "decisions", "pages", "serving"), "serving"),
+    **dict.fromkeys(("dispatch", "worker_output", "policy_check"), "workers"),
+    **dict.fromkeys(("admit", "shadow_calls", "decisions", "pages", "serving"), "serving"),
     **dict.fromkeys(("cluster_follower", "kubernetes", "reports"), "cluster"),
 }
 """By one of the first two parts of the logger's name after ``gateway.``; all others belong to ``process``."""

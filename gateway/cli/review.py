@@ -13,7 +13,7 @@ from gateway.base import logs
 from gateway.base.errors import ClusterError, ConfigError, MalformedReview, ReviewError
 from gateway.base.text import printable_json
 from gateway.cli.arguments import add_config
-from gateway.object_review import DEFAULT_GROUPS, DEFAULT_USER, RequestOptions, request_for, review_of
+from gateway.engine.object_review import DEFAULT_GROUPS, DEFAULT_USER, RequestOptions, request_for, review_of
 from gateway.pure.core.verdict import Failed
 from gateway.pure.core.webhook import OPERATIONS
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gateway.config.model import Config
-    from gateway.object_review import Json
+    from gateway.engine.object_review import Json
     from gateway.offline.gateway import OfflineReview
     from gateway.pure.core.webhook import Phase
 

@@ -17,7 +17,7 @@ from gateway.conformance.report import Text, as_json, summary
 from gateway.conformance.run import FAILS, RULES, check
 from gateway.conformance.target import find_target
 from gateway.conformance.vectors import FOLDER, load
-from gateway.dispatch.keepalive import KEEPALIVE_TIME_S
+from gateway.engine.dispatch.keepalive import KEEPALIVE_TIME_S
 
 if TYPE_CHECKING:
     import argparse

@@ -16,7 +16,7 @@ from gateway.conformance.rule import ANSWER_S, Violation
 from gateway.conformance.rules.health import WATCH, request, status
 from gateway.conformance.target import Recorder
 from gateway.conformance.worker import REVIEW, Worker
-from gateway.dispatch.dialer import Unreachable
+from gateway.engine.dispatch.dialer import Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Final
 import grpc
 
 from gateway.base.errors import GatewayError
-from gateway.dispatch.dialer import Dialer, Unreachable
-from gateway.dispatch.targets import addresses_of, parse_target
+from gateway.engine.dispatch.dialer import Dialer, Unreachable
+from gateway.engine.dispatch.targets import addresses_of, parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway.config.model import WorkerTls
-    from gateway.dispatch.rpc import CallStatus
-    from gateway.dispatch.stream_connection import StreamConnection
+    from gateway.engine.dispatch.rpc import CallStatus
+    from gateway.engine.dispatch.stream_connection import StreamConnection
 
 _OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
     # Limits of the client are off, so that only limits of the worker show.

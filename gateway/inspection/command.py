@@ -210,6 +210,7 @@ def inspect(
         name: Only check registrations of this name.
         accepted: Namespaces that are excluded on purpose.
     """
+    from gateway.engine.paths import Paths
     from gateway.inspection.certificates import (
         SERVING,
         CertificateSet,
@@ -223,7 +224,6 @@ def inspect(
     from gateway.inspection.entries import check_entries, routes
     from gateway.inspection.model import Finding, gateway_entries
     from gateway.inspection.namespaces import check_namespaces
-    from gateway.paths import Paths
 
     entries = gateway_entries(seen.configurations, name)
     if not entries and (config.mutating or config.validating):

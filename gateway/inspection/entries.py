@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from gateway.config.model import Config
+    from gateway.engine.paths import Paths
     from gateway.inspection.model import RegisteredEntry
-    from gateway.paths import Paths
     from gateway.pure.core.webhook import Rule, Webhook
 
 _ADVICE_NONE: Final = "run admission-gateway manifests --apply"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.dispatch.policy_listing import PolicyListing
-from gateway.policy_mismatch import parameter_key, rejection
+from gateway.engine.dispatch.policy_listing import PolicyListing
+from gateway.engine.policy_mismatch import parameter_key, rejection
 from gateway.pure.core.webhook import WorkerRef
 
 if TYPE_CHECKING:

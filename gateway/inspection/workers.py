@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gateway.config import addresses
+from gateway.engine.policy_check import PolicyCheck
+from gateway.engine.snapshot import Pools
 from gateway.inspection.model import Finding
 from gateway.observe.telemetry.metrics import Metrics
 from gateway.process.local_workers import STOP_GRACE_S, LocalWorkers, targets_of
-from gateway.snapshot import Pools
-from gateway.worker_watch import WorkerWatch
 
 if TYPE_CHECKING:
     from gateway.config.model import Config
@@ -47,7 +47,7 @@ async def check_workers(config: Config, reached_within_s: float = REACHED_WITHIN
     workers = LocalWorkers(runtime)
     pools = Pools(Metrics(), lambda pool: targets_of(pool, runtime))
     # The findings have all that it would log.
-    watch = WorkerWatch(None, asyncio.get_running_loop().time, logs=False)
+    watch = PolicyCheck(None, asyncio.get_running_loop().time, logs=False)
     try:
         workers.update(config.pools)
         prepared = await pools.prepare(config)

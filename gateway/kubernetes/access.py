@@ -19,7 +19,7 @@ from gateway.base.files import UnusableFileError, read_file
 from gateway.base.text import without_url_secrets
 from gateway.config.credential_files import roots_among
 from gateway.config.kubeconfig import Kubeconfig, KubeconfigCluster, KubeconfigUser, read_kubeconfig
-from gateway.credentials.exec_plugin import CredentialsError
+from gateway.engine.credentials.exec_plugin import CredentialsError
 from gateway.kubernetes.api_client import ApiClient
 
 if TYPE_CHECKING:

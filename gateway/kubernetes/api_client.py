@@ -20,8 +20,8 @@ import orjson
 from gateway.base.errors import ClusterError
 from gateway.base.text import url_without_secrets, without_url_secrets
 from gateway.config.kubeconfig import KubeconfigUser
-from gateway.credentials.exec_plugin import CredentialsError
-from gateway.credentials.user_credentials import UserCredentials
+from gateway.engine.credentials.exec_plugin import CredentialsError
+from gateway.engine.credentials.user_credentials import UserCredentials
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping

@@ -15,7 +15,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from gateway.base.errors import ClusterError
-from gateway.credentials.ca_bundle import CaBundle, bundle_in
+from gateway.engine.credentials.ca_bundle import CaBundle, bundle_in
 from gateway.kubernetes.access_pool import AccessPool
 from gateway.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch
 

@@ -18,8 +18,8 @@ from urllib.parse import quote
 import orjson
 
 from gateway.base.errors import ClusterError
-from gateway.credentials.issuing import write_private
-from gateway.credentials.self_managed import TlsState, next_state, read_state
+from gateway.engine.credentials.issuing import write_private
+from gateway.engine.credentials.self_managed import TlsState, next_state, read_state
 from gateway.kubernetes.access import ClusterAccess, connect
 
 if TYPE_CHECKING:

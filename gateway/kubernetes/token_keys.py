@@ -22,12 +22,12 @@ import orjson
 
 from gateway.base.errors import ClusterError
 from gateway.base.files import UnusableFileError, read_file
-from gateway.credentials.webhook_tokens import MAX_KEYS_BYTES, read_keys
+from gateway.engine.credentials.webhook_tokens import MAX_KEYS_BYTES, read_keys
 from gateway.kubernetes.access import ClusterAccess
 
 if TYPE_CHECKING:
     from gateway.config.model import KubernetesSettings
-    from gateway.credentials.webhook_tokens import WebhookTokens
+    from gateway.engine.credentials.webhook_tokens import WebhookTokens
 
 log = logging.getLogger(__name__)
 

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import orjson
 
-from gateway.admit import Admission, needs_namespace
 from gateway.config.digest import digest
 from gateway.config.model import ca_bundle_sources, merged_versions, param_kinds
+from gateway.engine.admit import Admission, needs_namespace
+from gateway.engine.paths import Paths
+from gateway.engine.policy_check import PolicyCheck
+from gateway.engine.snapshot import ClusterView, Pools
 from gateway.observe.telemetry.metrics import Metrics
-from gateway.paths import Paths
 from gateway.process.local_workers import STOP_GRACE_S, LocalWorkers, targets_of
 from gateway.pure.core.deadline import Deadline
 from gateway.pure.core.explain import explain
@@ -25,13 +27,12 @@ from gateway.pure.core.matching import Selection
 from gateway.pure.core.response import encode
 from gateway.pure.core.review import decode
 from gateway.pure.core.verdict import Denied
-from gateway.snapshot import ClusterView, Pools
-from gateway.worker_watch import WorkerWatch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 
     from gateway.config.model import Config
+    from gateway.engine.snapshot import Snapshot
     from gateway.kubernetes.ca_bundles import ClusterCaBundles
     from gateway.kubernetes.namespaces import ClusterNamespaces
     from gateway.kubernetes.params import ClusterParams
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from gateway.pure.core.outcome import Outcome
     from gateway.pure.core.review import Json
     from gateway.pure.core.webhook import Phase
-    from gateway.snapshot import Snapshot
 
 BUDGET_S: Final = 30.0
 """For each phase."""
@@ -215,7 +215,7 @@ async def offline_gateway(config: Config, *, uses_cluster: bool = True) -> Async
     workers = LocalWorkers(runtime)
     metrics = Metrics()
     pools = Pools(metrics, lambda pool: targets_of(pool, runtime))
-    watch = WorkerWatch(None, asyncio.get_running_loop().time, pools.parameters)
+    watch = PolicyCheck(None, asyncio.get_running_loop().time, pools.parameters)
     cluster: ClusterNamespaces | None = None
     params: ClusterParams | None = None
     schemas: ClusterSchemas | None = None

@@ -14,7 +14,7 @@ from gateway.config.parsing import parse_yaml
 from gateway.pure.core.reading import read_deep
 
 if TYPE_CHECKING:
-    from gateway.object_review import Json
+    from gateway.engine.object_review import Json
 
 
 def read_review(file: str) -> tuple[bytes, Json]:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final, cast
 import orjson
 
 from admission_gateway_worker.json_patch.steps import finish
-from gateway.admit import Admission
 from gateway.base.errors import MalformedReview
 from gateway.config.parsing import parse_yaml
-from gateway.object_review import DEFAULT_GROUPS, RequestOptions, request_for
+from gateway.engine.admit import Admission
+from gateway.engine.object_review import DEFAULT_GROUPS, RequestOptions, request_for
 from gateway.observe.decisions.recent import capture, document
 from gateway.pages.one_thread import in_thread
 from gateway.pure.core.answer import Origin
@@ -34,10 +34,10 @@ from gateway.pure.core.speculation import ChangeMemory
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gateway.engine.snapshot import Snapshot
     from gateway.pages.state import Json
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.webhook import Phase, Webhook
-    from gateway.snapshot import Snapshot
 
 MAX_JSON_BYTES: Final = 1024 * 1024
 MAX_YAML_BYTES: Final = 256 * 1024

@@ -9,7 +9,7 @@ from operator import add
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway import __version__
-from gateway.dispatch.pool import Pool
+from gateway.engine.dispatch.pool import Pool
 from gateway.observe.telemetry.series import COUNTED, Numbers
 from gateway.observe.telemetry.window import percentile
 from gateway.pages import exceptions

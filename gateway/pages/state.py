@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from gateway.base.errors import Problem
     from gateway.config.model import Config
+    from gateway.engine.snapshot import Snapshot
     from gateway.observe.telemetry.exception_uses import Uses
-    from gateway.snapshot import Snapshot
 
 Json = dict[str, Any]
 """A JSON object."""

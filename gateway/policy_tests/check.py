@@ -19,7 +19,7 @@ from gateway.offline.changes import changes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gateway.object_review import Json
+    from gateway.engine.object_review import Json
     from gateway.offline.gateway import OfflineReview
     from gateway.policy_tests.suite import Case
 

@@ -16,7 +16,7 @@ from gateway.base.files import SUFFIXES, UnusableFileError, read_file
 from gateway.base.text import described
 from gateway.config.documents import GATEWAY_VERSION, POLICY_TEST, read_documents, unreadable
 from gateway.config.resources import NAME_LABEL
-from gateway.object_review import DEFAULT_GROUPS, DEFAULT_USER, RequestOptions, request_for, review_of
+from gateway.engine.object_review import DEFAULT_GROUPS, DEFAULT_USER, RequestOptions, request_for, review_of
 from gateway.offline.gateway import BOTH_PHASES
 from gateway.offline.reading import read_review
 from gateway.pure.core.namespace import Namespace
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from gateway.config.documents import Document
     from gateway.config.fields import Fields
-    from gateway.object_review import Json
+    from gateway.engine.object_review import Json
     from gateway.pure.core.webhook import Phase
 
 _OF_OBJECTS: Final = ("operation", "oldObject", "resource", "user", "groups", "namespace", "dryRun")

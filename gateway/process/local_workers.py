@@ -6,9 +6,9 @@ import asyncio
 import hashlib
 from typing import TYPE_CHECKING, Final
 
+from gateway.engine.siblings import is_used
+from gateway.engine.snapshot import RETIRE_AFTER_S
 from gateway.process.children import Child
-from gateway.siblings import is_used
-from gateway.snapshot import RETIRE_AFTER_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

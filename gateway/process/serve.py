@@ -18,11 +18,11 @@ from gateway.app import Gateway
 from gateway.base import logs
 from gateway.config.history import HistoryError
 from gateway.config.model import summary
+from gateway.engine.siblings import Siblings
 from gateway.process.liveness import Heartbeat
 from gateway.process.local_workers import STOP_GRACE_S, LocalWorkers, targets_of
 from gateway.process.shared_port import inherited
 from gateway.process.supervisor import Supervisor, admin_socket, heartbeat_pipe
-from gateway.siblings import Siblings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine

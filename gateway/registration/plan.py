@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.base.errors import GatewayError
 from gateway.config.policy_settings import AUTHORS
-from gateway.paths import START, path_of, path_of_versions
+from gateway.engine.paths import START, path_of, path_of_versions
 from gateway.pure.core.versions import by_versions
 from gateway.registration.coverage_gaps import CoverageGap, coverage_gaps, is_called_in
 from gateway.registration.entry import Entry, within

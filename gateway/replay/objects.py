@@ -9,7 +9,7 @@ import orjson
 from gateway.base.errors import GatewayError, ReviewError
 from gateway.base.files import SUFFIXES, UnusableFileError, read_file
 from gateway.config.parsing import parse_yaml
-from gateway.object_review import RequestOptions, request_for
+from gateway.engine.object_review import RequestOptions, request_for
 from gateway.replay.cases import Case
 from gateway.replay.results import known
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from gateway.config.model import Authentication, ServerTls
     from gateway.config.webhook_token_settings import WebhookTokenSettings
-    from gateway.credentials.webhook_tokens import WebhookTokens
+    from gateway.engine.credentials.webhook_tokens import WebhookTokens
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ class ClientAuthenticator:
         return self.tokens.api_group(credential.strip())
 
     def _check_token(self, tokens: WebhookTokens, token: bytes, target: bytes) -> Response | None:
-        from gateway.credentials.webhook_tokens import KeysNotReadError, TokenError
+        from gateway.engine.credentials.webhook_tokens import KeysNotReadError, TokenError
 
         try:
             tokens.check(token, target)
@@ -216,7 +216,7 @@ def _webhook_tokens(
     if before is not None and before.tokens is not None and before.tokens.settings == settings:
         return before.tokens
     # Imported late: PyJWT takes 0.2 s to load, and most gateways need none of it.
-    from gateway.credentials.webhook_tokens import WebhookTokens
+    from gateway.engine.credentials.webhook_tokens import WebhookTokens
 
     return WebhookTokens(settings, Counter() if refused is None else refused)
 
@@ -227,7 +227,7 @@ def _read_keys(tokens: WebhookTokens, file: Path, field: str) -> None:
     Raises:
         ConfigError: it cannot be read, or has none; the keys stay.
     """
-    from gateway.credentials.webhook_tokens import read_keys
+    from gateway.engine.credentials.webhook_tokens import read_keys
 
     try:
         tokens.use_keys(read_keys(read_file(file)))

@@ -38,7 +38,7 @@ def make_development_certificate(folder: Path) -> tuple[Path, Path]:
     with _locked(folder / ".lock"):
         if not _is_usable(cert_file, key_file):
             # Imported late: see gateway.config.certificate_parts.
-            from gateway.credentials.issuing import issue_server, write_private
+            from gateway.engine.credentials.issuing import issue_server, write_private
 
             now = datetime.datetime.now(datetime.UTC)
             made = issue_server(_NAME, DEVELOPMENT_DNS_NAMES, DEVELOPMENT_ADDRESSES, _LIFETIME, now)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway.config.model import GatewaySettings
-    from gateway.credentials.webhook_tokens import WebhookTokens
+    from gateway.engine.credentials.webhook_tokens import WebhookTokens
     from gateway.pure.core.deadline import Deadline
     from gateway.pure.core.matching import Selection
     from gateway.serving.listener import SharedSockets

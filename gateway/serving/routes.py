@@ -57,7 +57,7 @@ Found_co = TypeVar("Found_co", covariant=True)
 
 
 class PathTable(Protocol[Found_co]):
-    """``gateway.paths.Paths``, as the router uses it; a dictionary has the same methods."""
+    """``gateway.engine.paths.Paths``, as the router uses it; a dictionary has the same methods."""
 
     def __len__(self) -> int: ...
 

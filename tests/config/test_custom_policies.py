@@ -17,8 +17,8 @@ from gateway.config.fields import Fields, Report
 from gateway.config.load import load
 from gateway.config.model import Config, GatewaySettings, param_kinds
 from gateway.config.policy_settings import AUTHORS, ListedParamKind, PolicySettings, read_policy_settings
-from gateway.object_review import RequestOptions, request_for, review_of
-from gateway.paths import Paths
+from gateway.engine.object_review import RequestOptions, request_for, review_of
+from gateway.engine.paths import Paths
 from gateway.pure.core.conditions import AccessDecision, ConditionInput, Decided, Unresolved
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.review import decode

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from gateway.config.custom import combine
 from gateway.config.custom_resource import CustomResource, read_resource
 from gateway.config.model import Config
+from gateway.engine.snapshot import Pools
 from gateway.observe.telemetry.metrics import Metrics
-from gateway.snapshot import Pools
 from tests.config.test_custom import hook, pool, validating
 
 if TYPE_CHECKING:

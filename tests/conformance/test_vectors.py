@@ -20,8 +20,8 @@ from google.protobuf import json_format
 
 from admission_gateway_worker.pb import worker_pb2
 from gateway.config.load import load
-from gateway.dispatch.verdicts import failed_status, status_name, verdict_of
-from gateway.paths import Paths
+from gateway.engine.dispatch.verdicts import failed_status, status_name, verdict_of
+from gateway.engine.paths import Paths
 from gateway.pure.core.decision import decide
 from gateway.pure.core.evaluation import Evaluation
 from gateway.pure.core.response import encode

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.base.files import UnusableFileError
-from gateway.credentials.ca_bundle import MAX_BYTES, CaBundle, bundle_in
+from gateway.engine.credentials.ca_bundle import MAX_BYTES, CaBundle, bundle_in
 from gateway.pure.core.webhook import CaBundleSource
 
 SOURCE = CaBundleSource("Secret", "cert-manager", "ca", "ca.crt")
@@ -75,7 +75,7 @@ def test_messages_have_nothing_of_the_content(content: bytes | None) -> None:
 
 
 def test_a_change_of_state_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "gateway.credentials")
+    caplog.set_level(logging.INFO, "gateway.engine.credentials")
     bundle = CaBundle(SOURCE)
     for content in (None, None, authority(1), authority(1), b"", b"", authority(1)):
         bundle.see(bundle_in(content))

@@ -11,7 +11,7 @@ from cryptography.exceptions import InvalidSignature
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.credentials.self_managed import (
+from gateway.engine.credentials.self_managed import (
     AUTHORITY_LIFETIME,
     KEPT_FOR,
     PUBLISHED_FOR,

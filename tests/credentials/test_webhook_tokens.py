@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from gateway.base.files import UnusableFileError
 from gateway.config.webhook_token_settings import BoundRegistration, WebhookTokenSettings
-from gateway.credentials import webhook_tokens
-from gateway.credentials.webhook_tokens import KeysNotReadError, TokenError, WebhookTokens, read_keys
+from gateway.engine.credentials import webhook_tokens
+from gateway.engine.credentials.webhook_tokens import KeysNotReadError, TokenError, WebhookTokens, read_keys
 
 NOW = int(time.time())
 DAY = 86_400

@@ -11,8 +11,8 @@ from admission_gateway_worker.samples import server
 from gateway import __version__
 from gateway.config.addresses import parse_host_port
 from gateway.config.model import KubernetesSettings
-from gateway.dispatch.pool import RESOLVE_EVERY_S
-from gateway.dispatch.targets import DnsName, parse_target
+from gateway.engine.dispatch.pool import RESOLVE_EVERY_S
+from gateway.engine.dispatch.targets import DnsName, parse_target
 from gateway.process.supervisor import _STOP_MARGIN_S
 from gateway.serving.admin import _PATHS
 from tests.deploy.cluster import (

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.cli import main
 from gateway.config.load import load
-from gateway.paths import Paths
+from gateway.engine.paths import Paths
 from tests.deploy.cluster import (
     CA_PLACEHOLDER,
     GATEWAY,

@@ -10,11 +10,11 @@ import pytest
 import uvloop
 
 from gateway.config.model import WorkerPool
-from gateway.dispatch.backends import Backends
-from gateway.dispatch.driver import EvaluationDriver
-from gateway.dispatch.https.server import HttpsServer
-from gateway.dispatch.pool import Pool
-from gateway.dispatch.timer_wheel import TimerWheel
+from gateway.engine.dispatch.backends import Backends
+from gateway.engine.dispatch.driver import EvaluationDriver
+from gateway.engine.dispatch.https.server import HttpsServer
+from gateway.engine.dispatch.pool import Pool
+from gateway.engine.dispatch.timer_wheel import TimerWheel
 from gateway.observe.telemetry.metrics import Metrics
 from gateway.pure.conditions.resolver import ConditionResolver, FairExecutor
 from gateway.pure.core.call import Payload
@@ -30,8 +30,8 @@ from tests.kit import PATIENCE_S, REVIEWS
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from gateway.dispatch.backends import Backend
-    from gateway.dispatch.calls import Endpoint
+    from gateway.engine.dispatch.backends import Backend
+    from gateway.engine.dispatch.calls import Endpoint
     from gateway.pure.core.namespace import Namespace
     from gateway.pure.core.verdict import Verdict
     from gateway.pure.core.webhook import HttpsClient

@@ -10,13 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission_gateway_worker.pb import worker_pb2
-from gateway.dispatch import bounded_messages
-from gateway.dispatch.bounded_messages import (
-    MAX_PARTS,
-    MAX_VERDICTS,
-    TooManyPartsError,
-    pieces,
-)
+from gateway.engine.dispatch import bounded_messages
+from gateway.engine.dispatch.bounded_messages import MAX_PARTS, MAX_VERDICTS, TooManyPartsError, pieces
 
 TOO_MANY = MAX_PARTS * 5
 """One-character texts, three bytes each: enough for the answer to be scanned."""

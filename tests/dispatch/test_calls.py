@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from admission_gateway_worker.pb import worker_pb2
-from gateway.dispatch import stream
+from gateway.engine.dispatch import stream
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Details, Failed, FailureReason
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from admission_gateway_worker.pb import worker_pb2
-from gateway.dispatch import policy_listing
-from gateway.dispatch.policy_listing import MAX_CHECKS, PolicyListing, check_parameters
-from gateway.dispatch.single_call import NoAnswerError
+from gateway.engine.dispatch import policy_listing
+from gateway.engine.dispatch.policy_listing import MAX_CHECKS, PolicyListing, check_parameters
+from gateway.engine.dispatch.single_call import NoAnswerError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from gateway.dispatch.dialer import Dialer
+    from gateway.engine.dispatch.dialer import Dialer
 
 KNOWN = PolicyListing({"p": False})
 

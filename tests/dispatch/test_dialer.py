@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
-from gateway.dispatch.dialer import Dialer, Unreachable, _IgnoreEvents
+from gateway.engine.dispatch.dialer import Dialer, Unreachable, _IgnoreEvents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.config.model import WorkerPool, WorkerTls
-from gateway.dispatch.pool import tls_fingerprint
-from gateway.dispatch.targets import parse_target
+from gateway.engine.dispatch.pool import tls_fingerprint
+from gateway.engine.dispatch.targets import parse_target
 from gateway.pure.core.verdict import ALLOWED, Failed, FailureReason
 from tests.kit import PATIENCE_S
 
@@ -184,7 +184,7 @@ def test_a_pool_without_endpoints_does_not_wait_for_the_next_periodic_look_up(
         return look_up("localhost", *arguments, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", no_address_at_first)
-    monkeypatch.setattr("gateway.dispatch.pool.RESOLVE_EVERY_S", 10 * PATIENCE_S)
+    monkeypatch.setattr("gateway.engine.dispatch.pool.RESOLVE_EVERY_S", 10 * PATIENCE_S)
 
     async def test(bed: Bed) -> None:
         pool = await bed.add_pool(f"starting:{port}")

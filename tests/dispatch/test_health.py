@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 
 from admission_gateway_worker import PolicyServer
 from gateway.config.model import WorkerTls
-from gateway.dispatch import health as watched
-from gateway.dispatch import keepalive
-from gateway.dispatch.dialer import Dialer, Unreachable
-from gateway.dispatch.health import MAX_BACKOFF_S, MAX_MESSAGES, WATCH, HealthWatch
-from gateway.dispatch.keepalive import Keepalive
-from gateway.dispatch.rpc import CallStatus
+from gateway.engine.dispatch import health as watched
+from gateway.engine.dispatch import keepalive
+from gateway.engine.dispatch.dialer import Dialer, Unreachable
+from gateway.engine.dispatch.health import MAX_BACKOFF_S, MAX_MESSAGES, WATCH, HealthWatch
+from gateway.engine.dispatch.keepalive import Keepalive
+from gateway.engine.dispatch.rpc import CallStatus
 from tests.kit import PATIENCE_S
 from tests.simulation.loop import VirtualLoop
 from tests.waiting import until
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     import trustme
 
-    from gateway.dispatch.stream_connection import StreamConnectionOwner
+    from gateway.engine.dispatch.stream_connection import StreamConnectionOwner
 
     OnLoop = Callable[[Callable[[], Awaitable[None]]], None]
 
@@ -183,7 +183,7 @@ class NoHealth(grpc.GenericRpcHandler):
 def test_reports_of_grpcs_own_health_service_are_followed(
     on_loop: OnLoop, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "gateway.dispatch")
+    caplog.set_level("INFO", "gateway.engine.dispatch")
 
     async def test() -> None:
         caplog.clear()
@@ -261,7 +261,7 @@ def test_health_is_watched_over_tls(
 def test_a_worker_without_health_checks_is_watched_once_for_each_connection(
     on_loop: OnLoop, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "gateway.dispatch")
+    caplog.set_level("INFO", "gateway.engine.dispatch")
 
     async def test() -> None:
         caplog.clear()
@@ -312,7 +312,7 @@ ENDS = [
 def test_a_lost_watch_counts_as_serving_and_is_started_again(
     on_loop: OnLoop, caplog: pytest.LogCaptureFixture, status: grpc.StatusCode, *, is_reported: bool
 ) -> None:
-    caplog.set_level("INFO", "gateway.dispatch")
+    caplog.set_level("INFO", "gateway.engine.dispatch")
 
     async def test() -> None:
         caplog.clear()
@@ -332,7 +332,7 @@ def test_a_lost_watch_counts_as_serving_and_is_started_again(
 def test_a_worker_that_stops_and_starts_again(
     on_loop: OnLoop, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "gateway.dispatch")
+    caplog.set_level("INFO", "gateway.engine.dispatch")
 
     async def test() -> None:
         caplog.clear()
@@ -410,7 +410,7 @@ def test_a_worker_of_the_python_sdk_reports_its_shutdown(on_loop: OnLoop, tmp_pa
 def test_an_invalid_message_ends_the_watch_and_nothing_else(
     on_loop: OnLoop, caplog: pytest.LogCaptureFixture, answer: bytes, fragment: str
 ) -> None:
-    caplog.set_level("INFO", "gateway.dispatch")
+    caplog.set_level("INFO", "gateway.engine.dispatch")
 
     async def test() -> None:
         caplog.clear()
@@ -429,7 +429,7 @@ def test_an_invalid_message_ends_the_watch_and_nothing_else(
 
 
 def test_a_flood_ends_the_watch(on_loop: OnLoop, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "gateway.dispatch")
+    caplog.set_level("INFO", "gateway.engine.dispatch")
 
     async def test() -> None:
         caplog.clear()
@@ -453,7 +453,7 @@ def test_a_flood_ends_the_watch(on_loop: OnLoop, caplog: pytest.LogCaptureFixtur
 def test_a_peer_that_is_no_grpc_server_counts_as_serving(
     on_loop: OnLoop, caplog: pytest.LogCaptureFixture, first_bytes: bytes
 ) -> None:
-    caplog.set_level("INFO", "gateway.dispatch")
+    caplog.set_level("INFO", "gateway.engine.dispatch")
     connections = 0
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -29,7 +29,7 @@ from hypothesis import strategies as st
 from admission_gateway_worker.http2.client import MAX_HEADER_BLOCKS
 from admission_gateway_worker.http2.frames import MAX_UNPRODUCTIVE_FRAMES, STEP_FRAMES, WINDOW_BYTES
 from admission_gateway_worker.http2.messages import MAX_MESSAGE_BYTES
-from gateway.dispatch.rpc import CallStatus, StreamingCall
+from gateway.engine.dispatch.rpc import CallStatus, StreamingCall
 from tests import frames as raw
 from tests.frames import take
 

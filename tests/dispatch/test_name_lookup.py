@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.dispatch.name_lookup import look_up
+from gateway.engine.dispatch.name_lookup import look_up
 from tests.kit import PATIENCE_S
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.model import Hedge
-from gateway.dispatch.outlier_detection import (
+from gateway.engine.dispatch.outlier_detection import (
     BAN_RESET_AFTER_S,
     EJECT_AFTER,
     FIRST_EJECTION_S,
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from gateway.dispatch.endpoint import WorkerEndpoint
-    from gateway.dispatch.pool import Pool
+    from gateway.engine.dispatch.endpoint import WorkerEndpoint
+    from gateway.engine.dispatch.pool import Pool
     from gateway.pure.core.evaluation import Evaluation
     from gateway.pure.core.verdict import Verdict
     from tests.dispatch.conftest import Bed

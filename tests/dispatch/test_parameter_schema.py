@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.base.text import did_you_mean
-from gateway.dispatch import parameter_schema
-from gateway.dispatch.parameter_schema import MAX_CHECKS, MAX_PROBLEMS, MAX_SCHEMAS, ParameterSchema
+from gateway.engine.dispatch import parameter_schema
+from gateway.engine.dispatch.parameter_schema import MAX_CHECKS, MAX_PROBLEMS, MAX_SCHEMAS, ParameterSchema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

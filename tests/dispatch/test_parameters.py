@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from admission_gateway_worker import Denied, PolicyServer, Review
 from admission_gateway_worker.pb import worker_pb2
-from gateway.dispatch.parameter_ids import MAX_IDS, ParameterIds
-from gateway.dispatch.parameter_schema import parameter_schema
-from gateway.dispatch.parameters import NOWHERE, ParameterTable, merged
-from gateway.dispatch.verdict_cache import VerdictCache
+from gateway.engine.dispatch.parameter_ids import MAX_IDS, ParameterIds
+from gateway.engine.dispatch.parameter_schema import parameter_schema
+from gateway.engine.dispatch.parameters import NOWHERE, ParameterTable, merged
+from gateway.engine.dispatch.verdict_cache import VerdictCache
 from gateway.pure.core.call import Call, Payload
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.review import decode

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.base.work_queue import WorkQueue
-from gateway.dispatch.backends import Backends
-from gateway.dispatch.driver import LARGE_PATCH_BYTES
+from gateway.engine.dispatch.backends import Backends
+from gateway.engine.dispatch.driver import LARGE_PATCH_BYTES
 from gateway.pure.core.verdict import Failed
 from tests.waiting import until
 

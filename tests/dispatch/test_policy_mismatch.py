@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.dispatch.policy_listing import PolicyListing
-from gateway.policy_mismatch import Rejection, rejection
+from gateway.engine.dispatch.policy_listing import PolicyListing
+from gateway.engine.policy_mismatch import Rejection, rejection
 from gateway.pure.core.webhook import WorkerRef
 
 PARAMETERS: Final = b'{"max":"3"}'

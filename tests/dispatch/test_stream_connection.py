@@ -22,8 +22,8 @@ from hyperframe.frame import DataFrame, GoAwayFrame, HeadersFrame, SettingsFrame
 from admission_gateway_worker.pb import worker_pb2
 from gateway.base.errors import ConfigError
 from gateway.config.model import WorkerTls
-from gateway.dispatch import dialer, keepalive, outlier_detection
-from gateway.dispatch.unsolicited import MAX_UNSOLICITED
+from gateway.engine.dispatch import dialer, keepalive, outlier_detection
+from gateway.engine.dispatch.unsolicited import MAX_UNSOLICITED
 from gateway.pure.core.verdict import ALLOWED, Failed
 from tests.kit import REVIEWS
 from tests.waiting import until
@@ -562,7 +562,7 @@ def test_a_worker_that_starts_later_is_logged_without_a_warning(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("INFO", "gateway.dispatch.endpoint")
+    caplog.set_level("INFO", "gateway.engine.dispatch.endpoint")
     listen = f"unix:{tmp_path}/s"
 
     async def test(bed: Bed) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.dispatch.timer_wheel import TICK_S, TimerWheel
+from gateway.engine.dispatch.timer_wheel import TICK_S, TimerWheel
 
 if TYPE_CHECKING:
     from collections.abc import Callable

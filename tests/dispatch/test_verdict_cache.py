@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.dispatch.verdict_cache import MAX_KEPT_BYTES, KeptVerdicts
-from gateway.dispatch.verdicts import failed_status
+from gateway.engine.dispatch.verdict_cache import MAX_KEPT_BYTES, KeptVerdicts
+from gateway.engine.dispatch.verdicts import failed_status
 from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
 
 LARGE = MAX_KEPT_BYTES * 3 // 10

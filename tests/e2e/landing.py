@@ -43,7 +43,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "written_requests",
         "workers/python/admission_gateway_worker/policies/builtin.py",
     ),
-    "ca_bundles": ("a_ca_is_replaced_while_creates_go_on", "gateway/credentials/ca_bundle.py"),
+    "ca_bundles": ("a_ca_is_replaced_while_creates_go_on", "gateway/engine/credentials/ca_bundle.py"),
     "cel": ("the_vectors_match_the_oracle", "gateway/pure/cel/", "tests/cel/"),
     "changing_policies": ("a_change_comes_into_force", "gateway/config/changes.py"),
     "chart": ("the_gateway_accepts_its_configuration", "deploy/chart/"),
@@ -71,14 +71,17 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     "denials": ("a_denial_has_the_outcome_without_a_gateway", "gateway/pure/core/decision.py"),
     "differential": ("an_operation_has_the_outcome_without_a_gateway", "gateway/pure/core/evaluation.py"),
     "exceptions": ("an_exception_covers_its_own_namespace_only", "gateway/pure/core/exemptions.py"),
-    "faults": ("the_failure_policy_decides_for_a_faulty_worker", "gateway/dispatch/verdicts.py"),
+    "faults": ("the_failure_policy_decides_for_a_faulty_worker", "gateway/engine/dispatch/verdicts.py"),
     "front_end": (
         "calls_one_after_another_share_a_connection_for_each_phase",
         "gateway/serving/http_connection.py",
     ),
     "helm": ("an_installed_release_is_registered_trusted_spread_and_enforced", "deploy/chart/"),
     "histograms": ("quantiles_are_interpolated_within_a_bucket",),
-    "https_differential": ("an_operation_has_the_outcome_without_a_gateway", "gateway/dispatch/https/"),
+    "https_differential": (
+        "an_operation_has_the_outcome_without_a_gateway",
+        "gateway/engine/dispatch/https/",
+    ),
     "identity": (
         "a_patch_that_the_api_server_refuses_is_its_webhooks_failure",
         "gateway/pure/core/identity.py",
@@ -86,7 +89,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     "image_review": (
         "pods_are_decided_alike",
         "gateway/image_review.py",
-        "gateway/dispatch/https/image_review.py",
+        "gateway/engine/dispatch/https/image_review.py",
     ),
     "json_patches": (
         "patched_objects_are_those_of_the_api_server",
@@ -138,7 +141,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     "raw_json": ("raw_fields_reach_workers_unchanged", "gateway/pure/core/reading.py"),
     "ready_made_policies": ("a_policy_denies_and_names_the_problem",),
     "registration": ("applying_again_removes_obsolete_entries", "gateway/registration/"),
-    "replacement": ("a_changed_configuration_loses_no_create", "gateway/snapshot.py"),
+    "replacement": ("a_changed_configuration_loses_no_create", "gateway/engine/snapshot.py"),
     "replay": (
         "creations_of_an_audit_log_and_the_objects_that_they_made_are_denied_alike",
         "gateway/replay/",
@@ -147,13 +150,13 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     "rollout": ("every_pod_of_a_rollout_is_reviewed_once_by_every_policy_and_runs",),
     "self_managed_tls": (
         "the_api_server_trusts_a_certificate_that_the_gateway_made",
-        "gateway/credentials/self_managed.py",
+        "gateway/engine/credentials/self_managed.py",
         "gateway/kubernetes/self_managed_tls.py",
     ),
     "static_manifests": ("a_registration_in_files_is_enforced_and_cannot_be_changed_by_the_api",),
     "sync": ("reconcilers_continue_and_the_gateway_follows", "gateway/importing/sync.py"),
     "tracing": ("one_trace_leads_from_the_client_to_the_policy", "gateway/observe/tracing/"),
-    "webhook_tokens": ("tokens_of_a_real_api_server", "gateway/credentials/webhook_tokens.py"),
+    "webhook_tokens": ("tokens_of_a_real_api_server", "gateway/engine/credentials/webhook_tokens.py"),
 }
 """By file, its main test, and the parts of the product of which every test of the file is run."""
 

@@ -20,7 +20,7 @@ from deploy.render import MANIFEST, manifest
 from gateway.cli import build_parser
 from gateway.cli.policies import configuration
 from gateway.config.custom_resource import PLURALS
-from gateway.credentials.self_managed import next_state
+from gateway.engine.credentials.self_managed import next_state
 from tests.e2e.binaries import chart_tool
 from tests.e2e.charts import (
     SCENARIOS,

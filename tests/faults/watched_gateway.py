@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from gateway.cli import main
-from gateway.dispatch.stream_connection import StreamConnection
+from gateway.engine.dispatch.stream_connection import StreamConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ from gateway.base.errors import ConfigError
 from gateway.config.client_config import url_problems
 from gateway.config.fields import MAX_PROBLEMS
 from gateway.config.load import load
-from gateway.paths import Paths, path_of
+from gateway.engine.paths import Paths, path_of
 from gateway.pure.core.review import decode
 from gateway.pure.core.webhook import HttpsClient, WorkerRef
 from tests.core.build import body, document
@@ -46,7 +46,7 @@ MODULES: Final = (
     "gateway/config/addresses.py",
     "gateway/config/names.py",
     "gateway/config/metadata.py",
-    "gateway/paths.py",
+    "gateway/engine/paths.py",
 )
 MAX_BYTES: Final = 1024
 

@@ -24,7 +24,7 @@ from admission_gateway_worker.json_patch.patch import (
 )
 from admission_gateway_worker.pb import worker_pb2
 from gateway.base.errors import ReviewError
-from gateway.dispatch.verdicts import verdict_of
+from gateway.engine.dispatch.verdicts import verdict_of
 from gateway.pure.core import call, final_patch
 from gateway.pure.core.decision import decide
 from gateway.pure.core.evaluation import Evaluation
@@ -45,7 +45,7 @@ MODULES: Final = (
     "workers/python/admission_gateway_worker/json_patch/patch.py",
     "workers/python/admission_gateway_worker/json_patch/diff.py",
     "gateway/pure/core/call.py",
-    "gateway/dispatch/verdicts.py",
+    "gateway/engine/dispatch/verdicts.py",
 )
 MAX_BYTES: Final = 512
 WORDS: Final = [

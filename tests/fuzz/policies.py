@@ -20,7 +20,7 @@ import yaml
 
 from gateway.base.errors import ConfigError
 from gateway.config.load import load
-from gateway.object_review import RequestOptions, request_for, review_of
+from gateway.engine.object_review import RequestOptions, request_for, review_of
 from gateway.pure.admission_policies import bound as bound_policies
 from gateway.pure.admission_policies.bound import Bound
 from gateway.pure.admission_policies.policy import FAILURES_KEY, MAX_ANNOTATION_BYTES, MAX_FAILURES

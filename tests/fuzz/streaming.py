@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.dispatch.calls import CallGroup
-from gateway.dispatch.dialer import Unreachable
-from gateway.dispatch.rpc import CallStatus, StreamingCall
-from gateway.dispatch.stream import ReviewStream
-from gateway.dispatch.stream_connection import StreamConnection
+from gateway.engine.dispatch.calls import CallGroup
+from gateway.engine.dispatch.dialer import Unreachable
+from gateway.engine.dispatch.rpc import CallStatus, StreamingCall
+from gateway.engine.dispatch.stream import ReviewStream
+from gateway.engine.dispatch.stream_connection import StreamConnection
 from gateway.observe.telemetry.metrics import Metrics
 from gateway.pure.core.call import Call, Payload
 from gateway.pure.core.deadline import Deadline
@@ -20,7 +20,7 @@ from tests.core.build import request, webhook
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gateway.dispatch.stream_connection import StreamConnectionOwner
+    from gateway.engine.dispatch.stream_connection import StreamConnectionOwner
     from gateway.pure.core.verdict import Verdict
 
 _METRICS: Final = Metrics().pool("pool")

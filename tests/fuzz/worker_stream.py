@@ -15,8 +15,8 @@ import atexit
 from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.http2 import client, frames, messages
-from gateway.dispatch import cpu_budget, stream_connection
-from gateway.dispatch.rpc import StreamingCall
+from gateway.engine.dispatch import cpu_budget, stream_connection
+from gateway.engine.dispatch.rpc import StreamingCall
 from tests.frames import take
 from tests.fuzz.laws import Faults, bounded
 from tests.fuzz.source import Source
@@ -31,11 +31,11 @@ MODULES: Final = (
     "workers/python/admission_gateway_worker/http2/client.py",
     "workers/python/admission_gateway_worker/http2/fields.py",
     "workers/python/admission_gateway_worker/http2/messages.py",
-    "gateway/dispatch/rpc.py",
-    "gateway/dispatch/cpu_budget.py",
-    "gateway/dispatch/stream_connection.py",
-    "gateway/dispatch/stream.py",
-    "gateway/dispatch/verdicts.py",
+    "gateway/engine/dispatch/rpc.py",
+    "gateway/engine/dispatch/cpu_budget.py",
+    "gateway/engine/dispatch/stream_connection.py",
+    "gateway/engine/dispatch/stream.py",
+    "gateway/engine/dispatch/verdicts.py",
 )
 MAX_BYTES: Final = 1400
 WORDS: Final = PIECES

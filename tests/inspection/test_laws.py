@@ -121,7 +121,7 @@ def test_a_removed_rule_is_reported(
 
 def hook_of(hook: Webhook, entry: dict[str, Any], config: Config) -> bool:
     """Whether the gateway calls *hook* for a request of *entry*."""
-    from gateway.paths import Paths
+    from gateway.engine.paths import Paths
 
     selected = Paths(config)[entry["clientConfig"]["service"]["path"]].webhooks
     return any(one.name == hook.name for one in selected)

@@ -246,7 +246,7 @@ def is_sent(rules: list[dict[str, Any]], client_request: ClientRequest) -> bool:
 
 def entries_of(hook: Webhook, config: Config, documents: list[Any]) -> list[dict[str, Any]]:
     """The entries for which the gateway calls *hook*."""
-    from gateway.paths import Paths
+    from gateway.engine.paths import Paths
 
     paths = Paths(config)
     return [

@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from gateway.admit import Admission
 from gateway.base.errors import MalformedReview, Overloaded
 from gateway.config.digest import digest
 from gateway.config.model import Config
+from gateway.engine.admit import Admission
+from gateway.engine.paths import Paths
+from gateway.engine.snapshot import ClusterView, Pools
 from gateway.observe.telemetry.metrics import Metrics
-from gateway.paths import Paths
 from gateway.pure.core.deadline import Deadline
 from gateway.pure.core.large import LARGE_BYTES
 from gateway.pure.core.namespace import Namespace
-from gateway.snapshot import ClusterView, Pools
 from tests.core.build import body, document, labelled, webhook
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from gateway.engine.snapshot import FoundNamespace
     from gateway.pure.core.answer import Answer
-    from gateway.snapshot import FoundNamespace
 
 LARGE = "x" * (LARGE_BYTES + 1)
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway import acceptance
 from gateway.app import Gateway
+from gateway.engine import acceptance
 from gateway.observe.telemetry.metrics import Metrics
 from gateway.options import Options
 from tests.kit import pool_document, webhook_document

@@ -16,7 +16,7 @@ import pytest
 
 from gateway.base.errors import ClusterError
 from gateway.config.model import KubernetesSettings
-from gateway.credentials import exec_plugin
+from gateway.engine.credentials import exec_plugin
 from gateway.kubernetes import access, namespaces
 from gateway.kubernetes.access import ClusterAccess, connect
 from gateway.kubernetes.namespaces import ClusterNamespaces

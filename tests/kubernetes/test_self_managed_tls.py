@@ -7,7 +7,7 @@ import datetime
 from typing import TYPE_CHECKING, Any
 
 from gateway.config.model import KubernetesSettings, SelfManagedTls
-from gateway.credentials.self_managed import next_state
+from gateway.engine.credentials.self_managed import next_state
 from gateway.kubernetes.self_managed_tls import CertificateKeeper
 
 if TYPE_CHECKING:

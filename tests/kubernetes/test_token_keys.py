@@ -13,7 +13,7 @@ import trustme
 
 from gateway.config.model import KubernetesSettings
 from gateway.config.webhook_token_settings import WebhookTokenSettings
-from gateway.credentials.webhook_tokens import WebhookTokens
+from gateway.engine.credentials.webhook_tokens import WebhookTokens
 from gateway.kubernetes import token_keys
 from gateway.kubernetes.token_keys import JWKS_PATH, TokenKeys
 from tests.credentials.test_webhook_tokens import EC, RSA, forged, jwk

@@ -32,7 +32,7 @@ MAX_LINE_CHARS = 16 * 1024
 
 
 def line_of(message: str, **others: Any) -> str:
-    record = logging.LogRecord("gateway.dispatch.pool", logging.WARNING, "", 0, "%s", (message,), None)
+    record = logging.LogRecord("gateway.engine.dispatch.pool", logging.WARNING, "", 0, "%s", (message,), None)
     vars(record).update(others)
     return JsonFormatter().format(record)
 
@@ -67,7 +67,7 @@ def test_a_json_record_is_bounded_with_its_traceback() -> None:
 
 def test_every_logger_belongs_to_a_documented_area() -> None:
     for name, area in (
-        ("gateway.dispatch.pool", "workers"),
+        ("gateway.engine.dispatch.pool", "workers"),
         ("gateway.worker_output", "workers"),
         ("gateway.app", "configuration"),
         ("gateway.serving.routes", "serving"),

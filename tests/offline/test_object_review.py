@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.base.errors import MalformedReview
-from gateway.object_review import RequestOptions, request_for, review_of
+from gateway.engine.object_review import RequestOptions, request_for, review_of
 from gateway.pure.core.review import decode
 from tests.kit import REVIEWS
 

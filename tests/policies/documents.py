@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gateway.config.load import load
-from gateway.paths import Paths
+from gateway.engine.paths import Paths
 from gateway.pure.core.conditions import AccessCheck, AccessDecision
 from gateway.pure.core.decision import decide
 from gateway.pure.core.evaluation import Evaluation

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gateway.config.fields import Fields, Report
 from gateway.config.policies import read_validating_binding, read_validating_policy
-from gateway.object_review import RequestOptions, request_for, review_of
+from gateway.engine.object_review import RequestOptions, request_for, review_of
 from gateway.pure.admission_policies.evaluation import OUT_OF_BUDGET, Allowance
 from gateway.pure.admission_policies.model import ParamKind
 from gateway.pure.admission_policies.params import FixedParams, UnreadParamsError

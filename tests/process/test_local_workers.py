@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.config.model import Config, WorkerPool
+from gateway.engine.siblings import Siblings
 from gateway.process.local_workers import LocalWorkers, targets_of
-from gateway.siblings import Siblings
 from tests.process.kit import lines, runs
 from tests.waiting import until
 

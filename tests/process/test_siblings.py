@@ -15,10 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway import siblings
 from gateway.base.errors import Problem
 from gateway.config.load import load
-from gateway.siblings import Siblings, is_used
+from gateway.engine import siblings
+from gateway.engine.siblings import Siblings, is_used
 from tests.integration.test_rejected_configurations import REFUSED, World, client, is_as_before
 from tests.kit import pool_document, webhook_document
 from tests.waiting import eventually

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.paths import Paths
+from gateway.engine.paths import Paths
 from gateway.pure.core.rules import rules_match
 from gateway.pure.core.versions import by_versions
 from gateway.registration.exclusions import INCLUDABLE

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from gateway.paths import KEPT, Paths, path_of
+from gateway.engine.paths import KEPT, Paths, path_of
 from tests.core.build import webhook
 from tests.registration.kit import configured
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gateway.dispatch.driver import MIN_RETRY_S
-from gateway.dispatch.timer_wheel import TICK_S
+from gateway.engine.dispatch.driver import MIN_RETRY_S
+from gateway.engine.dispatch.timer_wheel import TICK_S
 from gateway.pure.core.verdict import Failed, FailureReason
 from tests.simulation.laws import calls_of
 from tests.simulation.pipe import MAX_DELAY_S

@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gateway.dispatch.calls import with_followers
-from gateway.dispatch.endpoint import WorkerEndpoint
-from gateway.dispatch.transport import WorkerTransport
+from gateway.engine.dispatch.calls import with_followers
+from gateway.engine.dispatch.endpoint import WorkerEndpoint
+from gateway.engine.dispatch.transport import WorkerTransport
 from gateway.pure.core.evaluation import Evaluation
 from gateway.pure.core.verdict import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from gateway.dispatch.calls import CallGroup, Transport
+    from gateway.engine.dispatch.calls import CallGroup, Transport
+    from gateway.engine.snapshot import Snapshot
     from gateway.pure.core.annotations import AuditLevel
     from gateway.pure.core.call import Call
     from gateway.pure.core.matching import Selection
     from gateway.pure.core.verdict import Verdict
-    from gateway.snapshot import Snapshot
     from tests.simulation.run import Simulation
     from tests.simulation.world import Review
 

@@ -12,21 +12,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 from unittest import mock
 
-from gateway import admit
-from gateway.admit import Admission
 from gateway.base.work_queue import WorkQueue
 from gateway.config.digest import digest
-from gateway.dispatch import pool, targets
-from gateway.dispatch.cpu_budget import CpuBudget
-from gateway.dispatch.dialer import Dialer
-from gateway.dispatch.timer_wheel import TimerWheel
-from gateway.dispatch.transport import WorkerTransport
+from gateway.engine import admit
+from gateway.engine.admit import Admission
+from gateway.engine.dispatch import pool, targets
+from gateway.engine.dispatch.cpu_budget import CpuBudget
+from gateway.engine.dispatch.dialer import Dialer
+from gateway.engine.dispatch.timer_wheel import TimerWheel
+from gateway.engine.dispatch.transport import WorkerTransport
+from gateway.engine.paths import Paths
+from gateway.engine.snapshot import Pools
 from gateway.observe.telemetry.definitions import WORKER_CALLS
 from gateway.observe.telemetry.metrics import Metrics
-from gateway.paths import Paths
 from gateway.pure.core import speculation
 from gateway.pure.core.deadline import Deadline
-from gateway.snapshot import Pools
 from tests.simulation.counts import KeptCounts
 from tests.simulation.faults import begin_fault, end_faults
 from tests.simulation.journal import Journal
@@ -41,8 +41,8 @@ from tests.simulation.worker import Worker
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from gateway.dispatch.endpoint import WorkerEndpoint
-    from gateway.dispatch.pool import Pool
+    from gateway.engine.dispatch.endpoint import WorkerEndpoint
+    from gateway.engine.dispatch.pool import Pool
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.call import Call
     from tests.simulation.world import Review, World

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import grpc
 
-    from gateway.dispatch.dialer import Dialer
+    from gateway.engine.dispatch.dialer import Dialer
     from tests.simulation.network import Network
 
 RECONNECT_S = 0.1

@@ -10,8 +10,8 @@ import grpc
 from gateway.conformance.rule import ANSWER_S, Group, Violation
 from gateway.conformance.target import Recorder
 from gateway.conformance.worker import STREAM
-from gateway.dispatch.dialer import Unreachable
-from gateway.dispatch.keepalive import KEEPALIVE_TIME_S, KEEPALIVE_TIMEOUT_S
+from gateway.engine.dispatch.dialer import Unreachable
+from gateway.engine.dispatch.keepalive import KEEPALIVE_TIME_S, KEEPALIVE_TIMEOUT_S
 
 if TYPE_CHECKING:
     from gateway.conformance.worker import Worker

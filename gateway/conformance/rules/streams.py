@@ -12,7 +12,7 @@ from gateway.conformance.rule import ANSWER_S, Group, Violation, expect
 from gateway.conformance.rules.unary import GARBAGE, expect_own
 from gateway.conformance.target import Recorder
 from gateway.conformance.worker import STREAM, expect_baseline
-from gateway.dispatch.dialer import Unreachable
+from gateway.engine.dispatch.dialer import Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -122,7 +122,7 @@ class Metrics:
         self.watch: tuple[bool, int] | None = None
         """Whether the watches are connected, and the number of namespaces; None: no cluster is watched."""
         self.ca_bundles: Mapping[str, int] = {}
-        """The number of followed CA bundles by state, see ``gateway.credentials.ca_bundle``."""
+        """The number of followed CA bundles by state, see ``gateway.engine.credentials.ca_bundle``."""
         self.findings_dropped: int | None = None
         """Findings that are in no report or Event; None: no reports are configured."""
         self.decision_log = LogCounts()
@@ -145,7 +145,7 @@ class Metrics:
         self.history: ConfigHistory | None = None
         """Of the configurations kept for rollback; None: none are kept."""
         self.policy_mismatches: Mapping[tuple[str, str, str], int] = {}
-        """The number of workers by webhook, phase and reason, see ``gateway.worker_watch``."""
+        """The number of workers by webhook, phase and reason, see ``gateway.engine.policy_check``."""
         self.worker_calls = Counts(definitions.WORKER_CALLS)
         self.rollouts = RolloutCounts()
         self.registry.register(self)

@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.dispatch.https.connection import ClientConnection, ExchangeError, HttpResponse
-from gateway.dispatch.https.large_answers import LargeAnswerSlot, LargeAnswerSlots
+from gateway.engine.dispatch.https.connection import ClientConnection, ExchangeError, HttpResponse
+from gateway.engine.dispatch.https.large_answers import LargeAnswerSlot, LargeAnswerSlots
 
 LINES = [
     b"HTTP/1.1 200 OK\r\n",

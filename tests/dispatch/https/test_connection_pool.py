@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.credentials.tls import tls_context
-from gateway.dispatch.https import connection_pool, server
+from gateway.engine.credentials.tls import tls_context
+from gateway.engine.dispatch.https import connection_pool, server
 from gateway.pure.core.verdict import ALLOWED, Failed
 from gateway.pure.core.webhook import HttpsClient
 from tests.waiting import until

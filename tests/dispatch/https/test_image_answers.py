@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission_gateway_worker.json_patch.steps import finish
-from gateway.dispatch.https.connection import HttpResponse
-from gateway.dispatch.https.image_review import read_answer
-from gateway.dispatch.https.response import is_transient
+from gateway.engine.dispatch.https.connection import HttpResponse
+from gateway.engine.dispatch.https.image_review import read_answer
+from gateway.engine.dispatch.https.response import is_transient
 from gateway.pure.core.verdict import ALLOWED, Allowed, Denied, Failed
 
 if TYPE_CHECKING:

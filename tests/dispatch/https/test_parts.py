@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.dispatch.https.connection import HttpResponse
-from gateway.dispatch.https.proxy import Proxy, proxy_for
-from gateway.dispatch.https.response import media_type_failure
-from gateway.dispatch.https.review import write_review
+from gateway.engine.dispatch.https.connection import HttpResponse
+from gateway.engine.dispatch.https.proxy import Proxy, proxy_for
+from gateway.engine.dispatch.https.response import media_type_failure
+from gateway.engine.dispatch.https.review import write_review
 from gateway.pure.core.review import decode
 from tests.kit import REVIEWS
 

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from admission_gateway_worker.json_patch.steps import finish
-from gateway.dispatch.https.review import read_answer
+from gateway.engine.dispatch.https.review import read_answer
 from gateway.pure.core.decision import decide
 from gateway.pure.core.response import encode
 from gateway.pure.core.verdict import Allowed, Denied, Details, Failed

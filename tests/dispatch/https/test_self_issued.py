@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from gateway.credentials.tls import tls_context
-from gateway.dispatch.https.connection import ExchangeError
-from gateway.dispatch.https.connection_pool import ConnectionPool
+from gateway.engine.credentials.tls import tls_context
+from gateway.engine.dispatch.https.connection import ExchangeError
+from gateway.engine.dispatch.https.connection_pool import ConnectionPool
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from admission_gateway_worker.images import parse
 from admission_gateway_worker.policies.allowed_registries import DEFINITIONS
-from gateway.dispatch.parameter_schema import ParameterSchema
+from gateway.engine.dispatch.parameter_schema import ParameterSchema
 from tests.library.requests import denial, of_cron_job, of_pod
 
 (POLICY,) = DEFINITIONS

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from admission_gateway_worker.policies.require_labels import DEFINITIONS
-from gateway.dispatch.parameter_schema import ParameterSchema
+from gateway.engine.dispatch.parameter_schema import ParameterSchema
 from tests.library.requests import denial, request
 
 (POLICY,) = DEFINITIONS

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission_gateway_worker.policies.require_resources import DEFINITIONS
-from gateway.dispatch.parameter_schema import ParameterSchema
+from gateway.engine.dispatch.parameter_schema import ParameterSchema
 from tests.library.requests import denial, of_pod
 
 (POLICY,) = DEFINITIONS

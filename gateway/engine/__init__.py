@@ -1,0 +1,1 @@
+"""What turns a configuration into decisions: pools of workers, paths, a snapshot, and the review itself."""

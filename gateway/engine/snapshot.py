@@ -1,0 +1,323 @@
+"""A loaded configuration ready to serve: its paths, and the pools that it calls.
+
+Pools with the same settings keep their connections through a reload.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gateway.base.files import fingerprint
+from gateway.base.work_queue import WorkQueue
+from gateway.config.image_review import user_of
+from gateway.engine.dispatch.backends import Backends
+from gateway.engine.dispatch.parameters import ParameterTable
+from gateway.engine.dispatch.pool import PREFERENCE, Pool, tls_fingerprint
+from gateway.engine.dispatch.timer_wheel import TimerWheel
+from gateway.engine.dispatch.verdict_cache import VerdictCache
+from gateway.pure.conditions.resolver import ConditionResolver, FairExecutor
+from gateway.pure.core.speculation import ChangeMemory
+from gateway.pure.core.webhook import CaBundleSource, HttpsClient, Webhook
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gateway.config.kubeconfig import KubeconfigUser
+    from gateway.config.model import Config, WorkerPool
+    from gateway.config.webhook_users import WebhookUsers
+    from gateway.engine.credentials.ca_bundle import CaBundle
+    from gateway.engine.dispatch.backends import Backend
+    from gateway.engine.dispatch.https.server import HttpsServer
+    from gateway.engine.paths import Paths
+    from gateway.kubernetes.params import ClusterParams
+    from gateway.kubernetes.schemas import ClusterSchemas
+    from gateway.observe.telemetry.metrics import Metrics
+    from gateway.pure.conditions.resolver import Authorize
+    from gateway.pure.core.annotations import AuditLevel
+    from gateway.pure.core.decision import DecisionReference
+    from gateway.pure.core.namespace import Namespace
+    from gateway.pure.core.verdict import Failed
+
+    FoundNamespace = Namespace | Failed | None
+    """A namespace; None: there is none of that name; Failed: the look-up failed."""
+    NamespaceLookUp = Callable[[str, float, Callable[[FoundNamespace], None]], Callable[[], None]]
+    """Looks up a namespace by name within a timeout in seconds, and returns a function that cancels this.
+    The callback is called once, with the result, and never before the look-up has returned."""
+
+log = logging.getLogger(__name__)
+
+OWN_WORKERS_WITHIN_S: Final = 10.0
+OTHER_WORKERS_WITHIN_S: Final = 2.0
+"""How long a new configuration waits for its new pools to reach a worker: pools whose workers the gateway
+starts, and others. After that it comes into force without them, since failurePolicy covers them."""
+
+RETIRE_AFTER_S: Final = 31.0
+"""All reviews that began with the old configuration have ended by then."""
+
+BODIES_WEIGHT: Final = 16
+"""Weight of the queue of large reviews; that of the large answers of an HTTPS server is 1."""
+
+
+async def _retire(backend: Backend) -> None:
+    await asyncio.sleep(RETIRE_AFTER_S)
+    await backend.close(0.0)
+
+
+def _webhooks(config: Config) -> tuple[Webhook, ...]:
+    return (*config.mutating, *config.validating)
+
+
+def _clients(config: Config) -> set[HttpsClient]:
+    return {
+        client
+        for webhook in _webhooks(config)
+        for client in webhook.clients
+        if isinstance(client, HttpsClient)
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One configuration in force. A review keeps the snapshot that it started with through reloads."""
+
+    paths: Paths
+    """The webhooks that each path of the front end selects."""
+    backends: Backends
+    namespaces: Mapping[str, Namespace]
+    """By name. A watched cluster updates it; a review uses its namespace as it was at the start."""
+    look_up: NamespaceLookUp | None
+    """Looks up a namespace that is not in ``namespaces``; None: there are no others."""
+    memory: ChangeMemory
+    audit_level: AuditLevel
+    digest: str
+    """The digest of the configuration."""
+    decision_reference: DecisionReference = "None"
+    """Where a refusal names the command that shows its decision."""
+    params: object | None = None
+    """The objects of the cluster from which policies take parameters; None: no cluster is followed."""
+    schemas: object | None = None
+    """The schemas of the kinds of the cluster; None: no cluster is followed."""
+    has_go_types: bool = True
+    """Whether values of expressions have Go types, as in Kubernetes from 1.37 on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """The part of a cluster that reviews read."""
+
+    namespaces: Mapping[str, Namespace]
+    look_up: NamespaceLookUp | None
+    authorize: Authorize
+    params: ClusterParams | None = None
+    """None: policies take no parameters from the cluster."""
+    schemas: ClusterSchemas | None = None
+    """None: objects are merged by the schemas that come with the gateway."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPools:
+    """The pools for a configuration that is not in force yet, by name."""
+
+    config: Config
+    kept: Mapping[str, Pool]
+    made: Mapping[str, Pool]
+    """New pools."""
+    kept_servers: Mapping[HttpsClient, HttpsServer]
+    made_servers: Mapping[HttpsClient, HttpsServer]
+    """New servers; the first call connects to them."""
+
+    async def wait_until_ready(self, others_within_s: float = OTHER_WORKERS_WITHIN_S) -> None:
+        """Wait a while for each new pool to reach a worker, and for new root certificates to be read."""
+        bundles = {server.bundle for server in self.made_servers.values() if server.bundle is not None}
+        await asyncio.gather(
+            *(
+                pool.wait_until_ready(OWN_WORKERS_WITHIN_S if pool.settings.command else others_within_s)
+                for pool in self.made.values()
+            ),
+            *(bundle.wait_until_read(others_within_s) for bundle in bundles),
+        )
+
+
+class Pools:
+    """The worker pools and HTTPS servers of the configuration in force."""
+
+    def __init__(self, metrics: Metrics, targets: Callable[[WorkerPool], Sequence[str]]) -> None:
+        self._metrics = metrics
+        self._targets = targets
+        self._timers = TimerWheel(asyncio.get_running_loop())
+        self._read_queue = WorkQueue(weight=BODIES_WEIGHT)
+        self._pools: dict[str, Pool] = {}
+        self._servers: dict[HttpsClient, HttpsServer] = {}
+        self._users: WebhookUsers | None = None
+        """The gateway's credentials at HTTPS servers."""
+        self._user_files: object = fingerprint(())
+        """The fingerprint of the files of the credentials when they were put in use."""
+        self._retiring: dict[asyncio.Task[None], Backend] = {}
+        self._executor = FairExecutor()
+        self.parameters = ParameterTable()
+        """The parameters of calls, by all configurations."""
+
+    async def prepare(
+        self,
+        config: Config,
+        bundles: Mapping[CaBundleSource, CaBundle] | None = None,
+        *,
+        rereads_files: bool = True,
+    ) -> PreparedPools:
+        """Return the pools of *config*; new ones are connecting, and none is in use yet.
+
+        *bundles* has the root certificates that are followed; webhooks with another source are not called.
+        Without *rereads_files* a pool with the same settings is kept even if its TLS files have changed.
+
+        Raises:
+            ConfigError: the TLS files of a pool or the certificates of an HTTPS server cannot be used; the
+                pools stay unchanged.
+        """
+        users = config.gateway.webhook_users
+        wanted = {
+            client: user_of(client) if client.image_review else users.find(client) if users else None
+            for client in _clients(config)
+        }
+        known = bundles or {}
+        followed = {client: known.get(client.ca_from) for client in wanted if client.ca_from is not None}
+        kept_servers = {
+            client: server
+            for client, server in self._servers.items()
+            if client in wanted
+            and server.user == wanted[client]
+            and (client not in followed or server.bundle is followed[client])
+        }
+        kept = {
+            name: self._pools[name]
+            for name, settings in config.pools.items()
+            if name in self._pools
+            and self._pools[name].settings == settings
+            and not (rereads_files and self._pools[name].tls_files != tls_fingerprint(settings))
+        }
+        made = {
+            name: Pool(settings, self._targets(settings), self._timers, self._metrics.pool(name))
+            for name, settings in config.pools.items()
+            if name not in kept
+        }
+        made_servers: dict[HttpsClient, HttpsServer] = {}
+        prepared = PreparedPools(config, kept, made, kept_servers, made_servers)
+        try:
+            for client in wanted.keys() - kept_servers.keys():
+                made_servers[client] = self._server(client, wanted[client], followed.get(client))
+            await asyncio.gather(*(pool.start() for pool in made.values()))
+        except BaseException:
+            # Also on cancellation: a gateway can be stopped while it starts.
+            await self.discard(prepared)
+            raise
+        return prepared
+
+    def _server(
+        self, client: HttpsClient, user: KubeconfigUser | None, bundle: CaBundle | None
+    ) -> HttpsServer:
+        # Imported late: a gateway without HTTPS webhooks does not need it.
+        from gateway.engine.dispatch.https.image_review import ImageReviewServer
+        from gateway.engine.dispatch.https.server import POOL, HttpsServer
+
+        kind = HttpsServer if client.image_review is None else ImageReviewServer
+        return kind(client, user, self._timers, self._metrics.pool(POOL), bundle)
+
+    async def discard(self, prepared: PreparedPools) -> None:
+        """Close the new pools of *prepared*, which is not used."""
+        unused: list[Backend] = [*prepared.made.values(), *prepared.made_servers.values()]
+        await asyncio.gather(*(backend.close(0.0) for backend in unused))
+
+    def use(
+        self, prepared: PreparedPools, paths: Paths, digest: str, cluster: ClusterView | None = None
+    ) -> Snapshot:
+        """Put the *prepared* pools in use, and return the snapshot of their configuration.
+
+        *paths* and *digest* are those of the configuration.
+        Pools of the configuration before that are not kept end after ``RETIRE_AFTER_S``.
+        """
+        gone: list[Backend] = [pool for name, pool in self._pools.items() if name not in prepared.kept]
+        gone += [server for client, server in self._servers.items() if client not in prepared.kept_servers]
+        self._pools = {**prepared.kept, **prepared.made}
+        self._servers = {**prepared.kept_servers, **prepared.made_servers}
+        for backend in gone:
+            task = asyncio.create_task(_retire(backend))
+            self._retiring[task] = backend
+            task.add_done_callback(self._retiring.pop)
+        config = prepared.config
+        self._users = config.gateway.webhook_users
+        self._user_files = self._users_fingerprint()
+        params = None if cluster is None else cluster.params
+        resolver = ConditionResolver(
+            self._executor,
+            None if cluster is None else cluster.authorize,
+            None if params is None else params.look_up,
+        )
+        backends = Backends(
+            dict(self._pools),
+            resolver.resolve,
+            self._timers.now,
+            read_queue=self._read_queue,
+            servers=dict(self._servers),
+            verdicts=VerdictCache(_webhooks(config), self._metrics.cache_lookups),
+            parameters=self.parameters,
+        )
+        return Snapshot(
+            paths,
+            backends,
+            config.namespaces if cluster is None else cluster.namespaces,
+            None if cluster is None else cluster.look_up,
+            ChangeMemory(),
+            config.gateway.audit_level,
+            digest,
+            config.gateway.decision_reference,
+            params,
+            None if cluster is None else cluster.schemas,
+            config.gateway.has_go_types,
+        )
+
+    @property
+    def by_name(self) -> Mapping[str, Pool]:
+        """The pools in use."""
+        return self._pools
+
+    def fingerprint(self) -> object:
+        """Return a value that changes with the TLS files and credentials, see ``fingerprint_in_use``."""
+        pools = tuple(tls_fingerprint(pool.settings) for pool in self._pools.values())
+        return pools, self._users_fingerprint()
+
+    @property
+    def fingerprint_in_use(self) -> object:
+        """The fingerprint of the files when the pools were made."""
+        return tuple(pool.tls_files for pool in self._pools.values()), self._user_files
+
+    def _users_fingerprint(self) -> object:
+        kubeconfigs = [client.image_review.kubeconfig for client in self._servers if client.image_review]
+        files = self._users.files if self._users is not None else ()
+        return fingerprint((*files, *map(Path, kubeconfigs)))
+
+    async def close(self, grace_s: float) -> None:
+        """End all pools; calls in flight get up to *grace_s* seconds."""
+        retiring = dict(self._retiring)
+        for task in retiring:
+            task.cancel()
+        await asyncio.gather(*retiring, return_exceptions=True)
+        backends: list[Backend] = [*self._pools.values(), *self._servers.values(), *retiring.values()]
+        await asyncio.gather(*(backend.close(grace_s) for backend in backends))
+        self._executor.close()
+
+    def count_endpoints(self) -> None:
+        """Update the gauges of endpoints by state, and of their calls in flight."""
+        gauge = self._metrics.worker_endpoints
+        in_flight = self._metrics.worker_calls_in_flight
+        limit = self._metrics.worker_calls_in_flight_limit
+        for one in (gauge, in_flight, limit):
+            one.clear()
+        for name, pool in self._pools.items():
+            for state in PREFERENCE:
+                count = sum(endpoint.state == state for endpoint in pool.endpoints)
+                gauge.labels(name, state).set(count)
+            in_flight.labels(name).set(sum(endpoint.calls.count for endpoint in pool.endpoints))
+            limit.labels(name).set(len(pool.endpoints) * pool.settings.max_in_flight)
