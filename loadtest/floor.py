@@ -20,18 +20,18 @@ import orjson
 import uvloop
 
 from gateway.config.model import ServerTls
-from gateway.process.serve import relax_garbage_collection
-from gateway.serving.connection_table import ConnectionTable
-from gateway.serving.devcert import make_development_certificate
-from gateway.serving.listener import Listener
-from gateway.serving.routes import Router
-from gateway.serving.tls import ServerCertificate
+from gateway.server.process.serve import relax_garbage_collection
+from gateway.server.serving.connection_table import ConnectionTable
+from gateway.server.serving.devcert import make_development_certificate
+from gateway.server.serving.listener import Listener
+from gateway.server.serving.routes import Router
+from gateway.server.serving.tls import ServerCertificate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gateway.pure.core.deadline import Deadline
-    from gateway.serving.message import Exchange
+    from gateway.server.serving.message import Exchange
 
 PATH = "/validate"
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gateway.pure.core.deadline import Deadline
-    from gateway.serving.message import Exchange
+    from gateway.server.serving.message import Exchange
 
 TIMEOUT_S: Final = 10.0
 MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024

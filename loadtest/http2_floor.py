@@ -20,8 +20,8 @@ import uvloop
 
 from admission_gateway_worker.http2.frames import DATA, END_HEADERS, END_STREAM, HEADERS, frame
 from admission_gateway_worker.http2.server import Http2Server
-from gateway.process.serve import relax_garbage_collection
-from gateway.serving.devcert import make_development_certificate
+from gateway.server.process.serve import relax_garbage_collection
+from gateway.server.serving.devcert import make_development_certificate
 from loadtest.floor import allowing
 
 if TYPE_CHECKING:

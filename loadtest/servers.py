@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gateway.serving.devcert import make_development_certificate
+from gateway.server.serving.devcert import make_development_certificate
 from loadtest import agnhost, policies
 from loadtest.gateways import GATEWAYS, WORKERS
 from tests.kit import ROOT, Process, free_port
@@ -62,7 +62,7 @@ class Running:
 
 def start(stack: ExitStack, *command: str) -> Process:
     """Start *command*; it ends with *stack*, or when this process ends in any other way."""
-    bound = [sys.executable, "-m", "gateway.process.parent_death", str(os.getpid())]
+    bound = [sys.executable, "-m", "gateway.server.process.parent_death", str(os.getpid())]
     process = Process(*bound, *command, stdout=subprocess.DEVNULL)
     stack.callback(process.stop)
     return process

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Final
 
 import uvloop
 
-from gateway.serving.devcert import make_development_certificate
+from gateway.server.serving.devcert import make_development_certificate
 from loadtest.bench import RESULTS
 from loadtest.report import machine, markdown_table, versions
 from loadtest.reviews import POD

@@ -11,7 +11,7 @@ from gateway.base import logs
 from gateway.base.errors import ConfigError
 from gateway.base.progress import Progress
 from gateway.cli.arguments import add_selection
-from gateway.kubernetes import select_cluster as cluster
+from gateway.server.kubernetes import select_cluster as cluster
 
 if TYPE_CHECKING:
     import argparse

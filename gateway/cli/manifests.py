@@ -11,7 +11,7 @@ from gateway.base import logs
 from gateway.base.errors import GatewayError
 from gateway.base.progress import Progress
 from gateway.cli.arguments import add_config
-from gateway.kubernetes import select_cluster as cluster
+from gateway.server.kubernetes import select_cluster as cluster
 
 if TYPE_CHECKING:
     import argparse
@@ -170,7 +170,7 @@ def _delete(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     import asyncio
 
     from gateway.config.load import load
-    from gateway.kubernetes.apply import delete
+    from gateway.server.kubernetes.apply import delete
 
     if parsed.apply or parsed.static is not None or parsed.wait is not None:
         refuse("--delete excludes --apply, --static and --wait")
@@ -303,7 +303,7 @@ def _trusting_own(
     import asyncio
 
     from gateway.base.errors import ClusterError
-    from gateway.kubernetes.self_managed_tls import read_ca_bundle
+    from gateway.server.kubernetes.self_managed_tls import read_ca_bundle
 
     try:
         bundle = asyncio.run(read_ca_bundle(target, own))
@@ -328,7 +328,7 @@ def _as_yaml(made: Plan) -> str:
 def _wait(target: KubernetesSettings, backend: Backend, seconds: float) -> None:
     import asyncio
 
-    from gateway.kubernetes.apply import wait_for_endpoint
+    from gateway.server.kubernetes.apply import wait_for_endpoint
 
     assert backend.service is not None
     asyncio.run(wait_for_endpoint(target, backend.service[:2], seconds))
@@ -362,7 +362,7 @@ def _check_workers(files: Config, wait_s: float) -> None:
 def _apply(made: Plan, target: KubernetesSettings, parsed: argparse.Namespace) -> str:
     import asyncio
 
-    from gateway.kubernetes.apply import apply
+    from gateway.server.kubernetes.apply import apply
 
     # An absent list removes entries too, and an empty list would count as a change each time.
     documents = [

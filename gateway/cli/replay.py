@@ -15,7 +15,7 @@ import orjson
 from gateway.base import logs
 from gateway.base.errors import ClusterError, ConfigError, GatewayError
 from gateway.cli.arguments import add_config
-from gateway.kubernetes import select_cluster as cluster
+from gateway.server.kubernetes import select_cluster as cluster
 
 if TYPE_CHECKING:
     import argparse
@@ -117,8 +117,8 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
         configs = [load(paths) for paths in (parsed.config, parsed.against) if paths]
         document = uvloop.run(_replay(parsed, configs, target))
         if parsed.html is not None:
-            from gateway.pages.render import render_file
             from gateway.replay.report import TITLES
+            from gateway.server.pages.render import render_file
 
             parsed.html.write_bytes(render_file("replay", document, titles=TITLES))
     except ConfigError as error:
@@ -266,7 +266,7 @@ class _Namespaces:
             self._known |= load([file]).namespaces
         self._cluster = None
         if target is not None:
-            from gateway.kubernetes.namespaces import ClusterNamespaces
+            from gateway.server.kubernetes.namespaces import ClusterNamespaces
 
             self._cluster = ClusterNamespaces(target)
 

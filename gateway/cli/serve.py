@@ -52,8 +52,8 @@ def run(parsed: argparse.Namespace, arguments: list[str]) -> int:
 
     import uvloop
 
-    from gateway.options import Options
-    from gateway.process.serve import serve, serve_child
+    from gateway.server.options import Options
+    from gateway.server.process.serve import serve, serve_child
 
     if not parsed.config and not parsed.dev:
         parsed.parser.error("--config or --dev is needed")

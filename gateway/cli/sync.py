@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gateway.base.progress import Progress
 from gateway.cli.arguments import add_selection
-from gateway.kubernetes import select_cluster as cluster
+from gateway.server.kubernetes import select_cluster as cluster
 
 if TYPE_CHECKING:
     import argparse

@@ -93,7 +93,7 @@ class Started:
         self.target = f"unix:{self._socket}"
         self._log = self._folder / "log"
         # So that it does not outlive a kit that is killed.
-        parent_death = [sys.executable, "-m", "gateway.process.parent_death", str(os.getpid())]
+        parent_death = [sys.executable, "-m", "gateway.server.process.parent_death", str(os.getpid())]
         with self._log.open("wb") as log:
             self._child = subprocess.Popen(  # noqa: S603 - the user's own command, without a shell
                 [*parent_death, *command, "--listen", self.target],

@@ -23,7 +23,6 @@ from gateway.pure.core.webhook import WorkerRef
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gateway.cluster_follower import Cluster
     from gateway.config.custom import Combined
     from gateway.config.custom_resource import Key
     from gateway.config.model import Config
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from gateway.engine.siblings import Siblings
     from gateway.engine.snapshot import Pools, Snapshot
     from gateway.pure.core.webhook import Webhook
+    from gateway.server.cluster_follower import Cluster
 
 _ASKED_AT_A_TIME: Final = 8
 """Workers of one pool."""

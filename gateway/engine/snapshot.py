@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from gateway.engine.dispatch.backends import Backend
     from gateway.engine.dispatch.https.server import HttpsServer
     from gateway.engine.paths import Paths
-    from gateway.kubernetes.params import ClusterParams
-    from gateway.kubernetes.schemas import ClusterSchemas
     from gateway.observe.telemetry.metrics import Metrics
     from gateway.pure.conditions.resolver import Authorize
     from gateway.pure.core.annotations import AuditLevel
     from gateway.pure.core.decision import DecisionReference
     from gateway.pure.core.namespace import Namespace
     from gateway.pure.core.verdict import Failed
+    from gateway.server.kubernetes.params import ClusterParams
+    from gateway.server.kubernetes.schemas import ClusterSchemas
 
     FoundNamespace = Namespace | Failed | None
     """A namespace; None: there is none of that name; Failed: the look-up failed."""

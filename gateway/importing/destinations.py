@@ -13,14 +13,14 @@ from gateway.config.documents import PHASES, read_documents
 from gateway.importing.field_managers import FIELD_MANAGER
 from gateway.importing.folder import write
 from gateway.importing.objects import RESOURCE_VERSION, cleaned, file_name, name_of
-from gateway.kubernetes import webhook_configurations
 from gateway.registration.yaml_output import to_yaml
+from gateway.server.kubernetes import webhook_configurations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from gateway.kubernetes.api_client import ApiClient
+    from gateway.server.kubernetes.api_client import ApiClient
 
     Json = dict[str, Any]
 

@@ -38,8 +38,8 @@ def from_cluster(cluster: KubernetesSettings) -> list[Json]:
         ClusterError: the cluster is unreachable, or denies the request.
     """
     # These imports are slow.
-    from gateway.kubernetes.access import connect
-    from gateway.kubernetes.webhook_configurations import list_policies, list_webhook_configurations
+    from gateway.server.kubernetes.access import connect
+    from gateway.server.kubernetes.webhook_configurations import list_policies, list_webhook_configurations
 
     async def read() -> list[Json]:
         api = await asyncio.to_thread(connect, cluster)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gateway.config.model import KubernetesSettings
     from gateway.importing.destinations import Destination
     from gateway.importing.sync_plan import Choice, SyncPlan
-    from gateway.kubernetes.api_client import ApiClient
+    from gateway.server.kubernetes.api_client import ApiClient
 
     Json = dict[str, Any]
 
@@ -179,15 +179,15 @@ class Sync:
 
     async def _write(self, api: ApiClient, document: Json) -> None:
         from gateway.importing.field_managers import FIELD_MANAGER
-        from gateway.kubernetes.webhook_configurations import write
+        from gateway.server.kubernetes.webhook_configurations import write
 
         await write(api, document, FIELD_MANAGER)
 
 
 async def run_once(settings: KubernetesSettings, sync: Sync) -> int:
     """Synchronize once, with retries after conflicts, and return the exit status."""
-    from gateway.kubernetes.access import connect
-    from gateway.kubernetes.webhook_configurations import list_webhook_configurations
+    from gateway.server.kubernetes.access import connect
+    from gateway.server.kubernetes.webhook_configurations import list_webhook_configurations
 
     api = await asyncio.to_thread(connect, settings)
     try:
@@ -204,10 +204,10 @@ async def run_once(settings: KubernetesSettings, sync: Sync) -> int:
 
 async def watch(settings: KubernetesSettings, sync: Sync) -> int:
     """Synchronize after every change in the cluster until SIGTERM or SIGINT; return the exit status."""
-    from gateway.kubernetes.access import ClusterAccess
-    from gateway.kubernetes.webhook_configurations import WebhookConfigurations
+    from gateway.server.kubernetes.access import ClusterAccess
+    from gateway.server.kubernetes.webhook_configurations import WebhookConfigurations
 
-    logging.getLogger("gateway.kubernetes").setLevel(logging.INFO)
+    logging.getLogger("gateway.server.kubernetes").setLevel(logging.INFO)
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 from admission_gateway_worker.text import printable
 from gateway.config.documents import PHASES
 from gateway.inspection.model import REGISTER, Finding
-from gateway.kubernetes.version import ADVICE, version_difference
 from gateway.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL
 from gateway.registration.gateway_entries import entries
 from gateway.registration.unregistered import is_unregistered
+from gateway.server.kubernetes.version import ADVICE, version_difference
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -13,19 +13,19 @@ from urllib.parse import quote
 from gateway.base.errors import ClusterError
 from gateway.inspection.model import ClusterState, gateway_entries
 from gateway.inspection.namespaces import excluded
-from gateway.kubernetes.access import connect
-from gateway.kubernetes.apply import count_ready
-from gateway.kubernetes.ca_bundles import read_once
-from gateway.kubernetes.version import VERSION, minor_of
-from gateway.kubernetes.webhook_configurations import list_webhook_configurations
+from gateway.server.kubernetes.access import connect
+from gateway.server.kubernetes.apply import count_ready
+from gateway.server.kubernetes.ca_bundles import read_once
+from gateway.server.kubernetes.version import VERSION, minor_of
+from gateway.server.kubernetes.webhook_configurations import list_webhook_configurations
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from gateway.config.model import KubernetesSettings
     from gateway.inspection.model import ServiceKey
-    from gateway.kubernetes.api_client import ApiClient
     from gateway.pure.core.webhook import CaBundleSource
+    from gateway.server.kubernetes.api_client import ApiClient
 
     Json = dict[str, Any]
 

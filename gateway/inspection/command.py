@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.base import logs
 from gateway.base.errors import ConfigError, GatewayError
 from gateway.base.progress import Progress
-from gateway.kubernetes import select_cluster as cluster
+from gateway.server.kubernetes import select_cluster as cluster
 
 if TYPE_CHECKING:
     import argparse
@@ -161,8 +161,8 @@ async def _of_policies(files: Config, whole: Config, target: KubernetesSettings)
     if not any(isinstance(each.client, PolicyRef) for each in (*whole.mutating, *whole.validating)):
         return []
     from gateway.inspection.policies import group_versions, policy_warnings
-    from gateway.kubernetes.schemas import ClusterSchemas
     from gateway.pure.openapi.built_in import built_in_schemas
+    from gateway.server.kubernetes.schemas import ClusterSchemas
 
     schemas = ClusterSchemas(target)
     try:

@@ -14,7 +14,7 @@ from gateway.engine.policy_check import PolicyCheck
 from gateway.engine.snapshot import Pools
 from gateway.inspection.model import Finding
 from gateway.observe.telemetry.metrics import Metrics
-from gateway.process.local_workers import STOP_GRACE_S, LocalWorkers, targets_of
+from gateway.server.process.local_workers import STOP_GRACE_S, LocalWorkers, targets_of
 
 if TYPE_CHECKING:
     from gateway.config.model import Config

@@ -20,29 +20,29 @@ from gateway.engine.paths import Paths
 from gateway.engine.policy_check import PolicyCheck
 from gateway.engine.snapshot import ClusterView, Pools
 from gateway.observe.telemetry.metrics import Metrics
-from gateway.process.local_workers import STOP_GRACE_S, LocalWorkers, targets_of
 from gateway.pure.core.deadline import Deadline
 from gateway.pure.core.explain import explain
 from gateway.pure.core.matching import Selection
 from gateway.pure.core.response import encode
 from gateway.pure.core.review import decode
 from gateway.pure.core.verdict import Denied
+from gateway.server.process.local_workers import STOP_GRACE_S, LocalWorkers, targets_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 
     from gateway.config.model import Config
     from gateway.engine.snapshot import Snapshot
-    from gateway.kubernetes.ca_bundles import ClusterCaBundles
-    from gateway.kubernetes.namespaces import ClusterNamespaces
-    from gateway.kubernetes.params import ClusterParams
-    from gateway.kubernetes.schemas import ClusterSchemas
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.decision import Decision
     from gateway.pure.core.namespace import Namespace
     from gateway.pure.core.outcome import Outcome
     from gateway.pure.core.review import Json
     from gateway.pure.core.webhook import Phase
+    from gateway.server.kubernetes.ca_bundles import ClusterCaBundles
+    from gateway.server.kubernetes.namespaces import ClusterNamespaces
+    from gateway.server.kubernetes.params import ClusterParams
+    from gateway.server.kubernetes.schemas import ClusterSchemas
 
 BUDGET_S: Final = 30.0
 """For each phase."""
@@ -208,7 +208,7 @@ async def offline_gateway(config: Config, *, uses_cluster: bool = True) -> Async
     """
     settings = config.gateway.kubernetes if uses_cluster else None
     if settings is not None and settings.custom_resources:
-        from gateway.kubernetes.custom_resources import read_once
+        from gateway.server.kubernetes.custom_resources import read_once
 
         config = await read_once(settings, config)
     runtime = Path(tempfile.mkdtemp(prefix="admission-gateway-"))
@@ -225,10 +225,10 @@ async def offline_gateway(config: Config, *, uses_cluster: bool = True) -> Async
         view: ClusterView | None = None
         if settings is not None:
             # Imported late: it loads much, which only a configuration with a cluster needs.
-            from gateway.kubernetes.ca_bundles import ClusterCaBundles
-            from gateway.kubernetes.namespaces import ClusterNamespaces
-            from gateway.kubernetes.params import ClusterParams
-            from gateway.kubernetes.schemas import ClusterSchemas
+            from gateway.server.kubernetes.ca_bundles import ClusterCaBundles
+            from gateway.server.kubernetes.namespaces import ClusterNamespaces
+            from gateway.server.kubernetes.params import ClusterParams
+            from gateway.server.kubernetes.schemas import ClusterSchemas
 
             ca_bundles = ClusterCaBundles(settings)
             cluster = ClusterNamespaces(settings)

@@ -8,16 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.base.errors import ClusterError
-from gateway.kubernetes.access import ClusterAccess
 from gateway.replay.objects import EXISTS, cases_of
+from gateway.server.kubernetes.access import ClusterAccess
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from gateway.config.model import KubernetesSettings
-    from gateway.kubernetes.api_client import ApiClient
     from gateway.pure.core.webhook import Webhook
     from gateway.replay.cases import Case, Found
+    from gateway.server.kubernetes.api_client import ApiClient
 
 PAGE: Final = 250
 _VERBS: Final = {"list", "create"}

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from gateway.base.errors import GatewayError
-from gateway.kubernetes.access import connect
-from gateway.kubernetes.port_forward import fetch
+from gateway.server.kubernetes.access import connect
+from gateway.server.kubernetes.port_forward import fetch
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from gateway.config.model import KubernetesSettings
-    from gateway.kubernetes.api_client import ApiClient
+    from gateway.server.kubernetes.api_client import ApiClient
 
 TIMEOUT_S: Final = 10.0
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024

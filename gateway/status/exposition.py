@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.observe.telemetry.definitions import PREFIX
 from gateway.observe.telemetry.metrics import SECONDS
 from gateway.observe.telemetry.window import percentile
-from gateway.pages.state import rfc_3339
+from gateway.server.pages.state import rfc_3339
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

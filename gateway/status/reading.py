@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from admission_gateway_worker.text import printable
 from gateway.base.errors import GatewayError
-from gateway.pages.notices import Notice, notices
-from gateway.serving.admin import VERBOSE, WARNING
+from gateway.server.pages.notices import Notice, notices
+from gateway.server.serving.admin import VERBOSE, WARNING
 from gateway.status.exposition import overview_of_metrics
 from gateway.status.render import render
 

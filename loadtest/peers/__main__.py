@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gateway.serving.devcert import make_development_certificate
+from gateway.server.serving.devcert import make_development_certificate
 from loadtest.bench import FULL, QUICK, RESULTS
 from loadtest.cases import Case, Load
 from loadtest.peers.clustered import CLUSTERED

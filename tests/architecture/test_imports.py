@@ -18,5 +18,5 @@ def test_import_contracts_hold() -> None:
 
 
 def test_a_gateway_process_loads_grpcio_only_when_a_channel_is_opened() -> None:
-    program = "import sys, gateway.process.serve; sys.exit('grpc' in sys.modules)"
+    program = "import sys, gateway.server.process.serve; sys.exit('grpc' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from gateway.cli import main
 from gateway.config.load import load
-from gateway.serving.tls import ServerCertificate
+from gateway.server.serving.tls import ServerCertificate
 from tests.faults.rotating import settings_document
 from tests.kit import pool_document, webhook_document
 

@@ -22,7 +22,7 @@ from gateway.config.kubeconfig import ExecPlugin, KubeconfigUser
 from gateway.config.load import load
 from gateway.config.model import Config, GatewaySettings
 from gateway.config.webhook_users import WebhookUsers
-from gateway.options import Options
+from gateway.server.options import Options
 from tests.config.test_load import NAMESPACE, POOL, configuration, joined
 from tests.config.test_properties import wholes
 
@@ -175,7 +175,7 @@ def test_two_processes_in_other_places_have_one_digest(machine: Path, tmp_path: 
     """Folders, working folder, temporary folder, host name and the paths of the command line differ."""
     code = (
         "import sys, tempfile; from pathlib import Path; from gateway.config.digest import digest;"
-        "from gateway.options import Options; tls = Path(tempfile.mkdtemp()) / 'tls';"
+        "from gateway.server.options import Options; tls = Path(tempfile.mkdtemp()) / 'tls';"
         "options = Options((Path(sys.argv[1]),), tls_cert=tls, tls_key=tls, client_ca=tls);"
         "print(digest(options.load()))"
     )

@@ -16,7 +16,7 @@ from gateway.config.digest import digest
 from gateway.config.history import History, HistoryError
 from gateway.config.load import load, read
 from gateway.config.model import Config, Pinned
-from gateway.options import Options, PinError
+from gateway.server.options import Options, PinError
 from tests.config.test_custom import pool, validating
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from gateway.observe.decisions.recent import document
 from gateway.observe.decisions.redaction import Redactors
 from gateway.pure.core.verdict import Denied
-from gateway.reports.finding import denials
+from gateway.server.reports.finding import denials
 from tests.core.build import request, webhook
 from tests.decisions.kit import answer
 from tests.decisions.quoting import QUOTINGS

@@ -17,7 +17,7 @@ from gateway.observe.decisions.allowed_lines import AllowedLines
 from gateway.observe.decisions.record import DecisionRecord, WebhookRecord, record_of
 from gateway.pure.core.review import decode, decode_in_steps
 from gateway.pure.core.verdict import Allowed, Denied, Failed, FailureReason, Verdict
-from gateway.serving.message import HttpRequest, error_response
+from gateway.server.serving.message import HttpRequest, error_response
 from tests.core.build import add, body, patch, request, resource, webhook
 from tests.core.build import document as request_document
 from tests.decisions.kit import answer

@@ -24,7 +24,7 @@ from gateway.observe.decisions.redaction import SEARCHES_PER_SECOND, SMALL_SEARC
 from gateway.observe.telemetry.metrics import LogCounts
 from gateway.pure.core.large import LARGE_BYTES
 from gateway.pure.core.verdict import Denied, Failed, FailureReason
-from gateway.serving.message import HttpRequest, error_response
+from gateway.server.serving.message import HttpRequest, error_response
 from tests.core.build import request, webhook
 from tests.decisions.kit import answer
 from tests.kit import PATIENCE_S

@@ -12,7 +12,7 @@ from gateway.observe.decisions.record import is_noteworthy, record_of
 from gateway.observe.decisions.redaction import Redactors
 from gateway.observe.telemetry.metrics import Metrics
 from gateway.pure.core.verdict import ALLOWED, Denied, Failed, FailureReason, Verdict
-from gateway.reports.finding import denials, denials_not_enforced, failures
+from gateway.server.reports.finding import denials, denials_not_enforced, failures
 from tests.core.build import add, patch
 from tests.decisions.kit import answer
 

@@ -11,7 +11,7 @@ import pytest
 from admission_gateway_worker.main import parse_options
 from gateway.cli import build_parser
 from gateway.config.documents import read_documents
-from gateway.options import Options
+from gateway.server.options import Options
 from tests.kit import ROOT
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePublicKey
 
 from gateway.config.model import ServerTls
-from gateway.serving.tls import server_context
+from gateway.server.serving.tls import server_context
 from tests.deploy.cluster import CERT_MANAGER, GATEWAY, make_certificates, only
 
 if TYPE_CHECKING:

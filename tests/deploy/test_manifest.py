@@ -13,8 +13,8 @@ from gateway.config.addresses import parse_host_port
 from gateway.config.model import KubernetesSettings
 from gateway.engine.dispatch.pool import RESOLVE_EVERY_S
 from gateway.engine.dispatch.targets import DnsName, parse_target
-from gateway.process.supervisor import _STOP_MARGIN_S
-from gateway.serving.admin import _PATHS
+from gateway.server.process.supervisor import _STOP_MARGIN_S
+from gateway.server.serving.admin import _PATHS
 from tests.deploy.cluster import (
     CERT_MANAGER,
     CUSTOM_RESOURCES,

@@ -49,8 +49,10 @@ def test_a_section_of_the_changelog_is_that_of_the_version() -> None:
 
 
 def test_uncommitted_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(release, "git", lambda *_: " M gateway/app.py\n?? x")
-    with pytest.raises(SystemExit, match=r"release: 2 files are not committed, such as gateway/app\.py"):
+    monkeypatch.setattr(release, "git", lambda *_: " M gateway/server/app.py\n?? x")
+    with pytest.raises(
+        SystemExit, match=r"release: 2 files are not committed, such as gateway/server/app\.py"
+    ):
         release.main([str(tmp_path)])
 
 

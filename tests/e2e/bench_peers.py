@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.serving.devcert import make_development_certificate
+from gateway.server.serving.devcert import make_development_certificate
 from loadtest.peers.clustered import GatekeeperCel, KyvernoCel
 from loadtest.peers.setups import ALONE, Bed, Chain
 from loadtest.policies import SETS, labelled, violating

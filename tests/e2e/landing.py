@@ -31,8 +31,11 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "the_audit_log_holds_every_annotation_of_the_gateway_and_its_policies",
         "gateway/pure/core/annotations.py",
     ),
-    "authentication": ("either_certificate_or_token_is_enough", "gateway/serving/authentication.py"),
-    "availability": ("a_rolling_restart_of_two_gateways_loses_no_create", "gateway/serving/listener.py"),
+    "authentication": ("either_certificate_or_token_is_enough", "gateway/server/serving/authentication.py"),
+    "availability": (
+        "a_rolling_restart_of_two_gateways_loses_no_create",
+        "gateway/server/serving/listener.py",
+    ),
     "bed": ("kubectl_authenticates_as_the_given_user",),
     "bounds": ("a_webhook_that_hangs_fails_after_its_timeout", "gateway/pure/core/deadline.py"),
     "built_in_resources": (
@@ -49,13 +52,13 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     "chart": ("the_gateway_accepts_its_configuration", "deploy/chart/"),
     "cluster_schemas": (
         "merged_custom_resources_are_those_of_server_side_apply",
-        "gateway/kubernetes/schemas.py",
+        "gateway/server/kubernetes/schemas.py",
     ),
     "custom_policies": ("policies_deny_change_and_are_removed", "gateway/config/custom_policies.py"),
     "custom_resources": (
         "applied_resources_are_enforced_and_get_a_status_with_the_deployed_role",
-        "gateway/kubernetes/custom_resources.py",
-        "gateway/kubernetes/status_writer.py",
+        "gateway/server/kubernetes/custom_resources.py",
+        "gateway/server/kubernetes/status_writer.py",
     ),
     "decision_log": (
         "a_denied_command_leads_to_the_policy_its_worker_and_the_configuration",
@@ -74,7 +77,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     "faults": ("the_failure_policy_decides_for_a_faulty_worker", "gateway/engine/dispatch/verdicts.py"),
     "front_end": (
         "calls_one_after_another_share_a_connection_for_each_phase",
-        "gateway/serving/http_connection.py",
+        "gateway/server/serving/http_connection.py",
     ),
     "helm": ("an_installed_release_is_registered_trusted_spread_and_enforced", "deploy/chart/"),
     "histograms": ("quantiles_are_interpolated_within_a_bucket",),
@@ -88,7 +91,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     ),
     "image_review": (
         "pods_are_decided_alike",
-        "gateway/image_review.py",
+        "gateway/server/image_review.py",
         "gateway/engine/dispatch/https/image_review.py",
     ),
     "json_patches": (
@@ -108,14 +111,14 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     ),
     "namespaces": (
         "a_pod_created_right_after_its_namespace_meets_the_policies_of_its_labels",
-        "gateway/kubernetes/namespaces.py",
+        "gateway/server/kubernetes/namespaces.py",
     ),
     "openapi": (
         "type_checking_finds_what_the_api_server_finds",
         "gateway/pure/openapi/",
         "gateway/pure/admission_policies/type_checking.py",
     ),
-    "pages": ("a_denied_command_leads_to_its_page_and_an_explanation_repeats_it", "gateway/pages/"),
+    "pages": ("a_denied_command_leads_to_its_page_and_an_explanation_repeats_it", "gateway/server/pages/"),
     "pod_security": (
         "random_pods_have_the_same_texts",
         "workers/python/admission_gateway_worker/policies/pod_security/",
@@ -146,12 +149,15 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "creations_of_an_audit_log_and_the_objects_that_they_made_are_denied_alike",
         "gateway/replay/",
     ),
-    "reports": ("failures_are_reported_and_denials_of_existing_objects_have_an_event", "gateway/reports/"),
+    "reports": (
+        "failures_are_reported_and_denials_of_existing_objects_have_an_event",
+        "gateway/server/reports/",
+    ),
     "rollout": ("every_pod_of_a_rollout_is_reviewed_once_by_every_policy_and_runs",),
     "self_managed_tls": (
         "the_api_server_trusts_a_certificate_that_the_gateway_made",
         "gateway/engine/credentials/self_managed.py",
-        "gateway/kubernetes/self_managed_tls.py",
+        "gateway/server/kubernetes/self_managed_tls.py",
     ),
     "static_manifests": ("a_registration_in_files_is_enforced_and_cannot_be_changed_by_the_api",),
     "sync": ("reconcilers_continue_and_the_gateway_follows", "gateway/importing/sync.py"),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from gateway.config.model import KubernetesSettings
-from gateway.kubernetes.schemas import ClusterSchemas
 from gateway.pure.openapi.schemas import GroupVersionKind, Schemas
+from gateway.server.kubernetes.schemas import ClusterSchemas
 from tests.waiting import eventually, until
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import h11
 
-from gateway.serving.message import CONTINUE
+from gateway.server.serving.message import CONTINUE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,10 +15,10 @@ import orjson
 
 from gateway.config.model import Authentication, ServerTls
 from gateway.pure.core.review import decode
-from gateway.serving.authentication import ClientAuthenticator
-from gateway.serving.bounds import Bounds
-from gateway.serving.message import CLOSING_IDLE, CONTINUE
-from gateway.serving.routes import Router, RouterSettings
+from gateway.server.serving.authentication import ClientAuthenticator
+from gateway.server.serving.bounds import Bounds
+from gateway.server.serving.message import CLOSING_IDLE, CONTINUE
+from gateway.server.serving.routes import Router, RouterSettings
 from tests.fuzz.answers import answers, by_h11
 from tests.fuzz.documents import RECORDED
 from tests.fuzz.laws import Faults
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from gateway.pure.core.deadline import Deadline
-    from gateway.serving.message import Cancel, Exchange
+    from gateway.server.serving.message import Cancel, Exchange
 
 MODULES: Final = (
-    "gateway/serving/http_connection.py",
-    "gateway/serving/reader.py",
-    "gateway/serving/routes.py",
-    "gateway/serving/message.py",
+    "gateway/server/serving/http_connection.py",
+    "gateway/server/serving/reader.py",
+    "gateway/server/serving/routes.py",
+    "gateway/server/serving/message.py",
 )
 MAX_BYTES: Final = 2048
 WORDS: Final = [

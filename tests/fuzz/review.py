@@ -24,7 +24,7 @@ from gateway.pure.core.review import AdmissionRequest, decode
 from gateway.pure.core.speculation import ChangeMemory
 from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
 from gateway.pure.core.webhook import Rule
-from gateway.serving.routes import failure
+from gateway.server.serving.routes import failure
 from tests.core.build import ANYTHING, body, document, webhook
 from tests.fuzz.documents import RECORDED, SCALARS, dumped, edited, spliced, words_of
 from tests.fuzz.laws import Faults

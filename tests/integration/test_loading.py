@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.app import Gateway
 from gateway.engine import acceptance
 from gateway.observe.telemetry.metrics import Metrics
-from gateway.options import Options
+from gateway.server.app import Gateway
+from gateway.server.options import Options
 from tests.kit import pool_document, webhook_document
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.app import Gateway
-from gateway.options import Options
+from gateway.server.app import Gateway
+from gateway.server.options import Options
 from tests.kit import pool_document
 from tests.waiting import until
 

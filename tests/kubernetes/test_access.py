@@ -17,9 +17,9 @@ import pytest
 from gateway.base.errors import ClusterError
 from gateway.config.model import KubernetesSettings
 from gateway.engine.credentials import exec_plugin
-from gateway.kubernetes import access, namespaces
-from gateway.kubernetes.access import ClusterAccess, connect
-from gateway.kubernetes.namespaces import ClusterNamespaces
+from gateway.server.kubernetes import access, namespaces
+from gateway.server.kubernetes.access import ClusterAccess, connect
+from gateway.server.kubernetes.namespaces import ClusterNamespaces
 from tests.kubernetes.server import ApiServer, hang_up, refuse
 from tests.process.kit import lines
 from tests.waiting import eventually, until

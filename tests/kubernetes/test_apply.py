@@ -9,7 +9,7 @@ import pytest
 
 from gateway.base.errors import ClusterError
 from gateway.config.model import KubernetesSettings
-from gateway.kubernetes.apply import apply, delete, wait_for_endpoint
+from gateway.server.kubernetes.apply import apply, delete, wait_for_endpoint
 from tests.kubernetes.server import ApiServer, hang_up, refuse
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from gateway.config.model import KubernetesSettings
-from gateway.kubernetes.namespaces import ClusterNamespaces
 from gateway.pure.core.conditions import AccessCheck, AccessDecision
+from gateway.server.kubernetes.namespaces import ClusterNamespaces
 from tests.kit import PATIENCE_S
 from tests.kubernetes.server import ApiServer, refuse
 

@@ -11,10 +11,10 @@ import pytest
 import trustme
 
 from gateway.config.model import KubernetesSettings
-from gateway.kubernetes import ca_bundles
-from gateway.kubernetes.ca_bundles import ClusterCaBundles
-from gateway.kubernetes.watch import Pace
 from gateway.pure.core.webhook import CaBundleSource
+from gateway.server.kubernetes import ca_bundles
+from gateway.server.kubernetes.ca_bundles import ClusterCaBundles
+from gateway.server.kubernetes.watch import Pace
 from tests.kit import REVIEWS
 from tests.kubernetes.server import refuse
 from tests.waiting import eventually, until

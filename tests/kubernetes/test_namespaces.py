@@ -9,10 +9,10 @@ import pytest
 
 from gateway.base.errors import ClusterError
 from gateway.config.model import KubernetesSettings
-from gateway.kubernetes import namespaces
-from gateway.kubernetes.namespaces import ClusterNamespaces, NamespaceLookups
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.verdict import Failed, FailureReason
+from gateway.server.kubernetes import namespaces
+from gateway.server.kubernetes.namespaces import ClusterNamespaces, NamespaceLookups
 from tests.kit import PATIENCE_S
 from tests.kubernetes.server import ApiServer, refuse
 from tests.waiting import until

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.config.model import KubernetesSettings
-from gateway.kubernetes import params
-from gateway.kubernetes.params import ClusterParams
-from gateway.kubernetes.watch import Pace
 from gateway.pure.admission_policies.model import ParamKind, ParamRef
 from gateway.pure.admission_policies.params import ParamsError, UnreadParamsError, collect
 from gateway.pure.core.conditions import FoundParam, ParamLookup
 from gateway.pure.core.labels import Requirement, Selector
+from gateway.server.kubernetes import params
+from gateway.server.kubernetes.params import ClusterParams
+from gateway.server.kubernetes.watch import Pace
 from tests.kit import PATIENCE_S, run_command
 from tests.kubernetes.server import refuse
 from tests.waiting import until

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.base.errors import ClusterError
-from gateway.kubernetes.port_forward import fetch, frame, messages
+from gateway.server.kubernetes.port_forward import fetch, frame, messages
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from gateway.kubernetes.api_client import ApiClient
+    from gateway.server.kubernetes.api_client import ApiClient
 
 MAX_BYTES = 100_000
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\npage"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.config.model import KubernetesSettings
-from gateway.kubernetes import schemas
-from gateway.kubernetes.schemas import ClusterSchemas
 from gateway.pure.openapi.schemas import MergeError, UnknownKindError
+from gateway.server.kubernetes import schemas
+from gateway.server.kubernetes.schemas import ClusterSchemas
 from tests.kubernetes.server import refuse
 from tests.waiting import until
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.config.model import KubernetesSettings, SelfManagedTls
 from gateway.engine.credentials.self_managed import next_state
-from gateway.kubernetes.self_managed_tls import CertificateKeeper
+from gateway.server.kubernetes.self_managed_tls import CertificateKeeper
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,9 +13,9 @@ from gateway.config.custom_resource import CustomResource
 from gateway.config.expression_warnings import ExpressionWarning
 from gateway.config.model import KubernetesSettings
 from gateway.config.names import dns_1123_subdomain
-from gateway.kubernetes import status_writer
-from gateway.kubernetes.access import ClusterAccess
-from gateway.kubernetes.status_writer import StatusWriter, condition_of
+from gateway.server.kubernetes import status_writer
+from gateway.server.kubernetes.access import ClusterAccess
+from gateway.server.kubernetes.status_writer import StatusWriter, condition_of
 from tests.kubernetes.server import GATEWAY, ApiServer, refuse
 
 if TYPE_CHECKING:

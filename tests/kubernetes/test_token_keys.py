@@ -14,8 +14,8 @@ import trustme
 from gateway.config.model import KubernetesSettings
 from gateway.config.webhook_token_settings import WebhookTokenSettings
 from gateway.engine.credentials.webhook_tokens import WebhookTokens
-from gateway.kubernetes import token_keys
-from gateway.kubernetes.token_keys import JWKS_PATH, TokenKeys
+from gateway.server.kubernetes import token_keys
+from gateway.server.kubernetes.token_keys import JWKS_PATH, TokenKeys
 from tests.credentials.test_webhook_tokens import EC, RSA, forged, jwk
 from tests.kubernetes.server import ApiServer, refuse
 from tests.waiting import until

@@ -11,8 +11,8 @@ import pytest
 
 from gateway.config.load import load
 from gateway.config.model import KubernetesSettings
-from gateway.kubernetes import version
-from gateway.kubernetes.version import ADVICE, ClusterVersion, minor_of, version_difference
+from gateway.server.kubernetes import version
+from gateway.server.kubernetes.version import ADVICE, ClusterVersion, minor_of, version_difference
 from tests.kubernetes.server import refuse
 from tests.policies.documents import binding, policy
 from tests.waiting import until

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.config.model import KubernetesSettings
-from gateway.kubernetes import access
-from gateway.kubernetes.namespaces import ClusterNamespaces
-from gateway.kubernetes.watch import Pace
+from gateway.server.kubernetes import access
+from gateway.server.kubernetes.namespaces import ClusterNamespaces
+from gateway.server.kubernetes.watch import Pace
 from tests.kit import PATIENCE_S
 from tests.kubernetes.server import ApiServer, hang, hang_up, refuse, silence, stream
 from tests.waiting import until
@@ -202,7 +202,7 @@ def test_a_server_that_ends_every_watch_immediately_causes_back_off(
 
         server.faults["watch"].extend([stream()] * 12)
         async with followed(server.kubeconfig(tmp_path), Pace(watch_s=(30, 30), steady_s=PATIENCE_S)):
-            monkeypatch.setattr("gateway.kubernetes.watch.asyncio.sleep", record)
+            monkeypatch.setattr("gateway.server.kubernetes.watch.asyncio.sleep", record)
             await until_watching(server, sleep)
         assert len(slept) == 12
         assert 0.25 <= slept[0] <= 0.5
@@ -243,7 +243,9 @@ def test_the_last_known_namespaces_stay_while_the_server_is_down(
             await in_step(namespaces, server)
 
     asyncio.run(scenario())
-    said = [record.getMessage() for record in caplog.records if record.name == "gateway.kubernetes.watch"]
+    said = [
+        record.getMessage() for record in caplog.records if record.name == "gateway.server.kubernetes.watch"
+    ]
     assert said == [
         f"namespaces synced: 1 from {server.url}",
         "watch of namespaces lost, the last known ones stay in force: the API server answers 503: refused",
@@ -267,9 +269,9 @@ def test_the_reason_for_unsynced_namespaces(
             assert await namespaces.wait_until_synced(PATIENCE_S)
 
     asyncio.run(scenario())
-    assert [record.getMessage() for record in caplog.records if record.name == "gateway.kubernetes.watch"][
-        :2
-    ] == [
+    assert [
+        record.getMessage() for record in caplog.records if record.name == "gateway.server.kubernetes.watch"
+    ][:2] == [
         "namespaces cannot be read yet: the API server answers 401: Unauthorized",
         f"namespaces synced: 0 from {server.url}",
     ]

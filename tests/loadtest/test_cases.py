@@ -12,7 +12,7 @@ from gateway.pure.core.matching import selectors_match
 from gateway.pure.core.review import decode
 from gateway.pure.core.rules import rules_match
 from gateway.pure.core.webhook import WorkerRef
-from gateway.serving.devcert import make_development_certificate
+from gateway.server.serving.devcert import make_development_certificate
 from loadtest.bench import LANGUAGES, parse
 from loadtest.cases import CASES, GROUPS
 from loadtest.floor import PATH as FLOOR_PATH

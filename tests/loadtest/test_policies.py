@@ -10,7 +10,7 @@ import orjson
 import pytest
 import yaml
 
-from gateway.serving.devcert import make_development_certificate
+from gateway.server.serving.devcert import make_development_certificate
 from loadtest.peers import gatekeeper, kyverno
 from loadtest.peers.setups import ALONE, Bed, Gateway
 from loadtest.policies import POLICY_WORKERS, SETS, labelled, mutated, real_path, unready, violating

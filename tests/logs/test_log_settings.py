@@ -69,10 +69,10 @@ def test_every_logger_belongs_to_a_documented_area() -> None:
     for name, area in (
         ("gateway.engine.dispatch.pool", "workers"),
         ("gateway.worker_output", "workers"),
-        ("gateway.app", "configuration"),
-        ("gateway.serving.routes", "serving"),
-        ("gateway.kubernetes.watch", "cluster"),
-        ("gateway.process.serve", "process"),
+        ("gateway.server.app", "configuration"),
+        ("gateway.server.serving.routes", "serving"),
+        ("gateway.server.kubernetes.watch", "cluster"),
+        ("gateway.server.process.serve", "process"),
         ("py.warnings", "process"),
         ("root", "process"),
     ):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gateway.observe.telemetry.series import COUNTED
-from gateway.pages.documents import merge
-from gateway.pages.state import PageRequest
+from gateway.server.pages.documents import merge
+from gateway.server.pages.state import PageRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

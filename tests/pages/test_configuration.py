@@ -19,9 +19,9 @@ from gateway.config.fields import Fields, Report
 from gateway.config.load import load
 from gateway.config.model import Hedge
 from gateway.config.resources import _read_hedge
-from gateway.pages import configuration
-from gateway.pages.configuration import document
-from gateway.pages.state import encoded
+from gateway.server.pages import configuration
+from gateway.server.pages.configuration import document
+from gateway.server.pages.state import encoded
 from tests.kit import pool_document, webhook_document
 
 if TYPE_CHECKING:

@@ -18,15 +18,15 @@ from gateway.observe.decisions import namespaces as namespace_counts
 from gateway.observe.decisions.namespaces import NamespaceCounts
 from gateway.observe.telemetry.metrics import SECONDS, Metrics
 from gateway.observe.telemetry.window import EVERY_S, KEPT, Window, percentile
-from gateway.pages.documents import merge, page_of
-from gateway.pages.namespaces import table
-from gateway.pages.notices import notices
-from gateway.pages.rollouts import in_rollout
-from gateway.pages.routes import EXPLAINED_AT_ONCE, Pages
-from gateway.pages.state import PageRequest, encoded
 from gateway.pure.core.verdict import Denied, Failed, FailureReason
-from gateway.serving.message import HttpRequest, Response
-from gateway.serving.page_access import PageAccess
+from gateway.server.pages.documents import merge, page_of
+from gateway.server.pages.namespaces import table
+from gateway.server.pages.notices import notices
+from gateway.server.pages.rollouts import in_rollout
+from gateway.server.pages.routes import EXPLAINED_AT_ONCE, Pages
+from gateway.server.pages.state import PageRequest, encoded
+from gateway.server.serving.message import HttpRequest, Response
+from gateway.server.serving.page_access import PageAccess
 from tests.core.build import request, webhook
 from tests.decisions.kit import answer
 from tests.pages.kit import counts, decision, overview_part

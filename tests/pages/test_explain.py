@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.base.errors import ReviewError
-from gateway.pages.explain import MAX_JSON_BYTES, MAX_YAML_BYTES, request_of
 from gateway.pure.core.review import decode
+from gateway.server.pages.explain import MAX_JSON_BYTES, MAX_YAML_BYTES, request_of
 from tests.kit import REVIEWS
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": {}}

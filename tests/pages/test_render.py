@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.pages.render import headers_of, render
+from gateway.server.pages.render import headers_of, render
 from tests.pages.kit import documents
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.process.children import FIRST_BACKOFF_S, MAX_BACKOFF_S, Child
+from gateway.server.process.children import FIRST_BACKOFF_S, MAX_BACKOFF_S, Child
 from tests.process.kit import lines, runs
 from tests.waiting import until
 

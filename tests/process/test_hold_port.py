@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gateway.base.errors import ConfigError
-from gateway.serving.sockets import FRONT_END, hold_port, listen, open_sockets, share_port
+from gateway.server.serving.sockets import FRONT_END, hold_port, listen, open_sockets, share_port
 from tests.waiting import together
 
 if TYPE_CHECKING:

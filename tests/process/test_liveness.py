@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.process import liveness
-from gateway.process.liveness import BEAT_S, HANG_S, START_S, UNKNOWN_S, Liveness, Sample, sample_of
+from gateway.server.process import liveness
+from gateway.server.process.liveness import BEAT_S, HANG_S, START_S, UNKNOWN_S, Liveness, Sample, sample_of
 from tests.waiting import eventually
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gateway.config.model import Config, WorkerPool
 from gateway.engine.siblings import Siblings
-from gateway.process.local_workers import LocalWorkers, targets_of
+from gateway.server.process.local_workers import LocalWorkers, targets_of
 from tests.process.kit import lines, runs
 from tests.waiting import until
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.process.children import Child
-from gateway.process.output import LINE_BYTES, Output
-from gateway.process.output import log as output_log
+from gateway.server.process.children import Child
+from gateway.server.process.output import LINE_BYTES, Output
+from gateway.server.process.output import log as output_log
 from tests.process.kit import lines
 from tests.waiting import until
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gateway.base.errors import ConfigError
-from gateway.process import shared_port
-from gateway.process.shared_port import SharedPort, inherited
-from gateway.serving.sockets import listen
+from gateway.server.process import shared_port
+from gateway.server.process.shared_port import SharedPort, inherited
+from gateway.server.serving.sockets import listen
 from tests.kit import PATIENCE_S
 
 if TYPE_CHECKING:
-    from gateway.serving.listener import SharedSockets
+    from gateway.server.serving.listener import SharedSockets
 
 
 def process(port: SharedPort, number: int) -> SharedSockets:

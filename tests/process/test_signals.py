@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from gateway.base.errors import ConfigError
-from gateway.process.serve import Signals
+from gateway.server.process.serve import Signals
 from tests.waiting import until
 
 

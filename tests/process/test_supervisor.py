@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.options import Options
-from gateway.process import supervisor
-from gateway.process.supervisor import Supervisor
+from gateway.server.options import Options
+from gateway.server.process import supervisor
+from gateway.server.process.supervisor import Supervisor
 from tests.waiting import until
 
 if TYPE_CHECKING:

@@ -318,7 +318,7 @@ class Recorded(list[dict[str, Any]]):
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recorded:
     recorded = Recorded()
-    monkeypatch.setattr("gateway.kubernetes.apply.apply", recorded.apply)
+    monkeypatch.setattr("gateway.server.kubernetes.apply.apply", recorded.apply)
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
@@ -491,6 +491,6 @@ def test_workers_have_time_to_become_reachable(
         # From here on the time of the workers runs.
         threading.Thread(target=serve, args=(port,)).start()
 
-    monkeypatch.setattr("gateway.kubernetes.apply.wait_for_endpoint", wait_for_endpoint)
+    monkeypatch.setattr("gateway.server.kubernetes.apply.wait_for_endpoint", wait_for_endpoint)
     status, _, err = run(*arguments, "--wait", "60")
     assert (status, len(cluster)) == (0, 1), err

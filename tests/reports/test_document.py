@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.report_settings import ReportSettings
-from gateway.reports.document import KINDS, NAME, is_ours, merged
-from gateway.reports.finding import Finding, ObjectRef
+from gateway.server.reports.document import KINDS, NAME, is_ours, merged
+from gateway.server.reports.finding import Finding, ObjectRef
 
 NOW = 1_800_000_000.0
 OPEN_REPORTS = KINDS[0]

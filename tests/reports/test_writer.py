@@ -11,12 +11,12 @@ from gateway.base.errors import ClusterError
 from gateway.config.model import KubernetesSettings
 from gateway.config.names import dns_1123_subdomain
 from gateway.config.report_settings import ReportSettings
-from gateway.kubernetes.access import ClusterAccess
-from gateway.reports import writer as module
-from gateway.reports.document import KINDS, NAME
-from gateway.reports.events import EventWriter, event_of
-from gateway.reports.finding import Finding, ObjectRef
-from gateway.reports.writer import ReportWriter
+from gateway.server.kubernetes.access import ClusterAccess
+from gateway.server.reports import writer as module
+from gateway.server.reports.document import KINDS, NAME
+from gateway.server.reports.events import EventWriter, event_of
+from gateway.server.reports.finding import Finding, ObjectRef
+from gateway.server.reports.writer import ReportWriter
 from tests.kubernetes.server import ApiServer, refuse
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def test_a_refused_report_does_not_delay_the_others(server: ApiServer, tmp_path:
 def test_a_report_that_another_program_made_stays(
     server: ApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("WARNING", "gateway.reports.writer")
+    caplog.set_level("WARNING", "gateway.server.reports.writer")
     foreign = {"metadata": {"name": NAME, "resourceVersion": "1"}, "results": []}
 
     async def scenario(access: ClusterAccess) -> None:
@@ -148,7 +148,7 @@ def test_both_kinds_of_report_are_written_where_both_are_installed(server: ApiSe
 def test_without_definitions_findings_are_dropped_and_counted(
     server: ApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("WARNING", "gateway.reports.writer")
+    caplog.set_level("WARNING", "gateway.server.reports.writer")
 
     async def scenario(access: ClusterAccess) -> None:
         del server.objects[f"/apis/{OPEN_REPORTS.group_version}"]

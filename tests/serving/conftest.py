@@ -11,7 +11,7 @@ import trustme
 import uvloop
 
 from gateway.config.model import ServerTls
-from gateway.serving.tls import ServerCertificate
+from gateway.server.serving.tls import ServerCertificate
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

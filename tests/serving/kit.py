@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from gateway.serving.connection_table import ConnectionTable
-from gateway.serving.http_connection import HttpConnection
-from gateway.serving.listener import Listener
-from gateway.serving.routes import Router
+from gateway.server.serving.connection_table import ConnectionTable
+from gateway.server.serving.http_connection import HttpConnection
+from gateway.server.serving.listener import Listener
+from gateway.server.serving.routes import Router
 from tests.kit import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from gateway.pure.core.deadline import Deadline
-    from gateway.serving.bounds import Bounds
-    from gateway.serving.message import Exchange, Service
-    from gateway.serving.tls import ServerCertificate
+    from gateway.server.serving.bounds import Bounds
+    from gateway.server.serving.message import Exchange, Service
+    from gateway.server.serving.tls import ServerCertificate
 
 
 Run = Callable[[Coroutine[Any, Any, None]], None]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gateway.base.errors import Unavailable
-from gateway.serving.admin import ADMIN_BOUNDS, AdminRoutes
-from gateway.serving.bounds import Bounds
+from gateway.server.serving.admin import ADMIN_BOUNDS, AdminRoutes
+from gateway.server.serving.bounds import Bounds
 from tests.kit import PATIENCE_S
 from tests.serving.kit import (
     Clock,

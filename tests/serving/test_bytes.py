@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.serving.bounds import Bounds
-from gateway.serving.http_connection import HttpConnection
-from gateway.serving.message import CONTINUE
-from gateway.serving.reader import RequestReader
+from gateway.server.serving.bounds import Bounds
+from gateway.server.serving.http_connection import HttpConnection
+from gateway.server.serving.message import CONTINUE
+from gateway.server.serving.reader import RequestReader
 from tests.serving.kit import CLOSE, TOO_LARGE, Application, Wire, chunked, ok, post, refused
 
 HEAD = b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.serving.bounds import Bounds
-from gateway.serving.bytes_in_flight import limit_when_failing_open
-from gateway.serving.connection_table import ConnectionTable
-from gateway.serving.http_connection import HttpConnection
-from gateway.serving.routes import Router
+from gateway.server.serving.bounds import Bounds
+from gateway.server.serving.bytes_in_flight import limit_when_failing_open
+from gateway.server.serving.connection_table import ConnectionTable
+from gateway.server.serving.http_connection import HttpConnection
+from gateway.server.serving.routes import Router
 from tests.serving.kit import CLOSE, PATHS, Application, Clock, RecordingTransport, chunked, ok, post, refused
 
 if TYPE_CHECKING:

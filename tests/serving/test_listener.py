@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gateway.base.errors import ConfigError
-from gateway.serving.bounds import Bounds
-from gateway.serving.connection_table import ConnectionTable
-from gateway.serving.listener import Listener, SharedSockets
-from gateway.serving.routes import Router
-from gateway.serving.sockets import FRONT_END, open_sockets, share_port
+from gateway.server.serving.bounds import Bounds
+from gateway.server.serving.connection_table import ConnectionTable
+from gateway.server.serving.listener import Listener, SharedSockets
+from gateway.server.serving.routes import Router
+from gateway.server.serving.sockets import FRONT_END, open_sockets, share_port
 from tests.kit import PATIENCE_S
 from tests.serving.kit import (
     CLOSE,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterator
 
-    from gateway.serving.tls import ServerCertificate
+    from gateway.server.serving.tls import ServerCertificate
     from tests.serving.kit import Run
 
 DRAINING = refused(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.serving.bounds import Bounds
-from gateway.serving.http_connection import HttpConnection
-from gateway.serving.message import CONTINUE
-from gateway.serving.routes import Router
+from gateway.server.serving.bounds import Bounds
+from gateway.server.serving.http_connection import HttpConnection
+from gateway.server.serving.message import CONTINUE
+from gateway.server.serving.routes import Router
 from tests.kit import PATIENCE_S
 from tests.serving.kit import (
     CLOSE,
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     import ssl
 
     from gateway.pure.core.deadline import Deadline
-    from gateway.serving.message import Exchange
-    from gateway.serving.tls import ServerCertificate
+    from gateway.server.serving.message import Exchange
+    from gateway.server.serving.tls import ServerCertificate
     from tests.serving.kit import Run
 
 

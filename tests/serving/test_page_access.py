@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.config.model import Authentication, PageSettings
-from gateway.serving.admin import ADMIN_BOUNDS, AdminRoutes
-from gateway.serving.message import HttpRequest, Response
-from gateway.serving.page_access import PageAccess, is_local
+from gateway.server.serving.admin import ADMIN_BOUNDS, AdminRoutes
+from gateway.server.serving.message import HttpRequest, Response
+from gateway.server.serving.page_access import PageAccess, is_local
 from tests.serving.kit import TOO_LARGE, Wire, refused
 
 if TYPE_CHECKING:

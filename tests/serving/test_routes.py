@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gateway.base.errors import Draining, GatewayError, MalformedReview, Overloaded, UnsupportedReview
-from gateway.serving.routes import Router, RouterSettings
+from gateway.server.serving.routes import Router, RouterSettings
 from tests.serving.kit import CLOSE, PATHS, Application, Wire, ok, post, refused
 
 RETRY = b"Retry-After: 1\r\n"

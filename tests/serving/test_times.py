@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.serving.bounds import Bounds
-from gateway.serving.connection_table import ConnectionTable
-from gateway.serving.http_connection import HttpConnection
-from gateway.serving.message import CLOSING_IDLE
-from gateway.serving.routes import Router
+from gateway.server.serving.bounds import Bounds
+from gateway.server.serving.connection_table import ConnectionTable
+from gateway.server.serving.http_connection import HttpConnection
+from gateway.server.serving.message import CLOSING_IDLE
+from gateway.server.serving.routes import Router
 from tests.serving.kit import CLOSE, Application, RecordingTransport, Wire, ok, post, refused
 
 LATE = refused(b"408 Request Timeout", "request not complete 30 seconds after its first byte", CLOSE)

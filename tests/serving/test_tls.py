@@ -19,10 +19,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from gateway.base.errors import ConfigError
 from gateway.config.model import Authentication, ServerTls
-from gateway.serving.authentication import ClientAuthenticator
-from gateway.serving.devcert import make_development_certificate
-from gateway.serving.routes import Router
-from gateway.serving.tls import NO_CERTIFICATE, ServerCertificate
+from gateway.server.serving.authentication import ClientAuthenticator
+from gateway.server.serving.devcert import make_development_certificate
+from gateway.server.serving.routes import Router
+from gateway.server.serving.tls import NO_CERTIFICATE, ServerCertificate
 from tests.serving.kit import (
     PATHS,
     Application,
@@ -38,7 +38,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gateway.serving.listener import Listener
+    from gateway.server.serving.listener import Listener
     from tests.serving.kit import Run
 
 UNKNOWN_CLIENT = refused(

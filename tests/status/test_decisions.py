@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.cli.decisions import MAX_LIMIT, OUTCOMES
 from gateway.observe.decisions.record import WebhookOutcome
-from gateway.pages.process import MAX_DECISIONS
+from gateway.server.pages.process import MAX_DECISIONS
 from gateway.status.decisions import Decisions, merged, places, read_decisions, text
 from tests.kit import pool_document, run_command, webhook_document
 from tests.pages.kit import documents

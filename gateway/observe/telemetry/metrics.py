@@ -47,7 +47,7 @@ _KEPT_INVOCATIONS: Final = 16_384
 
 
 class ConfigHistory(Protocol):
-    """The part of ``gateway.history_keeper`` that is exposed."""
+    """The part of ``gateway.server.history_keeper`` that is exposed."""
 
     errors: int
 

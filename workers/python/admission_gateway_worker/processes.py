@@ -3,7 +3,7 @@
 The parent reserves the ports (bound, not listening), starts and restarts the children, and forwards the
 shutdown signal. A child also shuts down when its parent ends for any reason: a pipe between them closes.
 
-This is not shared with ``gateway.process``, because the SDK is independent of the gateway's runtime.
+This is not shared with ``gateway.server.process``, because the SDK is independent of the gateway's runtime.
 """
 
 from __future__ import annotations

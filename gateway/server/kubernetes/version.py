@@ -1,0 +1,108 @@
+"""Whether the API server has the version of Kubernetes by which expressions are evaluated.
+
+Source: k8s.io/apimachinery pkg/version/types.go (Info). Every user may read it, by the ClusterRole
+system:public-info-viewer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from typing import TYPE_CHECKING, Final
+
+from gateway.base.errors import ClusterError
+from gateway.config.model import has_go_types
+from gateway.pure.core.webhook import PolicyRef
+from gateway.server.kubernetes.access import ClusterAccess
+
+if TYPE_CHECKING:
+    from gateway.config.model import Config, KubernetesSettings
+    from gateway.pure.core.webhook import Webhook
+    from gateway.server.kubernetes.api_client import Json
+
+log = logging.getLogger(__name__)
+
+CHECK_S: Final = 300.0
+"""Between two requests of the version: a cluster is upgraded while the gateway runs."""
+RETRY_S: Final = 10.0
+VERSION: Final = "/version"
+"""The path of the API server's version."""
+ADVICE: Final = "set GatewayConfiguration.kubernetesVersion to the version of the cluster"
+_MINOR: Final = re.compile(r"[0-9]{1,4}", re.ASCII)
+"""Managed control planes append a plus sign."""
+
+
+def minor_of(info: Json | None) -> int | None:
+    """Return the minor version in *info*, the object at ``VERSION``; None: it has none of Kubernetes 1."""
+    known = info or {}
+    minor = _MINOR.match(str(known.get("minor")))
+    return int(minor[0]) if minor is not None and known.get("major") == "1" else None
+
+
+def version_difference(config: Config, minor: int | None) -> str:
+    """Return how expressions of *config* differ from those of an API server of Kubernetes 1.*minor*.
+
+    Empty: they do not differ, or there are none, or *minor* is None.
+    """
+    settings = config.gateway
+    if minor is None or has_go_types(minor) == settings.has_go_types:
+        return ""
+    if not any(map(_has_expressions, config.webhooks)):
+        return ""
+    return (
+        f"the API server has Kubernetes 1.{minor}, and expressions are evaluated as in "
+        f"{settings.kubernetes_version}, which compares maps and lists otherwise"
+    )
+
+
+def _has_expressions(webhook: Webhook) -> bool:
+    if isinstance(webhook.client, PolicyRef):
+        # The gateway's own check of the authors of policies has the same results in all versions.
+        return not webhook.client.is_guard
+    return webhook.match_conditions is not None
+
+
+class ClusterVersion:
+    """The version of a cluster's API server until :meth:`close`. Make it on a running event loop."""
+
+    def __init__(self, settings: KubernetesSettings) -> None:
+        self._access = ClusterAccess(settings)
+        self._config: Config | None = None
+        self._minor: int | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.difference = ""
+        """How expressions differ from those of the API server; empty: they do not, as far as is known."""
+
+    def use(self, config: Config) -> None:
+        """Compare the version with that of *config* from now on, and log each new difference."""
+        self._config = config
+        self._compare()
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """End the requests."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._access.close()
+
+    async def _run(self) -> None:
+        while True:
+            wait_s = CHECK_S
+            try:
+                async with self._access.api() as api:
+                    self._minor = minor_of(await api.find(VERSION))
+                self._compare()
+            except ClusterError as error:
+                # Others need the API server more, and say that it is away.
+                log.debug("version of the API server is not known: %s", error)
+                wait_s = RETRY_S
+            await asyncio.sleep(wait_s)
+
+    def _compare(self) -> None:
+        before = self.difference
+        self.difference = "" if self._config is None else version_difference(self._config, self._minor)
+        if self.difference and self.difference != before:
+            log.warning("other version of Kubernetes: %s: %s", self.difference, ADVICE)

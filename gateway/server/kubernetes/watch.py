@@ -1,0 +1,287 @@
+"""List and watch: keeps a store equal to the cluster's objects of one kind.
+
+One list, then a watch from the list's resourceVersion. The server ends a watch every few minutes, and a new
+one starts from the last event or bookmark. If the API server no longer has that version (410), or answers any
+other error than that it is busy, all objects are listed again. Failed attempts are repeated with exponential
+back-off and jitter. The store keeps its objects during that time, as the API server's own informers do.
+
+A line is logged when the objects were first read, when the watch is lost, and when it is restored, not for
+each attempt.
+
+Source: kubernetes.io/docs/reference/using-api/api-concepts, "Efficient detection of changes";
+k8s.io/client-go tools/cache/reflector.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+
+import orjson
+
+from gateway.base.errors import ClusterError
+from gateway.server.kubernetes.api_client import status_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from gateway.server.kubernetes.access import ClusterAccess
+    from gateway.server.kubernetes.api_client import ApiClient
+
+log = logging.getLogger(__name__)
+
+_PAGE: Final = "500"
+"""Objects per answer of a list, as client-go requests."""
+_MAX_DOUBLINGS: Final = 10
+_NOT_FOUND, _TOO_MANY_REQUESTS = 404, 429
+
+
+class UnreadableError(Exception):
+    """The API server sent something other than an object of the kind or a watch event."""
+
+
+class Named(Protocol):
+    """An object with a name."""
+
+    @property
+    def name(self) -> str:
+        """Unique in its namespace."""
+
+
+T = TypeVar("T", bound=Named)
+
+
+class Store(Generic[T]):
+    """Objects by name, updated by lists and events."""
+
+    def __init__(
+        self,
+        read: Callable[[object], T],
+        changed: Callable[[], None] = lambda: None,
+        key: Callable[[T], str] = lambda one: one.name,
+    ) -> None:
+        """*read* converts an object of the API server, or raises UnreadableError.
+
+        *changed* is called after every list and event. *key* returns the name in ``by_name``, which has to be
+        unique among the objects.
+        """
+        self.read = read
+        self._key = key
+        self._changed = changed
+        self._by_name: dict[str, T] = {}
+        self.by_name: Mapping[str, T] = self._by_name
+        """The current objects; the mapping changes."""
+
+    def replace(self, objects: Iterable[T]) -> None:
+        """Replace all objects by *objects*, those of a list."""
+        self._by_name.clear()
+        self._by_name.update((self._key(one), one) for one in objects)
+        self._changed()
+
+    def apply(self, event: object) -> str:
+        """Apply *event*, one of a watch other than an error, and return its resourceVersion.
+
+        Raises:
+            UnreadableError: it is not an event; nothing has changed.
+        """
+        match event:
+            case {"type": str(kind), "object": {"metadata": {"resourceVersion": str(version)}} as document}:
+                pass
+            case _:
+                raise UnreadableError("a watch event without a type or a resourceVersion")
+        if kind in ("ADDED", "MODIFIED"):
+            read = self.read(document)
+            self._by_name[self._key(read)] = read
+        elif kind == "DELETED":
+            self._by_name.pop(self._key(self.read(document)), None)
+        elif kind != "BOOKMARK":
+            raise UnreadableError(f"a watch event of the unknown type {kind:.40}")
+        if kind != "BOOKMARK":
+            self._changed()
+        return version
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """The objects that are followed."""
+
+    path: str
+    """The path of their list."""
+    noun: str
+    """Their name in messages."""
+    list_kind: str
+    missing: str = ""
+    """Advice if the API server does not have the kind (404)."""
+    absent_on: tuple[int, ...] = ()
+    """Statuses on which the kind counts as one without objects: 404 if it may not exist, 403 if it may not be
+    readable."""
+    selector: str = ""
+    """The ``fieldSelector`` of the objects; empty: all."""
+
+    @property
+    def params(self) -> dict[str, str]:
+        """The parameters that select the objects."""
+        return {"fieldSelector": self.selector} if self.selector else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Durations in seconds."""
+
+    watch_s: tuple[int, int] = (240, 300)
+    """Range of ``timeoutSeconds``; random, so that not all watches end at the same time."""
+    silence_s: float = 15.0
+    """After ``timeoutSeconds`` and this, the connection is considered dead."""
+    steady_s: float = 5.0
+    """A watch that has lasted this long, or received an event, has recovered."""
+    first_pause_s: float = 0.5
+    longest_pause_s: float = 30.0
+
+
+class ExpiredWatchError(ClusterError):
+    """The watch cannot continue from its resourceVersion."""
+
+
+class Watch(Generic[T]):
+    """The task that follows the objects of one kind. Make it on a running event loop."""
+
+    def __init__(self, access: ClusterAccess, kind: Kind, store: Store[T], pace: Pace) -> None:
+        self._access = access
+        self.kind = kind
+        self._store = store
+        self._pace = pace
+        self._version = ""
+        """The resourceVersion to continue from; empty: list again."""
+        self._url = ""
+        """The API server that the version is from."""
+        self._failures = 0
+        """Failed attempts since the watch last worked."""
+        self._has_warned = False
+        """Whether the loss of the watch is in the log."""
+        self.is_connected = False
+        """Whether changes arrive; also true if the kind is optional and does not exist."""
+        self.synced = asyncio.Event()
+        """Set once all objects have been read."""
+        self.last_error = "the API server has not answered yet"
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last attempt failed."""
+        return self._failures > 0
+
+    async def run(self) -> None:
+        """Follow the objects until cancelled."""
+        while True:
+            try:
+                async with self._access.api() as api:
+                    if api.url != self._url:
+                        # The kubeconfig names another cluster now, which has other versions.
+                        self._url, self._version = api.url, ""
+                    if not self._version:
+                        await self._list(api)
+                    await self._follow(api)
+            except Exception as error:
+                if isinstance(error, UnreadableError):
+                    error = ExpiredWatchError(f"the API server sent {error}")
+                elif not isinstance(error, ClusterError):
+                    # The task must not end: the objects would become stale unnoticed.
+                    log.exception("watch of %s failed, starting again: internal error", self.kind.noun)
+                    error = ExpiredWatchError("internal error: the gateway's log has the details")
+                self._failed(error)
+                # Jitter, so that many clients do not return to a restarted server at the same moment.
+                pause_s = self._pace.first_pause_s * 2 ** min(self._failures - 1, _MAX_DOUBLINGS)
+                jitter = random.uniform(0.5, 1)  # noqa: S311
+                await asyncio.sleep(min(pause_s, self._pace.longest_pause_s) * jitter)
+
+    async def _list(self, api: ApiClient) -> None:
+        kind = self.kind
+        objects: list[T] = []
+        following: dict[str, str] = {}
+        while True:
+            answer = await api.get(kind.path, {"limit": _PAGE, **kind.params, **following})
+            match answer:
+                case {"items": list(page), "metadata": {"resourceVersion": str(version)} as metadata}:
+                    # Page by page: thousands of objects at once would block reviews.
+                    objects += map(self._store.read, page)
+                case _:
+                    raise ClusterError(f"{api.url}: the answer for {kind.path} is not a {kind.list_kind}")
+            if not metadata.get("continue"):
+                break
+            following = {"continue": str(metadata["continue"])}
+        self._store.replace(objects)
+        self._version = version
+        if not self.synced.is_set():
+            self.synced.set()
+            log.info("%s synced: %d from %s", kind.noun, len(self._store.by_name), api.url)
+
+    async def _follow(self, api: ApiClient) -> None:
+        """Apply events until the server ends the watch."""
+        pace = self._pace
+        watch_s = random.randint(*pace.watch_s)  # noqa: S311
+        params = {
+            "watch": "true",
+            "resourceVersion": self._version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(watch_s),
+            **self.kind.params,
+        }
+        is_steady = False
+
+        def steady() -> None:
+            nonlocal is_steady
+            is_steady = True
+            self._recovered()
+
+        async with api.lines(self.kind.path, params, watch_s + pace.silence_s) as lines:
+            self.is_connected = True
+            timer = asyncio.get_running_loop().call_later(pace.steady_s, steady)
+            try:
+                async for line in lines:
+                    self._apply(line)
+                    if not is_steady:
+                        steady()
+            finally:
+                timer.cancel()
+        if not is_steady:
+            raise ClusterError(f"{api.url}: the watch ended immediately")
+
+    def _apply(self, line: bytes) -> None:
+        try:
+            event = orjson.loads(line)
+        except ValueError:
+            raise UnreadableError("a watch event that is not JSON") from None
+        if isinstance(event, dict) and event.get("type") == "ERROR":
+            raise ExpiredWatchError(str(status_error(event.get("object"), 500)))
+        self._version = self._store.apply(event)
+
+    def _failed(self, error: ClusterError) -> None:
+        kind, noun = self.kind, self.kind.noun
+        self.is_connected = False
+        hint = f" ({self.kind.missing})" if error.status == _NOT_FOUND and self.kind.missing else ""
+        self.last_error = f"{error}{hint}"
+        self._failures += 1
+        was_synced = self.synced.is_set()
+        if error.status in kind.absent_on:
+            # Objects that were read before and cannot be read any more stay.
+            self.is_connected = error.status == _NOT_FOUND
+            self.synced.set()
+        if isinstance(error, ExpiredWatchError) or error.status not in (0, _TOO_MANY_REQUESTS):
+            self._version = ""
+        # A first failure is not logged: the next attempt usually works.
+        if self._has_warned or (self._failures == 1 and was_synced):
+            log.debug("watch still interrupted: %s: %s", noun, self.last_error)
+            return
+        self._has_warned = True
+        if was_synced:
+            log.warning("watch of %s lost, the last known ones stay in force: %s", noun, self.last_error)
+        else:
+            log.warning("%s cannot be read yet: %s", noun, self.last_error)
+
+    def _recovered(self) -> None:
+        self._failures = 0
+        if self._has_warned:
+            self._has_warned = False
+            log.info("watch of %s restored", self.kind.noun)

@@ -1,0 +1,316 @@
+"""The configuration in force, without secrets, with the fields and units of the configuration files.
+
+A value can be copied back into a file: fields without a value are left out, durations are those of Go, and
+what a file nests is nested. Certificates are fingerprints, commands are programs without their arguments, and
+of credentials only the files are named.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import singledispatch
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import orjson
+
+from gateway.config.image_review import DISABLED
+from gateway.config.model import (
+    Authentication,
+    GatewaySettings,
+    Hedge,
+    PageSettings,
+    SelfManagedTls,
+    WorkerPool,
+)
+from gateway.config.record_settings import RedactionRule
+from gateway.config.webhook_token_settings import WebhookTokenSettings
+from gateway.config.webhook_users import WebhookUsers
+from gateway.observe.decisions.redaction import Redactor
+from gateway.pure.core.durations import format_duration
+from gateway.pure.core.exemptions import Patterns, PolicyException
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.webhook import (
+    CaBundleSource,
+    Cache,
+    Enforcement,
+    HttpsClient,
+    ImageReviewSettings,
+    PolicyRef,
+    Webhook,
+    WorkerRef,
+)
+from gateway.server.pages.state import Json, rfc_3339
+
+if TYPE_CHECKING:
+    from gateway.pure.core.conditions import MatchConditions
+    from gateway.server.pages.state import ProcessState
+
+_NAMES: Final = {
+    "ca_pem": "caBundle",
+    "client": "clientConfig",
+    "client_ca_file": "clientCAFile",
+    "issuer_ca_file": "issuerCAFile",
+    "left_to_api_server": "leftToAPIServer",
+    "requirements": "matchExpressions",
+    "webhook_users": "webhookKubeConfigFile",
+}
+"""Names of fields that do not follow from those in the code."""
+_DURATIONS: Final = {
+    "deadline_reserve_s": "deadlineReserve",
+    "max_age_s": "maxAge",
+    "retention_s": "retention",
+}
+"""Fields that are durations in a file. Other numbers of seconds are numbers there, too."""
+_OPEN: Final = ("parameters", "labels", "resourceAttributes")
+"""Fields whose members have names of the author's choice."""
+_LIMITS: Final = ("maxRequestBytes", "maxConcurrentReviews", "maxBytesInFlight")
+
+
+def document(state: ProcessState) -> Json:
+    """Return the configuration of *state* as JSON.
+
+    The entries of ``pools`` and ``namespaces`` have the ``name`` beside the fields of ``spec`` and
+    ``metadata``; those of ``mutating`` and ``validating`` also name their ``configuration``.
+    """
+    config = state.config
+    found = {
+        "digest": state.snapshot.digest,
+        "loadedAt": rfc_3339(state.loaded_at),
+        "gateway": _plain(config.gateway),
+        "pools": [_plain(pool) for pool in config.pools.values()],
+        "mutating": [_plain(webhook) for webhook in config.mutating],
+        "validating": [_plain(webhook) for webhook in config.validating],
+        "exceptions": [_plain(exception) for exception in config.exceptions],
+        "namespaces": [_plain(namespace) for namespace in config.namespaces.values()],
+    }
+    return cast("Json", _redacted(found, Redactor(secret_names=False)))
+
+
+def _redacted(value: object, redactor: Redactor) -> object:
+    """Return *value* without texts that look like credentials, which somebody may have written anywhere.
+
+    The gateway's own fields are not judged by their names, such as ``webhookTokens``: none is a secret.
+    """
+    if isinstance(value, dict):
+        return {
+            name: redactor.redacted(item) if name in _OPEN else _redacted(item, redactor)
+            for name, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_redacted(item, redactor) for item in value]
+    return redactor.text(value) if isinstance(value, str) else value
+
+
+@singledispatch
+def _plain(value: Any) -> Any:  # noqa: ANN401 - any value of a configuration, and JSON
+    """Return *value* as it stands in a file. This is the form of a dataclass without one of its own."""
+    return _members(value)
+
+
+def _members(value: Any, *left_out: str) -> Json:  # noqa: ANN401 - a dataclass
+    """Return the fields of *value* with their names in a file, without empty ones and those *left_out*."""
+    found: Json = {}
+    for field in fields(value):
+        member = getattr(value, field.name)
+        if not field.repr or field.name in left_out or member is None or member in ("", b"", (), {}):
+            continue  # a secret, or no value
+        if field.name in _DURATIONS:
+            found[_DURATIONS[field.name]] = format_duration(member)
+        else:
+            found[_name(field.name)] = _plain(member)
+    return found
+
+
+def _name(name: str) -> str:
+    name = _NAMES.get(name) or re.sub(r"_s\Z", "_seconds", name)
+    return re.sub(r"_([a-z])", lambda found: found[1].upper(), name)
+
+
+@_plain.register(bool | int | float | str)
+def _(value: object) -> object:
+    return value
+
+
+@_plain.register
+def _(value: Path) -> str:
+    return str(value)
+
+
+@_plain.register
+def _(value: bytes) -> str:
+    return f"sha256:{hashlib.sha256(value).hexdigest()}"
+
+
+@_plain.register
+def _(value: tuple) -> list[Any]:  # type: ignore[type-arg]
+    return [_plain(item) for item in value]
+
+
+@_plain.register
+def _(value: frozenset) -> list[Any]:  # type: ignore[type-arg]
+    return [_plain(item) for item in sorted(value)]
+
+
+@_plain.register
+def _(value: Mapping) -> Json:  # type: ignore[type-arg]
+    return {key: _plain(item) for key, item in value.items()}
+
+
+# -- GatewayConfiguration ---------------------------------------------------------------------------
+
+
+@_plain.register
+def _(value: GatewaySettings) -> Json:
+    found = _members(value, "image_review_webhooks")
+    found["limits"] = {name: found.pop(name) for name in _LIMITS}
+    if value.image_review_webhooks:
+        found["imageReview"] = {"webhooks": list(value.image_review_webhooks)}
+    return found
+
+
+@_plain.register
+def _(value: PageSettings) -> Json:
+    return {"enabled": value.is_enabled, **_plain(value.authentication)}
+
+
+@_plain.register
+def _(value: Authentication) -> Json:
+    return _members(value)
+
+
+@_plain.register
+def _(value: SelfManagedTls) -> Json:
+    return {"service": f"{value.namespace}/{value.service}", **_members(value, "namespace", "service")}
+
+
+@_plain.register
+def _(value: WebhookTokenSettings) -> Json:
+    return _members(value, *(("jwks_from",) if value.jwks_file else ()))
+
+
+@_plain.register
+def _(value: WebhookUsers) -> str:
+    return str(value.files[0])
+
+
+@_plain.register
+def _(value: RedactionRule) -> Json:
+    def path(steps: tuple[str | None, ...]) -> str:
+        return "$" + "".join("[*]" if step is None else f"['{step}']" for step in steps)
+
+    return _members(value, "paths") | {"paths": list(map(path, value.paths))}
+
+
+# -- WorkerPool -------------------------------------------------------------------------------------
+
+
+@_plain.register
+def _(value: WorkerPool) -> Json:
+    found = {**_members(value), "policies": value.policies}
+    if value.command:
+        found["command"] = [value.command[0], f"({len(value.command) - 1} arguments)"]
+    return found
+
+
+@_plain.register
+def _(value: Hedge) -> Json:
+    percentile = f"p{value.percentile:.6f}".rstrip("0").rstrip(".")
+    after = percentile if value.after_s is None else format_duration(value.after_s)
+    return {"after": after, "budgetPercent": value.budget_percent}
+
+
+# -- webhooks ---------------------------------------------------------------------------------------
+
+
+@_plain.register
+def _(value: Webhook) -> Json:
+    left_out = ["phase", "configuration", "match_conditions", "review_version", "policy"]
+    if value.phase == "validate":
+        left_out.append("reinvocation_policy")
+    is_policy = isinstance(value.client, PolicyRef)
+    found = _members(value, *left_out, *(("client",) if is_policy else ()))
+    if value.match_conditions is not None:
+        found["matchConditions"] = _conditions(value.match_conditions)
+    if is_policy:
+        return {"kind": cast("PolicyRef", value.client).kind, **found}
+    return {
+        "configuration": value.configuration,
+        **found,
+        "admissionReviewVersions": [value.review_version],
+    }
+
+
+def _conditions(conditions: MatchConditions) -> list[Json]:
+    return [{"name": name, "expression": expression} for name, expression in conditions.expressions]
+
+
+@_plain.register
+def _(value: WorkerRef) -> Json:
+    found: Json = {"pool": value.pool, "policy": value.policy}
+    if value.parameters:
+        found["parameters"] = orjson.loads(value.parameters)
+    if value.parameters_annotation:
+        found["parametersFrom"] = {"namespaceAnnotation": value.parameters_annotation}
+    return {"worker": found}
+
+
+@_plain.register
+def _(value: HttpsClient) -> Json:
+    if value.image_review is not None:
+        return {"imageReview": _plain(value.image_review)}
+    found = _members(value, "ca_from", "is_custom")
+    return found if value.ca_from is None else {**found, "caBundleFrom": _plain(value.ca_from)}
+
+
+@_plain.register
+def _(value: CaBundleSource) -> Json:
+    if value.namespace:
+        way = "secret" if value.kind == "Secret" else "configMap"
+        return {way: {"namespace": value.namespace, "name": value.name, "key": value.key}}
+    return {"webhookConfiguration": {"kind": value.kind, "name": value.name, "webhook": value.key}}
+
+
+@_plain.register
+def _(value: ImageReviewSettings) -> Json:
+    found = {
+        "kubeConfigFile": value.kubeconfig,
+        "allowTTL": round(value.allow_ttl_s) or DISABLED,
+        "denyTTL": round(value.deny_ttl_s) or DISABLED,
+        "retryBackoff": round(value.retry_backoff_s * 1000) or DISABLED,
+    }
+    return found if value.default_allow is None else {**found, "defaultAllow": value.default_allow}
+
+
+@_plain.register
+def _(value: Enforcement) -> Json:
+    found = _members(value, "after_s")
+    return {**found, "after": rfc_3339(value.after_s)} if value.after_s else found
+
+
+@_plain.register
+def _(value: Cache) -> Json:
+    ((_, expression),) = value.key.expressions
+    return {**_members(value, "key"), "key": expression}
+
+
+# -- exceptions and namespaces ----------------------------------------------------------------------
+
+
+@_plain.register
+def _(value: PolicyException) -> Json:
+    end = {} if value.expires else {"permanent": True}
+    return {**_members(value, "expires_at"), **end}
+
+
+@_plain.register
+def _(value: Patterns) -> list[str]:
+    return [*sorted(value.exact), *(f"{prefix}*" for prefix in value.prefixes)]
+
+
+@_plain.register
+def _(value: Namespace) -> Json:
+    return {"name": value.name, "labels": dict(value.labels)}

@@ -1,0 +1,302 @@
+"""The overview: webhooks in call order with their numbers, endpoints, certificates, configuration."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import asdict
+from operator import add
+from typing import TYPE_CHECKING, Any, Final
+
+from gateway import __version__
+from gateway.engine.dispatch.pool import Pool
+from gateway.observe.telemetry.series import COUNTED, Numbers
+from gateway.observe.telemetry.window import percentile
+from gateway.pure.core.webhook import HttpsClient, WorkerRef
+from gateway.server.pages import exemptions as exceptions
+from gateway.server.pages.certificates import certificates
+from gateway.server.pages.one_thread import in_thread
+from gateway.server.pages.state import rfc_3339
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from gateway.base.errors import Problem
+    from gateway.observe.telemetry.series import NumbersKey
+    from gateway.observe.telemetry.window import Window
+    from gateway.pure.core.webhook import Rollout, Webhook
+    from gateway.server.pages.state import Json, ProcessState
+
+SHOWN_PROBLEMS: Final = 100
+"""Of a refused configuration, and warnings."""
+
+
+async def part(state: ProcessState, window: Window) -> Json:
+    """Return the part of this process."""
+    seconds, recent, total = await window.read()
+    # In a thread, because it reads and parses certificates.
+    return await in_thread(_part, state, seconds, recent, total)
+
+
+def _part(
+    state: ProcessState,
+    seconds: float,
+    recent: Mapping[NumbersKey, Numbers],
+    total: Mapping[NumbersKey, Numbers],
+) -> Json:
+    config = state.config
+    nothing = Numbers()
+
+    def counted(key: NumbersKey) -> Json:
+        return {"recent": asdict(recent.get(key, nothing)), "total": asdict(total.get(key, nothing))}
+
+    refusal = state.refusal
+    return {
+        "process": {
+            "pid": os.getpid(),
+            "startedAt": rfc_3339(state.started_at),
+            "ready": state.not_ready is None,
+            "reason": state.not_ready or "",
+            "digest": state.snapshot.digest,
+            "reviewsInFlight": state.in_flight,
+        },
+        "windowSeconds": seconds,
+        "configuration": {
+            "digest": state.snapshot.digest,
+            "loadedAt": rfc_3339(state.loaded_at),
+            "loadedAtSeconds": state.loaded_at,
+            "refused": None
+            if refusal is None
+            else {"time": rfc_3339(refusal.time), **_problems("problems", refusal.problems)},
+            "refusedResources": state.refused_resources,
+            **_problems("warnings", config.warnings),
+        },
+        "faults": list(state.faults[:SHOWN_PROBLEMS]),
+        "reviews": {phase: counted((phase, "")) for phase in ("mutate", "validate")},
+        "webhooks": [
+            _webhook(webhook) | counted((webhook.phase, webhook.name))
+            for webhook in (*config.mutating, *config.validating)
+        ],
+        "pools": [_pool(name, backend) for name, backend in state.snapshot.backends.pools.items()],
+        "servers": [
+            {"url": client.url, "inFlight": server.calls.count}  # type: ignore[attr-defined]
+            for client, server in state.snapshot.backends.servers.items()
+        ],
+        "certificates": certificates(config),
+        "exceptions": exceptions.part(config.exceptions, state.exception_uses),
+        "exceptionsLeftOut": max(len(config.exceptions) - exceptions.SHOWN, 0),
+    }
+
+
+def _problems(name: str, problems: Sequence[Problem]) -> Json:
+    return {
+        name: [
+            {"where": one.where, "field": one.field, "message": one.message}
+            for one in problems[:SHOWN_PROBLEMS]
+        ],
+        f"{name}LeftOut": max(len(problems) - SHOWN_PROBLEMS, 0),
+    }
+
+
+def _webhook(webhook: Webhook) -> Json:
+    client = webhook.client
+    pool, policy, url = "", "", ""
+    if isinstance(client, WorkerRef):
+        pool, policy = client.pool, client.policy
+    elif isinstance(client, HttpsClient):
+        url = client.url
+    return {
+        "phase": webhook.phase,
+        "configuration": webhook.configuration,
+        "name": webhook.name,
+        "pool": pool,
+        "policy": policy,
+        "url": url,
+        "mode": "Enforce" if webhook.rollout is None else webhook.rollout.mode,
+        "rollout": None if webhook.rollout is None else _rollout(webhook.rollout),
+        "failurePolicy": webhook.failure_policy,
+        "timeoutSeconds": webhook.timeout_s,
+        "sideEffects": webhook.side_effects,
+    }
+
+
+def _rollout(rollout: Rollout) -> Json:
+    enforce, candidate = rollout.enforce, rollout.candidate
+    return {
+        "enforce": None
+        if enforce is None
+        else {
+            "hasNamespaceSelector": not enforce.namespace_selector.is_empty,
+            "percentOfNamespaces": enforce.percent_of_namespaces,
+            "after": rfc_3339(enforce.after_s) if enforce.after_s else "",
+        },
+        "percentOfReviewsForCandidate": 0.0 if candidate is None else candidate.percent_of_reviews,
+    }
+
+
+def _pool(name: str, backend: object) -> Json:
+    assert isinstance(backend, Pool)
+    return {
+        "name": name,
+        "endpoints": [
+            {"address": one.address, "state": one.state, "inFlight": one.calls.count}
+            for one in backend.endpoints
+        ],
+    }
+
+
+# -- the merge ------------------------------------------------------------------------------------
+
+
+def merge(parts: Sequence[Json], now: float) -> Json:
+    """Return the overview of the gateway by the *parts* of its processes, at least one.
+
+    The configuration is that of the first; each process is listed with its own digest. *now* is in seconds
+    since 1970.
+    """
+    first = parts[0]
+    seconds = sum(part["windowSeconds"] for part in parts) / len(parts)
+    in_flight = sum(part["process"]["reviewsInFlight"] for part in parts)
+    return {
+        "time": rfc_3339(now),
+        "version": __version__,
+        "ready": any(part["process"]["ready"] for part in parts),
+        "processes": [part["process"] for part in parts],
+        "configuration": {
+            **_without(first["configuration"], "loadedAtSeconds"),
+            "refused": next((c["refused"] for c in _each(parts, "configuration") if c["refused"]), None),
+            "ageSeconds": round(now - first["configuration"]["loadedAtSeconds"]),
+            "isSameInAllProcesses": len({part["process"]["digest"] for part in parts}) == 1,
+        },
+        "faults": list(dict.fromkeys(fault for part in parts for fault in part["faults"])),
+        "windowSeconds": round(seconds),
+        "reviews": {
+            "inFlight": in_flight,
+            **{
+                phase: _counts([part["reviews"][phase] for part in parts], seconds, _outcomes)
+                for phase in ("mutate", "validate")
+            },
+        },
+        "webhooks": _merged_webhooks(parts, seconds),
+        "pools": _merged_pools(parts),
+        "servers": [
+            {"url": url, "inFlight": sum(in_flight)}
+            for url, in_flight in _grouped(parts, "servers", "url", "inFlight").items()
+        ],
+        "certificates": [
+            _without(one, "notAfterSeconds")
+            | {"remainingSeconds": None if one["problem"] else round(one["notAfterSeconds"] - now)}
+            for one in first["certificates"]
+        ],
+        "exceptions": exceptions.merged(_each(parts, "exceptions"), now),
+        "exceptionsLeftOut": first["exceptionsLeftOut"],
+    }
+
+
+def _without(found: Json, *members: str) -> Json:
+    return {name: value for name, value in found.items() if name not in members}
+
+
+def _each(parts: Iterable[Json], member: str) -> list[Any]:
+    return [part[member] for part in parts]
+
+
+def _grouped(parts: Iterable[Json], member: str, key: str, value: str) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for part in parts:
+        for one in part[member]:
+            found.setdefault(one[key], []).append(one[value])
+    return found
+
+
+def _merged_webhooks(parts: Sequence[Json], seconds: float) -> list[Json]:
+    """Return the webhooks of the first part; the others may have another configuration for a moment."""
+    found: dict[tuple[str, str, str], list[Json]] = {}
+    for part in parts:
+        for webhook in part["webhooks"]:
+            found.setdefault(_identity(webhook), []).append(webhook)
+    return [
+        _without(webhook, "recent", "total")
+        | _counts(found[_identity(webhook)], seconds, _outcomes_of_webhook)
+        for webhook in parts[0]["webhooks"]
+    ]
+
+
+def _identity(webhook: Json) -> tuple[str, str, str]:
+    return webhook["phase"], webhook["configuration"], webhook["name"]
+
+
+def _counts(counted: Sequence[Json], seconds: float, outcomes: Callable[[Numbers], Json]) -> Json:
+    """Return the sums of *counted*, with rates, *outcomes* and percentiles of ``recent`` and ``total``."""
+    recent, total = (_sum(_each(counted, member)) for member in ("recent", "total"))
+    calls = sum(recent.buckets)
+    return {
+        "recent": {
+            "count": calls,
+            "perSecond": round(calls / seconds, 3) if seconds > 0 else 0.0,
+            **outcomes(recent),
+            "p50Ms": _milliseconds(recent, 0.5),
+            "p99Ms": _milliseconds(recent, 0.99),
+        },
+        "total": {"count": sum(total.buckets), **outcomes(total)},
+    }
+
+
+def _sum(counted: Sequence[Json]) -> Numbers:
+    found = Numbers()
+    for one in counted:
+        if one["buckets"]:
+            found.buckets = list(map(add, found.buckets, one["buckets"])) if found.buckets else one["buckets"]
+        for name in COUNTED:
+            setattr(found, name, getattr(found, name) + one[name])
+    return found
+
+
+def _outcomes(numbers: Numbers) -> Json:
+    return {
+        "denied": numbers.denied,
+        "failedClosed": numbers.failed_closed,
+        "failedOpen": numbers.failed_open,
+    }
+
+
+def _outcomes_of_webhook(numbers: Numbers) -> Json:
+    return {
+        **_outcomes(numbers),
+        "wouldBeDenied": numbers.would_be_denied,
+        "wouldFailClosed": numbers.would_fail_closed,
+        "candidate": {
+            "compared": numbers.compared,
+            "newlyDenied": numbers.newly_denied,
+            "newlyAllowed": numbers.newly_allowed,
+            "failed": numbers.candidate_failed,
+        },
+    }
+
+
+def _milliseconds(numbers: Numbers, part: float) -> float | None:
+    seconds = percentile(numbers.buckets, part)
+    return None if seconds is None else round(seconds * 1000, 3)
+
+
+def _merged_pools(parts: Sequence[Json]) -> list[Json]:
+    """Return the pools with their endpoints by address, and in how many processes each has which state."""
+    pools: dict[str, dict[str, tuple[Counter[str], list[int]]]] = {}
+    for part in parts:
+        for pool in part["pools"]:
+            addresses = pools.setdefault(pool["name"], {})
+            for one in pool["endpoints"]:
+                states, in_flight = addresses.setdefault(one["address"], (Counter(), []))
+                states[one["state"]] += 1
+                in_flight.append(one["inFlight"])
+    return [
+        {
+            "name": name,
+            "ready": sum(list(states) == ["ready"] for states, _ in addresses.values()),
+            "endpoints": [
+                {"address": address, "states": dict(states), "inFlight": sum(in_flight)}
+                for address, (states, in_flight) in addresses.items()
+            ],
+        }
+        for name, addresses in pools.items()
+    ]

@@ -1,0 +1,110 @@
+"""The parts of one gateway process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gateway.base.errors import ReviewError, Unavailable
+from gateway.observe.decisions.recent import DecisionFilter, document, summary
+from gateway.server.pages import configuration, overview
+from gateway.server.pages.explain import explain
+from gateway.server.pages.one_thread import in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from gateway.observe.decisions.namespaces import NamespaceCounts
+    from gateway.observe.decisions.recent import RecentDecision, RecentDecisions
+    from gateway.observe.telemetry.window import Window
+    from gateway.server.pages.state import Json, PageRequest, ProcessState
+
+FILTERS: Final = {
+    "namespace": "namespace",
+    "user": "user",
+    "webhook": "webhook",
+    "outcome": "outcome",
+    "kind": "kind",
+    "name": "name",
+    "uid": "uid",
+    "traceId": "trace_id",
+}
+"""Parameters of /decisions, and the fields of the filter."""
+DECISIONS: Final = "/decisions/"
+"""Before the uid of a decision."""
+MAX_DECISIONS: Final = 500
+_USUAL_DECISIONS: Final = 100
+
+
+class OneProcess:
+    """The source of the pages of a gateway with one process; see ``gateway.server.pages.routes.Source``."""
+
+    processes: Final = 1
+
+    def __init__(
+        self,
+        state: Callable[[], ProcessState | None],
+        window: Window,
+        recent: RecentDecisions,
+        namespaces: NamespaceCounts,
+        findings: Iterable[Json] = (),
+    ) -> None:
+        """*state* returns the present state; None: no configuration is in force yet.
+
+        *findings* are those of calls after the answer, the oldest first.
+        """
+        self._state = state
+        self._window = window
+        self._recent = recent
+        self._namespaces = namespaces
+        self._findings = findings
+
+    async def parts(self, request: PageRequest) -> Sequence[Json]:
+        """Return the part of this process.
+
+        Raises:
+            Unavailable: no configuration is in force yet.
+        """
+        state = self._state()
+        if state is None:
+            raise Unavailable("starting: no configuration is in force yet")
+        return [await self._part(request, state)]
+
+    async def _part(self, request: PageRequest, state: ProcessState) -> Json:
+        match request.path:
+            case "/":
+                return await overview.part(state, self._window)
+            case "/decisions":
+                found = self._recent.recent(_filter(request.query), limit_of(request.query))
+                since = self._recent.since or state.started_at
+                return await in_thread(_decisions, found, self._recent.left_out, since)
+            case "/differences":
+                return {"differences": list(self._findings)[::-1]}
+            case "/namespaces":
+                return await in_thread(self._namespaces.document)
+            case "/configz":
+                return await in_thread(configuration.document, state)
+            case "/explain":
+                return await self._explain(request, state)
+        one = self._recent.find(request.path.removeprefix(DECISIONS))
+        return {"decision": None if one is None else await in_thread(document, one)}
+
+    async def _explain(self, request: PageRequest, state: ProcessState) -> Json:
+        secret_names = self._recent.secret_names
+        try:
+            return await explain(state.snapshot, request.body, request.query, secret_names=secret_names)
+        except ReviewError as error:
+            return {"decisions": [], "notReached": [], "error": str(error)}
+
+
+def _filter(query: Mapping[str, str]) -> DecisionFilter:
+    return DecisionFilter(**{field: query.get(name, "").strip() for name, field in FILTERS.items()})
+
+
+def _decisions(found: Sequence[RecentDecision], left_out: int, since: float) -> Json:
+    return {"decisions": list(map(summary, found)), "leftOut": left_out, "sinceSeconds": since}
+
+
+def limit_of(query: Mapping[str, str]) -> int:
+    """Return the parameter ``limit``: how many decisions are wanted at most."""
+    text = query.get("limit", "")
+    return min(int(text), MAX_DECISIONS) if text.isdecimal() and len(text) < 6 else _USUAL_DECISIONS

@@ -1,0 +1,204 @@
+"""The routes of the pages: path, query and method to a page, or to the JSON behind it.
+
+Pages are made in one thread (``gateway.server.pages.one_thread``), so that their readers do not delay
+reviews.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Protocol
+from urllib.parse import parse_qsl, unquote, urlencode
+
+from admission_gateway_worker.text import printable
+from gateway.base.errors import Unavailable
+from gateway.base.text import printable_json
+from gateway.observe.decisions.rate import TokenBucket
+from gateway.server.pages.documents import ASKS_ALL, merge, page_of
+from gateway.server.pages.one_thread import in_thread
+from gateway.server.pages.process import DECISIONS
+from gateway.server.pages.state import PageRequest, encoded
+from gateway.server.serving.message import Response, error_response
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gateway.server.pages.state import Json
+    from gateway.server.serving.message import HttpRequest
+    from gateway.server.serving.page_access import PageAccess
+
+WAITING: Final = 32
+"""Requests for pages that wait for their turn, or are made; more are refused with 503."""
+EXPLAINED_PER_SECOND: Final = 1.0
+EXPLAINED_AT_ONCE: Final = 10
+"""Reviews that are explained: each calls the workers."""
+
+_MAX_FIELDS: Final = 50
+_HTML: Final = b"text/html; charset=utf-8"
+_FORM: Final = b"application/x-www-form-urlencoded"
+_FORMATS: Final = ("html", "json")
+_PART: Final = "process"
+"""The format for a supervisor: the part of one process."""
+_JSON_HEADERS: Final = b"X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n"
+_PATHS: Final = (
+    "expected /, /decisions, /differences, /explain, /namespaces, /configz, /livez, /readyz or /metrics"
+)
+_NO_DECISION: Final = (
+    "there is no such decision: it was not kept, or not for long enough, or another replica had it"
+)
+
+
+class Source(Protocol):
+    """The gateway whose pages are served: one process, or several."""
+
+    @property
+    def processes(self) -> int:
+        """The number of processes."""
+
+    async def parts(self, request: PageRequest) -> Sequence[Json]:
+        """Return the part of each process that answers, at least one.
+
+        Raises:
+            Unavailable: no process answers.
+        """
+
+
+class Pages:
+    """The pages of one gateway. ``gateway.server.serving.admin.PageRoutes`` describes the methods."""
+
+    def __init__(
+        self,
+        source: Source,
+        access: Callable[[], PageAccess],
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        is_part: bool = False,
+    ) -> None:
+        """*access* returns the access check in force.
+
+        *is_part* is whether a supervisor alone is the client, which gathers the parts of all processes and
+        has bounded its requests already.
+        """
+        self._formats = (*_FORMATS, _PART) if is_part else _FORMATS
+        self._source = source
+        self._access = access
+        self._clock = clock
+        self._waiting = 0
+        self._explained = TokenBucket(EXPLAINED_PER_SECOND, EXPLAINED_AT_ONCE)
+
+    def screen(self, request: HttpRequest, *, is_local: bool) -> Response | None:
+        """Return the refusal for a path, method or client, by the head of *request*."""
+        refusal = self._access().refusal(request, is_local=is_local)
+        if refusal is not None:
+            return refusal
+        page = page_of(_path(request))
+        if page is None:
+            return error_response(404, _PATHS)
+        methods = (b"GET", b"HEAD", b"POST") if page == "explain" else (b"GET", b"HEAD")
+        if request.method not in methods:
+            allow = b", ".join(methods)
+            return error_response(405, f"expected {allow.decode()}", headers=b"Allow: %b\r\n" % allow)
+        return None
+
+    def allows_body(self, request: HttpRequest) -> bool:
+        """Whether *request*, which was not refused, may have a large body."""
+        return request.method == b"POST"
+
+    async def answer(self, request: HttpRequest) -> Response:
+        """Return the page, or the JSON behind it.
+
+        Raises:
+            Unavailable: too many pages are waited for, or no process answers.
+        """
+        if self._waiting >= WAITING:
+            raise Unavailable("too many requests for pages, try again")
+        self._waiting += 1
+        try:
+            return await self._answer(request)
+        finally:
+            self._waiting -= 1
+
+    async def _answer(self, http: HttpRequest) -> Response:
+        request, form = await in_thread(_read, http)
+        if form not in self._formats:
+            return error_response(400, f"format: found {printable(form, 80)}, expected html or json")
+        page = page_of(request.path)
+        assert page is not None, "screen refuses other paths"
+        if page != "explain":
+            parts = await self._source.parts(request)
+        elif http.method != b"POST":
+            parts = []
+        elif not request.body:
+            return await _refused(request, 400, "expected an AdmissionReview or an object, found nothing")
+        elif form != _PART and not self._explained.take(self._clock()):
+            return await _refused(request, 429, "too many reviews to explain, try again in a second")
+        else:
+            parts = await self._source.parts(request)
+        if form == _PART:
+            return Response(200, encoded(parts[0]))
+        make = _json if form == "json" else _html
+        return await in_thread(make, page, request, parts, self._source.processes)
+
+
+async def _refused(request: PageRequest, status: int, error: str) -> Response:
+    """Return the answer to a review that is not explained; a form is shown again with its content."""
+    if not request.is_form:
+        return error_response(status, error)
+    part = {"decisions": [], "notReached": [], "error": error}
+    response = await in_thread(_html, "explain", request, [part], 1)
+    return replace(response, status=status)
+
+
+def _json(page: str, request: PageRequest, parts: Sequence[Json], processes: int) -> Response:
+    found = merge(page, request, parts, processes)
+    if found is None:
+        return error_response(404, _NO_DECISION)
+    status = 400 if found.get("error") else 200
+    body = encoded(found, is_indented=True)
+    if not body.isascii() or b"\x7f" in body:
+        # A terminal may show it.
+        body = printable_json(body.decode()).encode()
+    return Response(status, body, _JSON_HEADERS)
+
+
+def _html(page: str, request: PageRequest, parts: Sequence[Json], processes: int) -> Response:
+    # Imported late: a gateway whose pages nobody reads does not need the template engine.
+    from gateway.server.pages.render import headers_of, render
+
+    found = merge(page, request, parts, processes)
+    status = 200 if found is None or not found.get("error") else 400
+    if found is None:
+        command = ASKS_ALL.format(command=f"decisions {shlex.quote(request.path.removeprefix(DECISIONS))}")
+        page, found, status = "missing", {"message": _NO_DECISION, "command": command}, 404
+    root = "../" * (request.path.count("/") - 1) or "./"
+    json_link = "?" + urlencode({**request.query, "format": "json"}, errors="replace")
+    review = request.body.decode(errors="replace") if request.is_form else ""
+    body = render(page, found, request.query, root=root, json_link=json_link, review=review)
+    return Response(status, body, headers_of(page), _HTML)
+
+
+def _read(request: HttpRequest) -> tuple[PageRequest, str]:
+    """Return *request* as that for a page, and the format of the answer."""
+    query = _fields(request.target.partition(b"?")[2])
+    form = query.pop("format", "html")
+    body = request.body if request.method == b"POST" else b""
+    if request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() == _FORM:
+        # Not so for programs: `curl --data` adds this type to plain JSON.
+        found = _fields(body, keep_blank_values=True)
+        if "review" in found:
+            review = found.pop("review").encode()
+            return PageRequest(_path(request), {**query, **found}, review, is_form=True), form
+    return PageRequest(_path(request), query, body), form
+
+
+def _fields(text: bytes, *, keep_blank_values: bool = False) -> dict[str, str]:
+    try:
+        return dict(parse_qsl(text.decode("latin-1"), keep_blank_values, max_num_fields=_MAX_FIELDS))
+    except ValueError:
+        return {}
+
+
+def _path(request: HttpRequest) -> str:
+    return unquote(request.target.partition(b"?")[0].decode("latin-1"))
