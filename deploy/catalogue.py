@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from admission_gateway_worker.policies import definitions
 from admission_gateway_worker.policies.not_possible import NOT_POSSIBLE
 from deploy.monitoring import ROOT, table, with_tables
-from gateway.cli.policies import configuration
-from gateway.registration.yaml_output import to_yaml
+from gateway.tools.cli.policies import configuration
+from gateway.tools.registration.yaml_output import to_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -57,7 +57,7 @@ from gateway.config.webhooks import (
     V1,
 )
 from gateway.pure.core.webhook import OPERATIONS
-from gateway.registration.yaml_output import to_yaml
+from gateway.tools.registration.yaml_output import to_yaml
 
 Schema = dict[str, Any]
 

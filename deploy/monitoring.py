@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from deploy.alerts import ALERTS, PREFIX
 from deploy.dashboard import dashboard
 from gateway.observe.telemetry.definitions import DEFINITIONS
-from gateway.registration.yaml_output import to_yaml
+from gateway.tools.registration.yaml_output import to_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

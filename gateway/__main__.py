@@ -1,6 +1,6 @@
 """``python -m gateway`` is ``admission-gateway``."""
 
-from gateway.cli import main
+from gateway.tools.cli import main
 
 if __name__ == "__main__":
     main()

@@ -1,4 +1,6 @@
-"""Runs the rules for ``admission-gateway conformance``; its options are in ``gateway.cli.conformance``."""
+"""Runs the rules for ``admission-gateway conformance``; its options are in
+``gateway.tools.cli.conformance``.
+"""
 
 from __future__ import annotations
 

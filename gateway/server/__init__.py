@@ -1,1 +1,1 @@
-"""What serves: the HTTPS front end, the admin port and its pages, the client of the cluster, and the process."""
+"""The front end, the admin port and its pages, the client of the cluster, and the process."""

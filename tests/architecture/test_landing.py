@@ -67,5 +67,5 @@ def test_a_changed_file_is_run_whole_and_so_are_those_that_use_a_changed_module(
 
 
 def test_a_changed_part_of_the_product_runs_the_files_that_stand_for_it() -> None:
-    assert "test_registration" in landing.touched(["gateway/registration/plan.py"])
+    assert "test_registration" in landing.touched(["gateway/tools/registration/plan.py"])
     assert "test_registration" not in landing.touched(["gateway/base/text.py"])

@@ -15,8 +15,8 @@ from gateway.config.addresses import target
 from gateway.config.client_config import url_problems
 from gateway.config.kubeconfig import read_kubeconfig
 from gateway.config.model import KubernetesSettings
-from gateway.registration.backend import parse_url
 from gateway.server.kubernetes.access import connect
+from gateway.tools.registration.backend import parse_url
 from tests.config.test_kubeconfig import kubeconfig
 from tests.config.test_webhooks import MUTATING, POOL
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from admission_gateway_worker.main import parse_options
-from gateway.cli import build_parser
 from gateway.config.documents import read_documents
 from gateway.server.options import Options
+from gateway.tools.cli import build_parser
 from tests.kit import ROOT
 
 if TYPE_CHECKING:

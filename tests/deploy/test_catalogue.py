@@ -14,7 +14,7 @@ import yaml
 
 from admission_gateway_worker.policies import definitions
 from deploy import catalogue
-from gateway.cli import main
+from gateway.tools.cli import main
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,7 +24,7 @@ from admission_gateway_worker.main import parse_options
 from deploy.pinned import LISTS, OWN, roots_of, select
 from deploy.sbom import normalised
 from gateway import __version__
-from gateway.cli import build_parser
+from gateway.tools.cli import build_parser
 from tests.deploy.cluster import DEPLOY, GATEWAY, WORKER, container
 from tests.kit import ROOT
 

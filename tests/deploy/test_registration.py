@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.cli import main
 from gateway.config.load import load
 from gateway.engine.paths import Paths
+from gateway.tools.cli import main
 from tests.deploy.cluster import (
     CA_PLACEHOLDER,
     GATEWAY,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from admission_gateway_worker import Denied, PolicyServer, Review
-from gateway.cli import build_parser, main
+from gateway.tools.cli import build_parser, main
 from loadtest.publish import PAGES, published
 from tests.docs.pages import DOCS, ROOT
 from tests.kit import run_command

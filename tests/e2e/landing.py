@@ -69,7 +69,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "all_replicas_have_one_configuration_and_the_status_has_all_columns",
         "deploy/chart/",
         "gateway/config/digest.py",
-        "gateway/status/",
+        "gateway/tools/status/",
     ),
     "denials": ("a_denial_has_the_outcome_without_a_gateway", "gateway/pure/core/decision.py"),
     "differential": ("an_operation_has_the_outcome_without_a_gateway", "gateway/pure/core/evaluation.py"),
@@ -103,7 +103,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     "locust": ("recorded_reviews_and_objects_go_through_the_registered_gateway", "loadtest/locustfile.py"),
     "match_conditions": ("expressions_decide_as_in_the_api_server", "gateway/pure/conditions/"),
     "modes": ("a_webhook_is_enforced_where_the_namespace_matches", "gateway/pure/core/modes.py"),
-    "moving": ("webhooks_move_behind_the_gateway_one_step_after_another", "gateway/importing/"),
+    "moving": ("webhooks_move_behind_the_gateway_one_step_after_another", "gateway/tools/importing/"),
     "mutating_policies": (
         "a_policy_changes_objects_in_the_gateway_as_in_the_api_server",
         "gateway/pure/admission_policies/mutating.py",
@@ -143,11 +143,11 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     ),
     "raw_json": ("raw_fields_reach_workers_unchanged", "gateway/pure/core/reading.py"),
     "ready_made_policies": ("a_policy_denies_and_names_the_problem",),
-    "registration": ("applying_again_removes_obsolete_entries", "gateway/registration/"),
+    "registration": ("applying_again_removes_obsolete_entries", "gateway/tools/registration/"),
     "replacement": ("a_changed_configuration_loses_no_create", "gateway/engine/snapshot.py"),
     "replay": (
         "creations_of_an_audit_log_and_the_objects_that_they_made_are_denied_alike",
-        "gateway/replay/",
+        "gateway/tools/replay/",
     ),
     "reports": (
         "failures_are_reported_and_denials_of_existing_objects_have_an_event",
@@ -160,7 +160,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "gateway/server/kubernetes/self_managed_tls.py",
     ),
     "static_manifests": ("a_registration_in_files_is_enforced_and_cannot_be_changed_by_the_api",),
-    "sync": ("reconcilers_continue_and_the_gateway_follows", "gateway/importing/sync.py"),
+    "sync": ("reconcilers_continue_and_the_gateway_follows", "gateway/tools/importing/sync.py"),
     "tracing": ("one_trace_leads_from_the_client_to_the_policy", "gateway/observe/tracing/"),
     "webhook_tokens": ("tokens_of_a_real_api_server", "gateway/engine/credentials/webhook_tokens.py"),
 }

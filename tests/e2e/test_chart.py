@@ -17,10 +17,10 @@ from admission_gateway_worker.policies import definitions
 from deploy.chart_values import CHART, README
 from deploy.monitoring import DASHBOARD, PROMETHEUS_RULE, ROOT
 from deploy.render import MANIFEST, manifest
-from gateway.cli import build_parser
-from gateway.cli.policies import configuration
 from gateway.config.custom_resource import PLURALS
 from gateway.engine.credentials.self_managed import next_state
+from gateway.tools.cli import build_parser
+from gateway.tools.cli.policies import configuration
 from tests.e2e.binaries import chart_tool
 from tests.e2e.charts import (
     SCENARIOS,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from gateway.registration.static_manifests import PLUGINS
+from gateway.tools.registration.static_manifests import PLUGINS
 from tests.e2e.cluster import Cluster
 from tests.e2e.objects import pod
 from tests.e2e.setups import REGISTRATIONS, BehindGateway, Hook, run_manifests

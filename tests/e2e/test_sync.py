@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.registration.unregistered import is_unregistered
+from gateway.tools.registration.unregistered import is_unregistered
 from tests.dispatch.https.conftest import Proxy
 from tests.e2e.cluster import NAMESPACE, Cluster
 from tests.e2e.golang import ROOT, go, kept

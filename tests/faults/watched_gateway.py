@@ -7,8 +7,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from gateway.cli import main
 from gateway.engine.dispatch.stream_connection import StreamConnection
+from gateway.tools.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable

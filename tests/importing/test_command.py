@@ -11,7 +11,7 @@ import trustme
 import yaml
 
 from gateway.base.errors import GatewayError
-from gateway.importing.folder import write as write_all
+from gateway.tools.importing.folder import write as write_all
 from tests.importing.kit import MUTATING, VALIDATING, configuration, entry, registering, run, write
 from tests.kubernetes.server import ApiServer, refuse
 
@@ -166,7 +166,7 @@ def test_an_imported_configuration_passes_check(tmp_path: Path) -> None:
         f"{folder}/validating-b.yaml written",
     ]
     assert files(folder) == ["mutating-a.yaml", "validating-b.yaml"]
-    from gateway.cli import main
+    from gateway.tools.cli import main
 
     with pytest.raises(SystemExit) as end:
         main(["check", "--config", str(folder)])

@@ -11,9 +11,9 @@ import pytest
 import yaml
 from hypothesis import given, settings
 
-from gateway.importing.objects import cleaned, file_name
-from gateway.importing.selection import select
-from gateway.registration.yaml_output import to_yaml
+from gateway.tools.importing.objects import cleaned, file_name
+from gateway.tools.importing.selection import select
+from gateway.tools.registration.yaml_output import to_yaml
 from tests.importing.kit import CLUSTERS_OWN, configuration, configurations, entry, read, registering
 
 if TYPE_CHECKING:

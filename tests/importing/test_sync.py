@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from gateway.config.fields import Fields, Report
 from gateway.config.selectors import read_selector
-from gateway.importing.objects import cleaned
-from gateway.registration.unregistered import LABEL, is_unregistered, registered_again, unregistered
+from gateway.tools.importing.objects import cleaned
+from gateway.tools.registration.unregistered import LABEL, is_unregistered, registered_again, unregistered
 from tests.importing.kit import MUTATING, VALIDATING, configuration, configurations, entry, registering, run
 from tests.kit import Process, run_command
 from tests.kubernetes.server import ApiServer

@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 
 from gateway.config.model import Config, GatewaySettings, ServerTls
-from gateway.inspection.command import inspect
-from gateway.inspection.model import ClusterState
-from gateway.registration.backend import Backend
-from gateway.registration.plan import RegistrationOptions, plan
+from gateway.tools.inspection.command import inspect
+from gateway.tools.inspection.model import ClusterState
+from gateway.tools.registration.backend import Backend
+from gateway.tools.registration.plan import RegistrationOptions, plan
 from tests.core.build import webhook
 from tests.registration.kit import configured, rule
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
 
-    from gateway.inspection.model import Finding
     from gateway.pure.core.webhook import Webhook
+    from gateway.tools.inspection.model import Finding
 
     Json = dict[str, Any]
 

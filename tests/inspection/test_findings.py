@@ -12,11 +12,11 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from gateway.config.model import WorkerPool, WorkerTls
-from gateway.inspection.certificates import distrusted
-from gateway.inspection.command import inspect
-from gateway.inspection.model import ClusterState
 from gateway.pure.core.labels import Requirement, Selector
 from gateway.pure.core.webhook import HttpsClient
+from gateway.tools.inspection.certificates import distrusted
+from gateway.tools.inspection.command import inspect
+from gateway.tools.inspection.model import ClusterState
 from tests.core.build import webhook
 from tests.deploy.cluster import REGISTRATION, objects
 from tests.deploy.cluster import configured as shipped

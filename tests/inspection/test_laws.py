@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.inspection.command import inspect
-from gateway.inspection.coverage import implied, uncovered
-from gateway.inspection.model import ClusterState
 from gateway.pure.core.labels import Requirement, Selector
-from gateway.registration.plan import RegistrationOptions, plan
+from gateway.tools.inspection.command import inspect
+from gateway.tools.inspection.coverage import implied, uncovered
+from gateway.tools.inspection.model import ClusterState
+from gateway.tools.registration.plan import RegistrationOptions, plan
 from tests.registration.apiserver import ClientRequest, rule_is_for, version_sent
 from tests.registration.kit import SERVICE, as_json, configured, few_rules, requests, rules, webhooks
 
 if TYPE_CHECKING:
     from gateway.config.model import Config
-    from gateway.inspection.model import Finding
     from gateway.pure.core.webhook import Rule, Webhook
+    from gateway.tools.inspection.model import Finding
 
 some = settings(max_examples=50)
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.inspection.command import inspect
-from gateway.inspection.model import ClusterState
 from gateway.pure.cel.compile import compile_condition
 from gateway.pure.conditions.match_conditions import CompiledConditions
 from gateway.pure.core.labels import Requirement, Selector
-from gateway.registration.exclusions import NAMESPACE_LABEL
-from gateway.registration.plan import RegistrationOptions, plan
+from gateway.tools.inspection.command import inspect
+from gateway.tools.inspection.model import ClusterState
+from gateway.tools.registration.exclusions import NAMESPACE_LABEL
+from gateway.tools.registration.plan import RegistrationOptions, plan
 from tests.core.build import webhook
 from tests.inspection.kit import NOW, PODS, Bed
 from tests.registration.apiserver import version_sent

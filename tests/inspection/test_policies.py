@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.config.load import load
-from gateway.inspection.policies import policy_warnings
 from gateway.pure.openapi.built_in import built_in_schemas
+from gateway.tools.inspection.policies import policy_warnings
 from tests.kit import pool_document, run_command
 from tests.kubernetes.server import ApiServer
 

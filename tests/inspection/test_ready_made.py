@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from admission_gateway_worker.policies import definitions
-from gateway.cli.policies import COMMAND, configuration
 from gateway.config.load import load
-from gateway.inspection.ready_made import ready_made_problems
+from gateway.tools.cli.policies import COMMAND, configuration
+from gateway.tools.inspection.ready_made import ready_made_problems
 from tests.kit import run_command
 
 if TYPE_CHECKING:

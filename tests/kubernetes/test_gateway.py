@@ -259,7 +259,7 @@ def test_a_start_outside_of_a_pod_says_what_is_missing(
 
 def test_a_gateway_loads_neither_clients_nor_cel_before_it_needs_them() -> None:
     code = (
-        "import sys, gateway.cli, gateway.server.process.serve, gateway.offline.gateway\n"
+        "import sys, gateway.tools.cli, gateway.server.process.serve, gateway.tools.offline.gateway\n"
         "heavy = {'httpx2', 'gateway.server.kubernetes.access', 'gateway.pure.cel'}\n"
         "print(heavy & set(sys.modules) or 'none')"
     )

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.scaffold import project
-from gateway.scaffold.languages import LANGUAGES
+from gateway.tools.scaffold import project
+from gateway.tools.scaffold.languages import LANGUAGES
 from tests.languages.projects import Shell, blocks
 from tests.scaffold.kit import ProjectGateway, run_suites
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from admission_gateway_worker.policies import definitions
 from gateway.base.errors import ConfigError
-from gateway.cli.policies import configuration
 from gateway.config.load import load
-from gateway.offline.changes import as_yaml, changes
-from gateway.policy_tests.suite import read_suites
+from gateway.tools.cli.policies import configuration
+from gateway.tools.offline.changes import as_yaml, changes
+from gateway.tools.policy_tests.suite import read_suites
 from tests.kit import REVIEWS, ROOT, pool_document, run_command, webhook_document
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from admission_gateway_worker.policies import definitions
-from gateway.cli.policies import configuration
+from gateway.tools.cli.policies import configuration
 from tests.kit import REVIEWS, pool_document, run_command, webhook_document
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from gateway.config.load import load
 from gateway.config.model import Config
 from gateway.config.rules import read_rule
 from gateway.pure.core.webhook import Rule
-from gateway.registration.backend import Backend
-from gateway.registration.plan import Plan, RegistrationOptions, plan
+from gateway.tools.registration.backend import Backend
+from gateway.tools.registration.plan import Plan, RegistrationOptions, plan
 from tests.core.build import request as admission_request
 from tests.core.build import webhook
 from tests.kit import pool_document

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.base.errors import ClusterError
-from gateway.cli import main
 from gateway.config.model import KubernetesSettings
 from gateway.config.policy_settings import ListedParamKind
-from gateway.registration.backend import ca_bundle, parse_service, parse_url
-from gateway.registration.param_roles import param_roles
-from gateway.registration.yaml_output import to_yaml
+from gateway.tools.cli import main
+from gateway.tools.registration.backend import ca_bundle, parse_service, parse_url
+from gateway.tools.registration.param_roles import param_roles
+from gateway.tools.registration.yaml_output import to_yaml
 from tests.kit import PATIENCE_S, Process, free_port, pool_document, webhook_document
 
 if TYPE_CHECKING:
@@ -459,7 +459,7 @@ def test_nothing_is_applied_while_a_worker_does_not_serve_a_policy(
     problem: str,
 ) -> None:
     # The worker may still be starting.
-    monkeypatch.setattr("gateway.inspection.workers.REACHED_WITHIN_S", PATIENCE_S)
+    monkeypatch.setattr("gateway.tools.inspection.workers.REACHED_WITHIN_S", PATIENCE_S)
     port = free_port()
     serve(port)
     arguments = (*SERVICE, "--apply", "--workers", "--kubeconfig", str(config / "k"))

@@ -13,8 +13,8 @@ from gateway.config.model import GatewaySettings
 from gateway.config.names import webhook_name
 from gateway.pure.core.labels import Requirement, Selector
 from gateway.pure.core.webhook import Rule
-from gateway.registration.entry import within
-from gateway.registration.plan import plan
+from gateway.tools.registration.entry import within
+from gateway.tools.registration.plan import plan
 from tests.core.build import ANYTHING, labelled, webhook
 from tests.registration.kit import SERVICE, WISHES, configured, entries, path, rule
 

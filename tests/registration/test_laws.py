@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from gateway.engine.paths import Paths
 from gateway.pure.core.rules import rules_match
 from gateway.pure.core.versions import by_versions
-from gateway.registration.exclusions import INCLUDABLE
-from gateway.registration.partition import Relations, assign_rounds, sort_key
-from gateway.registration.plan import RegistrationOptions, plan
-from gateway.registration.union import covers, union
+from gateway.tools.registration.exclusions import INCLUDABLE
+from gateway.tools.registration.partition import Relations, assign_rounds, sort_key
+from gateway.tools.registration.plan import RegistrationOptions, plan
+from gateway.tools.registration.union import covers, union
 from tests.core.build import webhook
 from tests.registration.apiserver import ClientRequest, rule_is_for, version_sent
 from tests.registration.kit import (

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.pure.core.overlap import overlap
-from gateway.registration.partition import Relations, assign_rounds, cells, version_preference
-from gateway.registration.union import union
+from gateway.tools.registration.partition import Relations, assign_rounds, cells, version_preference
+from gateway.tools.registration.union import union
 from tests.core.build import webhook
 from tests.registration.kit import configured, rule
 

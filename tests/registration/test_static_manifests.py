@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from gateway.base.errors import GatewayError
-from gateway.cli import main
-from gateway.registration.static_manifests import read
+from gateway.tools.cli import main
+from gateway.tools.registration.static_manifests import read
 
 if TYPE_CHECKING:
     from pathlib import Path

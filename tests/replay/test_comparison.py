@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.replay.comparison import differences
-from gateway.replay.results import recorded
+from gateway.tools.replay.comparison import differences
+from gateway.tools.replay.results import recorded
 from tests.replay.kit import pod, review
 
 HOOK = {"configuration": "c", "webhook": "a.b.c", "outcome": "Allowed", "milliseconds": 1.0}

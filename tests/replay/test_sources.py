@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.base.errors import GatewayError
-from gateway.replay.audit_log import AuditLog
-from gateway.replay.cases import Found
-from gateway.replay.objects import ObjectFiles
-from gateway.replay.recordings import REDACTED, Recordings
+from gateway.tools.replay.audit_log import AuditLog
+from gateway.tools.replay.cases import Found
+from gateway.tools.replay.objects import ObjectFiles
+from gateway.tools.replay.recordings import REDACTED, Recordings
 from tests.decisions.test_redaction import secret
 from tests.replay.kit import HEADER, recording, review
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gateway.replay.cases import Case
+    from gateway.tools.replay.cases import Case
 
 
 def event(verb: str = "create", code: int = 201, **members: Any) -> dict[str, Any]:

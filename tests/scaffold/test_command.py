@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.cli import main
-from gateway.scaffold import project
-from gateway.scaffold.languages import LANGUAGES
+from gateway.tools.cli import main
+from gateway.tools.scaffold import project
+from gateway.tools.scaffold.languages import LANGUAGES
 from tests.scaffold.kit import ProjectGateway, run_suites
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from gateway import __version__
 from gateway.base.errors import GatewayError
 from gateway.config.load import load
-from gateway.scaffold import project
-from gateway.scaffold.languages import ALIASES, LANGUAGES, Language
+from gateway.tools.scaffold import project
+from gateway.tools.scaffold.languages import ALIASES, LANGUAGES, Language
 from tests.kit import ROOT
 
 if TYPE_CHECKING:

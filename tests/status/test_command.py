@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.cli.completion import SHELLS
+from gateway.tools.cli.completion import SHELLS
 from tests.e2e.kubelet.streams import forward
 from tests.faults.rotating import settings_document
 from tests.kit import ROOT, Process, pool_document, run_command, serving, webhook_document

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.cli.decisions import MAX_LIMIT, OUTCOMES
 from gateway.observe.decisions.record import WebhookOutcome
 from gateway.server.pages.process import MAX_DECISIONS
-from gateway.status.decisions import Decisions, merged, places, read_decisions, text
+from gateway.tools.cli.decisions import MAX_LIMIT, OUTCOMES
+from gateway.tools.status.decisions import Decisions, merged, places, read_decisions, text
 from tests.kit import pool_document, run_command, webhook_document
 from tests.pages.kit import documents
 from tests.pages.test_pages import review

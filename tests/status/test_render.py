@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from gateway.observe.telemetry.exposition import expose
 from gateway.observe.telemetry.metrics import Metrics
-from gateway.status.exposition import overview_of_metrics
-from gateway.status.reading import Reading, read
-from gateway.status.render import render
+from gateway.tools.status.exposition import overview_of_metrics
+from gateway.tools.status.reading import Reading, read
+from gateway.tools.status.render import render
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,0 +1,1 @@
+"""The commands beside ``serve``, and what they are made of."""

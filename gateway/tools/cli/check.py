@@ -1,0 +1,84 @@
+"""``admission-gateway check``: validates a configuration, and with an option also its registration."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from gateway.base import logs
+from gateway.base.errors import ConfigError, Problem
+from gateway.tools.cli.arguments import add_config
+from gateway.tools.inspection import command as inspection
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Iterator
+
+    from gateway.config.model import Config
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command to *parser*."""
+    add_config(parser)
+    parser.add_argument(
+        "--allow-empty", action="store_true", help="accept a configuration without webhooks, as serve does"
+    )
+    inspection.add_arguments(parser)
+    parser.set_defaults(run=run, parser=parser)
+
+
+def run(parsed: argparse.Namespace, _: list[str]) -> int:
+    """Validate the configuration, and return the exit status.
+
+    Raises:
+        ConfigError: the configuration is invalid.
+    """
+    from gateway.config.exceptions import ending
+    from gateway.config.load import load, require_webhooks
+    from gateway.config.model import summary
+    from gateway.tools.inspection.ready_made import ready_made_problems
+
+    inspection.refuse_without_cluster(parsed, parsed.parser.error)
+    config = load(parsed.config)
+    kubernetes = config.gateway.kubernetes
+    has_custom_resources = kubernetes is not None and kubernetes.custom_resources
+    if not parsed.allow_empty and not has_custom_resources:
+        require_webhooks(config, parsed.config)
+    problems = [*ready_made_problems(config), *_of_serving_certificate(config)]
+    warnings = (*config.warnings, *ending(config, time.time()), *_of_policies(config))
+    logs.print_error(*(f"warning: {warning}" for warning in warnings))
+    if problems:
+        raise ConfigError(problems)
+    if config.gateway.tls.cert_file is None and config.gateway.tls.self_managed is None:
+        logs.print_error("warning: no tls.certFile: serve needs --tls-cert and --tls-key, or --dev")
+    if has_custom_resources and not parsed.cluster:
+        logs.print_error("warning: custom resources in the cluster are not checked without --cluster")
+    if not parsed.json:
+        logs.print_output(f"valid: {summary(config)}")
+    return (
+        inspection.run(parsed, config) if parsed.cluster or parsed.static is not None or parsed.workers else 0
+    )
+
+
+def _of_serving_certificate(config: Config) -> Iterator[Problem]:
+    """Yield the problem if API servers refuse the serving certificate because of its time."""
+    from gateway.base.files import read_file
+    from gateway.config.certificate_parts import chain_problem
+    from gateway.config.credential_files import certificate_parts
+
+    file = config.gateway.tls.cert_file
+    if file is not None and (message := chain_problem(certificate_parts(read_file(file)), time.time())):
+        reason = f"{file} {message}; API servers refuse it"
+        yield Problem("GatewayConfiguration", "tls.certFile", reason)
+
+
+def _of_policies(config: Config) -> Iterable[Problem]:
+    """Return the warnings about admission policies, by the schemas that come with the gateway."""
+    from gateway.pure.core.webhook import PolicyRef
+
+    if not any(isinstance(each.client, PolicyRef) for each in (*config.mutating, *config.validating)):
+        return ()
+    from gateway.pure.openapi.built_in import built_in_schemas
+    from gateway.tools.inspection.policies import policy_warnings
+
+    return policy_warnings(config, built_in_schemas())

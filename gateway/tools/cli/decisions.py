@@ -1,0 +1,100 @@
+"""``admission-gateway decisions``: recent decisions of a gateway, or of all replicas in a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+from typing import TYPE_CHECKING, Final
+
+from gateway.base import logs
+from gateway.tools.cli import admin_ports
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator, Sequence
+
+    from gateway.tools.status.decisions import Decisions
+
+MAX_LIMIT: Final = 500
+"""That of the page."""
+_FILTERS: Final = {"of_namespace": "namespace", "user": "user", "webhook": "webhook", "outcome": "outcome"}
+"""Options, and the parameters of the page."""
+OUTCOMES: Final = ("Denied", "FailedClosed", "FailedOpen", "DryRunRefused", "Excluded", "Exempted", "Allowed")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command to *parser*."""
+    add = parser.add_argument
+    add("uid", metavar="UID", nargs="?", help="the review's uid: print this decision with all details")
+    admin_ports.add_arguments(parser)
+    add("--of-namespace", metavar="NS", help="only requests for objects in the namespace NS")
+    add("--user", help="only requests of this user")
+    add("--webhook", metavar="NAME", help="only requests that this webhook is part of")
+    add("--outcome", choices=OUTCOMES, help="only requests for which a webhook has this outcome")
+    add(
+        "--limit", metavar="N", type=int, default=20, help=f"print at most N, up to {MAX_LIMIT} (default: 20)"
+    )
+    add("--json", action="store_true", help="print them as JSON")
+    parser.set_defaults(run=lambda parsed, _: run(parsed, parser.error))
+
+
+def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
+    """Print the decisions, and return the exit status. *refuse* exits with an error.
+
+    The status is 1 if the decision with the uid was not found, or a gateway did not answer.
+
+    Raises:
+        GatewayError: the pods cannot be listed, or a file of credentials cannot be used.
+    """
+    from gateway.base.text import printable_json
+    from gateway.tools.status.decisions import merged, read_decisions, text
+
+    admin_ports.check(parsed, refuse)
+    if not 1 <= parsed.limit <= MAX_LIMIT:
+        refuse(f"argument --limit: found {parsed.limit}, expected a number from 1 to {MAX_LIMIT}")
+    wanted = {name: getattr(parsed, option) for option, name in _FILTERS.items() if getattr(parsed, option)}
+    if parsed.uid is not None and wanted:
+        refuse("UID excludes --of-namespace, --user, --webhook and --outcome")
+    wanted |= {"limit": str(parsed.limit)} if parsed.uid is None else {"uid": parsed.uid}
+    found = asyncio.run(admin_ports.read_each(parsed, lambda port: read_decisions(port, wanted)))
+    decisions = merged(found, parsed.limit)
+    if parsed.json:
+        document = {
+            "apiVersion": "admission-gateway.io/v1alpha1",
+            "kind": "Decisions",
+            "gateways": [each.as_json() for each in found],
+            "decisions": decisions,
+        }
+        logs.print_text(printable_json(json.dumps(document, ensure_ascii=False, indent=2)) + "\n")
+    elif decisions or parsed.uid is None:
+        lines = list(text(found, parsed.limit))
+        logs.print_output(*(lines[:-1] if lines[-1:] == [""] else lines))
+        if not decisions and not any(each.error for each in found):
+            logs.print_output("no decision matches" if wanted.keys() - {"limit"} else "no decision yet")
+    if parsed.uid is not None:
+        if not decisions:
+            logs.print_error(*_not_found(parsed, found))
+        return int(not decisions)
+    return int(any(each.error or each.missing for each in found))
+
+
+def _not_found(parsed: argparse.Namespace, found: Sequence[Decisions]) -> Iterator[str]:
+    """Yield the places that were read, and the reasons for which the decision may be missing."""
+    from gateway.tools.status.decisions import places
+
+    uid = shlex.quote(parsed.uid)
+    yield f"no decision with the uid {parsed.uid} was found in:"
+    yield from places(found)
+    yield "It may be missing because"
+    yield "  - it was allowed: of allowed requests only a small sample is kept"
+    yield "  - the gateway that made it has ended: a replaced pod takes its decisions with it"
+    yield "  - it was displaced by later ones, or came too fast to be kept"
+    if parsed.cluster:
+        namespace = parsed.namespace or admin_ports.DEFAULT_NAMESPACE
+        selector = parsed.selector or admin_ports.DEFAULT_SELECTOR
+        command = f"kubectl logs --namespace {shlex.quote(namespace)} --selector {shlex.quote(selector)}"
+        yield f"The decision log has all denials and failures: {command} --tail=-1 | grep {uid}"
+    else:
+        yield f"  - another replica made it: admission-gateway decisions {uid} --cluster"
+        yield "The decision log has all denials and failures, wherever it is kept."

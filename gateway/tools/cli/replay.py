@@ -1,0 +1,285 @@
+"""``admission-gateway replay``: runs recorded reviews through another configuration.
+
+Exit status: 0 within the thresholds, 1 beyond one or nothing was replayed, 2 wrong usage, configuration or
+input.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from gateway.base import logs
+from gateway.base.errors import ClusterError, ConfigError, GatewayError
+from gateway.server.kubernetes import select_cluster as cluster
+from gateway.tools.cli.arguments import add_config
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from gateway.config.model import Config, KubernetesSettings
+    from gateway.pure.core.namespace import Namespace
+    from gateway.tools.replay.cases import Case, Found
+
+WRONG: Final = 2
+_MAX_NAMESPACES: Final = 20_000
+"""Namespaces of a cluster that are kept."""
+_THRESHOLDS: Final = {
+    "max_newly_denied": "newlyDenied",
+    "max_newly_allowed": "newlyAllowed",
+    "max_other_messages": "otherMessage",
+    "max_other_objects": "otherObject",
+    "max_failures": "failures",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command to *parser*."""
+    add = parser.add_argument
+    add("files", metavar="RECORDING", nargs="*", type=Path, help="recordings, or folders of them")
+    add(
+        "--audit-log",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help="audit log of an API server",
+    )
+    add(
+        "--updates-as-creates",
+        action="store_true",
+        help="with --audit-log: replay the objects that updates led to as creations",
+    )
+    add(
+        "--objects",
+        metavar="DIR_OR_FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help="files with objects, replayed as creations; may be repeated",
+    )
+    add("--cluster-objects", action="store_true", help="replay the objects of a cluster as creations")
+    add_config(parser)
+    add(
+        "--against",
+        metavar="DIR_OR_FILE",
+        nargs="+",
+        action="extend",
+        type=Path,
+        default=[],
+        help="compare with this configuration, run in the same way, instead of the answers at the time",
+    )
+    add(
+        "--namespaces",
+        metavar="FILE",
+        type=Path,
+        help="file with Namespaces, for those that are not recorded",
+    )
+    cluster.add_arguments(parser, "that has the namespaces that are not recorded")
+    for option, name in _THRESHOLDS.items():
+        add(
+            f"--{option.replace('_', '-')}",
+            metavar="N",
+            type=_number,
+            help=f"exit with 1 if more reviews have this difference: {name}",
+        )
+    add("--json", action="store_true", help="print the report as JSON")
+    add("--html", metavar="FILE", type=Path, help="also write the report as a page, in one file")
+    add("--latency", action="store_true", help="add the times of calls, which differ from run to run")
+    parser.set_defaults(run=lambda parsed, _: run(parsed, parser.error))
+
+
+def _number(text: str) -> int:
+    import argparse
+
+    if not text.isdecimal() or len(text) > 12:
+        raise argparse.ArgumentTypeError(f"found {text[:20]}, expected a number from 0")
+    return int(text)
+
+
+def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
+    """Print the report, and return the exit status. *refuse* exits with an error."""
+    import uvloop
+
+    from gateway.config.load import load
+
+    sources = [parsed.files, parsed.audit_log, parsed.objects, parsed.cluster_objects]
+    if sum(map(bool, sources)) != 1:
+        refuse("expected one of RECORDING, --audit-log, --objects and --cluster-objects")
+    if parsed.updates_as_creates and not parsed.audit_log:
+        refuse("--updates-as-creates needs --audit-log")
+    try:
+        target = _cluster(parsed)
+        configs = [load(paths) for paths in (parsed.config, parsed.against) if paths]
+        document = uvloop.run(_replay(parsed, configs, target))
+        if parsed.html is not None:
+            from gateway.server.pages.render import render_file
+            from gateway.tools.replay.report import TITLES
+
+            parsed.html.write_bytes(render_file("replay", document, titles=TITLES))
+    except ConfigError as error:
+        logs.print_error(*error.problems)
+        return WRONG
+    except (GatewayError, OSError) as error:
+        logs.print_error(f"admission-gateway: {error}")
+        return 1 if isinstance(error, ClusterError) else WRONG
+    return _print(document, parsed)
+
+
+def _print(document: dict[str, Any], parsed: argparse.Namespace) -> int:
+    """Print the report *document*, and return the exit status."""
+    from gateway.base.text import printable_json
+    from gateway.tools.replay.text import as_text
+
+    if parsed.json:
+        text = orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
+        logs.print_text(printable_json(text) + "\n")
+    else:
+        logs.print_output(*as_text(document))
+    status = 0
+    for option, kind in _THRESHOLDS.items():
+        limit = getattr(parsed, option)
+        if limit is not None and document[kind] > limit:
+            logs.print_error(f"--{option.replace('_', '-')}: found {document[kind]}, at most {limit} allowed")
+            status = 1
+    if document["stopped"] or not document["replayed"]:
+        logs.print_error(f"admission-gateway: {document['stopped'] or 'no review was replayed'}")
+        status = 1
+    return status
+
+
+def _cluster(parsed: argparse.Namespace) -> KubernetesSettings | None:
+    """Return the cluster of the command; None: it does not use one."""
+    if parsed.kubeconfig is None and parsed.context is None and not parsed.cluster_objects:
+        return None
+    return cluster.select(None, parsed.kubeconfig, parsed.context)
+
+
+async def _replay(
+    parsed: argparse.Namespace, configs: list[Config], target: KubernetesSettings | None
+) -> dict[str, Any]:
+    """Return the JSON of the report."""
+    from contextlib import AsyncExitStack
+
+    from gateway.base.progress import Progress
+    from gateway.tools.offline.gateway import offline_gateway
+    from gateway.tools.replay.cases import Found
+    from gateway.tools.replay.report import Report
+    from gateway.tools.replay.run import Replay, Side, left_out_webhooks, now
+
+    configs = [_with_cluster(config, target) for config in configs]
+    found, report, began = Found(), Report(), now()
+    left_out = list(dict.fromkeys(key for config in configs for key in left_out_webhooks(config)))
+    async with AsyncExitStack() as stack:
+        gateways = [
+            await stack.enter_async_context(offline_gateway(config, uses_cluster=target is not None))
+            for config in configs
+        ]
+        sides = [Side(gateway, began) for gateway in gateways]
+        namespaces = _Namespaces(parsed.namespaces, configs[0], target)
+        stack.push_async_callback(namespaces.close)
+        under_way = Replay(report, found, sides[0], sides[1] if len(sides) > 1 else None, namespaces.find)
+        progress = stack.enter_context(Progress("percent of the input", 100))
+        shown = [0]
+
+        def done() -> None:
+            while shown[0] < int(found.read * 100):
+                shown[0] += 1
+                progress.advance()
+
+        cases = _cases(parsed, configs[0], target, found, set(left_out))
+        await under_way.run(cases, done)
+    about: dict[str, object] = {
+        "configuration": " ".join(map(str, parsed.config)),
+        "digest": gateways[0].digest,
+        "against": " ".join(map(str, parsed.against)),
+        "comparedWith": " ".join(map(str, parsed.against)) or _answers_of_source(parsed),
+        "againstDigest": gateways[1].digest if len(gateways) > 1 else "",
+        "webhooksLeftOut": [f"{phase} {name}/{webhook}" for phase, name, webhook in left_out],
+    }
+    return report.document(found, about, with_times=parsed.latency)
+
+
+def _answers_of_source(parsed: argparse.Namespace) -> str:
+    """Return what results are compared with where no other configuration is given."""
+    if parsed.objects or parsed.cluster_objects:
+        return "an admission of each object, which has no recorded answer"
+    return "the answers in the audit log" if parsed.audit_log else "the recorded answers"
+
+
+async def _cases(
+    parsed: argparse.Namespace,
+    config: Config,
+    target: KubernetesSettings | None,
+    found: Found,
+    left_out: set[tuple[str, str, str]],
+) -> AsyncIterator[Case]:
+    """Yield the reviews of the source that was chosen."""
+    if parsed.cluster_objects:
+        from gateway.tools.replay.cluster import ClusterObjects
+
+        assert target is not None
+        async for case in ClusterObjects(target, config.webhooks).cases(found):
+            yield case
+        return
+    for case in _file_cases(parsed, found, left_out):
+        yield case
+
+
+def _file_cases(
+    parsed: argparse.Namespace, found: Found, left_out: set[tuple[str, str, str]]
+) -> Iterator[Case]:
+    if parsed.audit_log:
+        from gateway.tools.replay.audit_log import AuditLog
+
+        return AuditLog(parsed.audit_log, updates_as_creates=parsed.updates_as_creates).cases(found)
+    if parsed.objects:
+        from gateway.tools.replay.objects import ObjectFiles
+
+        return ObjectFiles(parsed.objects).cases(found)
+    from gateway.tools.replay.recordings import Recordings
+
+    return Recordings(parsed.files, left_out).cases(found)
+
+
+def _with_cluster(config: Config, target: KubernetesSettings | None) -> Config:
+    """Return *config* with the cluster of the command."""
+    old = config.gateway.kubernetes
+    if target is None or old is None:
+        return config
+    settings = replace(target, custom_resources=old.custom_resources)
+    return replace(config, gateway=replace(config.gateway, kubernetes=settings))
+
+
+class _Namespaces:
+    """The namespaces that the source does not have: of a file, the configuration, or a cluster."""
+
+    def __init__(self, file: Path | None, config: Config, target: KubernetesSettings | None) -> None:
+        from gateway.config.load import load
+
+        self._known: dict[str, Namespace | None] = dict(config.namespaces)
+        if file is not None:
+            self._known |= load([file]).namespaces
+        self._cluster = None
+        if target is not None:
+            from gateway.server.kubernetes.namespaces import ClusterNamespaces
+
+            self._cluster = ClusterNamespaces(target)
+
+    async def find(self, name: str) -> Namespace | None:
+        """Return the namespace *name*; None if it is not known."""
+        if name not in self._known and self._cluster is not None:
+            found = await self._cluster.get(name)
+            if len(self._known) >= _MAX_NAMESPACES:
+                return found
+            self._known[name] = found
+        return self._known.get(name)
+
+    async def close(self) -> None:
+        """Release the connection."""
+        if self._cluster is not None:
+            await self._cluster.close()

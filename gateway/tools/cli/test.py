@@ -1,0 +1,109 @@
+"""``admission-gateway test``: runs the cases of PolicyTest files.
+
+Exit status: 0 all passed or were updated, 1 a case failed, 2 wrong usage, configuration or suite.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from gateway.base import logs
+from gateway.base.errors import ConfigError
+from gateway.tools.cli.arguments import add_config
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from gateway.tools.policy_tests.suite import Suite
+
+WRONG: Final = 2
+_LOOKS_EVERY_S: Final = 0.5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command to *parser*."""
+    add = parser.add_argument
+    add(
+        "paths",
+        metavar="DIR_OR_FILE",
+        nargs="+",
+        type=Path,
+        help="files with PolicyTest documents, or folders with such files in them or in subfolders",
+    )
+    add_config(parser, required=False)
+    add(
+        "--filter",
+        metavar="GLOB",
+        action="append",
+        default=[],
+        help="run only cases whose name, or SUITE/CASE, matches; may be repeated",
+    )
+    add("--json", action="store_true", help="print the results as JSON")
+    add("--junit", metavar="FILE", type=Path, help="also write the results as JUnit XML")
+    add("--update", action="store_true", help="write the decisions of failed cases into expect")
+    add(
+        "--watch",
+        action="store_true",
+        help="run again whenever a file of the suites or configuration changes",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(parsed: argparse.Namespace, _: list[str]) -> int:
+    """Run the cases, and return the exit status."""
+    status, watched = _run_once(parsed)
+    while parsed.watch:
+        before = _state(watched)
+        while _state(watched) == before:
+            time.sleep(_LOOKS_EVERY_S)
+        status, watched = _run_once(parsed)
+    return status
+
+
+def _run_once(parsed: argparse.Namespace) -> tuple[int, set[Path]]:
+    """Return the exit status, and the files and folders whose change can change the results."""
+    from gateway.tools.policy_tests.report import as_json, as_junit, as_text
+    from gateway.tools.policy_tests.run import run_suites
+    from gateway.tools.policy_tests.suite import read_suites
+    from gateway.tools.policy_tests.update import update
+
+    watched = {*parsed.paths, *parsed.config}
+    try:
+        suites: Sequence[Suite] = read_suites(parsed.paths, parsed.config)
+        watched.update(path for suite in suites for path in suite.config)
+        results = asyncio.run(run_suites(suites, parsed.filter))
+        if not results:
+            logs.print_error(f"admission-gateway: no case matches --filter {' '.join(parsed.filter)}")
+            return WRONG, watched
+        changed = update(results) if parsed.update else []
+        if parsed.junit is not None:
+            parsed.junit.write_bytes(as_junit(results))
+    except ConfigError as error:
+        logs.print_error(*error.problems)
+        return WRONG, watched
+    if parsed.json:
+        logs.print_output(orjson.dumps(as_json(results)).decode())
+    else:
+        logs.print_output(*as_text(results))
+    for file in changed:
+        logs.print_error(f"updated: {file}")
+    return int(any(one.problems and not (parsed.update and one.reviewed) for one in results)), watched
+
+
+def _state(watched: set[Path]) -> list[tuple[str, int, int]]:
+    """Return names, times and sizes of all files in *watched*."""
+    found = []
+    for path in watched:
+        for file in path.rglob("*") if path.is_dir() else [path]:
+            try:
+                status = file.stat()
+            except OSError:
+                continue
+            found.append((str(file), status.st_mtime_ns, status.st_size))
+    return sorted(found)

@@ -1,0 +1,307 @@
+"""``check --cluster`` and ``check --static``: compare a registration with a configuration."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gateway.base import logs
+from gateway.base.errors import ConfigError, GatewayError
+from gateway.base.progress import Progress
+from gateway.server.kubernetes import select_cluster as cluster
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from gateway.base.errors import Problem
+    from gateway.config.model import Config, KubernetesSettings
+    from gateway.tools.inspection.model import ClusterState, Finding
+
+_EXPIRY_DAYS: Final = 30
+_SCHEMAS_WITHIN_S: Final = 5.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``--cluster`` to *parser*, that of ``check``."""
+    add = parser.add_argument
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--cluster", action="store_true", help="also compare it with the registration in the cluster"
+    )
+    where.add_argument(
+        "--static",
+        metavar="FOLDER",
+        type=Path,
+        help="also compare it with the registration in files, as manifests --static writes them",
+    )
+    cluster.add_arguments(parser, "to check")
+    add("--name", help="of the gateway's registrations, if there are several gateways (default: all)")
+    add(
+        "--expiry-days",
+        metavar="N",
+        type=int,
+        help=f"warn of certificates that expire within N days (default: {_EXPIRY_DAYS})",
+    )
+    add(
+        "--exclude-namespace",
+        metavar="NS",
+        action="append",
+        help="NS is excluded from the registration on purpose: it is no error that webhooks are not called "
+        "there; may be repeated",
+    )
+    add(
+        "--workers",
+        action="store_true",
+        help="also look the policies up at their workers; workers with a command are started",
+    )
+    add("--json", action="store_true", help="print the findings as JSON")
+
+
+def refuse_without_cluster(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> None:
+    """Refuse options that need ``--cluster``, and invalid values of options."""
+    from gateway.config.names import dns_1123_label
+
+    for option in ("kubeconfig", "context"):
+        if getattr(parsed, option) is not None and not parsed.cluster:
+            refuse(f"--{option} needs --cluster")
+    for option in ("name", "expiry_days", "exclude_namespace"):
+        if getattr(parsed, option) is not None and not parsed.cluster and parsed.static is None:
+            refuse(f"--{option.replace('_', '-')} needs --cluster or --static")
+    if parsed.json and not parsed.cluster and parsed.static is None and not parsed.workers:
+        refuse("--json needs --cluster, --static or --workers")
+    for namespace in parsed.exclude_namespace or ():
+        if message := dns_1123_label(namespace):
+            refuse(f"argument --exclude-namespace: {message}")
+    if parsed.expiry_days is not None and not 0 <= parsed.expiry_days <= 36500:
+        refuse(f"argument --expiry-days: found {parsed.expiry_days}, expected a number from 0 to 36500")
+
+
+def run(parsed: argparse.Namespace, config: Config) -> int:
+    """Print the findings, and return the exit status: 1 if one is an error.
+
+    Raises:
+        ClusterError: the cluster cannot be reached, or the right to read registrations is missing.
+        ConfigError: the TLS files of a pool cannot be used.
+        GatewayError: no cluster is configured.
+    """
+    import asyncio
+
+    found: dict[str, list[Finding]] = {}
+    if parsed.cluster or parsed.static is not None:
+        place = "cluster" if parsed.static is None else "files"
+        with Progress("comparing the configuration with the registration"):
+            config, found[place] = _inspect_registration(parsed, config)
+    if parsed.workers:
+        from gateway.tools.inspection.workers import check_workers
+
+        with Progress("looking the policies up at their workers"):
+            found["workers"] = asyncio.run(check_workers(config))
+    every = [one for findings in found.values() for one in findings]
+    if parsed.json:
+        logs.print_output(*json.dumps([asdict(one) for one in every], indent=2).split("\n"))
+    else:
+        for place, findings in found.items():
+            errors = sum(one.severity == "error" for one in findings)
+            logs.print_output(*findings, f"{place}: {errors} errors, {len(findings) - errors} warnings")
+    return 1 if any(one.severity == "error" for one in every) else 0
+
+
+def _inspect_registration(parsed: argparse.Namespace, config: Config) -> tuple[Config, list[Finding]]:
+    """Return *config* with the custom resources of the cluster, and the findings, errors first."""
+    refused: list[Problem] = []
+    static: list[Finding] = []
+    name = parsed.name
+    if parsed.static is None:
+        seen, whole, of_policies = _from_cluster(parsed, config, refused)
+    else:
+        from gateway.tools.registration.static_manifests import SUFFIX
+
+        (seen, static), whole, of_policies = _from_files(parsed.static), config, []
+        name = None if name is None else name + SUFFIX
+    now = datetime.datetime.now(datetime.UTC)
+    days = _EXPIRY_DAYS if parsed.expiry_days is None else parsed.expiry_days
+    accepted = parsed.exclude_namespace or ()
+    if not parsed.allow_empty:
+        refused += _no_webhooks(whole, parsed.config)
+    found = [*static, *map(_of_problem, refused), *inspect(whole, seen, now, days, name, accepted)]
+    found += _of_exceptions(config, whole, now.timestamp())
+    found += of_policies
+    return whole, sorted(found)
+
+
+def _from_cluster(
+    parsed: argparse.Namespace, config: Config, refused: list[Problem]
+) -> tuple[ClusterState, Config, list[Finding]]:
+    """Return the state of the cluster, *config* with custom resources, and findings about policies."""
+    import asyncio
+
+    from gateway.config.model import ca_bundle_sources
+    from gateway.tools.inspection.collect import collect, collect_ca_bundles
+
+    target = cluster.select(config.gateway.kubernetes, parsed.kubeconfig, parsed.context)
+    seen = asyncio.run(collect(target, parsed.name))
+    whole = cluster.with_custom_resources(config, target, refused.append)
+    if sources := ca_bundle_sources(whole):
+        asyncio.run(collect_ca_bundles(target, sources, seen))
+    return seen, whole, asyncio.run(_of_policies(config, whole, target))
+
+
+async def _of_policies(files: Config, whole: Config, target: KubernetesSettings) -> list[Finding]:
+    """Return findings about the policies of *whole*, by the schemas of the cluster.
+
+    The warnings about *files* by the schemas that come with the gateway were printed.
+    """
+    from gateway.pure.core.webhook import PolicyRef
+    from gateway.tools.inspection.model import Finding
+
+    if not any(isinstance(each.client, PolicyRef) for each in (*whole.mutating, *whole.validating)):
+        return []
+    from gateway.pure.openapi.built_in import built_in_schemas
+    from gateway.server.kubernetes.schemas import ClusterSchemas
+    from gateway.tools.inspection.policies import group_versions, policy_warnings
+
+    schemas = ClusterSchemas(target)
+    try:
+        schemas.follow(group_versions(whole))
+        await schemas.wait_until_synced(_SCHEMAS_WITHIN_S)
+        known = set(policy_warnings(files, built_in_schemas()))
+        found = [
+            Finding("warning", one.where, f"{one.field}: {one.message}", "correct the policy")
+            for one in policy_warnings(whole, schemas.current)
+            if one not in known
+        ]
+        if schemas.warning:
+            message = f"{schemas.warning}: expressions are checked by those that come with the gateway"
+            found.append(Finding("warning", "cluster", message, "check again"))
+        return found
+    finally:
+        await schemas.close()
+
+
+def _from_files(folder: Path) -> tuple[ClusterState, list[Finding]]:
+    """Return the state that the files below *folder* describe, and the findings about the files."""
+    from gateway.tools.inspection.model import ClusterState, Finding
+    from gateway.tools.registration import static_manifests
+
+    documents, mistakes = static_manifests.read(folder)
+    advice = "kube-apiserver does not start with it, or continues with the files before it"
+    return ClusterState(documents), [Finding("error", one.place, one.message, advice) for one in mistakes]
+
+
+def inspect(
+    config: Config,
+    seen: ClusterState,
+    now: datetime.datetime,
+    days: int,
+    name: str | None = None,
+    accepted: Collection[str] = (),
+) -> list[Finding]:
+    """Return the findings about *config* and the state *seen* of a cluster, errors first.
+
+    Args:
+        config: The gateway's configuration, with custom resources.
+        seen: The state of the cluster.
+        now: The time at which certificates have to be valid.
+        days: How much longer they have to be valid.
+        name: Only check registrations of this name.
+        accepted: Namespaces that are excluded on purpose.
+    """
+    from gateway.engine.paths import Paths
+    from gateway.tools.inspection.certificates import (
+        SERVING,
+        CertificateSet,
+        check_expiry,
+        check_trust,
+        configured_certificates,
+        followed_certificates,
+        registered_roots,
+    )
+    from gateway.tools.inspection.cluster_checks import check_cluster
+    from gateway.tools.inspection.entries import check_entries, routes
+    from gateway.tools.inspection.model import Finding, gateway_entries
+    from gateway.tools.inspection.namespaces import check_namespaces
+
+    entries = gateway_entries(seen.configurations, name)
+    if not entries and (config.mutating or config.validating):
+        message = "no registration of a gateway was found" + (f" called {name}" if name else "")
+        return [Finding("error", "cluster", message, "run admission-gateway manifests --apply")]
+    leading, findings = routes(entries, Paths(config))
+    findings += check_entries(config, leading, lambda: _planned_conditions(config))
+    findings += check_namespaces(config, leading, seen.labels, accepted)
+    findings += check_cluster(entries, config, seen)
+    held: dict[str, CertificateSet] = {}
+    for one in (
+        *configured_certificates(config),
+        *followed_certificates(seen),
+        *registered_roots(entries),
+    ):
+        if isinstance(one, CertificateSet):
+            held[one.place] = one
+            findings += check_expiry(one, now, days)
+        else:
+            findings.append(one)
+    serving = next((one for one in held.values() if one.place.startswith(SERVING)), None)
+    if serving is None:
+        message = "no tls.certFile: cannot check whether the caBundles verify the gateway's certificate"
+        findings.append(Finding("warning", "GatewayConfiguration", message, "set it in the configuration"))
+    else:
+        for entry in entries:
+            roots = held.get(f"{entry.place}: caBundle")
+            if roots is not None:
+                findings += check_trust(entry, roots.certificates, serving.certificates, now)
+    return sorted(set(findings))
+
+
+def _of_exceptions(files: Config, whole: Config, now: float) -> Iterator[Finding]:
+    """Yield findings about the exceptions of *whole* that are not in *files*, whose warnings were printed."""
+    from gateway.config.exceptions import ending
+    from gateway.tools.inspection.model import Finding
+
+    known = set(ending(files, now))
+    for one in ending(whole, now):
+        if one not in known:
+            yield Finding(
+                "warning", one.where, f"{one.field}: {one.message}", "delete it, or set another end"
+            )
+
+
+def _no_webhooks(config: Config, paths: Sequence[Path]) -> Sequence[Problem]:
+    """Return the problem of a *config* without webhooks, with custom resources, which ``serve`` refuses."""
+    from gateway.config.load import require_webhooks
+
+    try:
+        require_webhooks(config, paths)
+    except ConfigError as error:
+        return error.problems[:1]
+    return ()
+
+
+def _of_problem(problem: Problem) -> Finding:
+    """Return the finding for a problem of a custom resource, or of the whole configuration."""
+    from gateway.tools.inspection.model import Finding
+
+    if not problem.where:
+        return Finding("error", "configuration", problem.message, "serve refuses to start with it")
+    message = f"{problem.field}: {problem.message}" if problem.field else problem.message
+    return Finding("error", problem.where, message, "correct the custom resource")
+
+
+def _planned_conditions(config: Config) -> set[str]:
+    """Return the expressions of the matchConditions that ``manifests`` registers for *config*."""
+    from gateway.tools.registration.backend import Backend
+    from gateway.tools.registration.plan import RegistrationOptions, plan
+
+    try:
+        made = plan(config, RegistrationOptions(Backend(service=("a", "b", 443))))
+    except GatewayError:
+        return set()
+    found: set[str] = set()
+    for document in made.documents:
+        webhooks = document["webhooks"]
+        for entry in webhooks if isinstance(webhooks, list) else ():
+            found.update(one["expression"] for one in entry.get("matchConditions", ()))
+    return found

@@ -1,0 +1,76 @@
+"""Warnings about policies: expressions that cannot succeed, and bindings that may refuse all requests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from gateway.base.errors import Problem
+from gateway.base.text import shown
+from gateway.config.expression_warnings import kinds_of
+from gateway.pure.admission_policies.bound import Bound
+from gateway.pure.admission_policies.model import ValidatingPolicy
+from gateway.pure.admission_policies.type_checking import type_errors
+from gateway.pure.core.webhook import PolicyRef
+from gateway.tools.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gateway.config.model import Config
+    from gateway.pure.admission_policies.model import MatchResources
+    from gateway.pure.openapi.schemas import Schemas
+
+_KUBE_SYSTEM_LABELS: Final = {NAMESPACE_LABEL: KUBE_SYSTEM}
+
+
+def policy_warnings(config: Config, schemas: Schemas) -> Iterator[Problem]:
+    """Yield the warnings about the policies of *config*, with the schemas of the kinds that they match."""
+    kinds = kinds_of(schemas)
+    for webhook in (*config.mutating, *config.validating):
+        bound = webhook.match_conditions
+        if not isinstance(webhook.client, PolicyRef) or not isinstance(bound, Bound):
+            continue
+        if webhook.client.is_guard:
+            continue
+        kind = webhook.client.kind
+        if isinstance(bound.policy, ValidatingPolicy):
+            for error in type_errors(bound.policy, schemas, kinds):
+                where = f"{kind} {shown(bound.policy.name)}"
+                yield Problem(where, error.field, f"cannot succeed on {error.kind}: {error.message}")
+        yield from _param_warnings(bound, f"{kind}Binding")
+
+
+def group_versions(config: Config) -> set[tuple[str, str]]:
+    """Return groups and versions of the kinds that the policies of *config* match or have as parameters."""
+    found = set()
+    for webhook in (*config.mutating, *config.validating):
+        bound = webhook.match_conditions
+        if isinstance(webhook.client, PolicyRef) and isinstance(bound, Bound):
+            for rule in webhook.rules:
+                found |= {(group, version) for group in rule.api_groups for version in rule.api_versions}
+            if bound.policy.param_kind is not None:
+                group, _, version = bound.policy.param_kind.api_version.rpartition("/")
+                found.add((group, version))
+    return {(group, version) for group, version in found if "*" not in (group, version)}
+
+
+def _param_warnings(bound: Bound[Any, Any], kind: str) -> Iterator[Problem]:
+    """Yield a warning for each binding that refuses requests of all namespaces without its parameters."""
+    policy = bound.policy
+    if policy.rules.failure_policy == "Ignore" or bound.cluster_kind is None:
+        return
+    for binding in bound.bindings:
+        ref = binding.param_ref
+        if ref is None or ref.not_found == "Allow":
+            continue
+        if _includes_kube_system(policy.match) and _includes_kube_system(binding.match):
+            message = (
+                "is Deny, and failurePolicy of the policy is Fail: while there are no parameters, every "
+                f"request that matches is refused, also in {KUBE_SYSTEM}; a namespaceSelector can exclude it"
+            )
+            where = f"{kind} {shown(binding.name)}"
+            yield Problem(where, "spec.paramRef.parameterNotFoundAction", message)
+
+
+def _includes_kube_system(match: MatchResources | None) -> bool:
+    return match is None or match.namespace_selector.matches(_KUBE_SYSTEM_LABELS)

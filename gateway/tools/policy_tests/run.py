@@ -1,0 +1,105 @@
+"""Runs the cases of suites, with one gateway for each configuration."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from gateway.base.errors import ConfigError, Problem, ReviewError
+from gateway.base.text import did_you_mean, shown
+from gateway.config.load import load
+from gateway.pure.core.review import decode
+from gateway.pure.core.verdict import Failed
+from gateway.tools.offline.gateway import offline_gateway
+from gateway.tools.policy_tests.check import differences
+from gateway.tools.policy_tests.suite import bare_namespace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from gateway.config.model import Config
+    from gateway.tools.offline.gateway import OfflineGateway, OfflineReview
+    from gateway.tools.policy_tests.suite import Case, Suite
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """The result of one case."""
+
+    suite: Suite
+    case: Case
+    problems: tuple[str, ...]
+    """Lines of text; empty: it passed."""
+    reviewed: OfflineReview | None
+    """None: the review could not be run, or a webhook failed, whatever its failurePolicy."""
+    seconds: float
+
+
+async def run_suites(suites: Sequence[Suite], filters: Sequence[str]) -> list[CaseResult]:
+    """Return the results of the cases that *filters* select, in the order of *suites*.
+
+    A filter is a glob of ``CASE`` or ``SUITE/CASE``; without filters all cases run. No cluster is used:
+    a namespace that neither a case nor the configuration describes has no labels of its own.
+
+    Raises:
+        ConfigError: a configuration is invalid, or a case names a webhook that it does not have.
+    """
+    by_config: dict[tuple[Path, ...], list[Suite]] = {}
+    for suite in suites:
+        by_config.setdefault(suite.config, []).append(suite)
+    results: dict[tuple[int, int], CaseResult] = {}
+    for paths, group in by_config.items():
+        chosen = [(suite, case) for suite in group for case in suite.cases if _matches(suite, case, filters)]
+        if not chosen:
+            continue
+        config = load(paths)
+        _check_webhooks(config, chosen)
+        async with offline_gateway(config, uses_cluster=False) as gateway:
+            for suite, case in chosen:
+                results[suites.index(suite), case.index] = await _run(gateway, suite, case)
+    return [results[key] for key in sorted(results)]
+
+
+def _matches(suite: Suite, case: Case, filters: Sequence[str]) -> bool:
+    names = (case.name, f"{suite.name}/{case.name}")
+    return not filters or any(fnmatchcase(name, pattern) for pattern in filters for name in names)
+
+
+def _check_webhooks(config: Config, chosen: Sequence[tuple[Suite, Case]]) -> None:
+    known = {webhook.name for webhook in (*config.mutating, *config.validating)}
+    found = [
+        Problem(
+            str(suite.file),
+            f"cases[{case.index}].webhooks",
+            f"there is no webhook {shown(name)}{did_you_mean(name, known)}",
+        )
+        for suite, case in chosen
+        for name in case.webhooks
+        if name not in known
+    ]
+    if found:
+        raise ConfigError(found)
+
+
+async def _run(gateway: OfflineGateway, suite: Suite, case: Case) -> CaseResult:
+    begin = time.monotonic()
+    reviewed: OfflineReview | None = None
+    try:
+        name = decode(case.body).namespace
+        namespace = case.namespace or gateway.namespaces.get(name) or bare_namespace(name, {}, {})
+        reviewed = await gateway.review(case.body, case.phases, {name: namespace}, case.webhooks)
+        found = [
+            f"{one.invocation.webhook.name} failed: {one.verdict.cause}"
+            for one in reviewed.outcomes
+            if isinstance(one.verdict, Failed)
+        ]
+        if found:
+            reviewed = None
+        else:
+            found = list(differences(case, reviewed))
+    except ReviewError as error:
+        found = [str(error)]
+    return CaseResult(suite, case, tuple(found), reviewed, time.monotonic() - begin)

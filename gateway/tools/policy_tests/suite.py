@@ -1,0 +1,279 @@
+"""Files of the kind PolicyTest to suites of cases.
+
+Source: docs/test-policies.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
+
+import orjson
+
+from admission_gateway_worker.json_patch.patch import PatchSyntaxError, parse_patch
+from gateway.base.errors import ConfigError, MalformedReview, Problem
+from gateway.base.files import SUFFIXES, UnusableFileError, read_file
+from gateway.base.text import described
+from gateway.config.documents import GATEWAY_VERSION, POLICY_TEST, read_documents, unreadable
+from gateway.config.resources import NAME_LABEL
+from gateway.engine.object_review import DEFAULT_GROUPS, DEFAULT_USER, RequestOptions, request_for, review_of
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.webhook import OPERATIONS
+from gateway.tools.offline.gateway import BOTH_PHASES
+from gateway.tools.offline.reading import read_review
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from gateway.config.documents import Document
+    from gateway.config.fields import Fields
+    from gateway.engine.object_review import Json
+    from gateway.pure.core.webhook import Phase
+
+_OF_OBJECTS: Final = ("operation", "oldObject", "resource", "user", "groups", "namespace", "dryRun")
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """Everything that a case expects; None: not checked."""
+
+    allowed: bool | None = None
+    code: int | None = None
+    message: str | None = None
+    message_contains: str | None = None
+    warnings: tuple[str, ...] | None = None
+    patch: list[Json] | None = None
+    """JSON Patch whose result on the object has to be the object after all changes."""
+    object: Json | None = None
+    """The object after all changes."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is checked."""
+        return self == Expectation()
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One case: a review, and the decision that is expected."""
+
+    name: str
+    index: int
+    """In the ``cases`` of its document."""
+    body: bytes
+    """JSON of the AdmissionReview."""
+    namespace: Namespace | None
+    """The namespace of the request, if the case describes it."""
+    phases: tuple[Phase, ...]
+    webhooks: tuple[str, ...]
+    """Names of the only webhooks that take part; empty: all."""
+    expect: Expectation
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """The cases of one document."""
+
+    name: str
+    file: Path
+    document: int
+    """Its index among the documents of the file that are suites."""
+    config: tuple[Path, ...]
+    cases: tuple[Case, ...]
+
+
+def read_suites(paths: Sequence[Path], config: Sequence[Path]) -> list[Suite]:
+    """Return the suites in the files *paths*, and in folders among them with their subfolders, by file name.
+
+    Documents of other kinds are left out. *config* replaces the configuration that suites name.
+
+    Raises:
+        ConfigError: all problems of all suites, or there is no suite.
+    """
+    problems: list[Problem] = []
+    suites: list[Suite] = []
+    for file in dict.fromkeys(found for path in paths for found in _files(path)):
+        number = 0
+        for document in _documents(file, is_named=file in paths):
+            if document.content is not None and document.content.get("kind") != POLICY_TEST:
+                continue
+            suite = _suite(document, number, tuple(config))
+            number += 1
+            problems += document.report.problems()
+            suites.append(suite)
+    if not suites and not problems:
+        shown_paths = ", ".join(map(str, paths))
+        problems.append(Problem("", "", f"found no document of the kind {POLICY_TEST} in {shown_paths}"))
+    if problems:
+        raise ConfigError(problems)
+    return suites
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if path.is_dir():
+        yield from sorted(one for one in path.rglob("*") if one.suffix in SUFFIXES and one.is_file())
+    else:
+        yield path
+
+
+def _documents(file: Path, *, is_named: bool) -> Iterable[Document]:
+    """Return the documents of *file*; none of one that is found in a folder and has no suite."""
+    try:
+        content = read_file(file)
+        if not is_named and POLICY_TEST.encode() not in content:
+            return ()
+        return list(read_documents(file, content.decode("utf-8-sig")))
+    except UnusableFileError as error:
+        return [unreadable(file, str(error))]
+    except UnicodeDecodeError:
+        return [unreadable(file, "is not UTF-8 text")]
+
+
+def _suite(document: Document, number: int, config: tuple[Path, ...]) -> Suite:
+    fields = document.fields()
+    if document.path:
+        fields.report.add(document.path, f"found a {POLICY_TEST} in a list, expected a document of its own")
+    fields.choice("kind", (POLICY_TEST,))
+    fields.choice("apiVersion", (GATEWAY_VERSION,))
+    metadata = fields.group("metadata")
+    name = metadata.optional_string("name") or document.file.stem
+    metadata.accept("labels", "annotations")
+    metadata.finish()
+    folder = document.file.parent
+    own = tuple(folder / path for path in fields.strings("config"))
+    if not (config or own) and document.content is not None:
+        fields.problem("config", "is required without --config: the files or folders of the configuration")
+    cases = tuple(_case(one, index, folder) for index, one in enumerate(fields.mappings("cases")))
+    if not cases and document.content is not None:
+        fields.problem("cases", "found none, expected at least one")
+    names: set[str] = set()
+    for case in cases:
+        if case.name in names:
+            fields.report.add(f"cases[{case.index}].name", "found a second time in this suite")
+        names.add(case.name)
+    fields.finish()
+    return Suite(name, document.file, number, config or own, cases)
+
+
+def _case(fields: Fields, index: int, folder: Path) -> Case:
+    name = fields.required_string("name")
+    namespace, namespace_name = _namespace(fields)
+    old = _object(fields, "oldObject", folder)
+    options = RequestOptions(
+        fields.choice("operation", OPERATIONS, "CREATE"),
+        fields.string("user", DEFAULT_USER),
+        fields.strings("groups") or DEFAULT_GROUPS,
+        namespace_name,
+        fields.optional_string("resource"),
+        old,
+        fields.boolean("dryRun") if fields.has("dryRun") else True,
+    )
+    return Case(
+        name,
+        index,
+        _body(fields, options, folder),
+        namespace,
+        tuple(
+            phase
+            for phase in BOTH_PHASES
+            if fields.choice("phase", ("mutate", "validate", "both"), "both") in (phase, "both")
+        ),
+        _webhooks_and_finish(fields),
+        _expectation(fields),
+    )
+
+
+def _webhooks_and_finish(fields: Fields) -> tuple[str, ...]:
+    webhooks = fields.strings("webhooks")
+    fields.accept("expect", "description")
+    fields.finish()
+    return webhooks
+
+
+def _body(fields: Fields, options: RequestOptions, folder: Path) -> bytes:
+    """Return the review of a case; empty after a problem."""
+    file = fields.optional_string("review")
+    found = _object(fields, "object", folder)
+    if (not file) == (found is None) and not fields.report.found:
+        fields.report.add(fields.path, "expected one of object and review")
+    try:
+        if file:
+            for name in _OF_OBJECTS:
+                if name != "namespace" and fields.has(name):
+                    fields.problem(name, "is for an object, and review has it already")
+            content, read = read_review(str(folder / file))
+            if read.get("kind") != "AdmissionReview":
+                fields.problem("review", f"{file} is no AdmissionReview")
+            return content
+        return b"" if found is None else review_of(request_for(found, options))
+    except MalformedReview as error:
+        fields.report.add(fields.path, str(error))
+        return b""
+
+
+def _object(fields: Fields, name: str, folder: Path) -> Json | None:
+    """Return the object in the field *name*: a mapping, or the path of a file."""
+    value = fields.content.get(name)
+    if not isinstance(value, str):
+        reader = fields.mapping(name)
+        return None if reader is None else dict(reader.content)
+    try:
+        return read_review(str(folder / fields.required_string(name)))[1]
+    except MalformedReview as error:
+        fields.problem(name, str(error))
+        return None
+
+
+def bare_namespace(name: str, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Namespace:
+    """Return a namespace with these *labels* and *annotations*, and the label that every namespace has."""
+    labels = {**labels, NAME_LABEL: name}
+    metadata = {"name": name, "labels": labels, **({"annotations": annotations} if annotations else {})}
+    document = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+    return Namespace(name, labels, orjson.dumps(document))
+
+
+def _namespace(fields: Fields) -> tuple[Namespace | None, str]:
+    """Return the namespace of the request if the case describes it, and its name."""
+    if isinstance(fields.content.get("namespace"), str):
+        return None, fields.required_string("namespace")
+    reader = fields.mapping("namespace")
+    if reader is None:
+        return None, ""
+    name = reader.required_string("name")
+    namespace = bare_namespace(name, reader.string_map("labels"), reader.string_map("annotations"))
+    reader.finish()
+    return namespace, name
+
+
+def _expectation(fields: Fields) -> Expectation:
+    reader = fields.mapping("expect")
+    if reader is None:
+        return Expectation()
+    found = Expectation(
+        reader.boolean("allowed") if reader.has("allowed") else None,
+        reader.integer("code", 0, 100, 599) if reader.has("code") else None,
+        reader.string("message", None),
+        reader.string("messageContains", None),
+        reader.strings("warnings") if reader.has("warnings") else None,
+        _patch(reader),
+        None if (wanted := reader.mapping("object")) is None else dict(wanted.content),
+    )
+    reader.finish()
+    if found.is_empty:
+        fields.problem("expect", "found nothing, expected at least allowed")
+    return found
+
+
+def _patch(reader: Fields) -> list[Json] | None:
+    value = reader.content.get("patch")
+    if not reader.has("patch"):
+        return None
+    if not isinstance(value, list):
+        reader.problem("patch", f"found {described(value)}, expected a list of JSON Patch operations")
+        return None
+    try:
+        parse_patch(orjson.dumps(value))
+    except PatchSyntaxError as error:
+        reader.problem("patch", str(error))
+    return cast("list[Json]", value)

@@ -1,0 +1,192 @@
+"""Runs the reviews of a source through one or two configurations, many at a time, and adds them to a report.
+
+The results are taken in the order of the input, whatever the order of the answers. Reviews are sent as dry
+runs. Webhooks whose side effects a dry run does not prevent are left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from gateway.base.errors import ReviewError
+from gateway.pure.core.matching import Selection
+from gateway.pure.core.review import V1
+from gateway.tools.offline.gateway import BOTH_PHASES, after
+from gateway.tools.replay.results import UnusableResultError, made
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from gateway.config.model import Config
+    from gateway.pure.core.namespace import Namespace
+    from gateway.tools.offline.gateway import OfflineGateway
+    from gateway.tools.replay.cases import Case, Found
+    from gateway.tools.replay.report import Report
+    from gateway.tools.replay.results import Result, WebhookKey
+
+AT_ONCE: Final = 128
+MAX_FAILING: Final = 1000
+"""Reviews in a row with a failed webhook, after which a replay ends: its workers are gone."""
+_SIDE_EFFECTS: Final = ("Some", "Unknown")
+NO_NAMESPACE: Final = "the labels of the namespace are not known (see --namespaces)"
+NOT_VALID: Final = "the request is no valid AdmissionRequest"
+DAMAGED: Final = "the recorded answer is damaged"
+NO_PATH: Final = (
+    "its path is not one of the configuration: all webhooks of its phase and failurePolicy are called"
+)
+
+
+def left_out_webhooks(config: Config) -> list[WebhookKey]:
+    """Return the webhooks of *config* that may not be called, in order."""
+    return [
+        (webhook.phase, webhook.configuration, webhook.name)
+        for webhook in config.webhooks
+        if webhook.side_effects in _SIDE_EFFECTS
+    ]
+
+
+@dataclass
+class Side:
+    """A configuration that reviews are run through."""
+
+    gateway: OfflineGateway
+    now: float
+    """The time of all reviews, in seconds since 1970: exceptions are those of the replay."""
+    _selections: dict[str, tuple[Selection, bool]] = field(default_factory=dict)
+
+    async def review(self, case: Case, namespace: Namespace | None) -> tuple[Result, bool]:
+        """Return what came of *case*, and whether its path is one of the configuration.
+
+        Raises:
+            ReviewError: it is no valid review.
+        """
+        request = {**case.request, "dryRun": True}
+        try:
+            body = orjson.dumps({"kind": "AdmissionReview", "apiVersion": V1, "request": request})
+        except TypeError:
+            raise ReviewError("it nests too deeply") from None
+        answers = []
+        is_known = True
+        for path in [case.path] if case.path else [f"/{phase}" for phase in BOTH_PHASES]:
+            selection, is_path = self._selection(path)
+            is_known = is_known and is_path
+            answers.append(await self.gateway.answer(selection, body, namespace, lambda: self.now))
+            if not answers[-1].decision.allowed:
+                break
+            body = after(answers[-1], body)
+        return made(answers), is_known
+
+    def _selection(self, path: str) -> tuple[Selection, bool]:
+        """Return the webhooks at *path* that may be called, and whether there is such a path."""
+        known = self._selections.get(path)
+        if known is None:
+            found = self.gateway.paths.get(path)
+            is_path = found is not None
+            if found is None:
+                # /PHASE.POLICY.versions/… of another registration.
+                phase, *more = path[1:].partition("/")[0].split(".")
+                policy = "".join(f".{one}" for one in more if one in ("fail", "ignore"))
+                found = self.gateway.paths.get(f"/{phase}{policy}")
+            if found is None:
+                raise ReviewError(f"{path}: no path of a gateway")
+            kept = [webhook for webhook in found.webhooks if webhook.side_effects not in _SIDE_EFFECTS]
+            known = Selection(found.phase, kept, found.exceptions), is_path
+            if len(self._selections) < AT_ONCE:
+                self._selections[path] = known
+        return known
+
+
+class Replay:
+    """One replay. *before* is None: results are compared with those of the source."""
+
+    def __init__(
+        self,
+        report: Report,
+        found: Found,
+        new: Side,
+        before: Side | None,
+        namespace: Callable[[str], Awaitable[Namespace | None]],
+    ) -> None:
+        """*namespace* looks up a namespace that the source does not have."""
+        self._report = report
+        self._found = found
+        self._new = new
+        self._before = before
+        self._namespace = namespace
+        self._failing = 0
+
+    async def run(self, cases: AsyncIterator[Case], done: Callable[[], None]) -> None:
+        """Replay *cases*; *done* is called after each."""
+        waiting: deque[tuple[Case, asyncio.Task[_Outcome]]] = deque()
+        try:
+            async for case in cases:
+                waiting.append((case, asyncio.create_task(self._review(case))))
+                if len(waiting) >= AT_ONCE:
+                    await self._take(waiting)
+                    done()
+                if self._report.stopped:
+                    return
+            while waiting and not self._report.stopped:
+                await self._take(waiting)
+                done()
+        finally:
+            for _, task in waiting:
+                task.cancel()
+            await asyncio.gather(*(task for _, task in waiting), return_exceptions=True)
+
+    async def _review(self, case: Case) -> _Outcome:
+        name = case.request.get("namespace")
+        try:
+            namespace = case.namespace
+            if namespace is None and isinstance(name, str) and name:
+                namespace = await self._namespace(name)
+            result, is_known = await self._new.review(case, namespace)
+            before = case.expected
+            if self._before is not None:
+                before, _ = await self._before.review(case, namespace)
+        except ReviewError:
+            return NOT_VALID
+        if result.lacks_namespace or (before is not None and before.lacks_namespace):
+            return NO_NAMESPACE
+        return before, result, is_known
+
+    async def _take(self, waiting: deque[tuple[Case, asyncio.Task[_Outcome]]]) -> None:
+        """Take the result of the first review."""
+        case, task = waiting[0]
+        outcome = await task
+        waiting.popleft()
+        if isinstance(outcome, str):
+            self._found.leave_out(outcome)
+            return
+        before, result, is_known = outcome
+        if before is None:
+            self._found.leave_out("the source has no decision to compare with (see --against)")
+            return
+        try:
+            self._report.add(case, before, result)
+        except UnusableResultError:
+            self._found.leave_out(DAMAGED)
+            return
+        if not is_known:
+            self._report.notes[NO_PATH] += 1
+        if result.failures:
+            self._failing += 1
+        elif result.webhooks:
+            self._failing = 0
+        if self._failing >= MAX_FAILING:
+            self._report.stopped = f"{MAX_FAILING} reviews in a row had a webhook that failed"
+
+
+_Outcome = str | tuple["Result | None", "Result", bool]
+"""Both results, and whether the path is known; or why the review is left out."""
+
+
+def now() -> float:
+    """Return the time for all reviews of a replay."""
+    return time.time()

@@ -1,0 +1,71 @@
+"""The report of a replay as text, from its JSON. Every line is printable."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from admission_gateway_worker.text import printable
+from gateway.tools.replay.report import TITLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def as_text(document: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of the report *document*."""
+    through = f"{_reviews(document['replayed'])} through {document['configuration']}"
+    yield f"{through}, compared with {document['comparedWith']}"
+    counts = [f"{document[kind]:,} {title}" for kind, title in TITLES.items()]
+    yield f"{document['equal']:,} equal, {', '.join(counts)}; {document['leftOut']:,} not replayed"
+    if document["stopped"]:
+        yield f"stopped early: {document['stopped']}"
+    kind = ""
+    for group in document["differences"]:
+        if group["difference"] != kind:
+            kind = group["difference"]
+            yield ""
+            yield f"{TITLES[kind]}: {_reviews(document[kind])}"
+        place = ", ".join(filter(None, (group["kind"], group["namespace"] and f"in {group['namespace']}")))
+        yield f"  {group['count']:>7,}  {group['webhook']}{': ' if place else ''}{place}"
+        for example in group["examples"]:
+            yield from _example(example)
+    yield from _counted("not replayed", document["leftOutByReason"])
+    yield from _counted("replayed, but", document["notes"])
+    if document["webhooksLeftOut"]:
+        yield ""
+        yield "webhooks that are not called, because of their sideEffects:"
+        yield from (f"  {name}" for name in document["webhooksLeftOut"])
+    if document["problems"]:
+        yield ""
+        yield "input:"
+        yield from (f"  {problem}" for problem in document["problems"])
+    if document["latency"]:
+        yield ""
+        yield "milliseconds of calls, at most (before p50, p99; after p50, p99):"
+        for one in document["latency"]:
+            times = [one[name] for name in _TIMES]
+            shown = " ".join("     -" if time is None else f"{time:6g}" for time in times)
+            yield f"  {shown}  {one['webhook']}"
+
+
+_TIMES = ("before50Milliseconds", "before99Milliseconds", "after50Milliseconds", "after99Milliseconds")
+
+
+def _example(example: dict[str, Any]) -> Iterator[str]:
+    user = f" by {example['user']}" if example["user"] else ""
+    name = example["name"] or "(generated name)"
+    yield f"           {example['operation']} {name}{user}, uid {example['uid']}"
+    for mark, lines in (("-", example["before"]), ("+", example["after"])):
+        yield from (f"             {mark} {line}" for line in lines if line)
+    yield from (f"             {line}" for line in example["changes"])
+
+
+def _counted(title: str, counts: list[dict[str, Any]]) -> Iterator[str]:
+    if counts:
+        yield ""
+        yield f"{title}:"
+        yield from (f"  {one['reviews']:>7,}  {printable(one['reason'])}" for one in counts)
+
+
+def _reviews(number: int) -> str:
+    return f"{number:,} review{'' if number == 1 else 's'}"

@@ -1,0 +1,273 @@
+"""The text of ``status`` for a terminal. Pure functions.
+
+All texts of gateways pass through ``printable``; only then are they styled.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from admission_gateway_worker.text import printable
+from gateway.server.pages.notices import duration, is_soon
+from gateway.server.pages.rollouts import in_rollout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gateway.tools.status.reading import Reading
+
+    Json = dict[str, Any]
+    Style = Literal["", "bold", "dim", "bad", "warn", "good"]
+    Cell = tuple[str, Style]
+
+_CODES: Final = {"bold": "1", "dim": "2", "bad": "31;1", "warn": "33", "good": "32"}
+_PHASES: Final = {"mutate": "mutating", "validate": "validating"}
+_NUMBER: Final = re.compile(r"[0-9,.e+]+|-|")
+_MAX_CELL_CHARS: Final = 100
+_MAX_LINE_CHARS: Final = 500
+_SHOWN_LINES: Final = 10
+_SHOWN_WEBHOOKS: Final = 200
+
+
+def render(readings: Sequence[Reading], *, is_styled: bool) -> list[str]:
+    """Return the lines about *readings*, with the codes of a terminal where *is_styled*."""
+    lines = list(_heads(readings, is_styled=is_styled))
+    for reading in readings:
+        for notice in reading.notices():
+            where = f"{reading.name}: " if len(readings) > 1 else ""
+            lines += [
+                "",
+                _styled(f"! {printable(where + notice.title, _MAX_LINE_CHARS)}", notice.level, is_styled),
+            ]
+            lines += [f"    {printable(line, _MAX_LINE_CHARS)}" for line in notice.lines[:_SHOWN_LINES]]
+            if len(notice.lines) > _SHOWN_LINES:
+                lines.append(f"    and {len(notice.lines) - _SHOWN_LINES} more")
+    overviews = [reading.overview for reading in readings if reading.overview is not None]
+    if overviews:
+        for title, rows in (
+            ("WEBHOOK", _webhook_rows(overviews)),
+            ("ROLL-OUT", _rollout_rows(overviews)),
+            ("POOL AND ENDPOINT", _pool_rows(overviews)),
+            ("CERTIFICATE", _certificate_rows(overviews)),
+            ("EXCEPTION", _exception_rows(overviews)),
+        ):
+            if len(rows) > 1:
+                assert rows[0][0][0] == title
+                lines += ["", *_table(rows, is_styled=is_styled)]
+    return lines
+
+
+def _heads(readings: Sequence[Reading], *, is_styled: bool) -> list[str]:
+    rows: list[list[Cell]] = [
+        _head(
+            "GATEWAY",
+            "STATE",
+            "VERSION",
+            "PROCESSES",
+            "CONFIGURATION",
+            "LOADED",
+            "IN FLIGHT",
+            "RATE/S",
+            "OVER",
+        )
+    ]
+    for reading in readings:
+        overview = reading.overview
+        if overview is None:
+            rows.append([(reading.name, ""), ("unknown", "bad")])
+            continue
+        configuration, reviews = overview["configuration"], overview["reviews"]
+        rate = sum(reviews[phase]["recent"]["perSecond"] for phase in _PHASES)
+        rows.append(
+            [
+                (reading.name, "bold"),
+                ("ready", "good") if overview["ready"] else ("not ready", "bad"),
+                (overview["version"], ""),
+                (str(overview["scope"]["processes"]), ""),
+                (configuration["digest"][:12], "" if configuration["isSameInAllProcesses"] else "warn"),
+                (f"{duration(configuration['ageSeconds'])} ago", ""),
+                (f"{reviews['inFlight']:,}", ""),
+                (_number(rate), ""),
+                (duration(overview["windowSeconds"]), "dim"),
+            ]
+        )
+    lines = _table(rows, is_styled=is_styled)
+    notes = {reading.note for reading in readings if reading.note}
+    return lines + [
+        _styled(f"numbers since the start, from /metrics: {printable(note, 300)}", "dim", is_styled)
+        for note in sorted(notes)
+    ]
+
+
+def _webhook_rows(overviews: Sequence[Json]) -> list[list[Cell]]:
+    """Return the webhooks in call order: the sums of all gateways, and the highest of their percentiles."""
+    rows = [
+        _head(
+            "WEBHOOK", "PHASE", "ON FAILURE", "MODE", "RATE/S", "DENIED", "CLOSED", "OPEN", "P50 MS", "P99 MS"
+        )
+    ]
+    found = _by_identity(webhook for overview in overviews for webhook in overview["webhooks"])
+    for (phase, configuration, name), webhooks in list(found.items())[:_SHOWN_WEBHOOKS]:
+        recent = [webhook["recent"] for webhook in webhooks]
+        closed, opened = (sum(one[member] for one in recent) for member in ("failedClosed", "failedOpen"))
+        rows.append(
+            [
+                (f"{configuration}/{name}" if configuration else name, ""),
+                (_PHASES.get(phase, phase), "dim"),
+                (webhooks[0]["failurePolicy"], "dim"),
+                (webhooks[0]["mode"], "dim"),
+                (_number(sum(one["perSecond"] for one in recent)), ""),
+                (f"{sum(one['denied'] for one in recent):,}", ""),
+                (f"{closed:,}", "bad" if closed else ""),
+                (f"{opened:,}", "bad" if opened else ""),
+                (_highest(one["p50Ms"] for one in recent), ""),
+                (_highest(one["p99Ms"] for one in recent), ""),
+            ]
+        )
+    if len(found) > _SHOWN_WEBHOOKS:
+        rows.append([(f"and {len(found) - _SHOWN_WEBHOOKS} more; --json has all", "dim")])
+    return rows
+
+
+def _by_identity(webhooks: Iterable[Json]) -> dict[tuple[str, str, str], list[Json]]:
+    """Return *webhooks* of several gateways by phase, configuration and name."""
+    found: dict[tuple[str, str, str], list[Json]] = {}
+    for webhook in webhooks:
+        key = webhook["phase"], webhook["configuration"], webhook["name"]
+        found.setdefault(key, []).append(webhook)
+    return found
+
+
+def _rollout_rows(overviews: Sequence[Json]) -> list[list[Cell]]:
+    """Return what roll-outs would change: the sums of all gateways, since their start."""
+    titles = "ROLL-OUT", "MODE", "CALLS", "WOULD BE DENIED", "WOULD FAIL", "COMPARED"
+    rows = [_head(*titles, "NEWLY DENIED", "NEWLY ALLOWED", "CANDIDATE FAILED")]
+    found = _by_identity(one for overview in overviews for one in in_rollout(overview["webhooks"]))
+    for (_, configuration, name), webhooks in list(found.items())[:_SHOWN_WEBHOOKS]:
+        totals = [webhook["total"] for webhook in webhooks]
+        candidates = [total["candidate"] for total in totals]
+        rows.append(
+            [
+                (f"{configuration}/{name}" if configuration else name, ""),
+                (webhooks[0]["mode"], "dim"),
+                _sum_of(totals, "count"),
+                _sum_of(totals, "wouldBeDenied", "warn"),
+                _sum_of(totals, "wouldFailClosed", "bad"),
+                _sum_of(candidates, "compared"),
+                _sum_of(candidates, "newlyDenied", "warn"),
+                _sum_of(candidates, "newlyAllowed", "warn"),
+                _sum_of(candidates, "failed", "bad"),
+            ]
+        )
+    if len(found) > _SHOWN_WEBHOOKS:
+        rows.append([(f"and {len(found) - _SHOWN_WEBHOOKS} more; --json has all", "dim")])
+    return rows
+
+
+def _sum_of(counts: Iterable[Json], member: str, style: Style = "") -> Cell:
+    """Return the sum of *member* in *counts*, with *style* unless it is zero."""
+    number = sum(one[member] for one in counts)
+    return f"{number:,}", style if number else ""
+
+
+def _pool_rows(overviews: Sequence[Json]) -> list[list[Cell]]:
+    rows = [_head("POOL AND ENDPOINT", "STATE", "IN FLIGHT")]
+    found: dict[tuple[str, str], dict[str, int]] = {}
+    in_flight: dict[tuple[str, str], int] = {}
+    for overview in overviews:
+        for pool in overview["pools"]:
+            for endpoint in pool["endpoints"] or [{"address": "no endpoint", "states": {}, "inFlight": 0}]:
+                key = pool["name"], endpoint["address"]
+                states = found.setdefault(key, {})
+                for state, count in endpoint["states"].items():
+                    states[state] = states.get(state, 0) + count
+                in_flight[key] = in_flight.get(key, 0) + endpoint["inFlight"]
+    for (pool, address), states in found.items():
+        text = next(iter(states)) if len(states) == 1 else ", ".join(f"{n} {s}" for s, n in states.items())
+        style: Style = "good" if set(states) == {"ready"} else "warn" if "ready" in states else "bad"
+        place = f"{pool}  {address}" if address else pool
+        rows.append([(place, ""), (text or "none", style), (f"{in_flight[pool, address]:,}", "")])
+    return rows
+
+
+def _certificate_rows(overviews: Sequence[Json]) -> list[list[Cell]]:
+    rows = [_head("CERTIFICATE", "EXPIRES IN")]
+    lowest: dict[str, float | None] = {}
+    for overview in overviews:
+        for one in overview["certificates"]:
+            known, now = lowest.get(one["use"], float("inf")), one["remainingSeconds"]
+            lowest[one["use"]] = None if now is None or known is None else min(known, now)
+    for use, seconds in lowest.items():
+        if seconds is None:
+            cell: Cell = ("cannot be read", "bad")
+        elif seconds < 0:
+            cell = ("expired", "bad")
+        else:
+            cell = (duration(seconds), "warn" if is_soon(seconds) else "")
+        rows.append([(use, ""), cell])
+    return rows
+
+
+def _exception_rows(overviews: Sequence[Json]) -> list[list[Cell]]:
+    """Return the exceptions with the uses by all gateways together, and the latest use."""
+    rows = [_head("EXCEPTION", "USES", "LAST USE", "EXPIRES", "OWNER")]
+    found: dict[str, list[Json]] = {}
+    for overview in overviews:
+        for one in overview.get("exceptions", ()):
+            found.setdefault(one["name"], []).append(one)
+    for name, seen in found.items():
+        uses = sum(one["uses"] or 0 for one in seen)
+        remaining = seen[0]["remainingSeconds"]
+        is_over = remaining is not None and remaining < 0
+        rows.append(
+            [
+                (name, ""),
+                (f"{uses:,}", "" if uses else "dim"),
+                (max(one["lastUse"] for one in seen) or "-", ""),
+                ("expired" if is_over else seen[0]["expires"] or "never", "warn" if is_over else ""),
+                (seen[0]["owner"], ""),
+            ]
+        )
+    return rows
+
+
+def _head(*titles: str) -> list[Cell]:
+    return [(title, "dim") for title in titles]
+
+
+def _table(rows: Sequence[Sequence[Cell]], *, is_styled: bool) -> list[str]:
+    """Return *rows* with aligned columns; columns of numbers are aligned to the right."""
+    shown = [[(printable(text, _MAX_CELL_CHARS), style) for text, style in row] for row in rows]
+    widths = [
+        max(len(row[column][0]) for row in shown if column < len(row))
+        for column in range(max(len(row) for row in shown))
+    ]
+    lines = []
+    for row in shown:
+        cells = []
+        for column, (text, style) in enumerate(row):
+            is_number = _is_number_column(shown, column)
+            padding = " " * (widths[column] - len(text))
+            styled = _styled(text, style, is_styled)
+            cells.append(padding + styled if is_number else styled + padding)
+        lines.append("   ".join(cells).rstrip())
+    return lines
+
+
+def _is_number_column(rows: Sequence[Sequence[Cell]], column: int) -> bool:
+    values = [row[column][0] for row in rows[1:] if column < len(row)]
+    return bool(values) and all(map(_NUMBER.fullmatch, values)) and column > 0
+
+
+def _styled(text: str, style: str, is_styled: bool) -> str:
+    return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if is_styled and style else text
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.3g}"
+
+
+def _highest(values: Iterable[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{max(known):.1f}" if known else "-"
