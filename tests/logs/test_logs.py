@@ -72,7 +72,7 @@ def test_problem_of_a_configuration_is_one_line() -> None:
 
 def test_warnings_and_uncaught_errors_are_records() -> None:
     script = (
-        "import logging, threading, warnings; from gateway import logs\n"
+        "import logging, threading, warnings; from gateway.base import logs\n"
         "from admission_gateway_worker.log_lines import log_uncaught\n"
         f"logs.set_up(logging.INFO, {FORM!r})\n"
         "log_uncaught()\n"
