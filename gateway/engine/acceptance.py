@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gateway.config.custom import Combined
     from gateway.config.custom_resource import Key
     from gateway.config.model import Config
+    from gateway.engine.cluster_source import ClusterSource
     from gateway.engine.dispatch.endpoint import WorkerEndpoint
     from gateway.engine.dispatch.policy_listing import PolicyListing
     from gateway.engine.dispatch.pool import Pool
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from gateway.engine.siblings import Siblings
     from gateway.engine.snapshot import Pools, Snapshot
     from gateway.pure.core.webhook import Webhook
-    from gateway.server.cluster_follower import Cluster
 
 _ASKED_AT_A_TIME: Final = 8
 """Workers of one pool."""
@@ -166,7 +166,7 @@ class Acceptance:
         """Whether workers rejected a part of the last configuration. They may accept it later."""
 
     async def accept(
-        self, files: Config, in_force: Config | None, cluster: Cluster, *, rereads_files: bool
+        self, files: Config, in_force: Config | None, cluster: ClusterSource, *, rereads_files: bool
     ) -> tuple[Combined, Snapshot | None]:
         """Return *files* with the custom resources of *cluster*, and the snapshot of this configuration.
 
@@ -175,6 +175,15 @@ class Acceptance:
         Raises:
             ConfigError: the configuration cannot be used, or workers reject a part of it that is in files.
         """
+        try:
+            return await self._accept(files, in_force, cluster, rereads_files=rereads_files)
+        except BaseException:
+            cluster.abandon()
+            raise
+
+    async def _accept(
+        self, files: Config, in_force: Config | None, cluster: ClusterSource, *, rereads_files: bool
+    ) -> tuple[Combined, Snapshot | None]:
         self.is_rejected = False
         rejected: dict[Key, tuple[Problem, ...]] = {}
         while True:
@@ -200,7 +209,7 @@ class Acceptance:
                     rejected[key] = (*rejected.get(key, ()), problem)
 
     async def _snapshot(
-        self, config: Config, in_force: Config | None, cluster: Cluster, *, rereads_files: bool
+        self, config: Config, in_force: Config | None, cluster: ClusterSource, *, rereads_files: bool
     ) -> Snapshot:
         """Return the snapshot of *config* when its workers are ready, or have had time to become so.
 
@@ -208,12 +217,11 @@ class Acceptance:
             RejectedError: workers reject what is not *in_force*.
             ConfigError: it cannot be used, or another process refuses it.
         """
-        bundles = cluster.follow_ca_bundles(config)
-        cluster.follow_for_policies(config)
+        bundles = cluster.stage(config)
         prepared = await self._pools.prepare(config, bundles, rereads_files=rereads_files)
         try:
             self._on_config(config)
-            await asyncio.gather(prepared.wait_until_ready(), cluster.wait_until_policies_synced())
+            await asyncio.gather(prepared.wait_until_ready(), cluster.wait_until_synced())
             # In a thread: with the thousands of webhooks of a large cluster this would delay reviews.
             paths, digest_, wanted = await asyncio.to_thread(
                 lambda: (Paths(config), digest(config), to_judge(config, in_force))

@@ -24,7 +24,8 @@ from gateway.pure.core.review import decode_in_steps, decode_plain, is_namespace
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from gateway.engine.snapshot import FoundNamespace, Snapshot
+    from gateway.engine.cluster_source import FoundNamespace
+    from gateway.engine.snapshot import Snapshot
     from gateway.pure.core.answer import Origin
     from gateway.pure.core.deadline import Deadline
     from gateway.pure.core.matching import Selection

@@ -29,24 +29,17 @@ if TYPE_CHECKING:
     from gateway.config.kubeconfig import KubeconfigUser
     from gateway.config.model import Config, WorkerPool
     from gateway.config.webhook_users import WebhookUsers
+    from gateway.engine.cluster_source import ClusterView, NamespaceLookUp
     from gateway.engine.credentials.ca_bundle import CaBundle
     from gateway.engine.dispatch.backends import Backend
     from gateway.engine.dispatch.https.server import HttpsServer
     from gateway.engine.paths import Paths
     from gateway.observe.telemetry.metrics import Metrics
-    from gateway.pure.conditions.resolver import Authorize
+    from gateway.pure.admission_policies.apply_configuration import FollowedSchemas
+    from gateway.pure.admission_policies.params import Params
     from gateway.pure.core.annotations import AuditLevel
     from gateway.pure.core.decision import DecisionReference
     from gateway.pure.core.namespace import Namespace
-    from gateway.pure.core.verdict import Failed
-    from gateway.server.kubernetes.params import ClusterParams
-    from gateway.server.kubernetes.schemas import ClusterSchemas
-
-    FoundNamespace = Namespace | Failed | None
-    """A namespace; None: there is none of that name; Failed: the look-up failed."""
-    NamespaceLookUp = Callable[[str, float, Callable[[FoundNamespace], None]], Callable[[], None]]
-    """Looks up a namespace by name within a timeout in seconds, and returns a function that cancels this.
-    The callback is called once, with the result, and never before the look-up has returned."""
 
 log = logging.getLogger(__name__)
 
@@ -97,25 +90,12 @@ class Snapshot:
     """The digest of the configuration."""
     decision_reference: DecisionReference = "None"
     """Where a refusal names the command that shows its decision."""
-    params: object | None = None
+    params: Params | None = None
     """The objects of the cluster from which policies take parameters; None: no cluster is followed."""
-    schemas: object | None = None
+    schemas: FollowedSchemas | None = None
     """The schemas of the kinds of the cluster; None: no cluster is followed."""
     has_go_types: bool = True
     """Whether values of expressions have Go types, as in Kubernetes from 1.37 on."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterView:
-    """The part of a cluster that reviews read."""
-
-    namespaces: Mapping[str, Namespace]
-    look_up: NamespaceLookUp | None
-    authorize: Authorize
-    params: ClusterParams | None = None
-    """None: policies take no parameters from the cluster."""
-    schemas: ClusterSchemas | None = None
-    """None: objects are merged by the schemas that come with the gateway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,11 +229,10 @@ class Pools:
         config = prepared.config
         self._users = config.gateway.webhook_users
         self._user_files = self._users_fingerprint()
-        params = None if cluster is None else cluster.params
         resolver = ConditionResolver(
             self._executor,
             None if cluster is None else cluster.authorize,
-            None if params is None else params.look_up,
+            None if cluster is None else cluster.look_up_param,
         )
         backends = Backends(
             dict(self._pools),
@@ -273,7 +252,7 @@ class Pools:
             config.gateway.audit_level,
             digest,
             config.gateway.decision_reference,
-            params,
+            None if cluster is None else cluster.params,
             None if cluster is None else cluster.schemas,
             config.gateway.has_go_types,
         )

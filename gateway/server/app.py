@@ -17,6 +17,7 @@ from gateway.base.file_changes import FileChanges
 from gateway.config.changes import log_change
 from gateway.engine.acceptance import Acceptance
 from gateway.engine.admit import Admission, Observers
+from gateway.engine.cluster_source import NO_CLUSTER
 from gateway.engine.policy_check import PolicyCheck
 from gateway.engine.shadow_calls import ShadowCalls
 from gateway.engine.snapshot import Pools
@@ -32,7 +33,7 @@ from gateway.observe.tracing.tracing import Tracing
 from gateway.pure.core.answer import Origin
 from gateway.pure.core.trace import passed_on, read_traceparent
 from gateway.server import image_review
-from gateway.server.cluster_follower import Cluster, ClusterFollower
+from gateway.server.cluster_follower import ClusterFollower
 from gateway.server.history_keeper import HistoryKeeper
 from gateway.server.pages.process import OneProcess
 from gateway.server.pages.routes import Pages
@@ -181,7 +182,7 @@ class Gateway:
         await self._front_end.drain(drain_s)
         self._shadows.close()
         await self._pools.close(0.0)
-        await self._follower.use(Cluster())
+        await self._follower.close()
         if self._reporter is not None:
             await self._reporter.close()
         await self._token_keys.close()
@@ -330,13 +331,13 @@ class Gateway:
         credentials = None if files is self._files else self._front_end.load(settings)
         page_access = None if credentials is None else PageAccess(settings.pages, self._admin_address)
         tracing = None if files is self._files else await self._tracing.prepare(settings.tracing)
-        cluster = await self._follower.prepare(settings.kubernetes, is_start=self.config is None)
+        cluster = await self._follower.stage(settings.kubernetes, is_start=self.config is None)
         try:
             combined, snapshot = await self._acceptance.accept(
-                files, self.config, cluster, rereads_files=credentials is not None
+                files, self.config, cluster or NO_CLUSTER, rereads_files=credentials is not None
             )
         except BaseException:
-            await self._follower.discard(cluster)
+            await self._follower.abandon(cluster)
             raise
         if page_access is not None:
             self._page_access = page_access
@@ -361,7 +362,7 @@ class Gateway:
         self._cluster_refusal = ""
         if snapshot is not None:
             await asyncio.to_thread(self.metrics.begin_counters, combined.config.webhooks)
-        await self._follower.use(cluster, combined)
+        await self._follower.activate(cluster, combined)
         await self._token_keys.use(settings, self._front_end.tokens)
 
     def _check(self) -> None:

@@ -12,8 +12,9 @@ from gateway.base.errors import MalformedReview, Overloaded
 from gateway.config.digest import digest
 from gateway.config.model import Config
 from gateway.engine.admit import Admission
+from gateway.engine.cluster_source import ClusterView
 from gateway.engine.paths import Paths
-from gateway.engine.snapshot import ClusterView, Pools
+from gateway.engine.snapshot import Pools
 from gateway.observe.telemetry.metrics import Metrics
 from gateway.pure.core.deadline import Deadline
 from gateway.pure.core.large import LARGE_BYTES
@@ -24,7 +25,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from gateway.engine.snapshot import FoundNamespace
+    from gateway.engine.cluster_source import FoundNamespace
     from gateway.pure.core.answer import Answer
 
 LARGE = "x" * (LARGE_BYTES + 1)

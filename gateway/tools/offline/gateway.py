@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import orjson
 
+from gateway.config.custom import NONE_REJECTED
 from gateway.config.digest import digest
-from gateway.config.model import ca_bundle_sources, merged_versions, param_kinds
 from gateway.engine.admit import Admission, needs_namespace
+from gateway.engine.cluster_source import NO_CLUSTER
 from gateway.engine.paths import Paths
 from gateway.engine.policy_check import PolicyCheck
-from gateway.engine.snapshot import ClusterView, Pools
+from gateway.engine.snapshot import Pools
 from gateway.observe.telemetry.metrics import Metrics
 from gateway.pure.core.deadline import Deadline
 from gateway.pure.core.explain import explain
@@ -39,10 +40,7 @@ if TYPE_CHECKING:
     from gateway.pure.core.outcome import Outcome
     from gateway.pure.core.review import Json
     from gateway.pure.core.webhook import Phase
-    from gateway.server.kubernetes.ca_bundles import ClusterCaBundles
-    from gateway.server.kubernetes.namespaces import ClusterNamespaces
-    from gateway.server.kubernetes.params import ClusterParams
-    from gateway.server.kubernetes.schemas import ClusterSchemas
+    from gateway.server.cluster import ClusterOnce
 
 BUDGET_S: Final = 30.0
 """For each phase."""
@@ -116,7 +114,7 @@ class OfflineReview:
 class OfflineGateway:
     """The webhooks of one configuration with their workers; see :func:`offline_gateway`."""
 
-    def __init__(self, snapshot: Snapshot, metrics: Metrics, cluster: ClusterNamespaces | None) -> None:
+    def __init__(self, snapshot: Snapshot, metrics: Metrics, cluster: ClusterOnce | None) -> None:
         self._snapshot = snapshot
         self._metrics = metrics
         self._cluster = cluster
@@ -154,7 +152,7 @@ class OfflineGateway:
         elif self._cluster is not None:
             request = decode(body)
             is_needed = any(needs_namespace(self.paths[f"/{phase}"], request) for phase in phases)
-            found = await self._cluster.get(request.namespace) if is_needed else None
+            found = await self._cluster.namespaces.get(request.namespace) if is_needed else None
             snapshot = replace(snapshot, namespaces={} if found is None else {found.name: found})
         admission = Admission(snapshot, self._metrics)
         answers: list[Answer] = []
@@ -207,51 +205,32 @@ async def offline_gateway(config: Config, *, uses_cluster: bool = True) -> Async
         ClusterError: custom resources are needed, and the cluster is unreachable.
     """
     settings = config.gateway.kubernetes if uses_cluster else None
-    if settings is not None and settings.custom_resources:
-        from gateway.server.kubernetes.custom_resources import read_once
-
-        config = await read_once(settings, config)
     runtime = Path(tempfile.mkdtemp(prefix="admission-gateway-"))
     workers = LocalWorkers(runtime)
     metrics = Metrics()
     pools = Pools(metrics, lambda pool: targets_of(pool, runtime))
     watch = PolicyCheck(None, asyncio.get_running_loop().time, pools.parameters)
-    cluster: ClusterNamespaces | None = None
-    params: ClusterParams | None = None
-    schemas: ClusterSchemas | None = None
-    ca_bundles: ClusterCaBundles | None = None
+    cluster: ClusterOnce | None = None
     try:
-        workers.update(config.pools)
-        view: ClusterView | None = None
         if settings is not None:
             # Imported late: it loads much, which only a configuration with a cluster needs.
-            from gateway.server.kubernetes.ca_bundles import ClusterCaBundles
-            from gateway.server.kubernetes.namespaces import ClusterNamespaces
-            from gateway.server.kubernetes.params import ClusterParams
-            from gateway.server.kubernetes.schemas import ClusterSchemas
+            from gateway.server.cluster import ClusterOnce
 
-            ca_bundles = ClusterCaBundles(settings)
-            cluster = ClusterNamespaces(settings)
-            params = ClusterParams(settings)
-            params.follow(param_kinds(config), config.gateway.policies.plural_names)
-            schemas = ClusterSchemas(settings)
-            schemas.follow(merged_versions(config))
-            view = ClusterView({}, None, cluster.authorize, params, schemas)
-        bundles = None if ca_bundles is None else ca_bundles.follow(ca_bundle_sources(config))
-        prepared = await pools.prepare(config, bundles)
-        snapshot = pools.use(prepared, Paths(config), digest(config), view)
+            cluster = ClusterOnce(settings)
+        source = cluster or NO_CLUSTER
+        config = (await source.combine(config, NONE_REJECTED)).config
+        workers.update(config.pools)
+        prepared = await pools.prepare(config, source.stage(config))
+        snapshot = pools.use(prepared, Paths(config), digest(config), source.view)
         await prepared.wait_until_ready(_READY_WITHIN_S)
         watch.use(config, pools.by_name)
         await watch.read_all()
-        for followed in (params, schemas):
-            if followed is not None:
-                await followed.wait_until_synced(_READY_WITHIN_S)
+        await source.wait_until_synced()
         yield OfflineGateway(snapshot, metrics, cluster)
     finally:
         await watch.close()
-        for part in (cluster, ca_bundles, params, schemas):
-            if part is not None:
-                await part.close()
+        if cluster is not None:
+            await cluster.close()
         await pools.close(0.0)
         await workers.stop(STOP_GRACE_S)
         shutil.rmtree(runtime, ignore_errors=True)

@@ -1,0 +1,155 @@
+"""The cluster of a configuration: followed by watches for the gateway, or read once for a command.
+
+Both are sources of the engine (``gateway.engine.cluster_source``) and stage the same for a configuration.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gateway.config.custom import Combined
+from gateway.config.model import ca_bundle_sources, merged_versions, param_kinds
+from gateway.engine.cluster_source import ClusterView
+from gateway.server.kubernetes.ca_bundles import ClusterCaBundles
+from gateway.server.kubernetes.custom_resources import ClusterCustomResources, read_once
+from gateway.server.kubernetes.namespaces import ClusterNamespaces
+from gateway.server.kubernetes.params import ClusterParams
+from gateway.server.kubernetes.schemas import ClusterSchemas
+from gateway.server.kubernetes.version import ClusterVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gateway.config.custom import Rejections
+    from gateway.config.model import Config, KubernetesSettings
+    from gateway.engine.credentials.ca_bundle import CaBundle
+    from gateway.pure.core.webhook import CaBundleSource
+
+FOLLOWED_WITHIN_S: Final = 2.0
+"""How long a configuration of the gateway waits for the parameters of its policies before it comes into
+force."""
+READ_WITHIN_S: Final = 10.0
+"""The same for a command."""
+
+
+class _Cluster:
+    """What both sources have. Make it on a running event loop."""
+
+    _within_s: float
+
+    def __init__(self, settings: KubernetesSettings) -> None:
+        self.settings = settings
+        self.namespaces = ClusterNamespaces(settings)
+        self.ca_bundles = ClusterCaBundles(settings)
+        self.params = ClusterParams(settings)
+        self.schemas = ClusterSchemas(settings)
+
+    def stage(self, config: Config) -> Mapping[CaBundleSource, CaBundle]:
+        """Follow the parameters, schemas and bundles of *config* too, and return the bundles."""
+        self.params.follow(param_kinds(config), config.gateway.policies.plural_names)
+        self.schemas.follow(merged_versions(config))
+        return self.ca_bundles.follow(ca_bundle_sources(config))
+
+    async def wait_until_synced(self) -> None:
+        """Wait a while until parameters and schemas of policies have been read."""
+        await self.params.wait_until_synced(self._within_s)
+        await self.schemas.wait_until_synced(self._within_s)
+
+    def abandon(self) -> None:
+        """Follow only what is in force."""
+        for part in (self.ca_bundles, self.params, self.schemas):
+            part.use()
+
+    async def close(self) -> None:
+        """End the watches and look-ups."""
+        for part in (self.namespaces, self.ca_bundles, self.params, self.schemas):
+            await part.close()
+
+
+class LiveCluster(_Cluster):
+    """A cluster that is followed, from :meth:`start` to :meth:`close`. Compared by identity."""
+
+    _within_s = FOLLOWED_WITHIN_S
+
+    def __init__(self, settings: KubernetesSettings, changed: Callable[[], None]) -> None:
+        """*changed* is called after each change of custom resources."""
+        super().__init__(settings)
+        self.resources = ClusterCustomResources(settings, changed) if settings.custom_resources else None
+        self.version = ClusterVersion(settings)
+        namespaces, params = self.namespaces, self.params
+        self.view = ClusterView(
+            namespaces.by_name,
+            namespaces.look_up,
+            namespaces.authorize,
+            params,
+            params.look_up,
+            self.schemas,
+        )
+
+    async def start(self) -> None:
+        """Begin to follow namespaces and custom resources; this does not wait for the API server.
+
+        Raises:
+            ClusterError: the kubeconfig or the service account cannot be used.
+        """
+        await self.namespaces.start()
+        if self.resources is not None:
+            await self.resources.start()
+
+    async def combine(self, files: Config, rejected: Rejections) -> Combined:
+        """Return *files* together with the custom resources as they are now."""
+        return Combined(files) if self.resources is None else await self.resources.combine(files, rejected)
+
+    def activate(self, combined: Combined) -> None:
+        """Follow only what *combined* needs, which is in force now, and report on its custom resources."""
+        config = combined.config
+        if self.resources is not None:
+            self.resources.use(combined)
+        self.ca_bundles.use(ca_bundle_sources(config))
+        self.params.use(param_kinds(config))
+        self.schemas.use(merged_versions(config))
+        self.version.use(config)
+
+    @property
+    def not_synced(self) -> str | None:
+        """Which part has not been read yet, and why; None: all has been read."""
+        why = None if self.resources is None else self.resources.not_synced
+        return why or self.namespaces.not_synced
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the watches of namespaces, custom resources and parameters are connected."""
+        resources = self.resources
+        return (
+            self.namespaces.is_connected
+            and (resources is None or resources.is_connected)
+            and self.params.is_connected
+        )
+
+    async def close(self) -> None:
+        """End the watches."""
+        if self.resources is not None:
+            await self.resources.close()
+        await super().close()
+        await self.version.close()
+
+
+class ClusterOnce(_Cluster):
+    """A cluster of which a command reads what it needs, until :meth:`close`."""
+
+    _within_s = READ_WITHIN_S
+
+    def __init__(self, settings: KubernetesSettings) -> None:
+        super().__init__(settings)
+        params = self.params
+        self.view = ClusterView({}, None, self.namespaces.authorize, params, params.look_up, self.schemas)
+
+    async def combine(self, files: Config, rejected: Rejections) -> Combined:
+        """Return *files* together with the custom resources, whose problems are logged.
+
+        Raises:
+            ClusterError: they cannot be read.
+        """
+        del rejected
+        settings = self.settings
+        return Combined(await read_once(settings, files) if settings.custom_resources else files)
