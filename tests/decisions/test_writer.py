@@ -161,7 +161,7 @@ def test_a_file_that_another_program_renames_is_opened_again(tmp_path: Path) -> 
 WRITE = """
 import pathlib, sys
 from gateway.config.logging_settings import DecisionFile
-from gateway.decisions.writer import FileSink
+from gateway.observe.decisions.writer import FileSink
 sink = FileSink(DecisionFile(pathlib.Path(sys.argv[1]), 2000, 1000))
 for number in range(300):
     sink.write([f"{sys.argv[2]} {number} {'x' * 30}\\n".encode()])

@@ -98,7 +98,7 @@ def test_a_heartbeat_and_a_new_process_begin_anew(watched: Liveness, pipe: Path)
 PROGRAM = """
 import asyncio, re, sys, threading, time
 from pathlib import Path
-from gateway.process.liveness import Heartbeat
+from gateway.server.process.liveness import Heartbeat
 
 async def main():
     Heartbeat(Path(sys.argv[1]))

@@ -443,7 +443,7 @@ def test_the_soft_limit_of_files_is_raised_and_some_are_reserved() -> None:
     """In another process, since a lowered limit cannot be raised again."""
     script = """
 import resource, sys
-from gateway.serving.sockets import affordable_connections
+from gateway.server.serving.sockets import affordable_connections
 soft, hard = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 print(affordable_connections(2000), *resource.getrlimit(resource.RLIMIT_NOFILE))
