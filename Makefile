@@ -13,12 +13,12 @@ install: $(STAMP)
 $(STAMP): export PIP_DISABLE_PIP_VERSION_CHECK := 1
 $(STAMP): export PIP_ROOT_USER_ACTION := ignore
 $(STAMP): export PYTHONWARNINGS := ignore
-$(STAMP): constraints.txt pyproject.toml workers/python/pyproject.toml
+$(STAMP): constraints.txt pyproject.toml workers/python/pyproject.toml workers/conformance/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "$(PYTHON) is not Python 3.11 or newer; say which to use: make PYTHON=/path/to/python3"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --no-deps --require-hashes -r constraints.txt
-	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e workers/python -e .
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e workers/python -e . -e workers/conformance
 	$(BIN)/pip check
 	@touch $@
 
@@ -148,6 +148,6 @@ constraints: install
 	  --output-file constraints.txt pyproject.toml
 
 clean:
-	rm -rf $(VENV) build *.egg-info workers/python/*.egg-info workers/python/build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage \
+	rm -rf $(VENV) build *.egg-info workers/*/*.egg-info workers/*/build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage \
 	  workers/go/target workers/java/*/target workers/rust/target \
 	  workers/typescript/dist workers/typescript/node_modules

@@ -5,7 +5,7 @@
 
 | language | below the folder | published by |
 |---|---|---|
-| python | ``python/``: wheels and source distributions of the gateway and of the SDK | an upload of both |
+| python | ``python/``: wheels and source distributions of ``DISTRIBUTIONS`` | an upload of all |
 | go | ``go/``: a module proxy of files, for ``GOPROXY=file://…`` | the git tag ``workers/go/vVERSION`` |
 | typescript | ``typescript/NAME-VERSION.tgz`` | ``npm publish FILE`` |
 | rust | ``rust/NAME-VERSION.crate`` | ``cargo publish`` in ``workers/rust`` |
@@ -32,6 +32,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from deploy.pinned import OWN
 from gateway import __version__
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parents[1]
 WORKERS: Final = ROOT / "workers"
 GO_MODULE: Final = "admission-gateway.io/worker"
+DISTRIBUTIONS: Final = {**OWN, "admission-gateway-conformance": WORKERS / "conformance"}
+"""The distributions of Python that are published, with their folders."""
 
 
 def build_python(folder: Path) -> None:
@@ -52,8 +55,8 @@ def build_python(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         tree = Path(scratch, "tree")
         copy_sources(tree)
-        for source in (tree / "workers" / "python", tree):
-            made = _hook(source, "build_sdist", Path(scratch))
+        for source in DISTRIBUTIONS.values():
+            made = _hook(tree / source.relative_to(ROOT), "build_sdist", Path(scratch))
             unpacked = Path(scratch, made.name.removesuffix(".tar.gz"))
             with tarfile.open(made) as archive:
                 archive.extractall(scratch, filter="data")

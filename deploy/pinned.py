@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 OWN = {"admission-gateway": ROOT, "admission-gateway-worker": ROOT / "workers" / "python"}
-"""The distributions of this repository, with their folders."""
+"""The gateway and what it needs of this repository, with their folders."""
 LISTS = (*OWN, "build-system")
 
 

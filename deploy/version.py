@@ -20,6 +20,8 @@ PLACES: Final[dict[str, str]] = {
     "gateway/__init__.py": r'^__version__ = "(.+)"$',
     "workers/python/admission_gateway_worker/__init__.py": r'^__version__ = "(.+)"$',
     "pyproject.toml": r'"admission-gateway-worker==(.+)"',
+    "workers/conformance/admission_gateway_conformance/__init__.py": r'^__version__ = "(.+)"$',
+    "workers/conformance/pyproject.toml": r'"admission-gateway(?:-worker)?==(.+)"',
     "workers/typescript/package.json": r'^  "version": "(.+)"',
     "workers/typescript/package-lock.json": r'"name": "admission-gateway-worker",\s*"version": "(.+)"',
     "workers/rust/Cargo.toml": r'^version = "(.+)"',

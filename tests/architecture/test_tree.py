@@ -20,7 +20,11 @@ MAX_LINES = 450
 LONGER: dict[str, str] = {}
 """Modules that may be longer, each with the reason."""
 
-DISTRIBUTIONS = {"gateway": ROOT, "admission_gateway_worker": ROOT / "workers" / "python"}
+DISTRIBUTIONS = {
+    "gateway": ROOT,
+    "admission_gateway_worker": ROOT / "workers" / "python",
+    "admission_gateway_conformance": ROOT / "workers" / "conformance",
+}
 PACKAGES = sorted(
     path.parent for package, root in DISTRIBUTIONS.items() for path in (root / package).glob("**/__init__.py")
 )

@@ -10,13 +10,16 @@ import socket
 import subprocess
 import sys
 import tempfile
+from importlib.machinery import BuiltinImporter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import trustme
 
-from gateway.conformance.run import RULES
+from admission_gateway_conformance.run import RULES
+from gateway import __version__
+from gateway.tools.cli import main
 from tests.kit import ROOT, Process
 from tests.waiting import eventually
 
@@ -55,6 +58,20 @@ def samples() -> Iterator[str]:
     process = Process(*SAMPLES, "--listen", "127.0.0.1:0")
     yield process.expect(r"on (\S+)")[1]
     process.stop()
+
+
+def test_where_the_kit_is_not_installed_the_command_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "admission_gateway_conformance")
+    monkeypatch.setattr(sys, "meta_path", [BuiltinImporter])
+    with pytest.raises(SystemExit) as exit_status:
+        main(["conformance", "127.0.0.1:1"])
+    assert exit_status.value.code == 1
+    assert capsys.readouterr().err == (
+        "admission-gateway: conformance: not installed; "
+        f"`pip install admission-gateway-conformance=={__version__}` installs it\n"
+    )
 
 
 def test_the_python_samples_keep_to_every_rule_except_the_slow_ones() -> None:
@@ -282,7 +299,7 @@ def test_a_started_worker_ends_with_the_kit(folder: Path) -> None:
 
 
 def test_the_readme_lists_the_rules_and_the_contract_has_their_sections() -> None:
-    readme = (ROOT / "gateway" / "conformance" / "README.md").read_text()
+    readme = (ROOT / "workers" / "conformance" / "README.md").read_text()
     listed = re.findall(r"^\| `([\w-]+)` \| (.*?) \| ", readme, re.MULTILINE)
     assert listed == [(rule.name, rule.description) for rule in RULES]
     sections = set(re.findall(r"^#+ (.*)$", (ROOT / "protos" / "README.md").read_text(), re.MULTILINE))

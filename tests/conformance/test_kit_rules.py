@@ -17,13 +17,13 @@ import h2.connection
 import pytest
 import uvloop
 
-from gateway.conformance import vectors
-from gateway.conformance.memory import resident_bytes
-from gateway.conformance.probe import probe
-from gateway.conformance.process import Running
-from gateway.conformance.rules import bounds
-from gateway.conformance.run import FAILS, HOLDS, NOT_CHECKED, RULES, Result, check
-from gateway.conformance.target import find_target
+from admission_gateway_conformance import vectors
+from admission_gateway_conformance.memory import resident_bytes
+from admission_gateway_conformance.probe import probe
+from admission_gateway_conformance.process import Running
+from admission_gateway_conformance.rules import bounds
+from admission_gateway_conformance.run import FAILS, HOLDS, NOT_CHECKED, RULES, Result, check
+from admission_gateway_conformance.target import find_target
 from tests.conformance.faulty_worker import DEADLY, FAULTS
 from tests.kit import Process
 from tests.waiting import eventually
@@ -31,7 +31,7 @@ from tests.waiting import eventually
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gateway.conformance.worker import Facts
+    from admission_gateway_conformance.worker import Facts
 
 BY_NAME = {rule.name: rule for rule in RULES}
 SHUTDOWN = [name for name in BY_NAME if name.startswith("stop-")]
@@ -191,7 +191,7 @@ def test_all_shutdown_rules_hold_for_a_correct_worker(folder: Path, facts: Facts
 
 
 class Child:
-    """A process of the test with the interface of ``gateway.conformance.process``."""
+    """A process of the test with the interface of ``admission_gateway_conformance.process``."""
 
     def __init__(self, process: Process) -> None:
         self._child = process.child

@@ -13,8 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from deploy import artifacts
-from deploy.artifacts import GO_MODULE, ROOT, WORKERS
-from deploy.pinned import OWN
+from deploy.artifacts import DISTRIBUTIONS, GO_MODULE, ROOT, WORKERS
 from gateway import __version__
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ def test_the_name_is_the_same_in_every_language() -> None:
     assert f"module {GO_MODULE}\n" in (WORKERS / "go" / "go.mod").read_text()
 
 
-@pytest.mark.parametrize("folder", OWN.values(), ids=OWN)
+@pytest.mark.parametrize("folder", DISTRIBUTIONS.values(), ids=DISTRIBUTIONS)
 def test_the_metadata_of_python_is_that_of_the_other_languages(folder: Path) -> None:
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     assert project["license"] == "Apache-2.0"
@@ -91,9 +90,9 @@ def test_python_distributions_are_complete_and_the_same_in_every_build(
         built[number] = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert built[1] == built[2]
     kinds = ("-py3-none-any.whl", ".tar.gz")
-    bases = [f"{name.replace('-', '_')}-{__version__}" for name in OWN]
+    bases = [f"{name.replace('-', '_')}-{__version__}" for name in DISTRIBUTIONS]
     assert built[1].keys() == {base + kind for base in bases for kind in kinds}
-    for (name, root), base in zip(OWN.items(), bases, strict=True):
+    for (name, root), base in zip(DISTRIBUTIONS.items(), bases, strict=True):
         with zipfile.ZipFile(folder / f"{base}-py3-none-any.whl") as wheel:
             files = {file for file in wheel.namelist() if ".dist-info/" not in file}
             assert wheel.read(f"{base}.dist-info/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()

@@ -105,7 +105,8 @@ def test_an_image_gets_the_packages_that_it_requires_and_no_others(wanted: str) 
 def test_everything_that_the_gateway_imports_is_in_the_image() -> None:
     needed = distributions_of(imported("gateway"))
     assert "grpcio" in needed
-    assert needed <= set(pinned("admission-gateway"))
+    # The command that runs the kit says how to install it.
+    assert needed - set(pinned("admission-gateway")) == {"admission-gateway-conformance"}
 
 
 def test_the_sdk_requires_what_it_imports_and_nothing_more() -> None:
@@ -121,6 +122,16 @@ def test_the_sdk_requires_what_it_imports_and_nothing_more() -> None:
     library = "workers/python/admission_gateway_worker/policies"
     others = {module for module in modules if distributions_of({module}) & of_library}
     assert others <= imported(library), "the SDK without the extra imports a library of the extra"
+
+
+def test_the_conformance_kit_requires_what_it_imports_and_nothing_more() -> None:
+    project = tomllib.loads((ROOT / "workers" / "conformance" / "pyproject.toml").read_text())["project"]
+    declared = {normalised(requirement) for requirement in project["dependencies"]}
+    assert declared >= OWN.keys()
+    imports = distributions_of(imported("workers/conformance")) - {normalised(project["name"])}
+    # google is a namespace of several distributions.
+    assert declared - OWN.keys() <= imports
+    assert {name for name in imports if not name.startswith("google")} <= declared | {"protobuf"}
 
 
 def test_the_wheel_is_built_with_the_packages_of_pyproject() -> None:

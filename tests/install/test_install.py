@@ -26,7 +26,7 @@ WITHIN_S: Final = 1500.0
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3 * WITHIN_S)]
 LOCK: Final = ROOT / "constraints.txt"
 OLDEST: Final = Path(__file__).with_name("oldest-pip.txt")
-EDITABLE: Final = {"admission-gateway", "admission-gateway-worker"}
+EDITABLE: Final = {"admission-gateway", "admission-gateway-worker", "admission-gateway-conformance"}
 VERSIONS: Final = """\
 import importlib.metadata as metadata
 for one in metadata.distributions():

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.languages.toolchains import Language
 
 SOME_PORT: Final = "127.0.0.1:0"
-VECTORS: Final = ROOT / "gateway" / "conformance" / "samples.json"
+VECTORS: Final = ROOT / "workers" / "conformance" / "admission_gateway_conformance" / "samples.json"
 MUTATING: Final = ("always-pull-images", "inject-sidecar", "default-resources", "team-from-namespace")
 VALIDATING: Final = (
     "require-labels",
@@ -118,7 +118,7 @@ def _sent() -> Iterator[dict[str, Any]]:
 
 
 def vectors() -> list[dict[str, Any]]:
-    """Return the vectors of the sample policies, see gateway/conformance."""
+    """Return the vectors of the sample policies, see workers/conformance."""
     found: list[dict[str, Any]] = json.loads(VECTORS.read_bytes())
     return found
 

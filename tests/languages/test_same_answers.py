@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import grpc
 import pytest
 
+from admission_gateway_conformance.answers import Answer, difference
 from admission_gateway_worker.pb import worker_pb2 as pb
-from gateway.conformance.answers import Answer, difference
 from tests.kit import PATIENCE_S, REVIEWS
 from tests.languages.kit import MUTATING, VALIDATING, vectors
 from tests.languages.toolchains import PYTHON

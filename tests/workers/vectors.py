@@ -1,4 +1,4 @@
-"""``python -m tests.workers.vectors`` rewrites ``gateway/conformance/*.json``.
+"""``python -m tests.workers.vectors`` rewrites the vectors of the conformance kit.
 
 The requests are chosen here; the answers are those of the Python SDK. test_samples.py checks its samples
 independently, and tests/core compares its patches with jsonpatch.
@@ -25,7 +25,7 @@ from admission_gateway_worker.samples.validating import BUSY_ANNOTATION as BUSY
 if TYPE_CHECKING:
     from admission_gateway_worker.policy import Policy
 
-FOLDER: Final = Path(__file__).parents[2] / "gateway" / "conformance"
+FOLDER: Final = Path(__file__).parents[2] / "workers" / "conformance" / "admission_gateway_conformance"
 _REVIEWS: Final = Path(__file__).parents[1] / "reviews"
 
 _WELL_BEHAVED: Final = tuple(name for name in server.policies if name not in ("sleeps", "fails"))

@@ -1,10 +1,14 @@
-"""Options of ``admission-gateway conformance``, which ``gateway.conformance`` implements."""
+"""Options of ``admission-gateway conformance``, which the distribution of the conformance kit implements."""
 
 from __future__ import annotations
 
 import argparse
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from gateway import __version__
+from gateway.base.errors import GatewayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--vectors",
         metavar="DIR",
         type=Path,
-        help="folder of samples.json (default: the one in the workers package)",
+        help="folder of samples.json (default: the one of the kit)",
     )
     add("--json", action="store_true", help="print one JSON object at the end instead of lines")
     add(
@@ -66,10 +70,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
-    """Check the worker and return the exit status. *refuse* prints a usage error and exits."""
-    from gateway.conformance.command import run
+    """Check the worker and return the exit status. *refuse* prints a usage error and exits.
 
+    Raises:
+        GatewayError: the kit is not installed.
+    """
     _validate(parsed, refuse)
+    if find_spec("admission_gateway_conformance") is None:
+        needed = f"admission-gateway-conformance=={__version__}"
+        raise GatewayError(f"conformance: not installed; `pip install {needed}` installs it")
+    from admission_gateway_conformance.command import run
+
     return run(parsed, refuse)
 
 

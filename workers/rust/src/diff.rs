@@ -6,7 +6,7 @@
 //! without the cost of an edit distance. Where naming each change would make a patch that is too much work
 //! to apply, whole members are replaced.
 //!
-//! Workers in all languages derive the same patch; `gateway/conformance/diff.json` says which.
+//! Workers in all languages derive the same patch; `workers/conformance/admission_gateway_conformance/diff.json` says which.
 
 use std::borrow::Cow;
 

@@ -11,8 +11,9 @@ fn patch(before: &Value, after: &Value) -> Value {
 
 #[test]
 fn the_vectors_hold_to_the_byte() {
-    let vectors: Vec<Value> = serde_json::from_str(include_str!("../../../gateway/conformance/diff.json"))
-        .expect("the vectors are JSON");
+    let vectors: Vec<Value> =
+        serde_json::from_str(include_str!("../../conformance/admission_gateway_conformance/diff.json"))
+            .expect("the vectors are JSON");
     assert!(!vectors.is_empty());
     for vector in vectors {
         let text = text_of(&diff(&vector["before"], &vector["after"]));

@@ -9,7 +9,7 @@ import (
 
 // The vectors that the libraries of all languages share.
 func TestDiffVectors(t *testing.T) {
-	text, err := os.ReadFile("../../../../gateway/conformance/diff.json")
+	text, err := os.ReadFile("../../../conformance/admission_gateway_conformance/diff.json")
 	if err != nil {
 		t.Fatal(err)
 	}

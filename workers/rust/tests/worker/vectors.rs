@@ -7,7 +7,7 @@ use admission_gateway_worker::{Value, json};
 
 fn vectors() -> Vec<Value> {
     let found: Vec<Value> =
-        serde_json::from_str(include_str!("../../../../gateway/conformance/samples.json"))
+        serde_json::from_str(include_str!("../../../conformance/admission_gateway_conformance/samples.json"))
             .expect("the vectors are JSON");
     assert!(!found.is_empty());
     found

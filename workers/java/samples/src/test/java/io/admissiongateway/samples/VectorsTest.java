@@ -46,7 +46,7 @@ import tools.jackson.databind.node.ObjectNode;
 /** The samples answer as those in all other languages do, by Review and on a stream. */
 @Timeout(120)
 final class VectorsTest {
-    private static final Path VECTORS = Path.of("..", "..", "..", "gateway", "conformance", "samples.json");
+    private static final Path VECTORS = Path.of("..", "..", "conformance", "admission_gateway_conformance", "samples.json");
     private static final JsonMapper MAPPER = JsonMapper.shared();
     private static final int TIMEOUT_MS = 60_000;
 

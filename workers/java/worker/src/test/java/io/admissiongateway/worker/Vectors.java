@@ -7,7 +7,7 @@ import tools.jackson.databind.JsonNode;
 
 /** What all SDKs are to answer alike. */
 final class Vectors {
-    private static final Path FOLDER = Path.of("..", "..", "..", "gateway", "conformance");
+    private static final Path FOLDER = Path.of("..", "..", "conformance", "admission_gateway_conformance");
 
     private Vectors() {}
 

@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import uvloop
 
+from admission_gateway_conformance.probe import probe
+from admission_gateway_conformance.process import Running, Started
+from admission_gateway_conformance.report import Text, as_json, summary
+from admission_gateway_conformance.run import FAILS, RULES, check
+from admission_gateway_conformance.target import find_target
+from admission_gateway_conformance.vectors import FOLDER, load
 from gateway.base.logs import print_output
 from gateway.base.progress import Progress
 from gateway.base.text import did_you_mean, printable_json, shown
 from gateway.config.model import WorkerTls
-from gateway.conformance.probe import probe
-from gateway.conformance.process import Running, Started
-from gateway.conformance.report import Text, as_json, summary
-from gateway.conformance.run import FAILS, RULES, check
-from gateway.conformance.target import find_target
-from gateway.conformance.vectors import FOLDER, load
 from gateway.engine.dispatch.keepalive import KEEPALIVE_TIME_S
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from gateway.conformance.process import Process
-    from gateway.conformance.rule import Rule
-    from gateway.conformance.vectors import Vector
+    from admission_gateway_conformance.process import Process
+    from admission_gateway_conformance.rule import Rule
+    from admission_gateway_conformance.vectors import Vector
 
 
 def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from admission_gateway_conformance.answers import expect_kind, expect_same, object_after
+from admission_gateway_conformance.requests import numbered_pod, pod
+from admission_gateway_conformance.rule import ANSWER_S, Group, Violation, expect
+from admission_gateway_conformance.rules.calls import cancelled_before, expect_silence
+from admission_gateway_conformance.rules.unary import STATUSES, UNKNOWN, expect_own, needed
+from admission_gateway_conformance.stream import CallSpec
+from admission_gateway_conformance.worker import CHAINS as FEATURE
+from admission_gateway_conformance.worker import expect_baseline
 from admission_gateway_worker.json_patch.patch import PatchConflict, PatchSyntaxError
 from admission_gateway_worker.pb import worker_pb2 as pb
-from gateway.conformance.answers import expect_kind, expect_same, object_after
-from gateway.conformance.requests import numbered_pod, pod
-from gateway.conformance.rule import ANSWER_S, Group, Violation, expect
-from gateway.conformance.rules.calls import cancelled_before, expect_silence
-from gateway.conformance.rules.unary import STATUSES, UNKNOWN, expect_own, needed
-from gateway.conformance.stream import CallSpec
-from gateway.conformance.worker import CHAINS as FEATURE
-from gateway.conformance.worker import expect_baseline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gateway.conformance.answers import Answer
-    from gateway.conformance.stream import Stream
-    from gateway.conformance.worker import Worker
+    from admission_gateway_conformance.answers import Answer
+    from admission_gateway_conformance.stream import Stream
+    from admission_gateway_conformance.worker import Worker
 
 _TIMEOUT_MS: Final = 500
 """Timeout of the calls that are to expire."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from gateway.conformance.answers import describe, expect_kind, kind
-from gateway.conformance.requests import numbered_pod, pod
-from gateway.conformance.rule import ANSWER_S, Group, Violation, expect
-from gateway.conformance.rules.unary import UNKNOWN, expect_own
-from gateway.conformance.worker import expect_baseline
+from admission_gateway_conformance.answers import describe, expect_kind, kind
+from admission_gateway_conformance.requests import numbered_pod, pod
+from admission_gateway_conformance.rule import ANSWER_S, Group, Violation, expect
+from admission_gateway_conformance.rules.unary import UNKNOWN, expect_own
+from admission_gateway_conformance.worker import expect_baseline
 
 if TYPE_CHECKING:
-    from gateway.conformance.stream import Stream
-    from gateway.conformance.worker import Worker
+    from admission_gateway_conformance.stream import Stream
+    from admission_gateway_conformance.worker import Worker
 
 _TIMEOUT_MS: Final = 200
 _EARLY_MS: Final = 20

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Final
 import grpc
 from google.protobuf.message import DecodeError
 
+from admission_gateway_conformance.answers import code_name, kind
+from admission_gateway_conformance.requests import SAMPLES, pod
+from admission_gateway_conformance.rule import ANSWER_S, Violation
+from admission_gateway_conformance.rules.health import CHECK, WATCH, request
+from admission_gateway_conformance.rules.unary import UNKNOWN
+from admission_gateway_conformance.stream import CallSpec
+from admission_gateway_conformance.worker import CHAINS, CHECK_PARAMETERS, LIST, SERVICE, Facts, Worker
 from admission_gateway_worker.pb import worker_pb2 as pb
 from gateway.base.errors import GatewayError
-from gateway.conformance.answers import code_name, kind
-from gateway.conformance.requests import SAMPLES, pod
-from gateway.conformance.rule import ANSWER_S, Violation
-from gateway.conformance.rules.health import CHECK, WATCH, request
-from gateway.conformance.rules.unary import UNKNOWN
-from gateway.conformance.stream import CallSpec
-from gateway.conformance.worker import CHAINS, CHECK_PARAMETERS, LIST, SERVICE, Facts, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.conformance.target import Target
-    from gateway.conformance.vectors import Vector
+    from admission_gateway_conformance.target import Target
+    from admission_gateway_conformance.vectors import Vector
 
 _UNSERVED: Final = "UNIMPLEMENTED"
 _BY_CHOICE: Final = "deny-latest-tag"

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
-from gateway.conformance.rule import ANSWER_S, Group, Violation
-from gateway.conformance.target import Recorder
-from gateway.conformance.worker import STREAM
+from admission_gateway_conformance.rule import ANSWER_S, Group, Violation
+from admission_gateway_conformance.target import Recorder
+from admission_gateway_conformance.worker import STREAM
 from gateway.engine.dispatch.dialer import Unreachable
 from gateway.engine.dispatch.keepalive import KEEPALIVE_TIME_S, KEEPALIVE_TIMEOUT_S
 
 if TYPE_CHECKING:
-    from gateway.conformance.worker import Worker
+    from admission_gateway_conformance.worker import Worker
 
 _PINGS: Final = 5
 """gRPC servers tolerate two pings that are too early, and one more after the start of a stream."""

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from admission_gateway_worker.pb import worker_pb2 as pb
-from gateway.conformance.answers import expect_kind, expect_same
-from gateway.conformance.requests import (
+from admission_gateway_conformance.answers import expect_kind, expect_same
+from admission_gateway_conformance.requests import (
     INVALID_JSON,
     TRACEPARENTS,
     UNPRINTABLE_TRACEPARENTS,
     numbered_pod,
     pod,
 )
-from gateway.conformance.rule import Group, expect
-from gateway.conformance.rules.unary import (
+from admission_gateway_conformance.rule import Group, expect
+from admission_gateway_conformance.rules.unary import (
     STATUSES,
     UNKNOWN,
     UNKNOWN_FIELD,
@@ -22,12 +21,13 @@ from gateway.conformance.rules.unary import (
     expect_vectors,
     needed,
 )
-from gateway.conformance.stream import CallSpec
-from gateway.conformance.worker import expect_baseline
+from admission_gateway_conformance.stream import CallSpec
+from admission_gateway_conformance.worker import expect_baseline
+from admission_gateway_worker.pb import worker_pb2 as pb
 
 if TYPE_CHECKING:
-    from gateway.conformance.vectors import Vector
-    from gateway.conformance.worker import Worker
+    from admission_gateway_conformance.vectors import Vector
+    from admission_gateway_conformance.worker import Worker
 
 LARGEST_ID: Final = 2**64 - 1
 _MANY: Final = 1000

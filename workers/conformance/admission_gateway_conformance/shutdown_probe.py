@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from admission_gateway_conformance.answers import Answer, describe
+from admission_gateway_conformance.process import Process, ended
+from admission_gateway_conformance.requests import pod
+from admission_gateway_conformance.rule import ANSWER_S, Violation
+from admission_gateway_conformance.rules.health import WATCH, request, status
+from admission_gateway_conformance.target import Recorder
+from admission_gateway_conformance.worker import REVIEW, Worker
 from admission_gateway_worker.pb import worker_pb2 as pb
-from gateway.conformance.answers import Answer, describe
-from gateway.conformance.process import Process, ended
-from gateway.conformance.requests import pod
-from gateway.conformance.rule import ANSWER_S, Violation
-from gateway.conformance.rules.health import WATCH, request, status
-from gateway.conformance.target import Recorder
-from gateway.conformance.worker import REVIEW, Worker
 from gateway.engine.dispatch.dialer import Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 
-    from gateway.conformance.stream import Stream
+    from admission_gateway_conformance.stream import Stream
 
     Play = Callable[[Worker, Stream, "ShutdownRecord"], Awaitable[float | None]]
     """Actions on a stream after the drain notice; returns the time of the last answered write, if any."""

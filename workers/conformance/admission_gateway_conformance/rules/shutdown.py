@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gateway.conformance.answers import describe, kind
-from gateway.conformance.rule import Group, expect
-from gateway.conformance.shutdown_probe import (
+from admission_gateway_conformance.answers import describe, kind
+from admission_gateway_conformance.rule import Group, expect
+from admission_gateway_conformance.shutdown_probe import (
     AFTER_THE_NOTICE,
     AT_THE_NOTICE,
     END_S,
@@ -28,7 +28,7 @@ from gateway.conformance.shutdown_probe import (
 )
 
 if TYPE_CHECKING:
-    from gateway.conformance.worker import Worker
+    from admission_gateway_conformance.worker import Worker
 
 _STREAM: Final = "ReviewStream"
 _QUIET_S: Final = 0.45

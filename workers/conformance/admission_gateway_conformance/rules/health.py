@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
+from admission_gateway_conformance.answers import describe
+from admission_gateway_conformance.rule import ANSWER_S, Group, Violation, expect
+from admission_gateway_conformance.worker import SERVICE
 from admission_gateway_worker.pb import worker_pb2 as pb
-from gateway.conformance.answers import describe
-from gateway.conformance.rule import ANSWER_S, Group, Violation, expect
-from gateway.conformance.worker import SERVICE
 
 if TYPE_CHECKING:
-    from gateway.conformance.worker import Worker
+    from admission_gateway_conformance.worker import Worker
 
 CHECK: Final = "/grpc.health.v1.Health/Check"
 WATCH: Final = "/grpc.health.v1.Health/Watch"

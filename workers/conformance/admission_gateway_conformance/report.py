@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from admission_gateway_conformance.run import FAILS, HOLDS, NOT_CHECKED, NOT_SERVED, Result
 from admission_gateway_worker.text import printable
-from gateway.conformance.run import FAILS, HOLDS, NOT_CHECKED, NOT_SERVED, Result
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -59,7 +59,7 @@ def summary(target: str, results: Sequence[Result]) -> str:
 
 
 def as_json(target: str, results: Iterable[Result]) -> dict[str, Any]:
-    """Return all results as one JSON object, described in gateway/conformance/README.md."""
+    """Return all results as one JSON object, described in workers/conformance/README.md."""
     results = tuple(results)
     counts = Counter(result.outcome for result in results)
     return {

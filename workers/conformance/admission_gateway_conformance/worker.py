@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Final
 import grpc
 from google.protobuf.message import DecodeError
 
+from admission_gateway_conformance.answers import Answer, describe, kind
+from admission_gateway_conformance.requests import pod
+from admission_gateway_conformance.rule import ANSWER_S, NotChecked, Violation
+from admission_gateway_conformance.stream import Stream
 from admission_gateway_worker.pb import worker_pb2 as pb
-from gateway.conformance.answers import Answer, describe, kind
-from gateway.conformance.requests import pod
-from gateway.conformance.rule import ANSWER_S, NotChecked, Violation
-from gateway.conformance.stream import Stream
 
 if TYPE_CHECKING:
     import asyncio
 
-    from gateway.conformance.process import Process
-    from gateway.conformance.shutdown_probe import ShutdownRecord
-    from gateway.conformance.target import Target
-    from gateway.conformance.vectors import Vector
+    from admission_gateway_conformance.process import Process
+    from admission_gateway_conformance.shutdown_probe import ShutdownRecord
+    from admission_gateway_conformance.target import Target
+    from admission_gateway_conformance.vectors import Vector
 
     Unary = grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
     ServerStream = grpc.aio.UnaryStreamMultiCallable[bytes, bytes]

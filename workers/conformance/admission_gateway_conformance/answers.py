@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import grpc
 import orjson
 
+from admission_gateway_conformance.rule import Violation
 from admission_gateway_worker.json_patch.patch import (
     PatchConflict,
     PatchSyntaxError,
@@ -19,7 +20,6 @@ from admission_gateway_worker.json_patch.patch import (
 )
 from admission_gateway_worker.pb import worker_pb2 as pb
 from gateway.base.text import shown
-from gateway.conformance.rule import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

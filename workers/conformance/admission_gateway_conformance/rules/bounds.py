@@ -6,18 +6,18 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
+from admission_gateway_conformance.answers import expect_kind
+from admission_gateway_conformance.memory import resident_bytes
+from admission_gateway_conformance.requests import MAX_MESSAGE_BYTES, MIB, many_containers, numbered_pod, pod
+from admission_gateway_conformance.rule import ANSWER_S, Group, Violation
+from admission_gateway_conformance.rules.unary import UNKNOWN, expect_own
+from admission_gateway_conformance.worker import Worker, expect_baseline
 from admission_gateway_worker.pb import worker_pb2 as pb
-from gateway.conformance.answers import expect_kind
-from gateway.conformance.memory import resident_bytes
-from gateway.conformance.requests import MAX_MESSAGE_BYTES, MIB, many_containers, numbered_pod, pod
-from gateway.conformance.rule import ANSWER_S, Group, Violation
-from gateway.conformance.rules.unary import UNKNOWN, expect_own
-from gateway.conformance.worker import Worker, expect_baseline
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from gateway.conformance.stream import Stream
+    from admission_gateway_conformance.stream import Stream
 
 MAX_GROWTH_BYTES: Final = 1024 * MIB
 """Growth of the worker's memory in a rule. A worker without bounds takes several times as much."""

@@ -6,15 +6,15 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Final
 
-from gateway.conformance.answers import describe, expect_kind
-from gateway.conformance.requests import MAX_MESSAGE_BYTES, MIB, many_containers, pod
-from gateway.conformance.rule import Group, expect
-from gateway.conformance.worker import expect_baseline
+from admission_gateway_conformance.answers import describe, expect_kind
+from admission_gateway_conformance.requests import MAX_MESSAGE_BYTES, MIB, many_containers, pod
+from admission_gateway_conformance.rule import Group, expect
+from admission_gateway_conformance.worker import expect_baseline
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from gateway.conformance.worker import Worker
+    from admission_gateway_conformance.worker import Worker
 
 _SECTION: Final = "Sizes and connections"
 _CONTAINERS: Final = 100_000

@@ -5,20 +5,20 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final
 
+from admission_gateway_conformance.answers import describe, expect_kind, kind
+from admission_gateway_conformance.requests import numbered_pod, pod
+from admission_gateway_conformance.rule import ANSWER_S, Group, Violation, expect
+from admission_gateway_conformance.rules.unary import GARBAGE, expect_own
+from admission_gateway_conformance.target import Recorder
+from admission_gateway_conformance.worker import STREAM, expect_baseline
 from admission_gateway_worker.pb import worker_pb2 as pb
-from gateway.conformance.answers import describe, expect_kind, kind
-from gateway.conformance.requests import numbered_pod, pod
-from gateway.conformance.rule import ANSWER_S, Group, Violation, expect
-from gateway.conformance.rules.unary import GARBAGE, expect_own
-from gateway.conformance.target import Recorder
-from gateway.conformance.worker import STREAM, expect_baseline
 from gateway.engine.dispatch.dialer import Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from gateway.conformance.stream import Stream
-    from gateway.conformance.worker import Worker
+    from admission_gateway_conformance.stream import Stream
+    from admission_gateway_conformance.worker import Worker
 
 _STREAMS: Final = 8
 _CALLS: Final = 50

@@ -6,28 +6,28 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gateway.conformance.rule import NotChecked, Violation
-from gateway.conformance.rules.batches import BATCHES
-from gateway.conformance.rules.bounds import BOUNDS
-from gateway.conformance.rules.calls import DEADLINES
-from gateway.conformance.rules.chains import CHAINS
-from gateway.conformance.rules.health import HEALTH
-from gateway.conformance.rules.keepalive import KEEPALIVE
-from gateway.conformance.rules.listing import LISTING
-from gateway.conformance.rules.parameters import PARAMETERS
-from gateway.conformance.rules.shutdown import SHUTDOWN
-from gateway.conformance.rules.sizes import SIZES
-from gateway.conformance.rules.streams import STREAMS
-from gateway.conformance.rules.unary import REVIEWS
-from gateway.conformance.worker import CHAINS as FEATURE
-from gateway.conformance.worker import Worker
+from admission_gateway_conformance.rule import NotChecked, Violation
+from admission_gateway_conformance.rules.batches import BATCHES
+from admission_gateway_conformance.rules.bounds import BOUNDS
+from admission_gateway_conformance.rules.calls import DEADLINES
+from admission_gateway_conformance.rules.chains import CHAINS
+from admission_gateway_conformance.rules.health import HEALTH
+from admission_gateway_conformance.rules.keepalive import KEEPALIVE
+from admission_gateway_conformance.rules.listing import LISTING
+from admission_gateway_conformance.rules.parameters import PARAMETERS
+from admission_gateway_conformance.rules.shutdown import SHUTDOWN
+from admission_gateway_conformance.rules.sizes import SIZES
+from admission_gateway_conformance.rules.streams import STREAMS
+from admission_gateway_conformance.rules.unary import REVIEWS
+from admission_gateway_conformance.worker import CHAINS as FEATURE
+from admission_gateway_conformance.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from gateway.conformance.rule import Group, Rule
-    from gateway.conformance.target import Target
-    from gateway.conformance.worker import Facts
+    from admission_gateway_conformance.rule import Group, Rule
+    from admission_gateway_conformance.target import Target
+    from admission_gateway_conformance.worker import Facts
 
 GROUPS: Final[tuple[Group, ...]] = (
     REVIEWS,

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 
+from admission_gateway_conformance.answers import describe, expect_kind, kind
+from admission_gateway_conformance.requests import numbered_pod, replicas
+from admission_gateway_conformance.rule import Group, Violation, expect
+from admission_gateway_conformance.rules.unary import STATUSES, UNKNOWN
+from admission_gateway_conformance.stream import CallSpec
+from admission_gateway_conformance.worker import CHECK_PARAMETERS
 from admission_gateway_worker.pb import worker_pb2 as pb
-from gateway.conformance.answers import describe, expect_kind, kind
-from gateway.conformance.requests import numbered_pod, replicas
-from gateway.conformance.rule import Group, Violation, expect
-from gateway.conformance.rules.unary import STATUSES, UNKNOWN
-from gateway.conformance.stream import CallSpec
-from gateway.conformance.worker import CHECK_PARAMETERS
 
 if TYPE_CHECKING:
-    from gateway.conformance.answers import Answer
-    from gateway.conformance.worker import Worker
+    from admission_gateway_conformance.answers import Answer
+    from admission_gateway_conformance.worker import Worker
 
 _SAMPLE: Final = "limit-replicas"
 _DEFAULT_MAX: Final = 10

@@ -2,3 +2,5 @@
 
 Source: protos/README.md.
 """
+
+__version__ = "0.1.0"

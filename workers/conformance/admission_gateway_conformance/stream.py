@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import grpc
 from google.protobuf.message import DecodeError
 
+from admission_gateway_conformance.answers import Answer, describe
+from admission_gateway_conformance.requests import MAX_MESSAGE_BYTES
+from admission_gateway_conformance.rule import ANSWER_S, Violation
 from admission_gateway_worker.pb import worker_pb2 as pb
-from gateway.conformance.answers import Answer, describe
-from gateway.conformance.requests import MAX_MESSAGE_BYTES
-from gateway.conformance.rule import ANSWER_S, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 import orjson
 from google.protobuf.message import DecodeError
 
+from admission_gateway_conformance.answers import describe, kind
+from admission_gateway_conformance.requests import SAMPLES, pod
+from admission_gateway_conformance.rule import Group, Violation, expect
+from admission_gateway_conformance.worker import LIST
 from admission_gateway_worker.pb import worker_pb2 as pb
-from gateway.conformance.answers import describe, kind
-from gateway.conformance.requests import SAMPLES, pod
-from gateway.conformance.rule import Group, Violation, expect
-from gateway.conformance.worker import LIST
 
 if TYPE_CHECKING:
-    from gateway.conformance.worker import Worker
+    from admission_gateway_conformance.worker import Worker
 
 _METHOD: Final = "ListPolicies"
 _MUTATING: Final = frozenset(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from admission_gateway_worker.pb import worker_pb2 as pb
-from gateway.conformance.answers import Answer, describe, difference, expect_kind, expect_same
-from gateway.conformance.requests import (
+from admission_gateway_conformance.answers import Answer, describe, difference, expect_kind, expect_same
+from admission_gateway_conformance.requests import (
     INVALID_JSON,
     NON_OBJECTS,
     TRACEPARENTS,
@@ -15,14 +14,15 @@ from gateway.conformance.requests import (
     numbered_pod,
     pod,
 )
-from gateway.conformance.rule import ANSWER_S, Group, Violation, expect
-from gateway.conformance.worker import REVIEW, expect_baseline
+from admission_gateway_conformance.rule import ANSWER_S, Group, Violation, expect
+from admission_gateway_conformance.worker import REVIEW, expect_baseline
+from admission_gateway_worker.pb import worker_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.conformance.vectors import Vector
-    from gateway.conformance.worker import Worker
+    from admission_gateway_conformance.vectors import Vector
+    from admission_gateway_conformance.worker import Worker
 
 UNKNOWN: Final = "conformance.example/not-served"
 GARBAGE: Final = b"\xff\xff\xff"

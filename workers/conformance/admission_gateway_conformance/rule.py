@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from gateway.conformance.worker import Worker
+    from admission_gateway_conformance.worker import Worker
 
     Check = Callable[[Worker], Awaitable[str | None]]
 

@@ -1,6 +1,6 @@
 """Vectors of the sample policies: requests, and the answers that are the same in every language.
 
-gateway/conformance/README.md describes the format.
+workers/conformance/README.md describes the format.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from admission_gateway_worker.pb import worker_pb2 as pb
 from gateway.base.errors import GatewayError
 
 if TYPE_CHECKING:
-    from gateway.conformance.answers import Answer
+    from admission_gateway_conformance.answers import Answer
 
 FILE: Final = "samples.json"
 
