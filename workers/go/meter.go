@@ -1,40 +1,47 @@
 package worker
 
 import (
-	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 )
 
-// durationBounds are the upper bounds of the duration histogram, the same in the SDKs of all languages.
-var durationBounds = [...]time.Duration{
-	100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
-	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond,
-	10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond,
-	100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond,
-	time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second,
+// durationBounds are the upper bounds of the duration histogram in seconds, the same in the SDKs of all languages.
+var durationBounds = []float64{
+	0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
 }
-
-// result is the outcome of a call as a label.
-type result int
-
-const (
-	resultAllowed result = iota
-	resultDenied
-	resultError
-	results
-)
-
-var resultNames = [results]string{"allowed", "denied", "error"}
 
 // meter counts the calls of one policy. A nil meter counts nothing.
 type meter struct {
-	reviews  [results]atomic.Uint64
-	inFlight atomic.Int64
-	// durations has those up to each bound and above the one before; the last: above all bounds.
-	durations [len(durationBounds) + 1]atomic.Uint64
-	nanos     atomic.Int64
+	allowed, denied, failed prometheus.Counter
+	inFlight                prometheus.Gauge
+	durations               prometheus.Histogram
+}
+
+func newMeter(policy string) *meter {
+	reviews := func(outcome string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{
+			Name:        "admission_gateway_worker_policy_reviews_total",
+			Help:        "Reviews by outcome; error: the policy failed or exceeded its deadline.",
+			ConstLabels: prometheus.Labels{"policy": policy, "outcome": outcome},
+		})
+	}
+	labels := prometheus.Labels{"policy": policy}
+	return &meter{
+		allowed: reviews("allowed"), denied: reviews("denied"), failed: reviews("error"),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name:        "admission_gateway_worker_policy_in_flight",
+			Help:        "Reviews whose policy has begun and that have no answer yet.",
+			ConstLabels: labels,
+		}),
+		durations: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:        "admission_gateway_worker_policy_duration_seconds",
+			Help:        "Time from the begin of a policy to its answer.",
+			ConstLabels: labels,
+			Buckets:     durationBounds,
+		}),
+	}
 }
 
 // begin counts a call in flight, and returns its start for end.
@@ -42,7 +49,7 @@ func (m *meter) begin() time.Time {
 	if m == nil {
 		return time.Time{}
 	}
-	m.inFlight.Add(1)
+	m.inFlight.Inc()
 	return time.Now()
 }
 
@@ -56,28 +63,21 @@ func (m *meter) end(start time.Time, ended outcome) {
 		m.cancel(start)
 		return
 	case ended.err != nil:
-		m.reviews[resultError].Add(1)
+		m.failed.Inc()
 	case ended.response.Allowed:
-		m.reviews[resultAllowed].Add(1)
+		m.allowed.Inc()
 	default:
-		m.reviews[resultDenied].Add(1)
+		m.denied.Inc()
 	}
-	if start.IsZero() {
-		return
+	if !start.IsZero() {
+		m.durations.Observe(time.Since(start).Seconds())
+		m.inFlight.Dec()
 	}
-	took := time.Since(start)
-	bucket := 0
-	for bucket < len(durationBounds) && took > durationBounds[bucket] {
-		bucket++
-	}
-	m.durations[bucket].Add(1)
-	m.nanos.Add(int64(took))
-	m.inFlight.Add(-1)
 }
 
 // cancel counts a call as no longer in flight, if its policy has begun.
 func (m *meter) cancel(start time.Time) {
 	if m != nil && !start.IsZero() {
-		m.inFlight.Add(-1)
+		m.inFlight.Dec()
 	}
 }

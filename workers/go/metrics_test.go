@@ -14,6 +14,8 @@ import (
 	pb "admission-gateway.io/worker/internal/workerpb"
 )
 
+const textFormat = "text/plain; version=0.0.4; charset=utf-8"
+
 // measured starts the probe with metrics, and returns a client and the URL of the metrics.
 func measured(t *testing.T, p *probe) (pb.PolicyWorkerClient, string) {
 	t.Helper()
@@ -37,8 +39,8 @@ func scrape(t *testing.T, url string) string {
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
-	if err != nil || answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Type") != metricsType {
-		t.Fatal(answer.Status, err)
+	if err != nil || answer.StatusCode != http.StatusOK || !strings.HasPrefix(answer.Header.Get("Content-Type"), textFormat) {
+		t.Fatal(answer.Status, answer.Header, err)
 	}
 	return string(text)
 }
@@ -63,7 +65,7 @@ func expectLines(t *testing.T, url string, lines ...string) {
 }
 
 func count(policy, outcome string, count int) string {
-	return fmt.Sprintf(`admission_gateway_worker_policy_reviews_total{policy=%q,outcome=%q} %d`, policy, outcome, count)
+	return fmt.Sprintf(`admission_gateway_worker_policy_reviews_total{outcome=%q,policy=%q} %d`, outcome, policy, count)
 }
 
 func inFlight(policy string, count int) string {
@@ -83,7 +85,7 @@ func TestMetricsCountReviewsByOutcome(t *testing.T) {
 	expectLines(t, url, count("allow", "allowed", 3), count("deny", "denied", 2), count("panic", "error", 2), count("allow", "error", 0),
 		inFlight("allow", 0), `admission_gateway_worker_policy_duration_seconds_bucket{policy="allow",le="+Inf"} 3`,
 		`admission_gateway_worker_policy_duration_seconds_count{policy="deny"} 2`, "# TYPE process_start_time_seconds gauge")
-	if text := scrape(t, url); strings.Contains(text, "nobody") || !strings.Contains(text, `build_info{sdk="go",version="`) {
+	if text := scrape(t, url); strings.Contains(text, "nobody") || !strings.Contains(text, `,sdk="go",version="`) {
 		t.Error(text)
 	}
 }

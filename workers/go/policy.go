@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 )
@@ -76,7 +77,7 @@ func (p *policy) ran(took time.Duration, bytes int) {
 }
 
 func checkName(name string) error {
-	printable := !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
+	printable := utf8.ValidString(name) && !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
 	if strings.TrimSpace(name) == "" || !printable {
 		return fmt.Errorf("the name of a policy is some printable text, found %q", name)
 	}

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"admission-gateway.io/worker"
+	"admission-gateway.io/worker/internal/tree"
 	pb "admission-gateway.io/worker/internal/workerpb"
 	"admission-gateway.io/worker/samples"
 )
@@ -175,7 +176,7 @@ func compare(t *testing.T, vector vector, answer *pb.ReviewResponse, failed *pb.
 				got.Response.Status.Causes = append(got.Response.Status.Causes, cause{found.Reason, found.Message, found.Field})
 			}
 		}
-		comparePatch(t, answer.Patch, vector.Outcome.Response)
+		comparePatch(t, answer.Patch, vector)
 	}
 	want := vector.Outcome
 	if want.Response != nil {
@@ -187,23 +188,39 @@ func compare(t *testing.T, vector vector, answer *pb.ReviewResponse, failed *pb.
 	}
 }
 
-// comparePatch compares the values; that the text is canonical the vectors of the diff show.
-func comparePatch(t *testing.T, patch []byte, want *response) {
+// comparePatch compares the objects to which the patches lead.
+func comparePatch(t *testing.T, patch []byte, vector vector) {
 	t.Helper()
-	var got, expected any
-	if len(patch) > 0 {
-		if err := json.Unmarshal(patch, &got); err != nil {
-			t.Fatalf("%v in the patch %s", err, patch)
-		}
+	request, err := tree.Parse(vector.Request, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if want != nil && len(want.Patch) > 0 {
-		if err := json.Unmarshal(want.Patch, &expected); err != nil {
-			t.Fatal(err)
-		}
+	object := request.(map[string]any)["object"]
+	var wanted []byte
+	if vector.Outcome.Response != nil {
+		wanted = vector.Outcome.Response.Patch
 	}
-	if !reflect.DeepEqual(got, expected) {
-		t.Errorf("the patch is %s, expected %s", patch, asJSON(expected))
+	got, expected := patched(t, object, patch), patched(t, object, wanted)
+	if !tree.Same(got, expected) {
+		t.Errorf("the patch %s leads to %s, expected %s", patch, asJSON(got), asJSON(expected))
 	}
+}
+
+// patched returns the object after the patch; without a patch the object.
+func patched(t *testing.T, object any, patch []byte) any {
+	t.Helper()
+	if len(patch) == 0 {
+		return object
+	}
+	operations, err := tree.Parse(patch, nil)
+	if err != nil {
+		t.Fatalf("%v in the patch %s", err, patch)
+	}
+	after, err := tree.Apply(object, operations)
+	if err != nil {
+		t.Fatalf("the patch %s does not apply: %v", patch, err)
+	}
+	return after
 }
 
 func asJSON(value any) string {

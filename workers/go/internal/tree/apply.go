@@ -211,7 +211,9 @@ func (a *applying) add(path string, value any) error {
 
 func (a *applying) replace(path string, value any) error {
 	if path == "" {
-		if !isContainer(value) {
+		_, isObject := value.(map[string]any)
+		_, isList := value.([]any)
+		if !isObject && !isList {
 			return errors.New("the document can be replaced by an object or an array only")
 		}
 		a.document = value

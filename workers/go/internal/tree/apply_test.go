@@ -71,15 +71,3 @@ func TestApplyBoundsItsWork(t *testing.T) {
 		t.Error("shifted items are not bounded")
 	}
 }
-
-// The patch of Diff leads to the same document.
-func TestApplyOfADiff(t *testing.T) {
-	texts := reviews(t)
-	for index, text := range texts {
-		before, after := parsed(t, text), parsed(t, texts[(index+1)%len(texts)])
-		got, err := Apply(before, parsed(t, string(AppendPatch(nil, Diff(before, after)))))
-		if err != nil || !Same(got, after) {
-			t.Errorf("review %d: %v", index, err)
-		}
-	}
-}

@@ -2,10 +2,22 @@ package tree
 
 import (
 	"encoding/json"
-	"fmt"
+	"math/rand/v2"
 	"os"
+	"strings"
 	"testing"
 )
+
+// patched checks that the patch of two objects leads from one to the other, and returns it.
+func patched(t *testing.T, before, after any) []Operation {
+	t.Helper()
+	operations := Diff(before, after)
+	written := AppendPatch(nil, operations)
+	if got, err := Apply(before, parsed(t, string(written))); err != nil || !Same(got, after) {
+		t.Fatalf("%.300s leads from %.300s to %.300s, %v; expected %.300s", written, Append(nil, before), Append(nil, got), err, Append(nil, after))
+	}
+	return operations
+}
 
 // The vectors that the libraries of all languages share.
 func TestDiffVectors(t *testing.T) {
@@ -14,9 +26,8 @@ func TestDiffVectors(t *testing.T) {
 		t.Fatal(err)
 	}
 	var vectors []struct {
-		Name                 string
-		Before, After, Patch json.RawMessage
-		Text                 string
+		Name          string
+		Before, After json.RawMessage
 	}
 	if err := json.Unmarshal(text, &vectors); err != nil {
 		t.Fatal(err)
@@ -26,46 +37,97 @@ func TestDiffVectors(t *testing.T) {
 	}
 	for _, vector := range vectors {
 		t.Run(vector.Name, func(t *testing.T) {
-			before, after := parsed(t, string(vector.Before)), parsed(t, string(vector.After))
-			written := string(AppendPatch(nil, Diff(before, after)))
-			if !Same(parsed(t, written), parsed(t, string(vector.Patch))) {
-				t.Errorf("the patch is %s, expected %s", written, vector.Patch)
-			}
-			if written != vector.Text {
-				t.Errorf("the text is %s, expected %s", written, vector.Text)
-			}
+			patched(t, parsed(t, string(vector.Before)), parsed(t, string(vector.After)))
 		})
 	}
 }
 
+func TestDiffOfReviews(t *testing.T) {
+	texts := reviews(t)
+	for index, text := range texts {
+		patched(t, parsed(t, text), parsed(t, texts[(index+1)%len(texts)]))
+	}
+}
+
+func TestDiffOfRandomDocuments(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	texts := []string{"", "a", "b", "~", "/", "~1", "a/b", "é", "__proto__", "0", "-"}
+	numbers := []json.Number{"1", "1.0", "1e2", "9007199254740993", "123456789012345678901234567890"}
+	var document func(levels int) any
+	document = func(levels int) any {
+		switch kind := random.IntN(9); {
+		case kind < 2 && levels > 0:
+			object := map[string]any{}
+			for range random.IntN(5) {
+				object[texts[random.IntN(len(texts))]] = document(levels - 1)
+			}
+			return object
+		case kind < 5 && levels > 0:
+			list := make([]any, random.IntN(6)*(1+random.IntN(2)*maxAlignedItems/5))
+			for index := range list {
+				list[index] = document(levels - 1)
+			}
+			return list
+		case kind < 6:
+			return nil
+		case kind < 7:
+			return random.IntN(2) == 0
+		case kind < 8:
+			return numbers[random.IntN(len(numbers))]
+		}
+		return texts[random.IntN(len(texts))]
+	}
+	for range 5000 {
+		patched(t, map[string]any{"x": document(3), "y": true}, map[string]any{"x": document(3), "z": true})
+	}
+}
+
+func TestDiffAlignsShortLists(t *testing.T) {
+	list := `[{"name":"a","image":"x"},{"name":"b"},{"name":"c"}]`
+	before := parsed(t, `{"list":`+list+`}`)
+	after := parsed(t, `{"list":[{"name":"first"},`+list[1:len(list)-1]+`,{"name":"last"}]}`)
+	if operations := patched(t, before, after); len(operations) != 2 {
+		t.Errorf("%d operations: %v", len(operations), operations)
+	}
+}
+
 func TestDiffReplacesMembersWhereNamingEachChangeIsTooMuch(t *testing.T) {
-	before, after := map[string]any{"same": true}, map[string]any{"same": true}
-	old, made := make([]any, maxOperations+1), make([]any, maxOperations+1)
-	for index := range old {
-		old[index], made[index] = json.Number("1"), json.Number("2")
+	numbers := func(text string, count int) string { return "[" + strings.Repeat(text+",", count) + "0]" }
+	nested := func(name, inner string, levels int) string {
+		return strings.Repeat(`{"`+name+`":`, levels) + inner + strings.Repeat("}", levels)
 	}
-	before["list"], after["list"] = old, made
-	operations := Diff(before, after)
-	if len(operations) != 1 || operations[0].Path != "/list" || operations[0].Op != "replace" {
-		t.Errorf("%d operations, the first of them %.80s", len(operations), fmt.Sprint(operations[0]))
+	deep, long := nested("a", `"%"`, maxDiffDepth+1), strings.Repeat("k", 1<<20)
+	for name, text := range map[string]string{
+		"many changes": `"%",` + numbers(`"%"`, maxOperations)[1:],
+		"deep":         deep + "]",
+		"very deep":    nested("a", `"%"`, 9000) + "]",
+		"long paths":   nested(long, numbers(`"%"`, 10), 1) + "]",
+		"long strings": nested(strings.Repeat("k", 1000), `["%","`+strings.Repeat("x", partOfString*maxDiffSize/1000)+`"]`, 1) + "]",
+		"many items":   `"%",` + numbers("1", maxDiffSize/operationBytes)[1:],
+	} {
+		version := func(inner string) any {
+			return parsed(t, `{"same":true,"list":[`+strings.ReplaceAll(text, "%", inner)+`}`)
+		}
+		operations := patched(t, version("old"), version("new"))
+		if len(operations) != 1 || operations[0].Path != "/list" || operations[0].Op != "replace" {
+			t.Errorf("%s: %d operations, the first at %.80s", name, len(operations), operations[0].Path)
+		}
 	}
-	before["list"], after["list"] = old[1:], made[1:]
-	if operations := Diff(before, after); len(operations) != maxOperations {
+	few := func(inner string) any { return parsed(t, `{"list":`+numbers(inner, maxOperations)+`}`) }
+	if operations := patched(t, few("1"), few("2")); len(operations) != maxOperations {
 		t.Errorf("%d operations, expected %d", len(operations), maxOperations)
 	}
 }
 
-func TestDiffBoundsWhatListsMove(t *testing.T) {
-	tail := make([]any, 20_000)
-	for index := range tail {
-		tail[index] = json.Number("0")
+func TestDiffReplacesTheObjectOfTooManyMembers(t *testing.T) {
+	many := func(name string) any {
+		object := map[string]any{}
+		for index := range maxOperations {
+			object[name+string(rune('a'+index%26))+strings.Repeat("x", index/26)] = nil
+		}
+		return object
 	}
-	head := make([]any, maxShifted/len(tail)+1)
-	for index := range head {
-		head[index] = json.Number("1")
-	}
-	operations := Diff(map[string]any{"list": tail}, map[string]any{"list": append(head, tail...)})
-	if len(operations) != 1 || operations[0].Path != "/list" {
+	if operations := patched(t, many("a"), many("b")); len(operations) != 1 || operations[0].Path != "" {
 		t.Errorf("%d operations", len(operations))
 	}
 }

