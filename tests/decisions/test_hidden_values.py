@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import orjson
 import pytest
 
-from gateway.observe.decisions.recent import document
+from gateway.observe.decisions.recent import detailed_page_json
 from gateway.observe.decisions.redaction import Redactors
 from gateway.pure.core.verdict import Denied
 from gateway.server.reports.finding import denials
@@ -44,7 +44,7 @@ def quoted(value: str, held: dict[str, object]) -> list[Answer]:
 def shown(folder: Path, answers: list[Answer]) -> list[str]:
     """Return what log, pages and recording have of *answers*."""
     lines, _ = logged(folder, answers)
-    pages = [document(one) for one in kept(*answers).recent(limit=1000)]
+    pages = [detailed_page_json(one) for one in kept(*answers).recent(limit=1000)]
     (folder / "recording").mkdir()
     recorded = record(folder / "recording", *answers)
     assert len(lines) == len(pages) == len(recorded) == len(answers)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from admission_gateway_worker.json_patch.steps import finish
 from gateway.observe.decisions import line
 from gateway.observe.decisions.allowed_lines import AllowedLines
+from gateway.observe.decisions.document import decision_document
 from gateway.observe.decisions.record import DecisionRecord, WebhookRecord, record_of
 from gateway.pure.core.review import decode, decode_in_steps
 from gateway.pure.core.verdict import Allowed, Denied, Failed, FailureReason, Verdict
@@ -178,6 +179,28 @@ def test_hostile_texts_stay_in_one_printable_line_of_bounded_length(one: str, tw
     assert re.fullmatch(
         r"1970-01-01T00:00:00\.000Z decision Denied: CREATE .*\n", line.as_text(document).decode()
     )
+
+
+@given(
+    verdicts=st.dictionaries(
+        st.sampled_from(["a.b.c", "b.b.c", "c.b.c"]), st.sampled_from([Denied(403, message="no"), FAILED])
+    ),
+    kind=st.sampled_from(["Pod", "Secret"]),
+    secret_names=st.booleans(),
+)
+def test_a_line_has_the_values_of_the_document(
+    verdicts: dict[str, Verdict], kind: str, secret_names: bool
+) -> None:
+    review = request(name="web", kind={"group": "apps", "version": "v1", "kind": kind})
+    record = record_of(answer(verdicts, HOOKS, review), 0.25, 1_700_000_000.5, DIGEST)
+    document = decision_document(record)
+    found = line.decision(record, secret_names=secret_names)
+    assert found.keys() - document.keys() == {"log"}
+    assert document.keys() <= found.keys()
+    assert {name for name in document if found[name] != document.get(name)} <= {"webhooks"}
+    for shown, whole in zip(found["webhooks"], document["webhooks"], strict=True):
+        assert shown.items() <= whole.items()
+        assert (shown.keys() >= {"code", "message"}) is (whole["outcome"] != "Allowed")
 
 
 def test_an_allowing_webhook_has_no_message() -> None:

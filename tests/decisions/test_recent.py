@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gateway.observe.decisions import bursts, recent
 from gateway.observe.decisions.bursts import Bursts
-from gateway.observe.decisions.recent import DecisionFilter, RecentDecisions, document, summary
+from gateway.observe.decisions.recent import DecisionFilter, RecentDecisions, detailed_page_json, page_json
 from gateway.observe.decisions.record import is_noteworthy
 from gateway.pure.core.large import LARGE_BYTES
 from gateway.pure.core.verdict import Allowed, Denied, Failed, FailureReason
@@ -53,7 +53,7 @@ def test_a_denial_is_found_by_its_uid_with_its_details() -> None:
     found = decisions.find("u-1")
     assert found is not None
     assert decisions.find("u-2") is None
-    shown = document(found)
+    shown = detailed_page_json(found)
     assert shown["outcome"] == "Denied"
     assert shown["webhook"] == "b.b.c"
     assert shown["user"] == "ann"
@@ -64,7 +64,21 @@ def test_a_denial_is_found_by_its_uid_with_its_details() -> None:
     (unmatched,) = shown["notCalled"]
     assert unmatched["webhook"] == "c.b.c"
     assert "objectSelector" in unmatched["reason"]
-    assert summary(found).keys() < shown.keys()
+    assert page_json(found).keys() < shown.keys()
+
+
+def test_the_parameters_of_a_call_are_shown_without_secrets_also_in_a_list() -> None:
+    denied = answer({"a.policies.test": DENIED})
+    call = denied.evaluation.outcomes[0].call
+    assert call is not None
+    call.parameters = b'{"replicas": 3, "password": "hunter2hunter2"}'
+    (found,) = kept(denied).recent()
+    for shown in (page_json(found), detailed_page_json(found)):
+        (one,) = shown["webhooks"]
+        assert one["parameters"]["replicas"] == 3
+        assert "hunter2" not in one["parameters"]["password"]
+    (without,) = kept(answer({"a.policies.test": DENIED})).recent()
+    assert page_json(without)["webhooks"][0]["parameters"] is None
 
 
 def test_each_change_is_that_of_its_webhook_also_in_a_second_round() -> None:
@@ -78,7 +92,7 @@ def test_each_change_is_that_of_its_webhook_also_in_a_second_round() -> None:
 
     decisions = kept(answer(verdict, hooks))
     (found,) = decisions.recent()
-    shown = document(found)
+    shown = detailed_page_json(found)
     assert [change["webhook"] for change in shown["changes"]] == [0, 1, 3]
     assert shown["overwritten"] == {"/spec/a": [0, 3]}
     assert shown["finalObject"]["spec"] == {"replicas": 1, "a": 1, "b": 1}
@@ -93,7 +107,7 @@ def test_a_value_in_a_value_that_another_webhook_added_is_overwritten_and_a_move
         "c.b.c": patch(add("/spec/list/0", "two")),
     }
     (found,) = kept(answer(verdicts, hooks)).recent()
-    assert document(found)["overwritten"] == {"/spec/a/b/c~1d": [0, 1]}
+    assert detailed_page_json(found)["overwritten"] == {"/spec/a/b/c~1d": [0, 1]}
 
 
 def test_secrets_are_redacted_in_the_object_the_changes_and_the_messages() -> None:
@@ -111,7 +125,7 @@ def test_secrets_are_redacted_in_the_object_the_changes_and_the_messages() -> No
     }
     decisions = kept(answer(verdicts, [webhook("a.b.c"), webhook("b.b.c")], review))
     (found,) = decisions.recent()
-    text = orjson.dumps(document(found)).decode()
+    text = orjson.dumps(detailed_page_json(found)).decode()
     assert "hunter2" not in text
     assert value not in text
     assert '"db"' not in text
@@ -123,7 +137,7 @@ def test_secrets_are_redacted_in_the_object_the_changes_and_the_messages() -> No
 def test_a_large_object_is_left_out_and_the_decision_kept() -> None:
     review = request(object={**POD, "data": "x" * (LARGE_BYTES + 1)})
     (found,) = kept(answer({"a.policies.test": DENIED}, (), review)).recent()
-    shown = document(found)
+    shown = detailed_page_json(found)
     assert shown["object"] is None
     assert "too large" in shown["objectNote"]
     assert shown["outcome"] == "Denied"
@@ -147,14 +161,14 @@ def burst(number: int, namespace: str = "shop", name: str = "a.policies.test") -
 
 def test_a_burst_of_denials_is_kept_without_details_once_there_are_too_many() -> None:
     decisions = kept(*burst(259), pause_s=0.0)
-    found = [document(one) for one in decisions.recent(limit=1000)]
+    found = [detailed_page_json(one) for one in decisions.recent(limit=1000)]
     assert len(found) == 259
     assert decisions.left_out == 0
     assert sum(one["object"] is not None for one in found) == recent.NOTEWORTHY_AT_ONCE
     last = decisions.find("shop-258")
     assert last is not None
-    assert document(last)["message"] == "a.policies.test: no"
-    assert "too many decisions" in document(last)["objectNote"]
+    assert detailed_page_json(last)["message"] == "a.policies.test: no"
+    assert "too many decisions" in detailed_page_json(last)["objectNote"]
 
 
 @settings(deadline=None, max_examples=30)
@@ -218,4 +232,4 @@ def test_a_document_that_nests_too_deeply_is_left_out() -> None:
         deep = [deep]
     review = request(**request_document(object={**POD, "deep": deep}))
     (found,) = kept(answer({"a.policies.test": DENIED}, (), review)).recent()
-    assert document(found)["outcome"] == "Denied"
+    assert detailed_page_json(found)["outcome"] == "Denied"

@@ -17,10 +17,13 @@ from admission_gateway_worker.json_patch.patch import apply_patch
 from gateway.config.record_settings import RecordSettings, RedactionRule
 from gateway.observe.decisions import writer
 from gateway.observe.recording import recorder, sampling
+from gateway.observe.recording.lines import ReviewLines
 from gateway.observe.recording.reader import Reading, read_recording
 from gateway.observe.recording.recorder import Recorder
+from gateway.observe.recording.redaction import Marks
 from gateway.observe.recording.sampling import Sampling
 from gateway.observe.telemetry.metrics import RecordingCounts
+from gateway.pure.core.decision import PLAIN_ALLOWED
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.verdict import Denied, Failed, FailureReason
 from tests.core.build import add, patch, request, webhook
@@ -85,6 +88,29 @@ def test_a_line_has_the_request_as_it_came_and_its_answer(tmp_path: Path) -> Non
         "milliseconds": 1.5,
     }
     assert {name: line[name] for name in expected} == expected
+
+
+@given(
+    st.integers(1, 3),
+    st.sampled_from(["web", "ünï", 'a"b\\', ""]),
+    st.floats(0, 30),
+    st.booleans(),
+)
+def test_the_line_of_an_allowed_review_is_that_of_the_general_form(
+    number: int, name: str, elapsed_s: float, is_sampled: bool
+) -> None:
+    hooks = [webhook(f"{letter}.policies.test") for letter in "abc"[:number]]
+    given_answer = answer(webhooks=hooks, review=request(name=name))._replace(decision=PLAIN_ALLOWED)
+    for outcome in given_answer.evaluation.outcomes:
+        assert outcome.call is not None
+        outcome.call.elapsed_s = elapsed_s
+    made = ReviewLines(Marks(b"key"), lambda kind: (), "d1")
+    expected = made.plain(given_answer, made.head(given_answer, elapsed_s, 1.5, is_sampled=is_sampled))
+    assert expected is not None
+    for _ in range(2):  # without and with cached parts
+        found = made.allowed(given_answer, elapsed_s, 1.5, is_sampled=is_sampled)
+        assert found is not None
+        assert list(orjson.loads(found).items()) == list(orjson.loads(expected).items())
 
 
 def test_a_denial_a_failure_and_a_warning_are_recorded(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from gateway.observe.decisions import line
-from gateway.observe.decisions.record import is_secret, record_of, rfc3339
+from gateway.observe.decisions.document import rfc3339
+from gateway.observe.decisions.record import is_secret, record_of
 from gateway.pure.core.trace import trace_id_of
 
 if TYPE_CHECKING:

@@ -53,7 +53,7 @@ class Unmatched:
 
 
 @dataclass(frozen=True, slots=True)
-class Details:
+class RecordDetails:
     """Everything about a decision that its record does not have."""
 
     groups: tuple[str, ...]
@@ -140,7 +140,7 @@ def _is_insertion(operation: Json, before: object) -> bool:
     return isinstance(found, list)
 
 
-def details_of(answer: Answer, redactor: Redactor) -> Generator[None, None, Details]:
+def details_of(answer: Answer, redactor: Redactor) -> Generator[None, None, RecordDetails]:
     """Return the details of *answer*, redacted by *redactor*; yields between steps."""
     evaluation = answer.evaluation
     request = evaluation.request
@@ -160,7 +160,7 @@ def details_of(answer: Answer, redactor: Redactor) -> Generator[None, None, Deta
     unmatched, left_out = yield from _unmatched(answer, redactor)
     decision = answer.decision
     annotations = list(decision.audit_annotations.items())[:MAX_TEXTS]
-    return Details(
+    return RecordDetails(
         groups=tuple(redactor.message(group) for group in groups[:MAX_TEXTS]),
         object=object_,
         object_note=note,

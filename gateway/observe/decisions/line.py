@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import orjson
 
 from admission_gateway_worker.text import printable
 from gateway.base.text import printable_json
-from gateway.observe.decisions.record import digest_of, is_secret, rfc3339
+from gateway.observe.decisions.document import decision_head, rfc3339, unusual, webhook_document
+from gateway.observe.decisions.record import digest_of, is_secret
 
 if TYPE_CHECKING:
     from gateway.observe.decisions.record import DecisionRecord, WebhookRecord
@@ -59,79 +60,44 @@ class RefusalResponse(Protocol):
 
 def decision(record: DecisionRecord, *, secret_names: bool) -> Document:
     """Return the document of *record*; *secret_names* is whether it has the names of Secrets."""
-    group, version, kind = record.kind
-    resource = record.resource[2]
-    deciding = record.deciding
-    message = record.message
-    document = {
-        "time": rfc3339(record.time),
-        "log": "decision",
-        "uid": _cut(record.uid),
-        "traceId": record.trace_id,
-        "user": _cut(record.user),
-        "namespace": _cut(record.namespace),
-        "name": _cut(record.name) if secret_names or not is_secret(record.kind) else "",
-        "milliseconds": round(record.milliseconds, 3),
-        "operation": record.operation,
-        "apiVersion": _cut(f"{group}/{version}" if group else version),
-        "kind": _cut(kind),
-        "resource": _cut(f"{resource}/{record.sub_resource}" if record.sub_resource else resource),
-        "dryRun": record.dry_run,
-        "path": _cut(record.path),
-        "phase": record.phase,
-    }
-    if deciding is None:
-        document |= _NOBODY
-    else:
-        message = message or deciding.message
-        document |= {
-            "configuration": deciding.configuration,
-            "webhook": deciding.webhook,
-            "pool": deciding.pool,
-            "policy": deciding.policy,
-            "endpoint": deciding.endpoint,
-            "outcome": deciding.outcome,
-            "mode": deciding.mode,
-        }
-    document["exception"] = record.exception
-    document["allowed"] = record.allowed
-    document["code"] = record.code
-    document["message"] = _cut(message, MAX_MESSAGE_CHARS)
-    document["configurationDigest"] = record.configuration_digest
+    members: Document = {"log": "decision", **decision_head(record)}
+    document = {name: members[name] for name in _MEMBERS}
+    if not secret_names and is_secret(record.kind):
+        document["name"] = ""
+    for name in _FOREIGN:
+        document[name] = _cut(document[name])
+    document["message"] = _cut(document["message"], MAX_MESSAGE_CHARS)
     document["webhooks"] = list(map(webhook, record.webhooks[:MAX_WEBHOOKS]))
     if len(record.webhooks) > MAX_WEBHOOKS:
         document["webhooksLeftOut"] = len(record.webhooks) - MAX_WEBHOOKS
     return document
 
 
-_NOBODY: Final = {
-    **dict.fromkeys(("configuration", "webhook", "pool", "policy", "endpoint"), ""),
-    "outcome": "Allowed",
-    "mode": "",
-}
+_MEMBERS: Final = (
+    *("time", "log", "uid", "traceId", "user", "namespace", "name", "milliseconds", "operation"),
+    *("apiVersion", "kind", "resource", "dryRun", "path", "phase", "configuration", "webhook", "pool"),
+    *("policy", "endpoint", "outcome", "mode", "exception", "allowed", "code", "message"),
+    "configurationDigest",
+)
+"""The members of a line in their order, before ``webhooks``."""
+_FOREIGN: Final = ("uid", "user", "namespace", "name", "apiVersion", "kind", "resource", "path")
+"""Members with texts of clients, which may have any length."""
+_WEBHOOK_MEMBERS: Final = (
+    "configuration",
+    "webhook",
+    "pool",
+    "policy",
+    "endpoint",
+    "outcome",
+    "milliseconds",
+)
+_RARE_MEMBERS: Final = ("round", "changed", "repeated", "exception", "mode")
 
 
 def webhook(record: WebhookRecord) -> Document:
     """Return the member of ``webhooks`` for *record*."""
-    document: Document = {
-        "configuration": record.configuration,
-        "webhook": record.webhook,
-        "pool": record.pool,
-        "policy": record.policy,
-        "endpoint": record.endpoint,
-        "outcome": record.outcome,
-        "milliseconds": round(record.milliseconds, 3),
-    }
-    if record.round:
-        document["round"] = record.round
-    if record.has_changed:
-        document["changed"] = True
-    if record.is_repeated:
-        document["repeated"] = True
-    if record.exception:
-        document["exception"] = record.exception
-    if record.mode != "Enforce":
-        document["mode"] = record.mode
+    whole = cast("Document", webhook_document(record))
+    document = {name: whole[name] for name in _WEBHOOK_MEMBERS} | unusual(whole, _RARE_MEMBERS)
     if record.parameters:
         document["parametersDigest"] = digest_of(record.parameters)
     if record.outcome != "Allowed":

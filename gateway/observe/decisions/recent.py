@@ -16,21 +16,23 @@ import logging
 import time
 from collections import deque
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
 from gateway.base.work_queue import WorkQueue
 from gateway.observe.decisions.bursts import Bursts, key_of
-from gateway.observe.decisions.details import Details, details_of
+from gateway.observe.decisions.details import RecordDetails, details_of
+from gateway.observe.decisions.document import decision_document
 from gateway.observe.decisions.rate import TokenBucket
-from gateway.observe.decisions.record import document_of, record_of
+from gateway.observe.decisions.record import record_of
 from gateway.observe.decisions.redaction import Redactor, has_secrets, has_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
+    from gateway.observe.decisions.document import DecisionDocument, DetailedDocument
     from gateway.observe.decisions.record import DecisionRecord
     from gateway.pure.core.answer import Answer
 
@@ -56,7 +58,7 @@ class RecentDecision:
     """One decision that was kept."""
 
     record: DecisionRecord
-    details: Details
+    details: RecordDetails
 
     @property
     def size_bytes(self) -> int:
@@ -253,7 +255,7 @@ def brief(answer: Answer, seconds: float, at: float, digest: str, *, secret_name
     return RecentDecision(redactor.record(record), _NO_DETAILS)
 
 
-_NO_DETAILS: Final = Details(
+_NO_DETAILS: Final = RecordDetails(
     groups=(),
     object=b"",
     object_note="too many decisions came at the time, so only the answers of the webhooks were kept",
@@ -270,25 +272,20 @@ _NO_DETAILS: Final = Details(
 # -- JSON ---------------------------------------------------------------------------------------------
 
 
-def summary(decision: RecentDecision) -> dict[str, Any]:
-    """Return the JSON of *decision* for a list: its record, as the decision log writes it."""
-    return document_of(decision.record)
+def page_json(decision: RecentDecision) -> DecisionDocument:
+    """Return the JSON of *decision* for a list: its document, with the parameters without secrets."""
+    document = decision_document(decision.record)
+    for shown, record in zip(document["webhooks"], decision.record.webhooks, strict=True):
+        shown["parameters"] = _shown_parameters(record.parameters)
+    return document
 
 
-def document(decision: RecentDecision) -> dict[str, Any]:
-    """Return the JSON of *decision* with all details.
-
-    ``object`` is null for none, and then ``objectNote`` may have the reason. ``changes`` has a JSON Patch for
-    each webhook that changed the object; ``webhook`` is an index of ``webhooks``. ``finalObject`` is the
-    object after all of them.
-    """
-    record, details = decision.record, decision.details
+def detailed_page_json(decision: RecentDecision) -> DetailedDocument:
+    """Return the JSON of *decision* with all details."""
+    details = decision.details
     stages = details.stages()
-    shown = document_of(record)
-    for webhook in shown["webhooks"]:
-        webhook["parameters"] = Redactor(secret_names=True).redacted(webhook["parameters"])
     return {
-        **shown,
+        **page_json(decision),
         "groups": list(details.groups),
         "object": stages[0] if stages else None,
         "objectNote": details.object_note,
@@ -308,3 +305,11 @@ def document(decision: RecentDecision) -> dict[str, Any]:
         "callsAheadKept": details.kept_ahead,
         "callsAheadDiscarded": details.discarded_ahead,
     }
+
+
+@lru_cache(64)
+def _shown_parameters(parameters: bytes) -> object:
+    """Return *parameters* without secrets, None for none. The decisions of a list share them: do not change
+    them.
+    """
+    return Redactor(secret_names=True).redacted(orjson.loads(parameters)) if parameters else None

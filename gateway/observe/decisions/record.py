@@ -6,11 +6,8 @@ A record has names, outcomes and times, and nothing of the object besides its ki
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
-
-import orjson
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from gateway.pure.core.decision import PLAIN_ALLOWED
 from gateway.pure.core.trace import trace_id_of
@@ -32,7 +29,10 @@ WebhookOutcome = Literal[
 ``Excluded``: a matchCondition is false. ``Exempted``: an exception covers the request. In another mode than
 Enforce nothing is rejected."""
 
-_REJECTIONS: Final = {"Denied", "FailedClosed", "DryRunRefused"}
+REJECTIONS: Final = frozenset({"Denied", "FailedClosed", "DryRunRefused"})
+"""Outcomes that reject the request in the mode Enforce."""
+FAILURES: Final = frozenset({"FailedClosed", "FailedOpen"})
+"""Outcomes of a webhook without a usable answer."""
 
 
 class WebhookRecord(NamedTuple):
@@ -101,6 +101,12 @@ class DecisionRecord(NamedTuple):
     an exception covers."""
 
     @property
+    def api_version(self) -> str:
+        """Group and version of ``kind``, as in an object."""
+        group, version, _ = self.kind
+        return f"{group}/{version}" if group else version
+
+    @property
     def outcome(self) -> WebhookOutcome:
         """That of the deciding webhook."""
         return "Allowed" if self.deciding is None else self.deciding.outcome
@@ -117,7 +123,7 @@ class DecisionRecord(NamedTuple):
         """
         failed_open = None
         for webhook in self.webhooks:
-            if webhook.outcome in _REJECTIONS:
+            if webhook.outcome in REJECTIONS:
                 if webhook.mode == "Enforce":
                     return webhook
             elif webhook.outcome == "FailedOpen" and failed_open is None:
@@ -174,80 +180,10 @@ def record_of(answer: Answer, seconds: float, time: float, configuration_digest:
     )
 
 
-def document_of(record: DecisionRecord) -> dict[str, Any]:
-    """Return the JSON of *record*: the form of the decision log, see docs/decision-log.md."""
-    group, version, kind = record.kind
-    deciding = record.deciding
-    return {
-        "time": rfc3339(record.time),
-        "uid": record.uid,
-        "traceId": record.trace_id,
-        "user": record.user,
-        "operation": record.operation,
-        "apiVersion": f"{group}/{version}" if group else version,
-        "kind": kind,
-        "resource": f"{record.resource[2]}/{record.sub_resource}"
-        if record.sub_resource
-        else record.resource[2],
-        "namespace": record.namespace,
-        "name": record.name,
-        "dryRun": record.dry_run,
-        "path": record.path,
-        "phase": record.phase,
-        "configuration": "" if deciding is None else deciding.configuration,
-        "webhook": "" if deciding is None else deciding.webhook,
-        "pool": "" if deciding is None else deciding.pool,
-        "policy": "" if deciding is None else deciding.policy,
-        "endpoint": "" if deciding is None else deciding.endpoint,
-        "outcome": record.outcome,
-        "allowed": record.allowed,
-        "code": record.code,
-        "message": record.message or ("" if deciding is None else deciding.message),
-        "milliseconds": round(record.milliseconds, 3),
-        "mode": "" if deciding is None else deciding.mode,
-        "exception": record.exception,
-        "configurationDigest": record.configuration_digest,
-        "webhooks": [_webhook_document(one) for one in record.webhooks],
-    }
-
-
-def _webhook_document(record: WebhookRecord) -> dict[str, Any]:
-    return {
-        "configuration": record.configuration,
-        "webhook": record.webhook,
-        "pool": record.pool,
-        "policy": record.policy,
-        "endpoint": record.endpoint,
-        "round": record.round,
-        "outcome": record.outcome,
-        "code": record.code,
-        "message": record.message,
-        "startedMilliseconds": round(record.started_ms, 3),
-        "milliseconds": round(record.milliseconds, 3),
-        "changed": record.has_changed,
-        "ahead": record.is_ahead,
-        "repeated": record.is_repeated,
-        "mode": record.mode,
-        "exception": record.exception,
-        "parameters": orjson.loads(record.parameters) if record.parameters else None,
-    }
-
-
 @lru_cache(1024)
 def digest_of(parameters: bytes) -> str:
     """Return the first 16 hexadecimal digits of the SHA-256 of *parameters*."""
     return hashlib.sha256(parameters).hexdigest()[:16]
-
-
-def rfc3339(seconds: float) -> str:
-    """Return the time *seconds* after 1970, in UTC with milliseconds."""
-    second = int(seconds)
-    return f"{_of_second(second)}.{int((seconds - second) * 1000):03d}Z"
-
-
-@lru_cache(2)
-def _of_second(second: int) -> str:
-    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def record_of_webhook(outcome: Outcome, started_at: float) -> WebhookRecord:

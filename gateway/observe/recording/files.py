@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gateway.observe.decisions.record import rfc3339
+from gateway.observe.decisions.document import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

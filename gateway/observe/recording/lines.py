@@ -15,7 +15,8 @@ from admission_gateway_worker.json_patch.diff import diff
 from gateway import __version__
 from gateway.observe.decisions.credential_forms import is_clean
 from gateway.observe.decisions.details import changed_payloads
-from gateway.observe.decisions.record import is_secret, record_of, record_of_webhook, rfc3339
+from gateway.observe.decisions.document import rfc3339, unusual, webhook_document
+from gateway.observe.decisions.record import is_secret, record_of, record_of_webhook
 from gateway.observe.recording.redaction import RecordingRedactor
 from gateway.pure.core.decision import PLAIN_ALLOWED
 from gateway.pure.core.namespace import Namespace
@@ -35,8 +36,6 @@ VERSION: Final = 1
 API_VERSION: Final = "admission-gateway.io/v1alpha1"
 _KEPT: Final = 4096
 """Cached parts of each kind; a full cache is emptied."""
-
-
 _MARK: Final = b'"milliseconds":'
 _ALLOWED: Final = (
     b'{"type":"review","time":"%b","sampled":%b,%b,"milliseconds":%.3f,"allowed":true,"code":200,"reason":"",'
@@ -108,7 +107,9 @@ class ReviewLines:
             if call is None or outcome.round or outcome.mode != "Enforce":
                 return None
             if part is None:
-                part = orjson.dumps(_webhook(record_of_webhook(outcome, 0.0))).partition(_MARK)[0] + _MARK
+                part = (
+                    orjson.dumps(webhook_member(record_of_webhook(outcome, 0.0))).partition(_MARK)[0] + _MARK
+                )
                 _keep(self._allowed, outcome.invocation, part)
             parts.append(b"%b%.3f}" % (part, call.elapsed_s * 1000))
         target, phase = answer.origin.target, answer.selection.phase
@@ -161,7 +162,7 @@ class ReviewLines:
             "message": record.message,
             "warnings": answer.decision.warnings,
             "redacted": False,
-            "webhooks": list(map(_webhook, record.webhooks)),
+            "webhooks": list(map(webhook_member, record.webhooks)),
         }
 
     def redacted(self, answer: Answer, head: dict[str, Any]) -> Generator[None, None, bytes]:
@@ -247,19 +248,15 @@ def _add_plain_patch(answer: Answer, head: dict[str, Any]) -> bool:
     return True
 
 
-def _webhook(record: WebhookRecord) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "configuration": record.configuration,
-        "webhook": record.webhook,
-        "outcome": record.outcome,
-        "milliseconds": round(record.milliseconds, 3),
+def webhook_member(record: WebhookRecord) -> dict[str, Any]:
+    """Return the member of ``webhooks`` for *record*, without its change of the object."""
+    whole = webhook_document(record)
+    member: dict[str, Any] = {
+        "configuration": whole["configuration"],
+        "webhook": whole["webhook"],
+        "outcome": whole["outcome"],
+        "milliseconds": whole["milliseconds"],
     }
     if record.outcome != "Allowed":
-        found |= {"code": record.code, "message": record.message}
-    if record.round:
-        found["round"] = record.round
-    if record.mode != "Enforce":
-        found["mode"] = record.mode
-    if record.exception:
-        found["exception"] = record.exception
-    return found
+        member |= {"code": whole["code"], "message": whole["message"]}
+    return member | unusual(whole, ("round", "mode", "exception"))

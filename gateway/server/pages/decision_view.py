@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import orjson
 
 from admission_gateway_worker.json_patch.patch import apply_patch
+from gateway.observe.decisions.record import FAILURES
 from gateway.server.pages.state import encoded
 from gateway.server.pages.yaml_text import DiffLine, difference, lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.server.pages.state import Json
+    from gateway.observe.decisions.document import DetailedDocument, WebhookDocument
 
 
 class Bar(NamedTuple):
@@ -28,7 +29,7 @@ class Bar(NamedTuple):
 class Change(NamedTuple):
     """What one webhook changed."""
 
-    webhook: Json
+    webhook: WebhookDocument
     lines: list[DiffLine]
     overwritten: list[str]
     """Paths that another webhook wrote as well."""
@@ -37,7 +38,7 @@ class Change(NamedTuple):
 class View(NamedTuple):
     """The values of one decision that are derived from its JSON."""
 
-    decision: Json
+    decision: DetailedDocument
     bars: list[Bar | None]
     """Of each webhook; None: it was not called."""
     length_ms: float
@@ -47,12 +48,12 @@ class View(NamedTuple):
     """The difference that all changes make; empty for fewer than two changes."""
     object_lines: list[str]
     """The object as it was sent."""
-    overwritten: dict[str, list[Json]]
+    overwritten: dict[str, list[WebhookDocument]]
     """The webhooks that wrote the same path, by path."""
 
 
-def view(decision: Json) -> View:
-    """Return the view of *decision*, see ``gateway.observe.decisions.recent.document``."""
+def view(decision: DetailedDocument) -> View:
+    """Return the view of *decision*, see ``gateway.observe.decisions.recent.detailed_page_json``."""
     webhooks = decision["webhooks"]
     ends = [one["startedMilliseconds"] + one["milliseconds"] for one in webhooks]
     length_ms = max([decision["milliseconds"], *ends, 0.001])
@@ -79,12 +80,12 @@ def view(decision: Json) -> View:
     )
 
 
-def _are_several(webhooks: Sequence[Json], writers: Sequence[int]) -> bool:
+def _are_several(webhooks: Sequence[WebhookDocument], writers: Sequence[int]) -> bool:
     """Whether *writers* are not one webhook that was called again."""
     return len({(webhooks[index]["configuration"], webhooks[index]["webhook"]) for index in writers}) > 1
 
 
-def _stages(decision: Json) -> list[list[str]]:
+def _stages(decision: DetailedDocument) -> list[list[str]]:
     """Return the object before all changes and after each, as lines of YAML; empty without an object."""
     if decision["object"] is None:
         return []
@@ -97,12 +98,12 @@ def _stages(decision: Json) -> list[list[str]]:
     return found
 
 
-def _bar(webhook: Json, length_ms: float) -> Bar | None:
+def _bar(webhook: WebhookDocument, length_ms: float) -> Bar | None:
     if not webhook["endpoint"]:
         return None
     begin = round(webhook["startedMilliseconds"] / length_ms * 1000)
     length = max(round(webhook["milliseconds"] / length_ms * 1000), 4)
-    is_failed = webhook["outcome"] in ("FailedClosed", "FailedOpen")
+    is_failed = webhook["outcome"] in FAILURES
     return Bar(
         min(max(begin, 0), 996), length, "failed" if is_failed else "ahead" if webhook["ahead"] else "called"
     )

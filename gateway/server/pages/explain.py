@@ -22,7 +22,7 @@ from gateway.base.errors import MalformedReview
 from gateway.config.parsing import parse_yaml
 from gateway.engine.admit import Admission
 from gateway.engine.object_review import DEFAULT_GROUPS, RequestOptions, request_for
-from gateway.observe.decisions.recent import capture, document
+from gateway.observe.decisions.recent import capture, detailed_page_json
 from gateway.pure.core.answer import Origin
 from gateway.pure.core.deadline import Deadline
 from gateway.pure.core.explain import mismatch
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gateway.engine.snapshot import Snapshot
+    from gateway.observe.decisions.document import DetailedDocument, NotCalledDocument
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.webhook import Phase, Webhook
     from gateway.server.pages.state import Json
@@ -65,7 +66,7 @@ async def explain(
         ReviewError: *content* is neither, or *query* is wrong.
     """
     request = await in_thread(request_of, content, query)
-    decisions: list[Json] = []
+    decisions: list[DetailedDocument] = []
     phases: tuple[Phase, ...] = ("mutate", "validate")
     for phase in phases:
         found, answer = await _explain_phase(snapshot, phase, request, secret_names=secret_names)
@@ -82,7 +83,7 @@ async def explain(
 
 async def _explain_phase(
     snapshot: Snapshot, phase: Phase, request: Json, *, secret_names: bool
-) -> tuple[Json, Answer]:
+) -> tuple[DetailedDocument, Answer]:
     whole = snapshot.paths[f"/{phase}"]
     kept = [hook for hook in whole.webhooks if hook.side_effects in _DRY]
     selection = Selection(phase, kept, whole.exceptions)
@@ -111,15 +112,17 @@ async def _explain_phase(
     seconds = now() - begin
     found = await in_thread(_document, answer, seconds, snapshot.digest, secret_names)
     left_out = [hook for hook in whole.webhooks if hook.side_effects not in _DRY]
-    not_dry = [_not_called(hook, mismatch(hook, answer.evaluation)) for hook in left_out]
-    return {**found, "notCalled": [*found["notCalled"], *not_dry]}, answer
+    found["notCalled"] += [_not_called(hook, mismatch(hook, answer.evaluation)) for hook in left_out]
+    return found, answer
 
 
-def _document(answer: Answer, seconds: float, digest: str, secret_names: bool) -> Json:
-    return document(finish(capture(answer, seconds, time.time(), digest, secret_names=secret_names)))
+def _document(answer: Answer, seconds: float, digest: str, secret_names: bool) -> DetailedDocument:
+    return detailed_page_json(
+        finish(capture(answer, seconds, time.time(), digest, secret_names=secret_names))
+    )
 
 
-def _not_called(webhook: Webhook, reason: str) -> Json:
+def _not_called(webhook: Webhook, reason: str) -> NotCalledDocument:
     if not reason.startswith("not matched"):
         reason = f"not called here: sideEffects {webhook.side_effects} allows no dry run"
     return {"configuration": webhook.configuration, "webhook": webhook.name, "reason": reason}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gateway.base.errors import ReviewError, Unavailable
-from gateway.observe.decisions.recent import DecisionFilter, document, summary
+from gateway.observe.decisions.recent import DecisionFilter, detailed_page_json, page_json
 from gateway.server.pages import configuration, overview
 from gateway.server.pages.explain import explain
 from gateway.server.pages.one_thread import in_thread
@@ -86,7 +86,7 @@ class OneProcess:
             case "/explain":
                 return await self._explain(request, state)
         one = self._recent.find(request.path.removeprefix(DECISIONS))
-        return {"decision": None if one is None else await in_thread(document, one)}
+        return {"decision": None if one is None else await in_thread(detailed_page_json, one)}
 
     async def _explain(self, request: PageRequest, state: ProcessState) -> Json:
         secret_names = self._recent.secret_names
@@ -101,7 +101,7 @@ def _filter(query: Mapping[str, str]) -> DecisionFilter:
 
 
 def _decisions(found: Sequence[RecentDecision], left_out: int, since: float) -> Json:
-    return {"decisions": list(map(summary, found)), "leftOut": left_out, "sinceSeconds": since}
+    return {"decisions": list(map(page_json, found)), "leftOut": left_out, "sinceSeconds": since}
 
 
 def limit_of(query: Mapping[str, str]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from gateway.observe.decisions.record import is_secret, record_of
+from gateway.observe.decisions.record import FAILURES, is_secret, record_of
 from gateway.pure.core.verdict import Denied, Failed
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def failures(answer: Answer, seconds: float, time: float, redactors: Redactors) 
     record = _record(answer, seconds, time, redactors)
     about = _about(record)
     for webhook in record.webhooks:
-        if webhook.outcome in ("FailedOpen", "FailedClosed"):
+        if webhook.outcome in FAILURES:
             is_rejected = webhook.outcome == "FailedClosed" and webhook.mode == "Enforce"
             effect = "the request was rejected" if is_rejected else "the request passed"
             yield _finding("error", f"{webhook.message}; {effect}", webhook, record, about)
@@ -127,11 +127,10 @@ def _finding(
 
 
 def _about(record: DecisionRecord, uid: str = "") -> ObjectRef:
-    group, version, kind = record.kind
     is_named = not is_secret(record.kind)
     return ObjectRef(
-        f"{group}/{version}" if group else version,
-        kind,
+        record.api_version,
+        record.kind[2],
         record.namespace,
         record.name if is_named else "",
         uid if is_named else "",

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.text import printable
+from gateway.observe.decisions.record import REJECTIONS
 from gateway.observe.recording.redaction import RecordingRedactor
 from gateway.tools.offline.changes import changes
 from gateway.tools.replay.comparison import KINDS, differences
-from gateway.tools.replay.results import REJECTIONS, UnusableResultError
+from gateway.tools.replay.results import UnusableResultError
 
 if TYPE_CHECKING:
     from gateway.pure.core.review import Json

@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Any
 from admission_gateway_worker.json_patch.diff import diff
 from admission_gateway_worker.json_patch.patch import PatchConflict, apply_patch
 from gateway.observe.decisions.details import changed_payloads
-from gateway.observe.decisions.record import record_of
+from gateway.observe.decisions.record import FAILURES, REJECTIONS, record_of
+from gateway.observe.recording.lines import webhook_member
 from gateway.pure.core.verdict import Failed, FailureReason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.review import Json
-
-REJECTIONS = frozenset({"Denied", "FailedClosed", "DryRunRefused"})
-FAILURES = frozenset({"FailedClosed", "FailedOpen"})
 
 WebhookKey = tuple[str, str, str]
 """Phase, configuration and name of a webhook."""
@@ -89,20 +87,7 @@ def recorded(line: Json, phase: str, left_out: Collection[WebhookKey]) -> Result
     """
     request: Any = line["request"]
     try:
-        entries = [
-            (
-                one,
-                WebhookResult(
-                    (phase, str(one["configuration"]), str(one["webhook"])),
-                    str(one["outcome"]),
-                    str(one.get("message", "")),
-                    str(one.get("mode", "Enforce")),
-                    int(one.get("round", 0)),
-                    float(one.get("milliseconds", 0.0)),
-                ),
-            )
-            for one in line["webhooks"]
-        ]
+        entries = [(one, _webhook_result(phase, one)) for one in line["webhooks"]]
         kept = [(one, found) for one, found in entries if found.key not in left_out]
         webhooks = tuple(found for _, found in kept)
         patches = {(found.key, found.round): list(one["patch"]) for one, found in kept if "patch" in one}
@@ -128,14 +113,7 @@ def recorded(line: Json, phase: str, left_out: Collection[WebhookKey]) -> Result
 def made(answers: Sequence[Answer]) -> Result:
     """Return what came of a review with *answers*, one for each phase that was reached."""
     webhooks = tuple(
-        WebhookResult(
-            (answer.selection.phase, one.configuration, one.webhook),
-            one.outcome,
-            one.message,
-            one.mode,
-            one.round,
-            one.milliseconds,
-        )
+        _webhook_result(answer.selection.phase, webhook_member(one))
         for answer in answers
         for one in record_of(answer, 0.0, 0.0, "").webhooks
     )
@@ -154,6 +132,18 @@ def made(answers: Sequence[Answer]) -> Result:
             isinstance(outcome.verdict, Failed) and outcome.verdict.reason is FailureReason.NAMESPACE
             for outcome in outcomes
         ),
+    )
+
+
+def _webhook_result(phase: str, member: Mapping[str, Any]) -> WebhookResult:
+    """Return the result in *member*, which is one of ``webhooks`` of a recording."""
+    return WebhookResult(
+        (phase, str(member["configuration"]), str(member["webhook"])),
+        str(member["outcome"]),
+        str(member.get("message", "")),
+        str(member.get("mode", "Enforce")),
+        int(member.get("round", 0)),
+        float(member.get("milliseconds", 0.0)),
     )
 
 
