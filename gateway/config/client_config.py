@@ -18,10 +18,9 @@ from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 import orjson
 
+from gateway.base.certificates import parts_in, roots_among, roots_problem
 from gateway.base.files import UnusableFileError
 from gateway.base.text import shown, url_without_secrets
-from gateway.config.certificate_parts import parts_in, roots_problem
-from gateway.config.credential_files import roots_among
 from gateway.config.image_review import read_image_review
 from gateway.config.names import (
     annotation_key,

@@ -21,10 +21,17 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from admission_gateway_worker.text import printable
+from gateway.base.certificates import (
+    certificate_parts,
+    chain_problem,
+    parts_in,
+    public_key,
+    roots_among,
+    roots_problem,
+)
+from gateway.base.credentials import NoCredentialError
 from gateway.base.files import UnusableFileError, read_file
 from gateway.base.text import described, did_you_mean, one_of, shown, url_without_secrets
-from gateway.config.certificate_parts import chain_problem, parts_in, roots_problem
-from gateway.config.credential_files import NoCredentialError, certificate_parts, public_key, roots_among
 from gateway.config.fields import Fields, Report
 from gateway.config.model import KubernetesSettings
 from gateway.config.parsing import parse_yaml
@@ -33,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from gateway.config.certificate_parts import CertificateParts
+    from gateway.base.certificates import CertificateParts
 
     Entry = Mapping[str, object]
 

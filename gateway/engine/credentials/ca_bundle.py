@@ -7,8 +7,8 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Literal
 
+from gateway.base.certificates import roots_among
 from gateway.base.files import UnusableFileError
-from gateway.config.credential_files import roots_among
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,8 +16,8 @@ import ssl
 import time
 from typing import TYPE_CHECKING, Final
 
+from gateway.base.credentials import NoCredentialError
 from gateway.base.files import MissingFileError, UnusableFileError
-from gateway.config.credential_files import NoCredentialError
 from gateway.config.kubeconfig import read_token
 from gateway.engine.credentials.exec_plugin import CredentialsError, ExecCredentialSource
 from gateway.engine.credentials.tls import insecure_tls_context, tls_context

@@ -15,9 +15,9 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from gateway.base.credentials import recording_key
 from gateway.base.files import UnusableFileError, read_file
 from gateway.base.work_queue import WorkQueue
-from gateway.config.credential_files import recording_key
 from gateway.observe.decisions.details import changed_payloads
 from gateway.observe.decisions.rate import TokenBucket
 from gateway.observe.decisions.writer import Writer

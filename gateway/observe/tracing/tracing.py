@@ -7,9 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from gateway.base.credentials import request_headers
 from gateway.base.errors import ConfigError, Problem
 from gateway.base.file_changes import fingerprint, read_as
-from gateway.config.credential_files import request_headers
 from gateway.observe.telemetry.spans import SpanCounts
 
 if TYPE_CHECKING:

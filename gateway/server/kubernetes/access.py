@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 import httpx2
 
+from gateway.base.certificates import roots_among
 from gateway.base.errors import ClusterError
 from gateway.base.files import UnusableFileError, read_file
 from gateway.base.text import without_url_secrets
-from gateway.config.credential_files import roots_among
 from gateway.config.kubeconfig import Kubeconfig, KubeconfigCluster, KubeconfigUser, read_kubeconfig
 from gateway.engine.credentials.exec_plugin import CredentialsError
 from gateway.server.kubernetes.api_client import ApiClient

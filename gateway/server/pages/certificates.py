@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gateway.base.certificates import certificates as certificates_in
 from gateway.base.files import UnusableFileError, read_file
-from gateway.config import credential_files
 from gateway.pure.core.webhook import HttpsClient
 from gateway.server.pages.state import rfc_3339
 
@@ -46,13 +46,13 @@ def _sources(config: Config) -> Iterator[tuple[str, Path | bytes]]:
 
 
 def _entries(use: str, source: Path | bytes) -> Iterator[Json]:
-    # Imported late: see gateway.config.certificate_parts.
+    # Imported late: see gateway.base.certificates.
     from cryptography.hazmat.primitives.hashes import SHA256
 
     file = "" if isinstance(source, bytes) else str(source)
     try:
         pem = source if isinstance(source, bytes) else read_file(source)
-        found = credential_files.certificates(pem)
+        found = certificates_in(pem)
     except UnusableFileError as error:
         yield {"use": use, "file": file, "problem": str(error), "notAfter": "", "notAfterSeconds": 0.0}
         return

@@ -21,10 +21,10 @@ from collections import Counter
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from gateway.base.credentials import NoCredentialError, basic_credentials, bearer_tokens
 from gateway.base.errors import ConfigError, Problem
 from gateway.base.file_changes import FileChanges, file_error, fingerprint
 from gateway.base.files import MissingFileError, UnusableFileError, read_file
-from gateway.config.credential_files import NoCredentialError, basic_credentials, bearer_tokens
 from gateway.server.serving.message import Response, error_response, unavailable
 
 if TYPE_CHECKING:

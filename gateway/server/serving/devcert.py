@@ -9,9 +9,9 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from gateway.base.certificates import certificate_parts
 from gateway.base.errors import ConfigError
 from gateway.base.file_changes import read_as
-from gateway.config.credential_files import certificate_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ def make_development_certificate(folder: Path) -> tuple[Path, Path]:
     cert_file, key_file = folder / "tls.crt", folder / "tls.key"
     with _locked(folder / ".lock"):
         if not _is_usable(cert_file, key_file):
-            # Imported late: see gateway.config.certificate_parts.
+            # Imported late: see gateway.base.certificates.
             from gateway.engine.credentials.issuing import issue_server, write_private
 
             now = datetime.datetime.now(datetime.UTC)

@@ -14,10 +14,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from gateway.base import files
+from gateway.base.certificates import certificate_parts, chain_problem, parts_of
 from gateway.base.errors import ConfigError, Problem
 from gateway.base.file_changes import FileChanges, file_error, fingerprint, read_as
-from gateway.config.certificate_parts import chain_problem, parts_of
-from gateway.config.credential_files import certificate_parts
 
 if TYPE_CHECKING:
     from pathlib import Path

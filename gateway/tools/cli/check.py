@@ -62,9 +62,8 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
 
 def _of_serving_certificate(config: Config) -> Iterator[Problem]:
     """Yield the problem if API servers refuse the serving certificate because of its time."""
+    from gateway.base.certificates import certificate_parts, chain_problem
     from gateway.base.files import read_file
-    from gateway.config.certificate_parts import chain_problem
-    from gateway.config.credential_files import certificate_parts
 
     file = config.gateway.tls.cert_file
     if file is not None and (message := chain_problem(certificate_parts(read_file(file)), time.time())):

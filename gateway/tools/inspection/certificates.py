@@ -28,8 +28,8 @@ from cryptography.x509.verification import (
     VerificationError,
 )
 
+from gateway.base.certificates import certificates
 from gateway.base.files import UnusableFileError, read_file
-from gateway.config.credential_files import certificates
 from gateway.pure.core.webhook import HttpsClient
 from gateway.tools.inspection.model import REGISTER, Finding, Severity
 

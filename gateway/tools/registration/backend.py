@@ -10,10 +10,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gateway.base.certificates import certificates
 from gateway.base.files import UnusableFileError
 from gateway.base.text import shown
 from gateway.config.client_config import url_problems
-from gateway.config.credential_files import certificates
 from gateway.config.names import dns_1123_label
 
 if TYPE_CHECKING:

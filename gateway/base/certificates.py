@@ -1,4 +1,4 @@
-"""The parts of certificates that every gateway needs.
+"""Certificates and keys in PEM: their parts, and whether they can be used now.
 
 OpenSSL checks that a certificate can be read, and its parts are found here. ``cryptography`` could do all of
 that, but takes 7 MiB of memory in each process; it is imported where more is needed.
@@ -14,12 +14,20 @@ import ssl
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gateway.base.files import UnusableFileError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from cryptography import x509
 
 _PEM: Final = re.compile(
     rb"-----BEGIN (?:X509 )?CERTIFICATE-----(.*?)-----END (?:X509 )?CERTIFICATE-----", re.DOTALL
 )
+_CERTIFICATE = re.compile(
+    rb"^-----BEGIN CERTIFICATE-----([^-]*)^-----END CERTIFICATE-----[ \t\r]*$", re.MULTILINE
+)
+"""As crypto/x509 of Go finds them (CertPool.AppendCertsFromPEM)."""
 _VERSION, _UTC_TIME = 0xA0, 0x17
 """Tags."""
 
@@ -121,3 +129,86 @@ def _seconds(tag: int, text: bytes) -> float:
     if tag == _UTC_TIME:
         digits = ("19" if digits >= "50" else "20") + digits
     return datetime.strptime(digits, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
+
+
+def certificates(content: bytes) -> list[x509.Certificate]:
+    """Return the certificates in the PEM *content*, at least one.
+
+    Raises:
+        UnusableFileError: there is none that can be read.
+    """
+    # Imported late: see above.
+    from cryptography import x509
+
+    try:
+        return x509.load_pem_x509_certificates(content)
+    except ValueError as error:
+        raise UnusableFileError("holds no PEM certificate that can be read") from error
+
+
+def certificate_parts(content: bytes) -> list[CertificateParts]:
+    """Return the parts of each certificate in the PEM *content*, at least one.
+
+    Raises:
+        UnusableFileError: there is none that can be read.
+    """
+    try:
+        return parts_in(content)
+    except ValueError as error:
+        raise UnusableFileError("holds no PEM certificate that can be read") from error
+
+
+def roots(content: bytes) -> list[CertificateParts]:
+    """Return the parts of the PEM *content*, with which a peer's certificate can be verified.
+
+    Raises:
+        UnusableFileError: there is no certificate, or OpenSSL does not accept it: neither headers, nor text
+            before ``-----BEGIN`` on the same line.
+    """
+    parts = certificate_parts(content)
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(
+            cadata=content.decode("ascii", "ignore")
+        )
+    except ssl.SSLError as error:
+        raise UnusableFileError("holds no PEM certificate that OpenSSL accepts") from error
+    return parts
+
+
+def roots_among(content: bytes) -> tuple[bytes, int]:
+    """Return the readable certificates in the PEM *content*, as PEM, and the number of unreadable ones.
+
+    Raises:
+        UnusableFileError: there is none, or OpenSSL does not accept one.
+    """
+    found, others = [], 0
+    for block in _CERTIFICATE.finditer(content):
+        try:
+            der = base64.b64decode(b"".join(block[1].split()), validate=True)
+            parts_of(der)
+        except ValueError:
+            others += 1
+        else:
+            found.append(ssl.DER_cert_to_PEM_cert(der).encode())
+    pem = b"".join(found)
+    roots(pem)
+    return pem, others
+
+
+def public_key(content: bytes) -> bytes:
+    """Return the public key, DER, of the PEM private key in *content*.
+
+    Raises:
+        UnusableFileError: there is none, or it needs a password.
+    """
+    # Imported late: see above.
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+
+    try:
+        key = load_pem_private_key(content, None)
+    except TypeError as error:
+        raise UnusableFileError("holds an encrypted key, expected one without a password") from error
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise UnusableFileError("holds no PEM private key that can be read") from error
+    return key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)

@@ -13,13 +13,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.config.certificate_parts import (
-    CertificateParts,
-    chain_problem,
-    parts_in,
-    parts_of,
-    roots_problem,
-)
+from gateway.base.certificates import CertificateParts, chain_problem, parts_in, parts_of, roots_problem
 
 Key = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey
 KEYS: list[Key] = [
