@@ -33,7 +33,6 @@ from gateway.config.exceptions import (
 from gateway.config.exceptions import (
     MAX_ENTRIES as MAX_EXCEPTION_ENTRIES,
 )
-from gateway.config.expression_warnings import MAX_WARNING_CHARS, MAX_WARNINGS
 from gateway.config.model import Hedge, WorkerPool
 from gateway.config.mutating_policies import MUTATING_OPERATIONS, PATCH_TYPES
 from gateway.config.names import LABEL_LENGTH, SUBDOMAIN_LENGTH
@@ -56,6 +55,7 @@ from gateway.config.webhooks import (
     REVIEW_VERSIONS,
     V1,
 )
+from gateway.pure.admission_policies.expression_warnings import MAX_WARNING_CHARS, MAX_WARNINGS
 from gateway.pure.core.webhook import OPERATIONS
 from gateway.tools.registration.yaml_output import to_yaml
 

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
     from gateway.config.custom_policies import BoundEntry
     from gateway.config.custom_resource import Content, Key
-    from gateway.config.expression_warnings import ExpressionWarning
     from gateway.config.model import Config, Pinned
+    from gateway.pure.admission_policies.expression_warnings import ExpressionWarning
 
     Rejections = Mapping[Key, tuple[Problem, ...]]
     """By custom resource, why workers reject its present version."""

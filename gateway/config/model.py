@@ -216,7 +216,7 @@ class GatewaySettings:
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """That a configuration is a kept one, see ``gateway.config.history``."""
+    """That a configuration is a kept one, see ``gateway.server.history``."""
 
     digest: str
     since: str

@@ -16,11 +16,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from gateway.base.text import one_of, shown
-from gateway.config.built_in_resources import RESOURCES
 from gateway.config.documents import GATEWAY_VERSION, POLICY, POLICY_KINDS, plural_of
 from gateway.config.fields import Fields, Report
 from gateway.config.names import dns_1035_label, group_version
 from gateway.pure.core.webhook import PolicyRef
+from gateway.pure.openapi.built_in_resources import RESOURCES
 
 if TYPE_CHECKING:
     from gateway.pure.core.webhook import Webhook

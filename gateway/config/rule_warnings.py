@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.base.text import did_you_mean, shown
-from gateway.config.built_in_resources import CONNECTED, RESOURCES, BuiltInResource
 from gateway.pure.core.rules import NEVER_SENT_KINDS, NEVER_SENT_RESOURCES
+from gateway.pure.openapi.built_in_resources import CONNECTED, RESOURCES, BuiltInResource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

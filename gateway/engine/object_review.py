@@ -17,14 +17,14 @@ import orjson
 
 from gateway.base.errors import MalformedReview
 from gateway.base.text import one_of, shown
-from gateway.config.built_in_resources import RESOURCES
 from gateway.pure.core.review import V1
 from gateway.pure.core.webhook import OPERATIONS
+from gateway.pure.openapi.built_in_resources import RESOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gateway.config.built_in_resources import BuiltInResource
+    from gateway.pure.openapi.built_in_resources import BuiltInResource
 
     Json = dict[str, Any]
 

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.config.custom import resources_in_force
-from gateway.config.history import History, HistoryError
 from gateway.config.model import summary
+from gateway.server.history import History, HistoryError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.base.errors import ConfigError, Problem
 from gateway.config.addresses import is_loopback_address, parse_host_port
-from gateway.config.history import History, HistoryError
 from gateway.config.load import fingerprint, load, read, require_webhooks
 from gateway.config.model import Pinned
+from gateway.server.history import History, HistoryError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.base.errors import ConfigError
-from gateway.config.built_in_resources import RESOURCES
 from gateway.config.custom import Combined, combine
 from gateway.config.custom_resource import CustomResource
 from gateway.config.fields import Fields, Report
@@ -23,6 +22,7 @@ from gateway.pure.core.conditions import AccessDecision, ConditionInput, Decided
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.review import decode
 from gateway.pure.core.verdict import Allowed, Denied, Failed
+from gateway.pure.openapi.built_in_resources import RESOURCES
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gateway.config.built_in_resources import RESOURCES
 from gateway.config.rule_warnings import rule_warnings
 from gateway.pure.core.webhook import Rule
+from gateway.pure.openapi.built_in_resources import RESOURCES
 
 
 def found(resource: str, *groups: str, **others: Any) -> list[tuple[str, str]]:

@@ -40,7 +40,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     "bounds": ("a_webhook_that_hangs_fails_after_its_timeout", "gateway/pure/core/deadline.py"),
     "built_in_resources": (
         "every_resource_of_the_api_server_is_known",
-        "gateway/config/built_in_resources.py",
+        "gateway/pure/openapi/built_in_resources.py",
     ),
     "builtin_controllers": (
         "written_requests",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.config.built_in_resources import RESOURCES
+from gateway.pure.openapi.built_in_resources import RESOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,9 +10,9 @@ import pytest
 from gateway.base.errors import ClusterError, Problem
 from gateway.config.custom import ResourceStatus
 from gateway.config.custom_resource import CustomResource
-from gateway.config.expression_warnings import ExpressionWarning
 from gateway.config.model import KubernetesSettings
 from gateway.config.names import dns_1123_subdomain
+from gateway.pure.admission_policies.expression_warnings import ExpressionWarning
 from gateway.server.kubernetes import status_writer
 from gateway.server.kubernetes.access import ClusterAccess
 from gateway.server.kubernetes.status_writer import StatusWriter, condition_of

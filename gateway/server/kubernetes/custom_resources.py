@@ -18,7 +18,7 @@ from gateway.config.custom import NONE_REJECTED, REJECTED, combine, combine_pinn
 from gateway.config.custom_resource import PLURALS, CustomResource
 from gateway.config.documents import GATEWAY_VERSION, POLICY_KINDS
 from gateway.config.exceptions import CLUSTER_WIDE, NAMESPACED
-from gateway.config.expression_warnings import custom_versions, expression_warnings
+from gateway.pure.admission_policies.expression_warnings import custom_versions, expression_warnings
 from gateway.pure.admission_policies.model import ValidatingPolicy
 from gateway.server.kubernetes.access import ClusterAccess
 from gateway.server.kubernetes.schemas import ClusterSchemas
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from gateway.base.errors import Problem
     from gateway.config.custom import Combined, Rejections, ResourceStatus
     from gateway.config.custom_resource import Key
-    from gateway.config.expression_warnings import ExpressionWarning
     from gateway.config.model import Config, KubernetesSettings
+    from gateway.pure.admission_policies.expression_warnings import ExpressionWarning
     from gateway.pure.core.exemptions import PolicyException
     from gateway.pure.openapi.schemas import Schemas
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gateway.base import logs
-from gateway.config.history import HistoryError
 from gateway.config.model import summary
 from gateway.engine.siblings import Siblings
 from gateway.server.app import Gateway
+from gateway.server.history import HistoryError
 from gateway.server.process.liveness import Heartbeat
 from gateway.server.process.local_workers import STOP_GRACE_S, LocalWorkers, targets_of
 from gateway.server.process.shared_port import inherited

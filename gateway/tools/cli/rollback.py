@@ -13,14 +13,14 @@ from admission_gateway_worker.text import printable
 from gateway.base import logs
 from gateway.base.errors import GatewayError
 from gateway.base.text import did_you_mean, printable_json, shown
-from gateway.config.history import History, HistoryError
+from gateway.server.history import History, HistoryError
 from gateway.tools.cli.arguments import DEFAULT_STATE
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
-    from gateway.config.history import Entry
+    from gateway.server.history import Entry
 
 TIMEOUT_S: Final = 15.0
 """How long the processes have to report; workers of the configuration may have to be started."""

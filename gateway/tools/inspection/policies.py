@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.base.errors import Problem
 from gateway.base.text import shown
-from gateway.config.expression_warnings import kinds_of
 from gateway.pure.admission_policies.bound import Bound
+from gateway.pure.admission_policies.expression_warnings import kinds_of
 from gateway.pure.admission_policies.model import ValidatingPolicy
 from gateway.pure.admission_policies.type_checking import type_errors
 from gateway.pure.core.webhook import PolicyRef

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.config import history as module
 from gateway.config.custom import combine, combine_pinned, resources_in_force
 from gateway.config.custom_resource import CustomResource
 from gateway.config.digest import digest
-from gateway.config.history import History, HistoryError
 from gateway.config.load import load, read
 from gateway.config.model import Config, Pinned
+from gateway.server import history as module
+from gateway.server.history import History, HistoryError
 from gateway.server.options import Options, PinError
 from tests.config.test_custom import pool, validating
 

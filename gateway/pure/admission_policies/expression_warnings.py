@@ -9,8 +9,8 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gateway.config.built_in_resources import RESOURCES
 from gateway.pure.admission_policies.type_checking import type_errors
+from gateway.pure.openapi.built_in_resources import RESOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
