@@ -15,12 +15,14 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
-from gateway.config.cache import DEFAULT_ENTRIES, LONGEST_TTL_S, MOST_ENTRIES
 from gateway.config.client_config import CONFIGURATION_KINDS, DEFAULT_KEY, PART_OF_HOST
-from gateway.config.conditions import MAX_MATCH_CONDITIONS
 from gateway.config.custom_resource import PLURALS
 from gateway.config.documents import GATEWAY_VERSION, MUTATING_POLICY, POLICY, POLICY_KINDS
-from gateway.config.exceptions import (
+from gateway.config.matching import FAILURE_POLICIES, MATCH_POLICIES, MAX_MATCH_CONDITIONS, SCOPES
+from gateway.config.metadata import OPERATORS
+from gateway.config.mutating_policy import MUTATING_OPERATIONS, PATCH_TYPES
+from gateway.config.names import LABEL_LENGTH, SUBDOMAIN_LENGTH
+from gateway.config.policy_exception import (
     CLUSTER_WIDE,
     KIND,
     MATCH_FIELDS,
@@ -30,31 +32,27 @@ from gateway.config.exceptions import (
     NAMESPACED,
     TIMESTAMP,
 )
-from gateway.config.exceptions import (
+from gateway.config.policy_exception import (
     MAX_ENTRIES as MAX_EXCEPTION_ENTRIES,
 )
-from gateway.config.model import Hedge, WorkerPool
-from gateway.config.mutating_policies import MUTATING_OPERATIONS, PATCH_TYPES
-from gateway.config.names import LABEL_LENGTH, SUBDOMAIN_LENGTH
-from gateway.config.policies import (
+from gateway.config.rollout import MODES
+from gateway.config.validating_policy import (
     ACTIONS,
     MAX_AUDIT_ANNOTATIONS,
     MAX_VALUE_EXPRESSION_BYTES,
     NOT_FOUND_ACTIONS,
     REASONS,
 )
-from gateway.config.resources import MAX_IN_FLIGHT, POLICY_SOURCES, TRANSPORTS
-from gateway.config.rollout import MODES
-from gateway.config.rules import SCOPES
-from gateway.config.selectors import OPERATORS
-from gateway.config.webhooks import (
-    FAILURE_POLICIES,
+from gateway.config.webhook_configuration import (
+    DEFAULT_ENTRIES,
     LONGEST_TIMEOUT_S,
-    MATCH_POLICIES,
+    LONGEST_TTL_S,
+    MOST_ENTRIES,
     REINVOCATION_POLICIES,
     REVIEW_VERSIONS,
     V1,
 )
+from gateway.config.worker_pool import MAX_IN_FLIGHT, POLICY_SOURCES, TRANSPORTS, Hedge, WorkerPool
 from gateway.pure.admission_policies.expression_warnings import MAX_WARNING_CHARS, MAX_WARNINGS
 from gateway.pure.core.webhook import OPERATIONS
 from gateway.tools.registration.yaml_output import to_yaml

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 from gateway.base.text import shown
 from gateway.config.documents import CUSTOM_KINDS, PHASES, POLICY_KINDS, plural_of
-from gateway.config.exceptions import CLUSTER_WIDE, NAMESPACED, read_policy_exception
 from gateway.config.fields import Fields, Report
-from gateway.config.model import WorkerPool
 from gateway.config.policy_documents import read_policy
-from gateway.config.resources import read_worker_pool
-from gateway.config.webhooks import V1, WebhookConfiguration, read_webhook_configuration
+from gateway.config.policy_exception import CLUSTER_WIDE, NAMESPACED, read_policy_exception
+from gateway.config.webhook_configuration import V1, WebhookConfiguration, read_webhook_configuration
+from gateway.config.worker_pool import WorkerPool, read_worker_pool
 from gateway.pure.core.webhook import HttpsClient, PolicyRef, Webhook, WorkerRef
 
 if TYPE_CHECKING:

@@ -1,6 +1,5 @@
 """Kubeconfigs: the cluster and the user of a context.
 
-A configuration is checked without a cluster: :func:`read_kubernetes` checks that the context exists.
 :func:`read_kubeconfig` also reads the files that the chosen cluster and user name. Other entries of the file
 are not checked.
 
@@ -14,9 +13,7 @@ import base64
 import binascii
 import re
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -33,7 +30,6 @@ from gateway.base.credentials import NoCredentialError
 from gateway.base.files import UnusableFileError, read_file
 from gateway.base.text import described, did_you_mean, one_of, shown, url_without_secrets
 from gateway.config.fields import Fields, Report
-from gateway.config.model import KubernetesSettings
 from gateway.config.parsing import parse_yaml
 
 if TYPE_CHECKING:
@@ -100,33 +96,6 @@ class Kubeconfig:
     user: KubeconfigUser
 
 
-def read_kubernetes(fields: Fields | None, folder: Path) -> KubernetesSettings | None:
-    """Return the ``kubernetes`` group in *fields*, of a file in *folder*."""
-    if fields is None:
-        return None
-    file, context = fields.string("kubeconfig", None), fields.string("context", None)
-    path = None if file is None else fields.report.resolve(folder, file)
-    if context == "":
-        fields.problem("context", "is empty, expected the name of a context")
-    elif file == "":
-        fields.problem("kubeconfig", "is empty, expected the path of a file")
-    elif path is not None:
-        try:
-            document = read_document(path)
-        except UnusableFileError as error:
-            fields.problem("kubeconfig", f"{printable(path)} {error}")
-        else:
-            _check_context(fields, path, document, context)
-            # What makes it unusable is told where it is used: its files may come later.
-            with suppress(UnusableFileError):
-                read_kubeconfig(path, context, partial(fields.report.warn, fields.at("kubeconfig")))
-    elif context is not None:
-        fields.problem("context", "needs kubeconfig: a pod's service account has no contexts")
-    custom_resources = fields.boolean("customResources")
-    fields.finish()
-    return KubernetesSettings(path, context, custom_resources)
-
-
 def read_kubeconfig(
     path: Path, context: str | None, warn: Callable[[str], None] = lambda _: None
 ) -> Kubeconfig:
@@ -137,7 +106,7 @@ def read_kubeconfig(
     Raises:
         UnusableFileError: the file, or a file that it names, cannot be used, or there is no such context.
     """
-    cluster, user = _choose(read_document(path), context)
+    cluster, user = choose(read_document(path), context)
     report = Report("")
     reader = KubeconfigReader(path)
     found = Kubeconfig(
@@ -149,13 +118,6 @@ def read_kubeconfig(
     for place, message in report.questionable:
         warn(f"{printable(path)}: {place}: {message}")
     return found
-
-
-def _check_context(fields: Fields, path: Path, document: Entry, context: str | None) -> None:
-    try:
-        _choose(document, context)
-    except UnusableFileError as error:
-        fields.problem("kubeconfig" if context is None else "context", f"{printable(path)} {error}")
 
 
 def read_document(path: Path) -> dict[str, object]:
@@ -184,8 +146,12 @@ def read_document(path: Path) -> dict[str, object]:
     return root
 
 
-def _choose(document: Entry, context: str | None) -> tuple[Entry, Entry]:
-    """Return the entries of the cluster and the user."""
+def choose(document: Entry, context: str | None) -> tuple[Entry, Entry]:
+    """Return the entries of the cluster and the user of *context*, or of ``current-context``.
+
+    Raises:
+        UnusableFileError: there is no such context, cluster or user.
+    """
     name = context if context is not None else document.get("current-context")
     if not isinstance(name, str) or not name:
         raise UnusableFileError("has no current-context, expected one, or a context named beside kubeconfig")

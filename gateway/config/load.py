@@ -31,13 +31,15 @@ from gateway.config.documents import (
     read_documents,
     unreadable,
 )
-from gateway.config.exceptions import CLUSTER_WIDE, NAMESPACED, read_policy_exception, unknown_webhooks
 from gateway.config.fields import MAX_PROBLEMS, child
-from gateway.config.model import Config, GatewaySettings, WorkerPool
+from gateway.config.gateway_configuration import GatewaySettings, read_gateway_configuration
+from gateway.config.model import Config
+from gateway.config.namespace import read_namespace
+from gateway.config.policy_authors import AUTHORS, authors_policy
 from gateway.config.policy_documents import PolicyDocuments
-from gateway.config.policy_settings import AUTHORS, authors_policy
-from gateway.config.resources import read_gateway_configuration, read_namespace, read_worker_pool
-from gateway.config.webhooks import V1, V1BETA1, WebhookConfiguration, read_webhook_configuration
+from gateway.config.policy_exception import CLUSTER_WIDE, NAMESPACED, read_policy_exception, unknown_webhooks
+from gateway.config.webhook_configuration import V1, V1BETA1, WebhookConfiguration, read_webhook_configuration
+from gateway.config.worker_pool import WorkerPool, read_worker_pool
 from gateway.pure.core.webhook import HttpsClient, PolicyRef, WorkerRef
 
 if TYPE_CHECKING:

@@ -1,18 +1,21 @@
-"""ObjectMeta: the name, and the other fields that ``kubectl get -o yaml`` prints.
+"""ObjectMeta and LabelSelector of meta/v1.
 
-Source: k8s.io/apimachinery pkg/apis/meta/v1 types.go, pkg/api/validation/objectmeta.go.
+Source: k8s.io/apimachinery pkg/apis/meta/v1 types.go, pkg/api/validation/objectmeta.go,
+pkg/apis/meta/v1/validation/validation.go (ValidateLabelSelector).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
-from gateway.config.names import check_annotations, check_labels, dns_1123_label
+from gateway.config.names import check_annotations, check_labels, dns_1123_label, label_value, qualified_name
+from gateway.pure.core.labels import EVERYTHING, Operator, Requirement, Selector
 
 if TYPE_CHECKING:
     from gateway.config.fields import Check, Fields
 
+OPERATORS: tuple[Operator, ...] = get_args(Operator)
 _SERVER_FIELDS = (
     "creationTimestamp",
     "deletionGracePeriodSeconds",
@@ -62,3 +65,29 @@ def read_metadata(
     metadata.accept(*_SERVER_FIELDS)
     metadata.finish()
     return Metadata(name, labels, annotations, namespace)
+
+
+def read_selector(fields: Fields | None) -> Selector:
+    """Return the selector behind *fields*; an absent selector, None, selects everything."""
+    if fields is None:
+        return EVERYTHING
+    match_labels = fields.string_map("matchLabels")
+    check_labels(match_labels, fields.at("matchLabels"), fields.report)
+    requirements = [Requirement(key, "In", frozenset({value})) for key, value in match_labels.items()]
+    requirements.extend(map(_read_requirement, fields.mappings("matchExpressions")))
+    fields.finish()
+    return Selector(tuple(requirements))
+
+
+def _read_requirement(fields: Fields) -> Requirement:
+    key = fields.required_string("key", qualified_name)
+    operator = fields.choice("operator", OPERATORS)
+    is_known = fields.content.get("operator") in OPERATORS
+    values = fields.strings("values", label_value)
+    has_values = bool(fields.content.get("values"))
+    if is_known and operator in {"In", "NotIn"} and not has_values:
+        fields.problem("values", f"is required with the operator {operator}")
+    if is_known and operator in {"Exists", "DoesNotExist"} and has_values:
+        fields.problem("values", f"is not allowed with the operator {operator}")
+    fields.finish()
+    return Requirement(key, operator, frozenset(values))

@@ -37,8 +37,8 @@ _POLICY_OF = {binding: policy for policy, binding in POLICY_KINDS.items()}
 
 def read_policy(kind: str, fields: Fields) -> Policy | Binding:
     """Return the policy or binding of *kind* behind *fields*; apiVersion and kind are read already."""
-    from gateway.config.mutating_policies import read_mutating_binding, read_mutating_policy
-    from gateway.config.policies import read_validating_binding, read_validating_policy
+    from gateway.config.mutating_policy import read_mutating_binding, read_mutating_policy
+    from gateway.config.validating_policy import read_validating_binding, read_validating_policy
 
     if kind in POLICY_KINDS:
         return read_mutating_policy(fields) if kind == MUTATING_POLICY else read_validating_policy(fields)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, get_args
 
 from gateway.config.client_config import read_client_config
-from gateway.config.selectors import read_selector
+from gateway.config.metadata import read_selector
 from gateway.pure.core.webhook import Candidate, Enforcement, Mode, Rollout
 
 if TYPE_CHECKING:

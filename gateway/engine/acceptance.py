@@ -23,8 +23,8 @@ from gateway.pure.core.webhook import WorkerRef
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gateway.config.custom import Combined
     from gateway.config.custom_resource import Key
+    from gateway.config.merged import Combined
     from gateway.config.model import Config
     from gateway.engine.cluster_source import ClusterSource
     from gateway.engine.dispatch.endpoint import WorkerEndpoint

@@ -35,7 +35,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Literal
 from weakref import WeakValueDictionary
 
-from gateway.config.policy_settings import AUTHORS
+from gateway.config.policy_authors import AUTHORS
 from gateway.pure.core.exemptions import by_webhook
 from gateway.pure.core.matching import Selection
 from gateway.pure.core.versions import by_versions

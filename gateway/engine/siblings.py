@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from gateway.config.model import Config, WorkerPool
+    from gateway.config.model import Config
+    from gateway.config.worker_pool import WorkerPool
 
 ANSWERED_WITHIN_S: Final = 2.0
 """How long a process waits for what the others decide. They ask their workers at the same time."""

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gateway.config.kubeconfig import KubeconfigUser
-    from gateway.config.model import Config, WorkerPool
+    from gateway.config.model import Config
     from gateway.config.webhook_users import WebhookUsers
+    from gateway.config.worker_pool import WorkerPool
     from gateway.engine.cluster_source import ClusterView, NamespaceLookUp
     from gateway.engine.credentials.ca_bundle import CaBundle
     from gateway.engine.dispatch.backends import Backend

@@ -7,7 +7,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gateway.config.custom import resources_in_force
+from gateway.config.merged import resources_in_force
 from gateway.config.model import summary
 from gateway.server.history import History, HistoryError
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from gateway.config.custom import Combined
+    from gateway.config.merged import Combined
     from gateway.config.model import Pinned
 
 log = logging.getLogger(__name__)

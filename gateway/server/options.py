@@ -15,7 +15,8 @@ from gateway.server.history import History, HistoryError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.config.model import Config, GatewaySettings
+    from gateway.config.gateway_configuration import GatewaySettings
+    from gateway.config.model import Config
 
 DEV_CONFIG: Final = Path(__file__).parents[1] / "dev.yaml"
 

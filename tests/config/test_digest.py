@@ -18,9 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.config.digest import _PIECES_LEVELS, _canonical, _json, _pieces, digest
+from gateway.config.gateway_configuration import GatewaySettings
 from gateway.config.kubeconfig import ExecPlugin, KubeconfigUser
 from gateway.config.load import load
-from gateway.config.model import Config, GatewaySettings
+from gateway.config.model import Config
 from gateway.config.webhook_users import WebhookUsers
 from gateway.server.options import Options
 from tests.config.test_load import NAMESPACE, POOL, configuration, joined

@@ -9,8 +9,8 @@ import yaml
 
 from gateway.base.errors import ConfigError
 from gateway.config.kubeconfig import KubeconfigUser, read_kubeconfig
+from gateway.config.kubernetes_settings import KubernetesSettings
 from gateway.config.load import load
-from gateway.config.model import KubernetesSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.config.custom import combine
 from gateway.config.custom_resource import CustomResource, read_resource
+from gateway.config.merged import combine
 from gateway.config.model import Config
 from gateway.engine.snapshot import Pools
 from gateway.observe.telemetry.metrics import Metrics

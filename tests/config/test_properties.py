@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway.base.errors import Problem
-    from gateway.config.model import Config, GatewaySettings, Hedge, WorkerPool
+    from gateway.config.gateway_configuration import GatewaySettings
+    from gateway.config.model import Config
+    from gateway.config.worker_pool import Hedge, WorkerPool
     from gateway.pure.core.labels import Selector
     from gateway.pure.core.webhook import HttpsClient, Webhook
 

@@ -16,7 +16,9 @@ from cryptography.hazmat.primitives.serialization import (
 
 from gateway.base.errors import ConfigError
 from gateway.config import load
-from gateway.config.model import Authentication, GatewaySettings, Hedge, ServerTls, WorkerTls
+from gateway.config.gateway_configuration import GatewaySettings
+from gateway.config.serving_settings import Authentication, ServerTls
+from gateway.config.worker_pool import Hedge, WorkerTls
 
 if TYPE_CHECKING:
     from collections.abc import Callable

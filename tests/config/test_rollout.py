@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.config.custom import combine
 from gateway.config.custom_resource import CustomResource
+from gateway.config.merged import combine
 from gateway.pure.core.labels import EVERYTHING, Requirement, Selector
 from gateway.pure.core.webhook import Candidate, Enforcement, HttpsClient, Rollout, WorkerRef
 from tests.config.test_webhooks import MUTATING, POOL

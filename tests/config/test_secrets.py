@@ -14,7 +14,7 @@ from gateway.base.files import UnusableFileError
 from gateway.config.addresses import target
 from gateway.config.client_config import url_problems
 from gateway.config.kubeconfig import read_kubeconfig
-from gateway.config.model import KubernetesSettings
+from gateway.config.kubernetes_settings import KubernetesSettings
 from gateway.server.kubernetes.access import connect
 from gateway.tools.registration.backend import parse_url
 from tests.config.test_kubeconfig import kubeconfig

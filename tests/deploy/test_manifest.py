@@ -10,7 +10,7 @@ import pytest
 from admission_gateway_worker.samples import server
 from gateway import __version__
 from gateway.config.addresses import parse_host_port
-from gateway.config.model import KubernetesSettings
+from gateway.config.kubernetes_settings import KubernetesSettings
 from gateway.engine.dispatch.pool import RESOLVE_EVERY_S
 from gateway.engine.dispatch.targets import DnsName, parse_target
 from gateway.server.process.supervisor import _STOP_MARGIN_S

@@ -48,7 +48,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     ),
     "ca_bundles": ("a_ca_is_replaced_while_creates_go_on", "gateway/engine/credentials/ca_bundle.py"),
     "cel": ("the_vectors_match_the_oracle", "gateway/pure/cel/", "tests/cel/"),
-    "changing_policies": ("a_change_comes_into_force", "gateway/config/changes.py"),
+    "changing_policies": ("a_change_comes_into_force", "gateway/config/model.py"),
     "chart": ("the_gateway_accepts_its_configuration", "deploy/chart/"),
     "cluster_schemas": (
         "merged_custom_resources_are_those_of_server_side_apply",

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 MODULES: Final = (
-    "gateway/config/policies.py",
+    "gateway/config/validating_policy.py",
     "gateway/config/policy_documents.py",
     "gateway/pure/admission_policies/bound.py",
     "gateway/pure/admission_policies/evaluation.py",

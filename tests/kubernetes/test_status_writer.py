@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.base.errors import ClusterError, Problem
-from gateway.config.custom import ResourceStatus
 from gateway.config.custom_resource import CustomResource
-from gateway.config.model import KubernetesSettings
+from gateway.config.kubernetes_settings import KubernetesSettings
+from gateway.config.merged import ResourceStatus
 from gateway.config.names import dns_1123_subdomain
 from gateway.pure.admission_policies.expression_warnings import ExpressionWarning
 from gateway.server.kubernetes import status_writer

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trustme
 
-from gateway.config.model import KubernetesSettings
+from gateway.config.kubernetes_settings import KubernetesSettings
 from gateway.config.webhook_token_settings import WebhookTokenSettings
 from gateway.engine.credentials.webhook_tokens import WebhookTokens
 from gateway.server.kubernetes import token_keys

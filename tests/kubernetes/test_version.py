@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gateway.config.kubernetes_settings import KubernetesSettings
 from gateway.config.load import load
-from gateway.config.model import KubernetesSettings
 from gateway.server.kubernetes import version
 from gateway.server.kubernetes.version import ADVICE, ClusterVersion, minor_of, version_difference
 from tests.kubernetes.server import refuse

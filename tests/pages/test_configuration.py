@@ -17,8 +17,7 @@ from gateway.config.client_config import read_client_config
 from gateway.config.digest import digest
 from gateway.config.fields import Fields, Report
 from gateway.config.load import load
-from gateway.config.model import Hedge
-from gateway.config.resources import _read_hedge
+from gateway.config.worker_pool import Hedge, _read_hedge
 from gateway.server.pages import configuration
 from gateway.server.pages.configuration import document
 from gateway.server.pages.state import encoded

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.fields import Fields, Report
-from gateway.config.policies import read_validating_binding
+from gateway.config.validating_policy import read_validating_binding
 from gateway.pure.admission_policies.bindings import Bindings, included
 from gateway.pure.admission_policies.model import ValidatingBinding
 from gateway.pure.core.matching import selectors_match

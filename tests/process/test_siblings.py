@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from gateway.config.model import Config, WorkerPool
+    from gateway.config.model import Config
+    from gateway.config.worker_pool import WorkerPool
     from tests.kit import GatewayProcess, WorkerProcess
 
 PROBLEM = Problem("a.yaml: document 1", "webhooks[0]", "found …")

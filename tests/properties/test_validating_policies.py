@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.fields import Fields, Report
-from gateway.config.policies import read_validating_binding, read_validating_policy
+from gateway.config.validating_policy import read_validating_binding, read_validating_policy
 from gateway.pure.admission_policies.policy import as_webhook
 from gateway.pure.core.verdict import Denied
 from tests.properties.driving import drive

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gateway.config.fields import Fields, Report
 from gateway.config.load import load
+from gateway.config.matching import read_rule
 from gateway.config.model import Config
-from gateway.config.rules import read_rule
 from gateway.pure.core.webhook import Rule
 from gateway.tools.registration.backend import Backend
 from gateway.tools.registration.plan import Plan, RegistrationOptions, plan

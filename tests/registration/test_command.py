@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.base.errors import ClusterError
-from gateway.config.model import KubernetesSettings
+from gateway.config.kubernetes_settings import KubernetesSettings
 from gateway.config.policy_settings import ListedParamKind
 from gateway.tools.cli import main
 from gateway.tools.registration.backend import ca_bundle, parse_service, parse_url

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.base.errors import GatewayError
-from gateway.config.model import GatewaySettings
+from gateway.config.gateway_configuration import GatewaySettings
 from gateway.config.names import webhook_name
 from gateway.pure.core.labels import Requirement, Selector
 from gateway.pure.core.webhook import Rule

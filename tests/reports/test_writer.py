@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.base.errors import ClusterError
-from gateway.config.model import KubernetesSettings
+from gateway.config.kubernetes_settings import KubernetesSettings
 from gateway.config.names import dns_1123_subdomain
 from gateway.config.report_settings import ReportSettings
 from gateway.server.kubernetes.access import ClusterAccess

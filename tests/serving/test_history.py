@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.config.custom import combine, combine_pinned, resources_in_force
 from gateway.config.custom_resource import CustomResource
 from gateway.config.digest import digest
 from gateway.config.load import load, read
+from gateway.config.merged import combine, combine_pinned, resources_in_force
 from gateway.config.model import Config, Pinned
 from gateway.server import history as module
 from gateway.server.history import History, HistoryError

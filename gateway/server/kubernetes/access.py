@@ -25,7 +25,7 @@ from gateway.server.kubernetes.api_client import ApiClient
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from gateway.config.model import KubernetesSettings
+    from gateway.config.kubernetes_settings import KubernetesSettings
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 RENEW_AFTER_S: Final = 180.0

@@ -26,7 +26,7 @@ from gateway.server.kubernetes.watch import Kind, Pace, Store, UnreadableError, 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from gateway.config.model import KubernetesSettings
+    from gateway.config.kubernetes_settings import KubernetesSettings
 
     Result = Namespace | Failed | None
     """None: there is no such namespace."""

@@ -30,7 +30,7 @@ from gateway.server.kubernetes.watch import Kind, Pace, Store, UnreadableError, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from gateway.config.model import KubernetesSettings
+    from gateway.config.kubernetes_settings import KubernetesSettings
     from gateway.server.kubernetes.access import ClusterAccess
 
     Json = dict[str, Any]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.base.errors import GatewayError
-from gateway.config.model import KubernetesSettings
+from gateway.config.kubernetes_settings import KubernetesSettings
 
 if TYPE_CHECKING:
     import argparse

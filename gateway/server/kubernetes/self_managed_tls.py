@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gateway.config.model import KubernetesSettings, SelfManagedTls
+    from gateway.config.kubernetes_settings import KubernetesSettings
+    from gateway.config.serving_settings import SelfManagedTls
     from gateway.server.kubernetes.api_client import ApiClient
 
     Json = dict[str, Any]

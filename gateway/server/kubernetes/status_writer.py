@@ -35,8 +35,8 @@ from gateway.config.documents import GATEWAY_VERSION, POLICY
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gateway.config.custom import ResourceStatus
     from gateway.config.custom_resource import CustomResource, Key
+    from gateway.config.merged import ResourceStatus
     from gateway.server.kubernetes.access import ClusterAccess
     from gateway.server.kubernetes.api_client import ApiClient
 

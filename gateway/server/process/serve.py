@@ -27,7 +27,8 @@ from gateway.server.process.supervisor import Supervisor, admin_socket, heartbea
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
-    from gateway.config.model import Config, GatewaySettings
+    from gateway.config.gateway_configuration import GatewaySettings
+    from gateway.config.model import Config
     from gateway.server.kubernetes.self_managed_tls import CertificateKeeper
     from gateway.server.options import Options
 

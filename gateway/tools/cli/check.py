@@ -33,9 +33,8 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
     Raises:
         ConfigError: the configuration is invalid.
     """
-    from gateway.config.exceptions import ending
     from gateway.config.load import load, require_webhooks
-    from gateway.config.model import summary
+    from gateway.config.model import ending, summary
     from gateway.tools.inspection.ready_made import ready_made_problems
 
     inspection.refuse_without_cluster(parsed, parsed.parser.error)

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from gateway.config.model import Config, KubernetesSettings, SelfManagedTls
+    from gateway.config.kubernetes_settings import KubernetesSettings
+    from gateway.config.model import Config
+    from gateway.config.serving_settings import SelfManagedTls
     from gateway.tools.registration.backend import Backend
     from gateway.tools.registration.coverage_gaps import CoverageGap
     from gateway.tools.registration.plan import Plan, RegistrationOptions

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from gateway.config.model import Config, KubernetesSettings
+    from gateway.config.kubernetes_settings import KubernetesSettings
+    from gateway.config.model import Config
     from gateway.pure.core.namespace import Namespace
     from gateway.tools.replay.cases import Case, Found
 

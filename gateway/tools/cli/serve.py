@@ -100,7 +100,7 @@ def _address(text: str) -> str:
 
 
 def _processes(text: str) -> int:
-    from gateway.config.resources import MAX_PROCESSES
+    from gateway.config.gateway_configuration import MAX_PROCESSES
 
     if not text.isdecimal() or not 1 <= int(text[:9]) <= MAX_PROCESSES:
         raise argparse.ArgumentTypeError(f"found {text}, expected a number from 1 to {MAX_PROCESSES}")

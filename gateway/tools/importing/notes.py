@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.text import printable
 from gateway.config.documents import PHASES
-from gateway.config.policies import MODE
+from gateway.config.validating_policy import MODE
 from gateway.pure.core.webhook import PolicyRef
 from gateway.tools.importing.field_managers import (
     CA_BUNDLE,

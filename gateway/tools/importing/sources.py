@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from gateway.base.errors import Problem
-    from gateway.config.model import KubernetesSettings
+    from gateway.config.kubernetes_settings import KubernetesSettings
 
     Json = dict[str, Any]
 

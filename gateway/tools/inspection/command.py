@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from gateway.base.errors import Problem
-    from gateway.config.model import Config, KubernetesSettings
+    from gateway.config.kubernetes_settings import KubernetesSettings
+    from gateway.config.model import Config
     from gateway.tools.inspection.model import ClusterState, Finding
 
 _EXPIRY_DAYS: Final = 30
@@ -258,7 +259,7 @@ def inspect(
 
 def _of_exceptions(files: Config, whole: Config, now: float) -> Iterator[Finding]:
     """Yield findings about the exceptions of *whole* that are not in *files*, whose warnings were printed."""
-    from gateway.config.exceptions import ending
+    from gateway.config.model import ending
     from gateway.tools.inspection.model import Finding
 
     known = set(ending(files, now))

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from admission_gateway_worker.text import printable
 from gateway.config.documents import PHASES
 from gateway.config.fields import Fields, Report
-from gateway.config.webhooks import V1, read_webhook_configuration
+from gateway.config.webhook_configuration import V1, read_webhook_configuration
 from gateway.pure.core.webhook import SideEffects
 from gateway.tools.registration.gateway_entries import entries, gateway_indices, gateway_path
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import orjson
 
-from gateway.config.custom import NONE_REJECTED
 from gateway.config.digest import digest
+from gateway.config.merged import NONE_REJECTED
 from gateway.engine.admit import Admission, needs_namespace
 from gateway.engine.cluster_source import NO_CLUSTER
 from gateway.engine.paths import Paths

@@ -15,7 +15,7 @@ from gateway.base.errors import ConfigError, MalformedReview, Problem
 from gateway.base.files import SUFFIXES, UnusableFileError, read_file
 from gateway.base.text import described
 from gateway.config.documents import GATEWAY_VERSION, POLICY_TEST, read_documents, unreadable
-from gateway.config.resources import NAME_LABEL
+from gateway.config.namespace import NAME_LABEL
 from gateway.engine.object_review import DEFAULT_GROUPS, DEFAULT_USER, RequestOptions, request_for, review_of
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.webhook import OPERATIONS

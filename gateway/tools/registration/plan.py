@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from gateway.base.errors import GatewayError
-from gateway.config.policy_settings import AUTHORS
+from gateway.config.policy_authors import AUTHORS
 from gateway.engine.paths import START, path_of, path_of_versions
 from gateway.pure.core.versions import by_versions
 from gateway.tools.registration.coverage_gaps import CoverageGap, coverage_gaps, is_called_in

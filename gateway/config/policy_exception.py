@@ -10,18 +10,15 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from gateway.base.errors import Problem
 from gateway.base.text import did_you_mean, shown
-from gateway.config.metadata import read_metadata
+from gateway.config.metadata import read_metadata, read_selector
 from gateway.config.names import LABEL_LENGTH, SUBDOMAIN_LENGTH, dns_1123_label, dns_1123_subdomain
-from gateway.config.selectors import read_selector
 from gateway.pure.core.exemptions import Match, Patterns, PolicyException
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gateway.config.fields import Check, Fields
-    from gateway.config.model import Config
 
 NAMESPACED: Final = "PolicyException"
 CLUSTER_WIDE: Final = "ClusterPolicyException"
@@ -30,8 +27,6 @@ MAX_ENTRIES: Final = 64
 MAX_PATTERN_CHARS: Final = 512
 MAX_REASON_CHARS: Final = 1024
 MAX_OWNER_CHARS: Final = 253
-SOON_S: Final = 7 * 86_400.0
-"""How long before its end an exception is named by ``check``."""
 _GROUP: Final = rf"[a-z0-9]([-a-z0-9.]{{0,{SUBDOMAIN_LENGTH - 2}}}[a-z0-9])?"
 KIND: Final = rf"[A-Za-z][A-Za-z0-9]{{0,{LABEL_LENGTH - 1}}}(\.{_GROUP})?"
 TIMESTAMP: Final = (
@@ -197,15 +192,3 @@ def unknown_webhooks(names: Iterable[str], known: frozenset[str]) -> Iterator[st
     for name in names:
         if name not in known:
             yield f"there is no webhook {shown(name)}{did_you_mean(name, known)}"
-
-
-def ending(config: Config, now: float) -> Iterator[Problem]:
-    """Yield a problem for each exception of *config* that has expired at *now*, or will within ``SOON_S``.
-
-    *now* is in seconds since 1970.
-    """
-    for exception in config.exceptions:
-        if exception.expires_at is not None and now >= exception.expires_at - SOON_S:
-            verb = "expired" if exception.has_expired(now) else "expires soon,"
-            message = f"{verb} at {exception.expires}; owner: {exception.owner}"
-            yield Problem(f"{NAMESPACED} {shown(exception.id)}", "spec.expires", message)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 import orjson
 
 from gateway.base.text import shown
-from gateway.config.conditions import MAX_MATCH_CONDITIONS
 from gateway.config.documents import ADMISSION_GROUP
 from gateway.config.fields import child
-from gateway.config.metadata import read_metadata
+from gateway.config.matching import FAILURE_POLICIES, MATCH_POLICIES, MAX_MATCH_CONDITIONS, read_rule
+from gateway.config.metadata import read_metadata, read_selector
 from gateway.config.names import (
     configuration_name,
     dns_1035_label,
@@ -25,9 +25,6 @@ from gateway.config.names import (
     group_version,
     qualified_name,
 )
-from gateway.config.rules import read_rule
-from gateway.config.selectors import read_selector
-from gateway.config.webhooks import FAILURE_POLICIES, MATCH_POLICIES
 from gateway.pure.admission_policies.model import (
     MatchResources,
     NamedRule,

@@ -14,7 +14,8 @@ from gateway.base.text import one_of, shown
 from gateway.config.fields import child
 from gateway.config.metadata import read_metadata
 from gateway.config.names import configuration_name, dns_1123_subdomain
-from gateway.config.policies import (
+from gateway.config.rollout import MODES
+from gateway.config.validating_policy import (
     MODE,
     NOTHING,
     default_not_found,
@@ -23,8 +24,7 @@ from gateway.config.policies import (
     read_param_ref,
     spec_json,
 )
-from gateway.config.rollout import MODES
-from gateway.config.webhooks import REINVOCATION_POLICIES
+from gateway.config.webhook_configuration import REINVOCATION_POLICIES
 from gateway.pure.admission_policies.model import MutatingBinding, MutatingPolicy
 from gateway.pure.admission_policies.mutations import Mutation, Mutations, PatchType
 from gateway.pure.cel.structs import JSON_PATCH, OBJECT
@@ -32,7 +32,7 @@ from gateway.pure.cel.types import Type, list_of
 
 if TYPE_CHECKING:
     from gateway.config.fields import Fields
-    from gateway.config.policies import Expressions
+    from gateway.config.validating_policy import Expressions
     from gateway.pure.core.webhook import Mode
 
 PATCH_TYPES: tuple[PatchType, ...] = get_args(PatchType)

@@ -33,10 +33,10 @@ from gateway.base.text import did_you_mean, one_of, shown
 from gateway.config.custom_policies import REFUSED, CustomPolicies, is_identified
 from gateway.config.custom_resource import CustomResource, ReadResource, read_resource
 from gateway.config.documents import CUSTOM_KINDS, PHASES, POLICY_KINDS
-from gateway.config.exceptions import CLUSTER_WIDE, NAMESPACED, unknown_webhooks
-from gateway.config.model import WorkerPool
-from gateway.config.policy_settings import AUTHORS
-from gateway.config.webhooks import WebhookConfiguration
+from gateway.config.policy_authors import AUTHORS
+from gateway.config.policy_exception import CLUSTER_WIDE, NAMESPACED, unknown_webhooks
+from gateway.config.webhook_configuration import WebhookConfiguration
+from gateway.config.worker_pool import WorkerPool
 from gateway.pure.admission_policies.model import (
     MutatingBinding,
     MutatingPolicy,
