@@ -59,7 +59,7 @@ type cause struct{ Reason, Message, Field string }
 
 func vectors(t *testing.T) []vector {
 	t.Helper()
-	text, err := os.ReadFile("../../../conformance/admission_gateway_conformance/samples.json")
+	text, err := os.ReadFile("../../conformance/admission_gateway_conformance/samples.json")
 	if err != nil {
 		t.Fatal(err)
 	}

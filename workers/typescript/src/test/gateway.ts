@@ -44,7 +44,10 @@ export function vectors<Vector>(file: string): Vector[] {
 }
 
 export function vectorText(file: string): string {
-  return readFileSync(new URL(`../../../conformance/admission_gateway_conformance/${file}`, import.meta.url), "utf8");
+  return readFileSync(
+    new URL(`../../../conformance/admission_gateway_conformance/${file}`, import.meta.url),
+    "utf8",
+  );
 }
 
 export class Gateway {
