@@ -15,14 +15,12 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
-from gateway.config.client_config import CONFIGURATION_KINDS, DEFAULT_KEY, PART_OF_HOST
-from gateway.config.custom_resource import PLURALS
-from gateway.config.documents import GATEWAY_VERSION, MUTATING_POLICY, POLICY, POLICY_KINDS
-from gateway.config.matching import FAILURE_POLICIES, MATCH_POLICIES, MAX_MATCH_CONDITIONS, SCOPES
-from gateway.config.metadata import OPERATORS
-from gateway.config.mutating_policy import MUTATING_OPERATIONS, PATCH_TYPES
-from gateway.config.names import LABEL_LENGTH, SUBDOMAIN_LENGTH
-from gateway.config.policy_exception import (
+from gateway.config.kinds.client_config import CONFIGURATION_KINDS, DEFAULT_KEY, PART_OF_HOST
+from gateway.config.kinds.matching import FAILURE_POLICIES, MATCH_POLICIES, MAX_MATCH_CONDITIONS, SCOPES
+from gateway.config.kinds.metadata import OPERATORS
+from gateway.config.kinds.mutating_policy import MUTATING_OPERATIONS, PATCH_TYPES
+from gateway.config.kinds.names import LABEL_LENGTH, SUBDOMAIN_LENGTH
+from gateway.config.kinds.policy_exception import (
     CLUSTER_WIDE,
     KIND,
     MATCH_FIELDS,
@@ -32,18 +30,16 @@ from gateway.config.policy_exception import (
     NAMESPACED,
     TIMESTAMP,
 )
-from gateway.config.policy_exception import (
-    MAX_ENTRIES as MAX_EXCEPTION_ENTRIES,
-)
-from gateway.config.rollout import MODES
-from gateway.config.validating_policy import (
+from gateway.config.kinds.policy_exception import MAX_ENTRIES as MAX_EXCEPTION_ENTRIES
+from gateway.config.kinds.rollout import MODES
+from gateway.config.kinds.validating_policy import (
     ACTIONS,
     MAX_AUDIT_ANNOTATIONS,
     MAX_VALUE_EXPRESSION_BYTES,
     NOT_FOUND_ACTIONS,
     REASONS,
 )
-from gateway.config.webhook_configuration import (
+from gateway.config.kinds.webhook_configuration import (
     DEFAULT_ENTRIES,
     LONGEST_TIMEOUT_S,
     LONGEST_TTL_S,
@@ -52,7 +48,9 @@ from gateway.config.webhook_configuration import (
     REVIEW_VERSIONS,
     V1,
 )
-from gateway.config.worker_pool import MAX_IN_FLIGHT, POLICY_SOURCES, TRANSPORTS, Hedge, WorkerPool
+from gateway.config.kinds.worker_pool import MAX_IN_FLIGHT, POLICY_SOURCES, TRANSPORTS, Hedge, WorkerPool
+from gateway.config.merge.custom_resource import PLURALS
+from gateway.config.yaml.documents import GATEWAY_VERSION, MUTATING_POLICY, POLICY, POLICY_KINDS
 from gateway.pure.admission_policies.expression_warnings import MAX_WARNING_CHARS, MAX_WARNINGS
 from gateway.pure.core.webhook import OPERATIONS
 from gateway.tools.registration.yaml_output import to_yaml

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 import orjson
 import uvloop
 
-from gateway.config.serving_settings import ServerTls
+from gateway.config.kinds.serving_settings import ServerTls
 from gateway.server.process.serve import relax_garbage_collection
 from gateway.server.serving.connection_table import ConnectionTable
 from gateway.server.serving.devcert import make_development_certificate

@@ -1,1 +1,1 @@
-"""The configuration: files to one validated, frozen ``Config``, or all that is wrong with them."""
+"""The configuration: files and custom resources to one validated, frozen ``Config``, or all its problems."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gateway.base.errors import ConfigError, Problem
-from gateway.config.digest import digest
+from gateway.config.merge.digest import digest
 from gateway.engine.paths import Paths
 from gateway.engine.policy_mismatch import ask, in_steps, rejection
 from gateway.pure.core.webhook import WorkerRef
@@ -23,9 +23,9 @@ from gateway.pure.core.webhook import WorkerRef
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gateway.config.custom_resource import Key
-    from gateway.config.merged import Combined
-    from gateway.config.model import Config
+    from gateway.config.merge.custom_resource import Key
+    from gateway.config.merge.merged import Combined
+    from gateway.config.merge.model import Config
     from gateway.engine.cluster_source import ClusterSource
     from gateway.engine.dispatch.endpoint import WorkerEndpoint
     from gateway.engine.dispatch.policy_listing import PolicyListing

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
-from gateway.config.merged import Combined
+from gateway.config.merge.merged import Combined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gateway.config.merged import Rejections
-    from gateway.config.model import Config
+    from gateway.config.merge.merged import Rejections
+    from gateway.config.merge.model import Config
     from gateway.engine.credentials.ca_bundle import CaBundle
     from gateway.pure.admission_policies.apply_configuration import FollowedSchemas
     from gateway.pure.admission_policies.params import Params

@@ -35,7 +35,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Literal
 from weakref import WeakValueDictionary
 
-from gateway.config.policy_authors import AUTHORS
+from gateway.config.merge.policy_authors import AUTHORS
 from gateway.pure.core.exemptions import by_webhook
 from gateway.pure.core.matching import Selection
 from gateway.pure.core.versions import by_versions
@@ -43,7 +43,7 @@ from gateway.pure.core.versions import by_versions
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
     from gateway.pure.core.webhook import FailurePolicy, Phase, Webhook
 
 Choice = Literal["only", "except"]

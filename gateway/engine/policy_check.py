@@ -29,7 +29,7 @@ from gateway.pure.core.webhook import WorkerRef
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
     from gateway.engine.dispatch.endpoint import WorkerEndpoint
     from gateway.engine.dispatch.parameters import ParameterTable
     from gateway.engine.dispatch.pool import Pool

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from gateway.config.model import Config
-    from gateway.config.worker_pool import WorkerPool
+    from gateway.config.kinds.worker_pool import WorkerPool
+    from gateway.config.merge.model import Config
 
 ANSWERED_WITHIN_S: Final = 2.0
 """How long a process waits for what the others decide. They ask their workers at the same time."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.base.files import fingerprint
 from gateway.base.work_queue import WorkQueue
-from gateway.config.image_review import user_of
+from gateway.config.kinds.image_review import user_of
 from gateway.engine.dispatch.backends import Backends
 from gateway.engine.dispatch.parameters import ParameterTable
 from gateway.engine.dispatch.pool import PREFERENCE, Pool, tls_fingerprint
@@ -26,10 +26,10 @@ from gateway.pure.core.webhook import CaBundleSource, HttpsClient, Webhook
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gateway.config.kubeconfig import KubeconfigUser
-    from gateway.config.model import Config
-    from gateway.config.webhook_users import WebhookUsers
-    from gateway.config.worker_pool import WorkerPool
+    from gateway.config.kinds.kubeconfig import KubeconfigUser
+    from gateway.config.kinds.webhook_users import WebhookUsers
+    from gateway.config.kinds.worker_pool import WorkerPool
+    from gateway.config.merge.model import Config
     from gateway.engine.cluster_source import ClusterView, NamespaceLookUp
     from gateway.engine.credentials.ca_bundle import CaBundle
     from gateway.engine.dispatch.backends import Backend

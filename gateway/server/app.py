@@ -14,7 +14,7 @@ from prometheus_client import disable_created_metrics
 
 from gateway.base.errors import ConfigError
 from gateway.base.file_changes import FileChanges
-from gateway.config.model import log_change
+from gateway.config.merge.model import log_change
 from gateway.engine.acceptance import Acceptance
 from gateway.engine.admit import Admission, Observers
 from gateway.engine.cluster_source import NO_CLUSTER
@@ -49,9 +49,9 @@ from gateway.server.token_key_follower import TokenKeyFollower
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from gateway.config.gateway_configuration import GatewaySettings
-    from gateway.config.model import Config
-    from gateway.config.worker_pool import WorkerPool
+    from gateway.config.kinds.gateway_configuration import GatewaySettings
+    from gateway.config.kinds.worker_pool import WorkerPool
+    from gateway.config.merge.model import Config
     from gateway.engine.admit import ReviewObserver
     from gateway.engine.siblings import Siblings
     from gateway.engine.snapshot import Snapshot

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gateway.config.merged import Combined
-from gateway.config.model import ca_bundle_sources, merged_versions, param_kinds
+from gateway.config.merge.merged import Combined
+from gateway.config.merge.model import ca_bundle_sources, merged_versions, param_kinds
 from gateway.engine.cluster_source import ClusterView
 from gateway.server.kubernetes.ca_bundles import ClusterCaBundles
 from gateway.server.kubernetes.custom_resources import ClusterCustomResources, read_once
@@ -20,9 +20,9 @@ from gateway.server.kubernetes.version import ClusterVersion
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gateway.config.kubernetes_settings import KubernetesSettings
-    from gateway.config.merged import Rejections
-    from gateway.config.model import Config
+    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
+    from gateway.config.merge.merged import Rejections
+    from gateway.config.merge.model import Config
     from gateway.engine.credentials.ca_bundle import CaBundle
     from gateway.pure.core.webhook import CaBundleSource
 

@@ -16,8 +16,8 @@ from gateway.base.errors import ClusterError, ConfigError, Problem
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from gateway.config.kubernetes_settings import KubernetesSettings
-    from gateway.config.merged import Combined
+    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
+    from gateway.config.merge.merged import Combined
     from gateway.engine.credentials.ca_bundle import CaBundle
     from gateway.server.cluster import LiveCluster
 

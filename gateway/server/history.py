@@ -27,14 +27,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import orjson
 
 from gateway.base.errors import GatewayError
-from gateway.config.custom_resource import CustomResource
-from gateway.config.documents import Document
-from gateway.config.fields import Report
+from gateway.config.merge.custom_resource import CustomResource
+from gateway.config.yaml.documents import Document
+from gateway.config.yaml.fields import Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
 
 Json = dict[str, Any]
 

@@ -7,16 +7,16 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gateway.config.merged import resources_in_force
-from gateway.config.model import summary
+from gateway.config.merge.merged import resources_in_force
+from gateway.config.merge.model import summary
 from gateway.server.history import History, HistoryError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from gateway.config.merged import Combined
-    from gateway.config.model import Pinned
+    from gateway.config.merge.merged import Combined
+    from gateway.config.merge.model import Pinned
 
 log = logging.getLogger(__name__)
 

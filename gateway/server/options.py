@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gateway.base.errors import ConfigError, Problem
-from gateway.config.addresses import is_loopback_address, parse_host_port
-from gateway.config.load import fingerprint, load, read, require_webhooks
-from gateway.config.model import Pinned
+from gateway.config.kinds.addresses import is_loopback_address, parse_host_port
+from gateway.config.merge.load import fingerprint, load, read, require_webhooks
+from gateway.config.merge.model import Pinned
 from gateway.server.history import History, HistoryError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.config.gateway_configuration import GatewaySettings
-    from gateway.config.model import Config
+    from gateway.config.kinds.gateway_configuration import GatewaySettings
+    from gateway.config.merge.model import Config
 
 DEV_CONFIG: Final = Path(__file__).parents[1] / "dev.yaml"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gateway.config.gateway_configuration import GatewaySettings
+    from gateway.config.kinds.gateway_configuration import GatewaySettings
     from gateway.engine.credentials.webhook_tokens import WebhookTokens
     from gateway.server.kubernetes.token_keys import TokenKeys
 

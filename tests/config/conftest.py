@@ -8,13 +8,13 @@ import orjson
 import pytest
 
 from gateway.base.errors import ConfigError
-from gateway.config.load import load
+from gateway.config.merge.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
 
 
 @pytest.fixture(scope="session")

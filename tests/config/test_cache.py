@@ -12,7 +12,7 @@ from tests.config.test_webhooks import MUTATING, POOL
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
 
 KEY = "object.metadata.labels"
 

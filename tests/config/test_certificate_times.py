@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from gateway.config.load import load
+from gateway.config.merge.load import load
 from gateway.server.serving.tls import ServerCertificate
 from gateway.tools.cli import main
 from tests.faults.rotating import settings_document

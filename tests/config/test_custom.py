@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.custom_resource import CustomResource, read_resource
-from gateway.config.merged import Combined, combine
-from gateway.config.model import Config
-from gateway.config.worker_pool import WorkerPool
+from gateway.config.kinds.worker_pool import WorkerPool
+from gateway.config.merge.custom_resource import CustomResource, read_resource
+from gateway.config.merge.merged import Combined, combine
+from gateway.config.merge.model import Config
 from gateway.pure.core.webhook import HttpsClient, WorkerRef
 
 RULE = {"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}

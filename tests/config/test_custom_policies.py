@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.base.errors import ConfigError
-from gateway.config.custom_resource import CustomResource
-from gateway.config.fields import Fields, Report
-from gateway.config.gateway_configuration import GatewaySettings
-from gateway.config.load import load
-from gateway.config.merged import Combined, combine
-from gateway.config.model import Config, param_kinds
-from gateway.config.policy_authors import AUTHORS
-from gateway.config.policy_settings import ListedParamKind, PolicySettings, read_policy_settings
+from gateway.config.kinds.gateway_configuration import GatewaySettings
+from gateway.config.kinds.policy_settings import ListedParamKind, PolicySettings, read_policy_settings
+from gateway.config.merge.custom_resource import CustomResource
+from gateway.config.merge.load import load
+from gateway.config.merge.merged import Combined, combine
+from gateway.config.merge.model import Config, param_kinds
+from gateway.config.merge.policy_authors import AUTHORS
+from gateway.config.yaml.fields import Fields, Report
 from gateway.engine.object_review import RequestOptions, request_for, review_of
 from gateway.engine.paths import Paths
 from gateway.pure.core.conditions import AccessDecision, ConditionInput, Decided, Unresolved

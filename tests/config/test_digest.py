@@ -17,12 +17,12 @@ import trustme
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.config.digest import _PIECES_LEVELS, _canonical, _json, _pieces, digest
-from gateway.config.gateway_configuration import GatewaySettings
-from gateway.config.kubeconfig import ExecPlugin, KubeconfigUser
-from gateway.config.load import load
-from gateway.config.model import Config
-from gateway.config.webhook_users import WebhookUsers
+from gateway.config.kinds.gateway_configuration import GatewaySettings
+from gateway.config.kinds.kubeconfig import ExecPlugin, KubeconfigUser
+from gateway.config.kinds.webhook_users import WebhookUsers
+from gateway.config.merge.digest import _PIECES_LEVELS, _canonical, _json, _pieces, digest
+from gateway.config.merge.load import load
+from gateway.config.merge.model import Config
 from gateway.server.options import Options
 from tests.config.test_load import NAMESPACE, POOL, configuration, joined
 from tests.config.test_properties import wholes
@@ -58,7 +58,7 @@ def test_it_does_not_depend_on_the_order_of_documents_or_files_or_on_the_process
         (folder / f"{number}.yaml").write_text(document)
     assert digest(load([folder])) == expected
     code = (
-        "import sys, pathlib; from gateway.config import digest, load;"
+        "import sys, pathlib; from gateway.config.merge import digest, load;"
         "print(digest.digest(load.load([pathlib.Path(sys.argv[1])])))"
     )
     for seed in ("1", "2"):
@@ -175,7 +175,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_two_processes_in_other_places_have_one_digest(machine: Path, tmp_path: Path) -> None:
     """Folders, working folder, temporary folder, host name and the paths of the command line differ."""
     code = (
-        "import sys, tempfile; from pathlib import Path; from gateway.config.digest import digest;"
+        "import sys, tempfile; from pathlib import Path; from gateway.config.merge.digest import digest;"
         "from gateway.server.options import Options; tls = Path(tempfile.mkdtemp()) / 'tls';"
         "options = Options((Path(sys.argv[1]),), tls_cert=tls, tls_key=tls, client_ca=tls);"
         "print(digest(options.load()))"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.config.load import fingerprint
+from gateway.config.merge.load import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable

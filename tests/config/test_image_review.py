@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.base.errors import ConfigError
-from gateway.config.gateway_configuration import GatewaySettings
-from gateway.config.merged import combine
-from gateway.config.model import Config
+from gateway.config.kinds.gateway_configuration import GatewaySettings
+from gateway.config.merge.merged import combine
+from gateway.config.merge.model import Config
 from tests.config.test_webhooks import MUTATING, POOL
 
 if TYPE_CHECKING:

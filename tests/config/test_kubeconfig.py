@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from gateway.base.errors import ConfigError
-from gateway.config.kubeconfig import KubeconfigUser, read_kubeconfig
-from gateway.config.kubernetes_settings import KubernetesSettings
-from gateway.config.load import load
+from gateway.config.kinds.kubeconfig import KubeconfigUser, read_kubeconfig
+from gateway.config.kinds.kubernetes_settings import KubernetesSettings
+from gateway.config.merge.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable

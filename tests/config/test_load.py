@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gateway.base.errors import ConfigError, Problem
-from gateway.config.fields import MAX_PROBLEMS
-from gateway.config.load import load
-from gateway.config.model import Config
+from gateway.config.merge.load import load
+from gateway.config.merge.model import Config
+from gateway.config.yaml.fields import MAX_PROBLEMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

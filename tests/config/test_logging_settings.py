@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.base.errors import ConfigError
-from gateway.config.logging_settings import DecisionFile, DecisionLogSettings, LoggingSettings
+from gateway.config.kinds.logging_settings import DecisionFile, DecisionLogSettings, LoggingSettings
 from tests.config.test_resources import gateway
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
 
 
 def test_denials_are_logged_as_text_by_default(load_documents: Callable[..., Config]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.config.digest import digest
+from gateway.config.merge.digest import digest
 from gateway.pure.core.webhook import PolicyRef, Rollout
 from tests.config.test_policies import HEAD, RULES, loaded, problem
 from tests.config.test_policies import binding as validating_binding

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.base.errors import ConfigError
-from gateway.config.digest import digest
-from gateway.config.load import load
+from gateway.config.merge.digest import digest
+from gateway.config.merge.load import load
 from tests.config.test_policies import RULES, binding, mutating, policy
 from tests.config.test_webhooks import MUTATING, POOL, VALIDATING, WEBHOOK
 

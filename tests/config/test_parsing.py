@@ -8,9 +8,9 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.config import parsing
-from gateway.config.fields import MAX_PROBLEMS
-from gateway.config.parsing import MAX_NESTING, MAX_VALUES, Parsed, parse_json, parse_yaml
+from gateway.config.yaml import parsing
+from gateway.config.yaml.fields import MAX_PROBLEMS
+from gateway.config.yaml.parsing import MAX_NESTING, MAX_VALUES, Parsed, parse_json, parse_yaml
 
 Parse = Callable[[str], Iterator[Parsed]]
 

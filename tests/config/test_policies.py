@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.base.errors import ConfigError
-from gateway.config.digest import digest
-from gateway.config.load import load
+from gateway.config.merge.digest import digest
+from gateway.config.merge.load import load
 from gateway.pure.core.webhook import PolicyRef
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
 
 HEAD = {"apiVersion": "admissionregistration.k8s.io/v1"}
 RULES = [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.config.custom_resource import CustomResource, read_resource
-from gateway.config.merged import combine
-from gateway.config.model import Config
+from gateway.config.merge.custom_resource import CustomResource, read_resource
+from gateway.config.merge.merged import combine
+from gateway.config.merge.model import Config
 from gateway.engine.snapshot import Pools
 from gateway.observe.telemetry.metrics import Metrics
 from tests.config.test_custom import hook, pool, validating

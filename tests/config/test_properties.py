@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway.base.errors import Problem
-    from gateway.config.gateway_configuration import GatewaySettings
-    from gateway.config.model import Config
-    from gateway.config.worker_pool import Hedge, WorkerPool
+    from gateway.config.kinds.gateway_configuration import GatewaySettings
+    from gateway.config.kinds.worker_pool import Hedge, WorkerPool
+    from gateway.config.merge.model import Config
     from gateway.pure.core.labels import Selector
     from gateway.pure.core.webhook import HttpsClient, Webhook
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.base.errors import ConfigError
-from gateway.config.digest import digest
-from gateway.config.record_settings import RecordSettings, RedactionRule
+from gateway.config.kinds.record_settings import RecordSettings, RedactionRule
+from gateway.config.merge.digest import digest
 from tests.config.test_resources import gateway
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
 
 
 def test_nothing_is_recorded_by_default(load_documents: Callable[..., Config]) -> None:

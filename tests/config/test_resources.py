@@ -15,16 +15,16 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from gateway.base.errors import ConfigError
-from gateway.config import load
-from gateway.config.gateway_configuration import GatewaySettings
-from gateway.config.serving_settings import Authentication, ServerTls
-from gateway.config.worker_pool import Hedge, WorkerTls
+from gateway.config.kinds.gateway_configuration import GatewaySettings
+from gateway.config.kinds.serving_settings import Authentication, ServerTls
+from gateway.config.kinds.worker_pool import Hedge, WorkerTls
+from gateway.config.merge import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
 
 VERSION = "admission-gateway.io/v1alpha1"
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.config.custom_resource import CustomResource
-from gateway.config.merged import combine
+from gateway.config.merge.custom_resource import CustomResource
+from gateway.config.merge.merged import combine
 from gateway.pure.core.labels import EVERYTHING, Requirement, Selector
 from gateway.pure.core.webhook import Candidate, Enforcement, HttpsClient, Rollout, WorkerRef
 from tests.config.test_webhooks import MUTATING, POOL
@@ -15,7 +15,7 @@ from tests.config.test_webhooks import MUTATING, POOL
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
     from gateway.pure.core.webhook import Webhook
 
 AFTER = {"after": "2026-12-01T00:00:00Z"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.config.rule_warnings import rule_warnings
+from gateway.config.kinds.rule_warnings import rule_warnings
 from gateway.pure.core.webhook import Rule
 from gateway.pure.openapi.built_in_resources import RESOURCES
 

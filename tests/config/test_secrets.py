@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from gateway.base.errors import ClusterError
 from gateway.base.files import UnusableFileError
-from gateway.config.addresses import target
-from gateway.config.client_config import url_problems
-from gateway.config.kubeconfig import read_kubeconfig
-from gateway.config.kubernetes_settings import KubernetesSettings
+from gateway.config.kinds.addresses import target
+from gateway.config.kinds.client_config import url_problems
+from gateway.config.kinds.kubeconfig import read_kubeconfig
+from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 from gateway.server.kubernetes.access import connect
 from gateway.tools.registration.backend import parse_url
 from tests.config.test_kubeconfig import kubeconfig

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.base.errors import ConfigError
-from gateway.config.tracing_settings import CollectorTls, TracingSettings
+from gateway.config.kinds.tracing_settings import CollectorTls, TracingSettings
 from tests.config.test_resources import gateway
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
 
 ENDPOINT = "https://collector:4318/v1/traces"
 

@@ -10,9 +10,9 @@ import pytest
 import trustme
 
 from gateway.base.errors import ConfigError
-from gateway.config.kubeconfig import KubeconfigUser
-from gateway.config.load import load
-from gateway.config.webhook_users import WebhookUsers
+from gateway.config.kinds.kubeconfig import KubeconfigUser
+from gateway.config.kinds.webhook_users import WebhookUsers
+from gateway.config.merge.load import load
 from gateway.pure.core.webhook import HttpsClient
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ import pytest
 import trustme
 
 from gateway.base.errors import ConfigError
-from gateway.config.model import ca_bundle_sources
+from gateway.config.merge.model import ca_bundle_sources
 from gateway.pure.core.labels import Requirement, Selector
 from gateway.pure.core.webhook import CaBundleSource, HttpsClient, Rule, WorkerRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
     from gateway.pure.core.webhook import Webhook
 
 POOL = {

@@ -19,7 +19,7 @@ import pytest
 from google.protobuf import json_format
 
 from admission_gateway_worker.pb import worker_pb2
-from gateway.config.load import load
+from gateway.config.merge.load import load
 from gateway.engine.dispatch.verdicts import failed_status, status_name, verdict_of
 from gateway.engine.paths import Paths
 from gateway.pure.core.decision import decide
@@ -29,7 +29,7 @@ from gateway.pure.core.review import decode
 from tests.core.build import REVIEWS
 
 if TYPE_CHECKING:
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
     from gateway.pure.core.call import Call
     from gateway.pure.core.verdict import Verdict
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.base.files import UnusableFileError
-from gateway.config.webhook_token_settings import BoundRegistration, WebhookTokenSettings
+from gateway.config.kinds.webhook_token_settings import BoundRegistration, WebhookTokenSettings
 from gateway.engine.credentials import webhook_tokens
 from gateway.engine.credentials.webhook_tokens import KeysNotReadError, TokenError, WebhookTokens, read_keys
 

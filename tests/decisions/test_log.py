@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from gateway.config.logging_settings import (
+from gateway.config.kinds.logging_settings import (
     DecisionFile,
     DecisionLogSettings,
     LoggedDecisions,

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from gateway.config.logging_settings import DecisionLogSettings, LoggingSettings
+from gateway.config.kinds.logging_settings import DecisionLogSettings, LoggingSettings
 from gateway.observe.decisions import log as log_module
 from gateway.observe.decisions.log import DecisionLog
 from gateway.observe.telemetry.metrics import LogCounts

@@ -9,7 +9,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from gateway.config.logging_settings import DecisionFile
+from gateway.config.kinds.logging_settings import DecisionFile
 from gateway.observe.decisions import writer
 from gateway.observe.decisions.writer import DescriptorSink, FileSink, Writer
 from tests.kit import PATIENCE_S, ROOT
@@ -160,7 +160,7 @@ def test_a_file_that_another_program_renames_is_opened_again(tmp_path: Path) -> 
 
 WRITE = """
 import pathlib, sys
-from gateway.config.logging_settings import DecisionFile
+from gateway.config.kinds.logging_settings import DecisionFile
 from gateway.observe.decisions.writer import FileSink
 sink = FileSink(DecisionFile(pathlib.Path(sys.argv[1]), 2000, 1000))
 for number in range(300):

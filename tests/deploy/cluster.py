@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from admission_gateway_worker.main import parse_options
-from gateway.config.documents import read_documents
+from gateway.config.yaml.documents import read_documents
 from gateway.server.options import Options
 from gateway.tools.cli import build_parser
 from tests.kit import ROOT
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from admission_gateway_worker.main import Options as WorkerOptions
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
 
 DEPLOY = ROOT / "deploy"
 MANIFEST = DEPLOY / "manifest.yaml"

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.config.load import load
+from gateway.config.merge.load import load
 from tests.deploy.cluster import REGISTRATION, configured, make_certificates, objects
 from tests.kit import pool_document
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
 
 
 @pytest.fixture

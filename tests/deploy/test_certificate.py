@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePublicKey
 
-from gateway.config.serving_settings import ServerTls
+from gateway.config.kinds.serving_settings import ServerTls
 from gateway.server.serving.tls import server_context
 from tests.deploy.cluster import CERT_MANAGER, GATEWAY, make_certificates, only
 

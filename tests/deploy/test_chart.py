@@ -12,7 +12,7 @@ import yaml
 from deploy.chart_values import CHART, SCHEMA, SET_BY_THE_CHART, VALUES, Value, leaves, outputs, read_values
 from deploy.monitoring import ROOT
 from gateway import __version__
-from gateway.config.custom_resource import PLURALS
+from gateway.config.merge.custom_resource import PLURALS
 from tests.docs.pages import DOCS, rows, section
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import pytest
 import trustme
 import yaml
 
-from gateway.config.fields import Fields, Report
-from gateway.config.webhook_users import read_webhook_users
+from gateway.config.kinds.webhook_users import read_webhook_users
+from gateway.config.yaml.fields import Fields, Report
 from gateway.pure.core.webhook import HttpsClient
 from tests.deploy.cluster import (
     DEPLOY,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from deploy.crds import crds
-from gateway.config.custom_resource import PLURALS, CustomResource, read_resource
-from gateway.config.policy_exception import CLUSTER_WIDE, NAMESPACED
+from gateway.config.kinds.policy_exception import CLUSTER_WIDE, NAMESPACED
+from gateway.config.merge.custom_resource import PLURALS, CustomResource, read_resource
 from gateway.server.kubernetes import status_writer
 from tests.config.test_custom import RULE, hook
 from tests.deploy.cluster import CRDS, CUSTOM_RESOURCES, GATEWAY, objects, only

@@ -9,8 +9,8 @@ import pytest
 
 from admission_gateway_worker.samples import server
 from gateway import __version__
-from gateway.config.addresses import parse_host_port
-from gateway.config.kubernetes_settings import KubernetesSettings
+from gateway.config.kinds.addresses import parse_host_port
+from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 from gateway.engine.dispatch.pool import RESOLVE_EVERY_S
 from gateway.engine.dispatch.targets import DnsName, parse_target
 from gateway.server.process.supervisor import _STOP_MARGIN_S
@@ -31,7 +31,7 @@ from tests.deploy.cluster import (
 )
 
 if TYPE_CHECKING:
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
 
 BOTH = pytest.mark.parametrize("name", [GATEWAY, WORKER])
 ALL_FILES = (MANIFEST, REGISTRATION, CERT_MANAGER, CUSTOM_RESOURCES)

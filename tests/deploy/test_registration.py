@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.config.load import load
+from gateway.config.merge.load import load
 from gateway.engine.paths import Paths
 from gateway.tools.cli import main
 from tests.deploy.cluster import (
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     import trustme
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
     from gateway.pure.core.webhook import Rule
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from gateway.config.worker_pool import WorkerPool
+from gateway.config.kinds.worker_pool import WorkerPool
 from gateway.engine.dispatch.backends import Backends
 from gateway.engine.dispatch.driver import EvaluationDriver
 from gateway.engine.dispatch.https.server import HttpsServer

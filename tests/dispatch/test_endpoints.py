@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.config.worker_pool import WorkerPool, WorkerTls
+from gateway.config.kinds.worker_pool import WorkerPool, WorkerTls
 from gateway.engine.dispatch.pool import tls_fingerprint
 from gateway.engine.dispatch.targets import parse_target
 from gateway.pure.core.verdict import ALLOWED, Failed, FailureReason

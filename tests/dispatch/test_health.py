@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission_gateway_worker import PolicyServer
-from gateway.config.worker_pool import WorkerTls
+from gateway.config.kinds.worker_pool import WorkerTls
 from gateway.engine.dispatch import health as watched
 from gateway.engine.dispatch import keepalive
 from gateway.engine.dispatch.dialer import Dialer, Unreachable

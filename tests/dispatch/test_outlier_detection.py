@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.worker_pool import Hedge
+from gateway.config.kinds.worker_pool import Hedge
 from gateway.engine.dispatch.outlier_detection import (
     BAN_RESET_AFTER_S,
     EJECT_AFTER,

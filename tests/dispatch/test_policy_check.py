@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from gateway.config.load import load
+from gateway.config.merge.load import load
 from gateway.engine.dispatch.parameters import ParameterTable
 from gateway.engine.dispatch.policy_listing import PolicyListing
 from gateway.engine.policy_check import LOST_AFTER_S, QUIET_S, PolicyCheck
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
     from gateway.engine.dispatch.pool import Pool
 
 

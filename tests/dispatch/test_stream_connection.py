@@ -21,7 +21,7 @@ from hyperframe.frame import DataFrame, GoAwayFrame, HeadersFrame, SettingsFrame
 
 from admission_gateway_worker.pb import worker_pb2
 from gateway.base.errors import ConfigError
-from gateway.config.worker_pool import WorkerTls
+from gateway.config.kinds.worker_pool import WorkerTls
 from gateway.engine.dispatch import dialer, keepalive, outlier_detection
 from gateway.engine.dispatch.unsolicited import MAX_UNSOLICITED
 from gateway.pure.core.verdict import ALLOWED, Failed

@@ -11,7 +11,7 @@ import yaml
 
 from deploy.crds import crds
 from gateway.base.errors import ConfigError
-from gateway.config.load import load
+from gateway.config.merge.load import load
 from gateway.pure.core.conditions import ConditionInput
 from tests.docs.pages import DOCS, rows, section
 

@@ -48,13 +48,13 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     ),
     "ca_bundles": ("a_ca_is_replaced_while_creates_go_on", "gateway/engine/credentials/ca_bundle.py"),
     "cel": ("the_vectors_match_the_oracle", "gateway/pure/cel/", "tests/cel/"),
-    "changing_policies": ("a_change_comes_into_force", "gateway/config/model.py"),
+    "changing_policies": ("a_change_comes_into_force", "gateway/config/merge/model.py"),
     "chart": ("the_gateway_accepts_its_configuration", "deploy/chart/"),
     "cluster_schemas": (
         "merged_custom_resources_are_those_of_server_side_apply",
         "gateway/server/kubernetes/schemas.py",
     ),
-    "custom_policies": ("policies_deny_change_and_are_removed", "gateway/config/custom_policies.py"),
+    "custom_policies": ("policies_deny_change_and_are_removed", "gateway/config/merge/custom_policies.py"),
     "custom_resources": (
         "applied_resources_are_enforced_and_get_a_status_with_the_deployed_role",
         "gateway/server/kubernetes/custom_resources.py",
@@ -68,7 +68,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     "default_installation": (
         "all_replicas_have_one_configuration_and_the_status_has_all_columns",
         "deploy/chart/",
-        "gateway/config/digest.py",
+        "gateway/config/merge/digest.py",
         "gateway/tools/status/",
     ),
     "denials": ("a_denial_has_the_outcome_without_a_gateway", "gateway/pure/core/decision.py"),
@@ -131,7 +131,10 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "a_policy_decides_in_the_gateway_as_in_the_api_server",
         "gateway/pure/admission_policies/evaluation.py",
     ),
-    "policy_documents": ("a_policy_is_refused_as_by_the_api_server", "gateway/config/policy_documents.py"),
+    "policy_documents": (
+        "a_policy_is_refused_as_by_the_api_server",
+        "gateway/config/merge/policy_documents.py",
+    ),
     "prometheus": (
         "promtool_accepts_the_rules",
         "gateway/observe/telemetry/definitions.py",

@@ -17,7 +17,7 @@ from admission_gateway_worker.policies import definitions
 from deploy.chart_values import CHART, README
 from deploy.monitoring import DASHBOARD, PROMETHEUS_RULE, ROOT
 from deploy.render import MANIFEST, manifest
-from gateway.config.custom_resource import PLURALS
+from gateway.config.merge.custom_resource import PLURALS
 from gateway.engine.credentials.self_managed import next_state
 from gateway.tools.cli import build_parser
 from gateway.tools.cli.policies import configuration

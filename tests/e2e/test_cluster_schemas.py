@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gateway.config.kubernetes_settings import KubernetesSettings
+from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 from gateway.pure.openapi.schemas import GroupVersionKind, Schemas
 from gateway.server.kubernetes.schemas import ClusterSchemas
 from tests.waiting import eventually, until

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from deploy.monitoring import CHART_FILES
-from gateway.config.custom_resource import PLURALS
+from gateway.config.merge.custom_resource import PLURALS
 from tests.e2e.cluster import ADMIN
 from tests.e2e.objects import GROUP, pod
 from tests.e2e.policy_comparison import follow_config_maps

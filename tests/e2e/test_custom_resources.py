@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from deploy.monitoring import CHART_FILES
-from gateway.config.custom_resource import PLURALS, CustomResource, read_resource
+from gateway.config.merge.custom_resource import PLURALS, CustomResource, read_resource
 from tests.e2e.objects import pod
 from tests.e2e.setups import PODS, BehindGateway, deployed_account
 from tests.waiting import eventually

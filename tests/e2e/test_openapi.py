@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gateway.config.fields import Fields, Report
-from gateway.config.validating_policy import read_validating_policy
+from gateway.config.kinds.validating_policy import read_validating_policy
+from gateway.config.yaml.fields import Fields, Report
 from gateway.pure.admission_policies.type_checking import type_errors
 from gateway.pure.openapi.built_in import FILE, built_in_schemas
 from gateway.pure.openapi.schemas import GroupVersionKind, MergeError, Schemas

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from gateway.base.errors import ConfigError
-from gateway.config.load import load
+from gateway.config.merge.load import load
 from tests.e2e.policy_comparison import PATHS
 from tests.e2e.policy_documents import BINDINGS, POLICIES
 from tests.e2e.setups import REGISTRATIONS

@@ -251,7 +251,7 @@ def test_a_hundred_thousand_webhooks_load_within_the_memory_limit(tmp_path: Path
     script = (
         "import re, resource, sys, pathlib\n"
         f"resource.setrlimit(resource.RLIMIT_CPU, {(CHECK_CPU_S, CHECK_CPU_S)})\n"
-        "from gateway.config.load import load\n"
+        "from gateway.config.merge.load import load\n"
         "config = load([pathlib.Path(sys.argv[1])])\n"
         # Not ru_maxrss, which starts with the value of the parent process.
         "peak = re.search(r'VmHWM:\\s*(\\d+) kB', pathlib.Path('/proc/self/status').read_text())[1]\n"

@@ -15,9 +15,9 @@ import orjson
 import yaml
 
 from gateway.base.errors import ConfigError
-from gateway.config.client_config import url_problems
-from gateway.config.fields import MAX_PROBLEMS
-from gateway.config.load import load
+from gateway.config.kinds.client_config import url_problems
+from gateway.config.merge.load import load
+from gateway.config.yaml.fields import MAX_PROBLEMS
 from gateway.engine.paths import Paths, path_of
 from gateway.pure.core.review import decode
 from gateway.pure.core.webhook import HttpsClient, WorkerRef
@@ -30,22 +30,22 @@ from tests.fuzz.source import Source
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
 
 MODULES: Final = (
-    "gateway/config/load.py",
-    "gateway/config/parsing.py",
-    "gateway/config/scalars.py",
-    "gateway/config/documents.py",
-    "gateway/config/fields.py",
-    "gateway/config/webhook_configuration.py",
-    "gateway/config/matching.py",
-    "gateway/config/client_config.py",
-    "gateway/config/gateway_configuration.py",
-    "gateway/config/worker_pool.py",
-    "gateway/config/addresses.py",
-    "gateway/config/names.py",
-    "gateway/config/metadata.py",
+    "gateway/config/merge/load.py",
+    "gateway/config/yaml/parsing.py",
+    "gateway/config/yaml/scalars.py",
+    "gateway/config/yaml/documents.py",
+    "gateway/config/yaml/fields.py",
+    "gateway/config/kinds/webhook_configuration.py",
+    "gateway/config/kinds/matching.py",
+    "gateway/config/kinds/client_config.py",
+    "gateway/config/kinds/gateway_configuration.py",
+    "gateway/config/kinds/worker_pool.py",
+    "gateway/config/kinds/addresses.py",
+    "gateway/config/kinds/names.py",
+    "gateway/config/kinds/metadata.py",
     "gateway/engine/paths.py",
 )
 MAX_BYTES: Final = 1024

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from gateway.config.serving_settings import Authentication, ServerTls
+from gateway.config.kinds.serving_settings import Authentication, ServerTls
 from gateway.pure.core.review import decode
 from gateway.server.serving.authentication import ClientAuthenticator
 from gateway.server.serving.bounds import Bounds

@@ -19,7 +19,7 @@ import orjson
 import yaml
 
 from gateway.base.errors import ConfigError
-from gateway.config.load import load
+from gateway.config.merge.load import load
 from gateway.engine.object_review import RequestOptions, request_for, review_of
 from gateway.pure.admission_policies import bound as bound_policies
 from gateway.pure.admission_policies.bound import Bound
@@ -41,14 +41,14 @@ from tests.fuzz.source import Source
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
     from gateway.pure.core.review import AdmissionRequest
 
     Json = dict[str, Any]
 
 MODULES: Final = (
-    "gateway/config/validating_policy.py",
-    "gateway/config/policy_documents.py",
+    "gateway/config/kinds/validating_policy.py",
+    "gateway/config/merge/policy_documents.py",
     "gateway/pure/admission_policies/bound.py",
     "gateway/pure/admission_policies/evaluation.py",
     "gateway/pure/admission_policies/mutating.py",

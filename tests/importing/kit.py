@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
-from gateway.config.load import load
+from gateway.config.merge.load import load
 from tests.kit import PATIENCE_S, ROOT
 from tests.registration.kit import few_rules
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
 
     Json = dict[str, Any]
 

@@ -17,7 +17,7 @@ from gateway.tools.registration.yaml_output import to_yaml
 from tests.importing.kit import CLUSTERS_OWN, configuration, configurations, entry, read, registering
 
 if TYPE_CHECKING:
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
 
     Json = dict[str, Any]
 

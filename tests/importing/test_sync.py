@@ -13,8 +13,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.config.fields import Fields, Report
-from gateway.config.metadata import read_selector
+from gateway.config.kinds.metadata import read_selector
+from gateway.config.yaml.fields import Fields, Report
 from gateway.tools.importing.objects import cleaned
 from gateway.tools.registration.unregistered import LABEL, is_unregistered, registered_again, unregistered
 from tests.importing.kit import MUTATING, VALIDATING, configuration, configurations, entry, registering, run

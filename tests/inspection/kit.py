@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 
-from gateway.config.gateway_configuration import GatewaySettings
-from gateway.config.serving_settings import ServerTls
+from gateway.config.kinds.gateway_configuration import GatewaySettings
+from gateway.config.kinds.serving_settings import ServerTls
 from gateway.tools.inspection.command import inspect
 from gateway.tools.inspection.model import ClusterState
 from gateway.tools.registration.backend import Backend
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
     from gateway.pure.core.webhook import Webhook
     from gateway.tools.inspection.model import Finding
 

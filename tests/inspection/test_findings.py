@@ -11,7 +11,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from gateway.config.worker_pool import WorkerPool, WorkerTls
+from gateway.config.kinds.worker_pool import WorkerPool, WorkerTls
 from gateway.pure.core.labels import Requirement, Selector
 from gateway.pure.core.webhook import HttpsClient
 from gateway.tools.inspection.certificates import distrusted

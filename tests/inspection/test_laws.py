@@ -19,7 +19,7 @@ from tests.registration.apiserver import ClientRequest, rule_is_for, version_sen
 from tests.registration.kit import SERVICE, as_json, configured, few_rules, requests, rules, webhooks
 
 if TYPE_CHECKING:
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
     from gateway.pure.core.webhook import Rule, Webhook
     from gateway.tools.inspection.model import Finding
 

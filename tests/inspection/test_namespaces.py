@@ -25,7 +25,7 @@ from tests.registration.kit import SERVICE, as_json, configured, requests, rule,
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
     from gateway.pure.core.webhook import Webhook
     from tests.registration.apiserver import ClientRequest
 

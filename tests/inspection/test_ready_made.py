@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from admission_gateway_worker.policies import definitions
-from gateway.config.load import load
+from gateway.config.merge.load import load
 from gateway.tools.cli.policies import COMMAND, configuration
 from gateway.tools.inspection.ready_made import ready_made_problems
 from tests.kit import run_command

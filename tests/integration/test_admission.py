@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import orjson
 
 from gateway.base.errors import MalformedReview, Overloaded
-from gateway.config.digest import digest
-from gateway.config.model import Config
+from gateway.config.merge.digest import digest
+from gateway.config.merge.model import Config
 from gateway.engine.admit import Admission
 from gateway.engine.cluster_source import ClusterView
 from gateway.engine.paths import Paths

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import yaml
 
-from gateway.config.documents import plural_of
+from gateway.config.yaml.documents import plural_of
 
 if TYPE_CHECKING:
     import socket

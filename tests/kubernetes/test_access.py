@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.base.errors import ClusterError
-from gateway.config.kubernetes_settings import KubernetesSettings
+from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 from gateway.engine.credentials import exec_plugin
 from gateway.server.kubernetes import access, namespaces
 from gateway.server.kubernetes.access import ClusterAccess, connect

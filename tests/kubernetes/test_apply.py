@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.base.errors import ClusterError
-from gateway.config.kubernetes_settings import KubernetesSettings
+from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 from gateway.server.kubernetes.apply import apply, delete, wait_for_endpoint
 from tests.kubernetes.server import ApiServer, hang_up, refuse
 

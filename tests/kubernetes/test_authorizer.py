@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from gateway.config.kubernetes_settings import KubernetesSettings
+from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 from gateway.pure.core.conditions import AccessCheck, AccessDecision
 from gateway.server.kubernetes.namespaces import ClusterNamespaces
 from tests.kit import PATIENCE_S

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trustme
 
-from gateway.config.kubernetes_settings import KubernetesSettings
+from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 from gateway.pure.core.webhook import CaBundleSource
 from gateway.server.kubernetes import ca_bundles
 from gateway.server.kubernetes.ca_bundles import ClusterCaBundles

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gateway.base.errors import ClusterError
-from gateway.config.kubernetes_settings import KubernetesSettings
+from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.verdict import Failed, FailureReason
 from gateway.server.kubernetes import namespaces

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.config.kubernetes_settings import KubernetesSettings
+from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 from gateway.pure.admission_policies.model import ParamKind, ParamRef
 from gateway.pure.admission_policies.params import ParamsError, UnreadParamsError, collect
 from gateway.pure.core.conditions import FoundParam, ParamLookup

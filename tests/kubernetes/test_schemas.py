@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.config.kubernetes_settings import KubernetesSettings
+from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 from gateway.pure.openapi.schemas import MergeError, UnknownKindError
 from gateway.server.kubernetes import schemas
 from gateway.server.kubernetes.schemas import ClusterSchemas

@@ -6,8 +6,8 @@ import asyncio
 import datetime
 from typing import TYPE_CHECKING, Any
 
-from gateway.config.kubernetes_settings import KubernetesSettings
-from gateway.config.serving_settings import SelfManagedTls
+from gateway.config.kinds.kubernetes_settings import KubernetesSettings
+from gateway.config.kinds.serving_settings import SelfManagedTls
 from gateway.engine.credentials.self_managed import next_state
 from gateway.server.kubernetes.self_managed_tls import CertificateKeeper
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.base.errors import ClusterError, Problem
-from gateway.config.custom_resource import CustomResource
-from gateway.config.kubernetes_settings import KubernetesSettings
-from gateway.config.merged import ResourceStatus
-from gateway.config.names import dns_1123_subdomain
+from gateway.config.kinds.kubernetes_settings import KubernetesSettings
+from gateway.config.kinds.names import dns_1123_subdomain
+from gateway.config.merge.custom_resource import CustomResource
+from gateway.config.merge.merged import ResourceStatus
 from gateway.pure.admission_policies.expression_warnings import ExpressionWarning
 from gateway.server.kubernetes import status_writer
 from gateway.server.kubernetes.access import ClusterAccess
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from gateway.config.custom_resource import Key
+    from gateway.config.merge.custom_resource import Key
 
 
 def judged(server: ApiServer, name: str = "p", *messages: str) -> ResourceStatus:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trustme
 
-from gateway.config.kubernetes_settings import KubernetesSettings
-from gateway.config.webhook_token_settings import WebhookTokenSettings
+from gateway.config.kinds.kubernetes_settings import KubernetesSettings
+from gateway.config.kinds.webhook_token_settings import WebhookTokenSettings
 from gateway.engine.credentials.webhook_tokens import WebhookTokens
 from gateway.server.kubernetes import token_keys
 from gateway.server.kubernetes.token_keys import JWKS_PATH, TokenKeys

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.config.kubernetes_settings import KubernetesSettings
-from gateway.config.load import load
+from gateway.config.kinds.kubernetes_settings import KubernetesSettings
+from gateway.config.merge.load import load
 from gateway.server.kubernetes import version
 from gateway.server.kubernetes.version import ADVICE, ClusterVersion, minor_of, version_difference
 from tests.kubernetes.server import refuse
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
     from tests.kubernetes.server import ApiServer
 
 

@@ -12,7 +12,7 @@ import uvloop
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.config.kubernetes_settings import KubernetesSettings
+from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 from gateway.server.kubernetes import access
 from gateway.server.kubernetes.namespaces import ClusterNamespaces
 from gateway.server.kubernetes.watch import Pace

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import orjson
 import pytest
 
-from gateway.config.load import load
+from gateway.config.merge.load import load
 from gateway.pure.core.matching import selectors_match
 from gateway.pure.core.review import decode
 from gateway.pure.core.rules import rules_match

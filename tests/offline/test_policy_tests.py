@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from admission_gateway_worker.policies import definitions
 from gateway.base.errors import ConfigError
-from gateway.config.load import load
+from gateway.config.merge.load import load
 from gateway.tools.cli.policies import configuration
 from gateway.tools.offline.changes import as_yaml, changes
 from gateway.tools.policy_tests.suite import read_suites

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.client_config import read_client_config
-from gateway.config.digest import digest
-from gateway.config.fields import Fields, Report
-from gateway.config.load import load
-from gateway.config.worker_pool import Hedge, _read_hedge
+from gateway.config.kinds.client_config import read_client_config
+from gateway.config.kinds.worker_pool import Hedge, _read_hedge
+from gateway.config.merge.digest import digest
+from gateway.config.merge.load import load
+from gateway.config.yaml.fields import Fields, Report
 from gateway.server.pages import configuration
 from gateway.server.pages.configuration import document
 from gateway.server.pages.state import encoded

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.serving_settings import PageSettings
+from gateway.config.kinds.serving_settings import PageSettings
 from gateway.observe.decisions import namespaces as namespace_counts
 from gateway.observe.decisions.namespaces import NamespaceCounts
 from gateway.observe.telemetry.metrics import SECONDS, Metrics

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from gateway.config.load import load
+from gateway.config.merge.load import load
 from gateway.engine.paths import Paths
 from gateway.pure.core.conditions import AccessCheck, AccessDecision
 from gateway.pure.core.decision import decide

@@ -8,8 +8,8 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.fields import Fields, Report
-from gateway.config.validating_policy import read_validating_binding
+from gateway.config.kinds.validating_policy import read_validating_binding
+from gateway.config.yaml.fields import Fields, Report
 from gateway.pure.admission_policies.bindings import Bindings, included
 from gateway.pure.admission_policies.model import ValidatingBinding
 from gateway.pure.core.matching import selectors_match

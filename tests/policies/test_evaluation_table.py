@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from gateway.base.errors import ConfigError
-from gateway.config.load import load
+from gateway.config.merge.load import load
 from gateway.pure.admission_policies.bound import Prepared
 from gateway.pure.admission_policies.evaluation import Allowance, OutOfBudgetError, evaluate_all
 from gateway.pure.cel.compile import compile_expression

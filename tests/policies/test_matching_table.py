@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.base.errors import ConfigError
-from gateway.config.load import load
+from gateway.config.merge.load import load
 from gateway.pure.core.namespace import Namespace
 from tests.core.build import resource
 from tests.policies.documents import binding, decided, mutating, policy, written

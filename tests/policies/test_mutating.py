@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from gateway.config.fields import Fields, Report
-from gateway.config.mutating_policy import read_mutating_binding, read_mutating_policy
+from gateway.config.kinds.mutating_policy import read_mutating_binding, read_mutating_policy
+from gateway.config.yaml.fields import Fields, Report
 from gateway.observe.decisions.details import changed_payloads
 from gateway.observe.decisions.record import record_of_webhook
 from gateway.pure.admission_policies import mutations, values

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.fields import Fields, Report
-from gateway.config.validating_policy import read_validating_binding, read_validating_policy
+from gateway.config.kinds.validating_policy import read_validating_binding, read_validating_policy
+from gateway.config.yaml.fields import Fields, Report
 from gateway.engine.object_review import RequestOptions, request_for, review_of
 from gateway.pure.admission_policies.evaluation import OUT_OF_BUDGET, Allowance
 from gateway.pure.admission_policies.model import ParamKind

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.config.fields import Fields, Report
-from gateway.config.validating_policy import read_validating_policy
+from gateway.config.kinds.validating_policy import read_validating_policy
+from gateway.config.yaml.fields import Fields, Report
 from gateway.pure.admission_policies.type_checking import matched_kinds, type_errors
 from gateway.pure.openapi.built_in import built_in_schemas
 from gateway.pure.openapi.schemas import GroupVersionKind, Schemas

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gateway.config.model import Config
-from gateway.config.worker_pool import WorkerPool
+from gateway.config.kinds.worker_pool import WorkerPool
+from gateway.config.merge.model import Config
 from gateway.engine.siblings import Siblings
 from gateway.server.process.local_workers import LocalWorkers, targets_of
 from tests.process.kit import lines, runs

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.config.addresses import is_loopback_address, parse_host_port
+from gateway.config.kinds.addresses import is_loopback_address, parse_host_port
 from gateway.server.options import Options
 from tests.faults.rotating import settings_document
 from tests.kit import pool_document, webhook_document

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.base.errors import Problem
-from gateway.config.load import load
+from gateway.config.merge.load import load
 from gateway.engine import siblings
 from gateway.engine.siblings import Siblings, is_used
 from tests.integration.test_rejected_configurations import REFUSED, World, client, is_as_before
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from gateway.config.model import Config
-    from gateway.config.worker_pool import WorkerPool
+    from gateway.config.kinds.worker_pool import WorkerPool
+    from gateway.config.merge.model import Config
     from tests.kit import GatewayProcess, WorkerProcess
 
 PROBLEM = Problem("a.yaml: document 1", "webhooks[0]", "found …")

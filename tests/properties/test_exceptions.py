@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission_gateway_worker.json_patch.steps import finish
-from gateway.config.fields import Fields, Report
-from gateway.config.policy_exception import read_policy_exception
+from gateway.config.kinds.policy_exception import read_policy_exception
+from gateway.config.yaml.fields import Fields, Report
 from gateway.pure.core.evaluation import Evaluation
 from gateway.pure.core.exemptions import Match, PolicyException, by_webhook
 from gateway.pure.core.labels import Selector

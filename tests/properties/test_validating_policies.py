@@ -15,8 +15,8 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.fields import Fields, Report
-from gateway.config.validating_policy import read_validating_binding, read_validating_policy
+from gateway.config.kinds.validating_policy import read_validating_binding, read_validating_policy
+from gateway.config.yaml.fields import Fields, Report
 from gateway.pure.admission_policies.policy import as_webhook
 from gateway.pure.core.verdict import Denied
 from tests.properties.driving import drive

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.config.record_settings import RecordSettings
+from gateway.config.kinds.record_settings import RecordSettings
 from gateway.observe.recording import lines
 from gateway.observe.recording.files import NEW_FILE_S, RecordingFiles
 from gateway.observe.recording.reader import MAX_LINE_BYTES, Reading, UnreadableRecordingError, read_recording

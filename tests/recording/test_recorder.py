@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission_gateway_worker.json_patch.patch import apply_patch
-from gateway.config.record_settings import RecordSettings, RedactionRule
+from gateway.config.kinds.record_settings import RecordSettings, RedactionRule
 from gateway.observe.decisions import writer
 from gateway.observe.recording import recorder, sampling
 from gateway.observe.recording.lines import ReviewLines

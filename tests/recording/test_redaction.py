@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.record_settings import RedactionRule, parse_path
+from gateway.config.kinds.record_settings import RedactionRule, parse_path
 from gateway.observe.decisions.credential_forms import is_clean
 from gateway.observe.recording.redaction import MARK_PREFIX, Marks, RecordingRedactor, paths_by_kind
 from tests.decisions.test_redaction import CANARY, ENCODED, HIDDEN, JWT, secret

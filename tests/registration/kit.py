@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
-from gateway.config.fields import Fields, Report
-from gateway.config.load import load
-from gateway.config.matching import read_rule
-from gateway.config.model import Config
+from gateway.config.kinds.matching import read_rule
+from gateway.config.merge.load import load
+from gateway.config.merge.model import Config
+from gateway.config.yaml.fields import Fields, Report
 from gateway.pure.core.webhook import Rule
 from gateway.tools.registration.backend import Backend
 from gateway.tools.registration.plan import Plan, RegistrationOptions, plan

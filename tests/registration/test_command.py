@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.base.errors import ClusterError
-from gateway.config.kubernetes_settings import KubernetesSettings
-from gateway.config.policy_settings import ListedParamKind
+from gateway.config.kinds.kubernetes_settings import KubernetesSettings
+from gateway.config.kinds.policy_settings import ListedParamKind
 from gateway.tools.cli import main
 from gateway.tools.registration.backend import ca_bundle, parse_service, parse_url
 from gateway.tools.registration.param_roles import param_roles

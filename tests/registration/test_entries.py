@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.base.errors import GatewayError
-from gateway.config.gateway_configuration import GatewaySettings
-from gateway.config.names import webhook_name
+from gateway.config.kinds.gateway_configuration import GatewaySettings
+from gateway.config.kinds.names import webhook_name
 from gateway.pure.core.labels import Requirement, Selector
 from gateway.pure.core.webhook import Rule
 from gateway.tools.registration.entry import within
@@ -19,7 +19,7 @@ from tests.core.build import ANYTHING, labelled, webhook
 from tests.registration.kit import SERVICE, WISHES, configured, entries, path, rule
 
 if TYPE_CHECKING:
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
     from gateway.pure.core.webhook import Webhook
 
 

@@ -39,7 +39,7 @@ from tests.registration.kit import (
 from tests.registration.operators import operators
 
 if TYPE_CHECKING:
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
     from gateway.pure.core.webhook import Rule, Webhook
 
 thorough = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

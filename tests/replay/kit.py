@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from gateway.config.record_settings import RecordSettings
+from gateway.config.kinds.record_settings import RecordSettings
 from gateway.observe.recording import lines
 from gateway.observe.recording.redaction import Marks
 from tests.core.build import document

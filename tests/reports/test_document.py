@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.report_settings import ReportSettings
+from gateway.config.kinds.report_settings import ReportSettings
 from gateway.server.reports.document import KINDS, NAME, is_ours, merged
 from gateway.server.reports.finding import Finding, ObjectRef
 

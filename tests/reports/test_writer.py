@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.base.errors import ClusterError
-from gateway.config.kubernetes_settings import KubernetesSettings
-from gateway.config.names import dns_1123_subdomain
-from gateway.config.report_settings import ReportSettings
+from gateway.config.kinds.kubernetes_settings import KubernetesSettings
+from gateway.config.kinds.names import dns_1123_subdomain
+from gateway.config.kinds.report_settings import ReportSettings
 from gateway.server.kubernetes.access import ClusterAccess
 from gateway.server.reports import writer as module
 from gateway.server.reports.document import KINDS, NAME

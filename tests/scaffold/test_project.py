@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from gateway import __version__
 from gateway.base.errors import GatewayError
-from gateway.config.load import load
+from gateway.config.merge.load import load
 from gateway.tools.scaffold import project
 from gateway.tools.scaffold.languages import ALIASES, LANGUAGES, Language
 from tests.kit import ROOT

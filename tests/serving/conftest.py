@@ -10,7 +10,7 @@ import pytest
 import trustme
 import uvloop
 
-from gateway.config.serving_settings import ServerTls
+from gateway.config.kinds.serving_settings import ServerTls
 from gateway.server.serving.tls import ServerCertificate
 
 if TYPE_CHECKING:

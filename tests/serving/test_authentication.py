@@ -12,7 +12,7 @@ import pytest
 
 from gateway.base.errors import ConfigError
 from gateway.base.file_changes import MAX_UNSTABLE_CHECKS
-from gateway.config.serving_settings import Authentication, ServerTls
+from gateway.config.kinds.serving_settings import Authentication, ServerTls
 from gateway.server.serving.authentication import ClientAuthenticator
 from gateway.server.serving.routes import Router
 from tests.serving.kit import PATHS, Application, Wire, ok, post, refused

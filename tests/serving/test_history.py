@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.config.custom_resource import CustomResource
-from gateway.config.digest import digest
-from gateway.config.load import load, read
-from gateway.config.merged import combine, combine_pinned, resources_in_force
-from gateway.config.model import Config, Pinned
+from gateway.config.merge.custom_resource import CustomResource
+from gateway.config.merge.digest import digest
+from gateway.config.merge.load import load, read
+from gateway.config.merge.merged import combine, combine_pinned, resources_in_force
+from gateway.config.merge.model import Config, Pinned
 from gateway.server import history as module
 from gateway.server.history import History, HistoryError
 from gateway.server.options import Options, PinError

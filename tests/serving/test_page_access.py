@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.config.serving_settings import Authentication, PageSettings
+from gateway.config.kinds.serving_settings import Authentication, PageSettings
 from gateway.server.serving.admin import ADMIN_BOUNDS, AdminRoutes
 from gateway.server.serving.message import HttpRequest, Response
 from gateway.server.serving.page_access import PageAccess, is_local

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from gateway.base.errors import ConfigError
-from gateway.config.serving_settings import Authentication, ServerTls
+from gateway.config.kinds.serving_settings import Authentication, ServerTls
 from gateway.server.serving.authentication import ClientAuthenticator
 from gateway.server.serving.devcert import make_development_certificate
 from gateway.server.serving.routes import Router

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, cast
 from unittest import mock
 
 from gateway.base.work_queue import WorkQueue
-from gateway.config.digest import digest
+from gateway.config.merge.digest import digest
 from gateway.engine import admit
 from gateway.engine.admit import Admission
 from gateway.engine.dispatch import pool, targets

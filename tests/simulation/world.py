@@ -6,9 +6,9 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.config.gateway_configuration import GatewaySettings
-from gateway.config.model import Config
-from gateway.config.worker_pool import Hedge, WorkerPool
+from gateway.config.kinds.gateway_configuration import GatewaySettings
+from gateway.config.kinds.worker_pool import Hedge, WorkerPool
+from gateway.config.merge.model import Config
 from gateway.pure.core.labels import EVERYTHING
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.webhook import WorkerRef
@@ -19,7 +19,7 @@ from tests.simulation.worker import ODDITIES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.config.worker_pool import TransportMode
+    from gateway.config.kinds.worker_pool import TransportMode
     from gateway.pure.core.annotations import AuditLevel
     from gateway.pure.core.review import Json
     from gateway.pure.core.webhook import Phase, Webhook

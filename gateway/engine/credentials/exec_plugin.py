@@ -24,7 +24,7 @@ from admission_gateway_worker.text import printable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gateway.config.kubeconfig import ExecPlugin
+    from gateway.config.kinds.kubeconfig import ExecPlugin
 
 log = logging.getLogger(__name__)
 

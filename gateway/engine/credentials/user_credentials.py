@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.base.credentials import NoCredentialError
 from gateway.base.files import MissingFileError, UnusableFileError
-from gateway.config.kubeconfig import read_token
+from gateway.config.kinds.kubeconfig import read_token
 from gateway.engine.credentials.exec_plugin import CredentialsError, ExecCredentialSource
 from gateway.engine.credentials.tls import insecure_tls_context, tls_context
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gateway.config.kubeconfig import KubeconfigUser
+    from gateway.config.kinds.kubeconfig import KubeconfigUser
     from gateway.engine.credentials.exec_plugin import ExecCredential
 
     Headers = list[tuple[str, str]]

@@ -29,7 +29,7 @@ from gateway.base.files import UnusableFileError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gateway.config.webhook_token_settings import WebhookTokenSettings
+    from gateway.config.kinds.webhook_token_settings import WebhookTokenSettings
 
     Reason = Literal[
         "attestation",

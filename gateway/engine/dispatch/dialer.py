@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import grpc
 
-    from gateway.config.worker_pool import WorkerTls
+    from gateway.config.kinds.worker_pool import WorkerTls
     from gateway.engine.dispatch.rpc import CallStatus
     from gateway.engine.dispatch.stream_connection import StreamConnectionOwner
 

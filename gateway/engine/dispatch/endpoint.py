@@ -18,7 +18,7 @@ from gateway.pure.core.verdict import Failed
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from gateway.config.worker_pool import WorkerPool
+    from gateway.config.kinds.worker_pool import WorkerPool
     from gateway.engine.dispatch.calls import CallGroup, EndpointState, Transport
     from gateway.engine.dispatch.dialer import Dialer
     from gateway.engine.dispatch.hedging import Hedging

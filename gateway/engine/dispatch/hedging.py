@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.engine.dispatch.timer_wheel import TICK_S
 
 if TYPE_CHECKING:
-    from gateway.config.worker_pool import Hedge
+    from gateway.config.kinds.worker_pool import Hedge
     from gateway.engine.dispatch.calls import CallGroup
     from gateway.engine.dispatch.timer_wheel import TimerWheel
     from gateway.observe.telemetry.metrics import PoolMetrics

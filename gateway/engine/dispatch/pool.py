@@ -23,7 +23,7 @@ from gateway.engine.dispatch.verdicts import failed_status
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gateway.config.worker_pool import WorkerPool
+    from gateway.config.kinds.worker_pool import WorkerPool
     from gateway.engine.dispatch.calls import Endpoint, EndpointState, Sheds
     from gateway.engine.dispatch.timer_wheel import TimerWheel
     from gateway.observe.telemetry.metrics import PoolMetrics

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     import grpc
 
-    from gateway.config.worker_pool import TransportMode
+    from gateway.config.kinds.worker_pool import TransportMode
     from gateway.engine.dispatch.calls import CallGroup, Transport
     from gateway.engine.dispatch.dialer import Dialer
     from gateway.engine.dispatch.outlier_detection import OutlierState

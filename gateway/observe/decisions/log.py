@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from threading import Thread
 
-    from gateway.config.logging_settings import LoggingSettings
+    from gateway.config.kinds.logging_settings import LoggingSettings
     from gateway.observe.decisions.line import Document, RefusalResponse, RefusedRequest
     from gateway.observe.decisions.writer import Sink
     from gateway.observe.telemetry.metrics import LogCounts

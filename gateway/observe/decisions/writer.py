@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from gateway.config.logging_settings import DecisionFile
+    from gateway.config.kinds.logging_settings import DecisionFile
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from gateway.observe.decisions.document import rfc3339
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gateway.config.record_settings import RecordSettings
+    from gateway.config.kinds.record_settings import RecordSettings
 
 SUFFIX: Final = ".jsonl.gz"
 NEW_FILE_S: Final = 3600.0

@@ -24,7 +24,7 @@ from gateway.pure.core.namespace import Namespace
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from gateway.config.record_settings import JsonPath, RecordSettings
+    from gateway.config.kinds.record_settings import JsonPath, RecordSettings
     from gateway.observe.decisions.record import WebhookRecord
     from gateway.observe.recording.redaction import Marks
     from gateway.pure.core.answer import Answer

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from threading import Thread
 
-    from gateway.config.record_settings import RecordSettings
+    from gateway.config.kinds.record_settings import RecordSettings
     from gateway.observe.telemetry.metrics import RecordingCounts
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.evaluation import Evaluation

@@ -22,7 +22,7 @@ from gateway.observe.decisions.secret_values import decoded, texts_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from gateway.config.record_settings import JsonPath, RedactionRule
+    from gateway.config.kinds.record_settings import JsonPath, RedactionRule
 
 MARK_PREFIX: Final = "redacted-"
 _MARK_BYTES: Final = 8

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.sdk.trace import ReadableSpan
 
-    from gateway.config.tracing_settings import TracingSettings
+    from gateway.config.kinds.tracing_settings import TracingSettings
     from gateway.observe.telemetry.spans import SpanCounts, SpanFate
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ import random
 import time
 from typing import TYPE_CHECKING
 
-from gateway.config.tracing_settings import MILLION
+from gateway.config.kinds.tracing_settings import MILLION
 from gateway.observe.tracing.recording import RecordedTrace
 from gateway.observe.tracing.spans import SpanMaker
 from gateway.pure.core.trace import is_sampled, passed_on
@@ -23,7 +23,7 @@ from gateway.pure.core.trace import is_sampled, passed_on
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gateway.config.tracing_settings import TracingSettings
+    from gateway.config.kinds.tracing_settings import TracingSettings
     from gateway.observe.tracing.collector import Collector
     from gateway.pure.core.answer import Answer, Origin
     from gateway.pure.core.deadline import Deadline

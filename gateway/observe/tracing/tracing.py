@@ -15,7 +15,7 @@ from gateway.observe.telemetry.spans import SpanCounts
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gateway.config.tracing_settings import TracingSettings
+    from gateway.config.kinds.tracing_settings import TracingSettings
     from gateway.observe.tracing.tracer import Tracer
 
 _MISSING: Final = 'traces need optional packages; install "admission-gateway[tracing]"'

@@ -18,14 +18,14 @@ from gateway.base.certificates import roots_among
 from gateway.base.errors import ClusterError
 from gateway.base.files import UnusableFileError, read_file
 from gateway.base.text import without_url_secrets
-from gateway.config.kubeconfig import Kubeconfig, KubeconfigCluster, KubeconfigUser, read_kubeconfig
+from gateway.config.kinds.kubeconfig import Kubeconfig, KubeconfigCluster, KubeconfigUser, read_kubeconfig
 from gateway.engine.credentials.exec_plugin import CredentialsError
 from gateway.server.kubernetes.api_client import ApiClient
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from gateway.config.kubernetes_settings import KubernetesSettings
+    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 RENEW_AFTER_S: Final = 180.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from gateway.server.kubernetes.access import ClusterAccess
 
 if TYPE_CHECKING:
-    from gateway.config.kubernetes_settings import KubernetesSettings
+    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 
 WATCHES_PER_CLIENT: Final = 50
 """A client has at most 100 connections, and each watch keeps one."""

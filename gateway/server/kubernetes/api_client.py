@@ -19,14 +19,14 @@ import orjson
 
 from gateway.base.errors import ClusterError
 from gateway.base.text import url_without_secrets, without_url_secrets
-from gateway.config.kubeconfig import KubeconfigUser
+from gateway.config.kinds.kubeconfig import KubeconfigUser
 from gateway.engine.credentials.exec_plugin import CredentialsError
 from gateway.engine.credentials.user_credentials import UserCredentials
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
-    from gateway.config.kubeconfig import Kubeconfig
+    from gateway.config.kinds.kubeconfig import Kubeconfig
 
 Json = dict[str, Any]
 

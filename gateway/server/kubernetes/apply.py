@@ -20,7 +20,7 @@ from gateway.server.kubernetes.webhook_configurations import list_items
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gateway.config.kubernetes_settings import KubernetesSettings
+    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
     from gateway.server.kubernetes.api_client import ApiClient
 
 _APPLY: Final = "application/apply-patch+yaml"

@@ -14,10 +14,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gateway.base.errors import ClusterError
-from gateway.config.custom_resource import PLURALS, CustomResource
-from gateway.config.documents import GATEWAY_VERSION, POLICY_KINDS
-from gateway.config.merged import NONE_REJECTED, REJECTED, combine, combine_pinned
-from gateway.config.policy_exception import CLUSTER_WIDE, NAMESPACED
+from gateway.config.kinds.policy_exception import CLUSTER_WIDE, NAMESPACED
+from gateway.config.merge.custom_resource import PLURALS, CustomResource
+from gateway.config.merge.merged import NONE_REJECTED, REJECTED, combine, combine_pinned
+from gateway.config.yaml.documents import GATEWAY_VERSION, POLICY_KINDS
 from gateway.pure.admission_policies.expression_warnings import custom_versions, expression_warnings
 from gateway.pure.admission_policies.model import ValidatingPolicy
 from gateway.server.kubernetes.access import ClusterAccess
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
     from gateway.base.errors import Problem
-    from gateway.config.custom_resource import Key
-    from gateway.config.kubernetes_settings import KubernetesSettings
-    from gateway.config.merged import Combined, Rejections, ResourceStatus
-    from gateway.config.model import Config
+    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
+    from gateway.config.merge.custom_resource import Key
+    from gateway.config.merge.merged import Combined, Rejections, ResourceStatus
+    from gateway.config.merge.model import Config
     from gateway.pure.admission_policies.expression_warnings import ExpressionWarning
     from gateway.pure.core.exemptions import PolicyException
     from gateway.pure.openapi.schemas import Schemas

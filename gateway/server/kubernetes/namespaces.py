@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from gateway.base.errors import ClusterError
-from gateway.config.names import dns_1123_label
+from gateway.config.kinds.names import dns_1123_label
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.verdict import Failed, FailureReason
 from gateway.server.kubernetes.access import ClusterAccess
@@ -26,7 +26,7 @@ from gateway.server.kubernetes.watch import Kind, Pace, Store, UnreadableError, 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from gateway.config.kubernetes_settings import KubernetesSettings
+    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 
     Result = Namespace | Failed | None
     """None: there is no such namespace."""

@@ -20,7 +20,7 @@ from urllib.parse import quote
 import orjson
 
 from gateway.base.errors import ClusterError
-from gateway.config.names import dns_1123_label
+from gateway.config.kinds.names import dns_1123_label
 from gateway.pure.admission_policies.model import ParamKind
 from gateway.pure.admission_policies.params import UnreadParamsError, not_synced
 from gateway.pure.core.conditions import FoundParam, ParamLookup
@@ -30,7 +30,7 @@ from gateway.server.kubernetes.watch import Kind, Pace, Store, UnreadableError, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from gateway.config.kubernetes_settings import KubernetesSettings
+    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
     from gateway.server.kubernetes.access import ClusterAccess
 
     Json = dict[str, Any]

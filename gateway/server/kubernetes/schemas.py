@@ -26,7 +26,7 @@ from gateway.server.kubernetes.access import ClusterAccess
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from gateway.config.kubernetes_settings import KubernetesSettings
+    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
     from gateway.server.kubernetes.api_client import ApiClient
 
     GroupVersion = tuple[str, str]

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.base.errors import GatewayError
-from gateway.config.kubernetes_settings import KubernetesSettings
+from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
     from gateway.base.errors import Problem
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
 
 
 def add_arguments(parser: argparse.ArgumentParser, purpose: str) -> None:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gateway.config.kubernetes_settings import KubernetesSettings
-    from gateway.config.serving_settings import SelfManagedTls
+    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
+    from gateway.config.kinds.serving_settings import SelfManagedTls
     from gateway.server.kubernetes.api_client import ApiClient
 
     Json = dict[str, Any]

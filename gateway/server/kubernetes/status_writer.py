@@ -29,14 +29,14 @@ from urllib.parse import quote
 import orjson
 
 from gateway.base.errors import ClusterError
-from gateway.config.custom_resource import PLURALS
-from gateway.config.documents import GATEWAY_VERSION, POLICY
+from gateway.config.merge.custom_resource import PLURALS
+from gateway.config.yaml.documents import GATEWAY_VERSION, POLICY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gateway.config.custom_resource import CustomResource, Key
-    from gateway.config.merged import ResourceStatus
+    from gateway.config.merge.custom_resource import CustomResource, Key
+    from gateway.config.merge.merged import ResourceStatus
     from gateway.server.kubernetes.access import ClusterAccess
     from gateway.server.kubernetes.api_client import ApiClient
 

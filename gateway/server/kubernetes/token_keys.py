@@ -26,7 +26,7 @@ from gateway.engine.credentials.webhook_tokens import MAX_KEYS_BYTES, read_keys
 from gateway.server.kubernetes.access import ClusterAccess
 
 if TYPE_CHECKING:
-    from gateway.config.kubernetes_settings import KubernetesSettings
+    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
     from gateway.engine.credentials.webhook_tokens import WebhookTokens
 
 log = logging.getLogger(__name__)

@@ -12,13 +12,13 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from gateway.base.errors import ClusterError
-from gateway.config.gateway_configuration import has_go_types
+from gateway.config.kinds.gateway_configuration import has_go_types
 from gateway.pure.core.webhook import PolicyRef
 from gateway.server.kubernetes.access import ClusterAccess
 
 if TYPE_CHECKING:
-    from gateway.config.kubernetes_settings import KubernetesSettings
-    from gateway.config.model import Config
+    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
+    from gateway.config.merge.model import Config
     from gateway.pure.core.webhook import Webhook
     from gateway.server.kubernetes.api_client import Json
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from gateway.base.errors import ClusterError
-from gateway.config.documents import POLICY_KINDS, plural_of
+from gateway.config.yaml.documents import POLICY_KINDS, plural_of
 from gateway.server.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch
 
 if TYPE_CHECKING:

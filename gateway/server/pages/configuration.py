@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 
-from gateway.config.gateway_configuration import GatewaySettings
-from gateway.config.image_review import DISABLED
-from gateway.config.record_settings import RedactionRule
-from gateway.config.serving_settings import Authentication, PageSettings, SelfManagedTls
-from gateway.config.webhook_token_settings import WebhookTokenSettings
-from gateway.config.webhook_users import WebhookUsers
-from gateway.config.worker_pool import Hedge, WorkerPool
+from gateway.config.kinds.gateway_configuration import GatewaySettings
+from gateway.config.kinds.image_review import DISABLED
+from gateway.config.kinds.record_settings import RedactionRule
+from gateway.config.kinds.serving_settings import Authentication, PageSettings, SelfManagedTls
+from gateway.config.kinds.webhook_token_settings import WebhookTokenSettings
+from gateway.config.kinds.webhook_users import WebhookUsers
+from gateway.config.kinds.worker_pool import Hedge, WorkerPool
 from gateway.observe.decisions.redaction import Redactor
 from gateway.pure.core.durations import format_duration
 from gateway.pure.core.exemptions import Patterns, PolicyException

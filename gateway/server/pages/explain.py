@@ -19,7 +19,7 @@ import orjson
 
 from admission_gateway_worker.json_patch.steps import finish
 from gateway.base.errors import MalformedReview
-from gateway.config.parsing import parse_yaml
+from gateway.config.yaml.parsing import parse_yaml
 from gateway.engine.admit import Admission
 from gateway.engine.object_review import DEFAULT_GROUPS, RequestOptions, request_for
 from gateway.observe.decisions.recent import capture, detailed_page_json

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gateway.base.errors import Problem
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
     from gateway.engine.snapshot import Snapshot
     from gateway.observe.telemetry.exception_uses import Uses
 

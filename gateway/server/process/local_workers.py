@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from gateway.config.worker_pool import WorkerPool
+    from gateway.config.kinds.worker_pool import WorkerPool
 
 STOP_GRACE_S: Final = 10.0
 _RETIRE_AFTER_S: Final = 2 * RETIRE_AFTER_S

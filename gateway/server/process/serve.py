@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gateway.base import logs
-from gateway.config.model import summary
+from gateway.config.merge.model import summary
 from gateway.engine.siblings import Siblings
 from gateway.server.app import Gateway
 from gateway.server.history import HistoryError
@@ -27,8 +27,8 @@ from gateway.server.process.supervisor import Supervisor, admin_socket, heartbea
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
-    from gateway.config.gateway_configuration import GatewaySettings
-    from gateway.config.model import Config
+    from gateway.config.kinds.gateway_configuration import GatewaySettings
+    from gateway.config.merge.model import Config
     from gateway.server.kubernetes.self_managed_tls import CertificateKeeper
     from gateway.server.options import Options
 

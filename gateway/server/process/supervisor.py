@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
     from gateway.observe.telemetry.exposition import Exposition
     from gateway.server.options import Options
 

@@ -16,7 +16,7 @@ from admission_gateway_worker.text import printable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gateway.config.report_settings import ReportSettings
+    from gateway.config.kinds.report_settings import ReportSettings
     from gateway.server.reports.finding import Finding
 
 Json = dict[str, Any]

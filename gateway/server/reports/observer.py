@@ -13,8 +13,8 @@ from gateway.server.reports.finding import denials, denials_not_enforced, failur
 from gateway.server.reports.writer import ReportWriter
 
 if TYPE_CHECKING:
-    from gateway.config.kubernetes_settings import KubernetesSettings
-    from gateway.config.report_settings import ReportSettings
+    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
+    from gateway.config.kinds.report_settings import ReportSettings
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.webhook import Phase
 

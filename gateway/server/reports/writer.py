@@ -20,7 +20,7 @@ from gateway.server.reports.document import KINDS, LABEL, NAME, is_ours, merged
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.config.report_settings import ReportSettings
+    from gateway.config.kinds.report_settings import ReportSettings
     from gateway.server.kubernetes.access import ClusterAccess
     from gateway.server.kubernetes.api_client import ApiClient
     from gateway.server.reports.document import ReportKind

@@ -30,8 +30,8 @@ from gateway.server.serving.message import Response, error_response, unavailable
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gateway.config.serving_settings import Authentication, ServerTls
-    from gateway.config.webhook_token_settings import WebhookTokenSettings
+    from gateway.config.kinds.serving_settings import Authentication, ServerTls
+    from gateway.config.kinds.webhook_token_settings import WebhookTokenSettings
     from gateway.engine.credentials.webhook_tokens import WebhookTokens
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from gateway.server.serving.tls import ServerCertificate
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gateway.config.gateway_configuration import GatewaySettings
+    from gateway.config.kinds.gateway_configuration import GatewaySettings
     from gateway.engine.credentials.webhook_tokens import WebhookTokens
     from gateway.pure.core.deadline import Deadline
     from gateway.pure.core.matching import Selection

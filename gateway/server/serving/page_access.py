@@ -14,15 +14,15 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING, Final
 
-from gateway.config.addresses import is_loopback_host
-from gateway.config.serving_settings import ServerTls
+from gateway.config.kinds.addresses import is_loopback_host
+from gateway.config.kinds.serving_settings import ServerTls
 from gateway.server.serving.authentication import ClientAuthenticator
 from gateway.server.serving.message import Response, error_response
 
 if TYPE_CHECKING:
     from asyncio import BaseTransport
 
-    from gateway.config.serving_settings import PageSettings
+    from gateway.config.kinds.serving_settings import PageSettings
     from gateway.server.serving.message import HttpRequest
 
 _OFF: Final = "the pages are off: GatewayConfiguration.pages.enabled is false"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gateway.base.errors import ConfigError, Problem
-from gateway.config.addresses import parse_host_port
+from gateway.config.kinds.addresses import parse_host_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -21,7 +21,7 @@ from gateway.base.file_changes import FileChanges, file_error, fingerprint, read
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gateway.config.serving_settings import ServerTls
+    from gateway.config.kinds.serving_settings import ServerTls
 
 logger = logging.getLogger(__name__)
 

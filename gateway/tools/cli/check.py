@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,8 +33,8 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
     Raises:
         ConfigError: the configuration is invalid.
     """
-    from gateway.config.load import load, require_webhooks
-    from gateway.config.model import ending, summary
+    from gateway.config.merge.load import load, require_webhooks
+    from gateway.config.merge.model import ending, summary
     from gateway.tools.inspection.ready_made import ready_made_problems
 
     inspection.refuse_without_cluster(parsed, parsed.parser.error)

@@ -85,7 +85,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
 
 
 def _validate(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> None:
-    from gateway.config import addresses
+    from gateway.config.kinds import addresses
 
     if parsed.worker is not None and not parsed.worker:
         refuse("--command needs the command line of the worker")

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from gateway.config.kubernetes_settings import KubernetesSettings
-    from gateway.config.model import Config
-    from gateway.config.serving_settings import SelfManagedTls
+    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
+    from gateway.config.kinds.serving_settings import SelfManagedTls
+    from gateway.config.merge.model import Config
     from gateway.tools.registration.backend import Backend
     from gateway.tools.registration.coverage_gaps import CoverageGap
     from gateway.tools.registration.plan import Plan, RegistrationOptions
@@ -119,7 +119,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     """Print or apply the objects, and return the exit status. *refuse* prints a usage error and exits."""
-    from gateway.config.load import load
+    from gateway.config.merge.load import load
     from gateway.tools.registration.plan import plan
 
     if parsed.delete:
@@ -171,7 +171,7 @@ def _delete(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     """Delete the registration, so that API servers no longer call the gateway."""
     import asyncio
 
-    from gateway.config.load import load
+    from gateway.config.merge.load import load
     from gateway.server.kubernetes.apply import delete
 
     if parsed.apply or parsed.static is not None or parsed.wait is not None:
@@ -184,7 +184,7 @@ def _delete(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
 
 def _account(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> tuple[str, str]:
     """Return namespace and name of the service account of ``--roles-for``."""
-    from gateway.config.names import dns_1123_label, dns_1123_subdomain
+    from gateway.config.kinds.names import dns_1123_label, dns_1123_subdomain
 
     namespace, _, name = parsed.roles_for.partition("/")
     if parsed.apply or parsed.static is not None or parsed.wait is not None:
@@ -195,7 +195,7 @@ def _account(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> tup
 
 
 def _print_roles(config: Config, account: tuple[str, str]) -> int:
-    from gateway.config.model import ca_bundle_sources
+    from gateway.config.merge.model import ca_bundle_sources
     from gateway.tools.registration.ca_bundle_roles import roles
     from gateway.tools.registration.param_roles import param_roles
     from gateway.tools.registration.yaml_output import to_yaml
@@ -219,7 +219,7 @@ def _describe(gap: CoverageGap, own: str | None) -> str:
 
 def _options(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> RegistrationOptions:
     from gateway.base.text import did_you_mean, one_of, shown
-    from gateway.config.names import configuration_name, dns_1123_label, webhook_name
+    from gateway.config.kinds.names import configuration_name, dns_1123_label, webhook_name
     from gateway.pure.core.versions import LONGEST_KEY
     from gateway.tools.registration.exclusions import INCLUDABLE, KUBE_SYSTEM
     from gateway.tools.registration.plan import RegistrationOptions, entry_name
@@ -259,7 +259,7 @@ def _options(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> Reg
 
 def _annotations(given: list[str], refuse: Callable[[str], object]) -> tuple[tuple[str, str], ...]:
     from gateway.base.text import shown
-    from gateway.config.names import qualified_name
+    from gateway.config.kinds.names import qualified_name
 
     split = [text.partition("=") for text in given]
     for key, equals, _ in split:

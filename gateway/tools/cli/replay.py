@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from gateway.config.kubernetes_settings import KubernetesSettings
-    from gateway.config.model import Config
+    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
+    from gateway.config.merge.model import Config
     from gateway.pure.core.namespace import Namespace
     from gateway.tools.replay.cases import Case, Found
 
@@ -106,7 +106,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     """Print the report, and return the exit status. *refuse* exits with an error."""
     import uvloop
 
-    from gateway.config.load import load
+    from gateway.config.merge.load import load
 
     sources = [parsed.files, parsed.audit_log, parsed.objects, parsed.cluster_objects]
     if sum(map(bool, sources)) != 1:
@@ -260,7 +260,7 @@ class _Namespaces:
     """The namespaces that the source does not have: of a file, the configuration, or a cluster."""
 
     def __init__(self, file: Path | None, config: Config, target: KubernetesSettings | None) -> None:
-        from gateway.config.load import load
+        from gateway.config.merge.load import load
 
         self._known: dict[str, Namespace | None] = dict(config.namespaces)
         if file is not None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
     from gateway.engine.object_review import Json
     from gateway.pure.core.webhook import Phase
     from gateway.tools.offline.gateway import OfflineReview
@@ -84,7 +84,7 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
     """Print the decision, and return the exit status."""
     import uvloop
 
-    from gateway.config.load import load
+    from gateway.config.merge.load import load
     from gateway.tools.offline.reading import read_review
 
     try:

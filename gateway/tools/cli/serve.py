@@ -90,7 +90,7 @@ def _ignore_early_signals() -> None:
 
 
 def _address(text: str) -> str:
-    from gateway.config.addresses import parse_host_port
+    from gateway.config.kinds.addresses import parse_host_port
 
     try:
         parse_host_port(text)
@@ -100,7 +100,7 @@ def _address(text: str) -> str:
 
 
 def _processes(text: str) -> int:
-    from gateway.config.gateway_configuration import MAX_PROCESSES
+    from gateway.config.kinds.gateway_configuration import MAX_PROCESSES
 
     if not text.isdecimal() or not 1 <= int(text[:9]) <= MAX_PROCESSES:
         raise argparse.ArgumentTypeError(f"found {text}, expected a number from 1 to {MAX_PROCESSES}")

@@ -9,7 +9,7 @@ import yaml
 
 from gateway.base.errors import GatewayError
 from gateway.base.files import UnusableFileError, list_files, read_file
-from gateway.config.documents import PHASES, read_documents
+from gateway.config.yaml.documents import PHASES, read_documents
 from gateway.server.kubernetes import webhook_configurations
 from gateway.tools.importing.field_managers import FIELD_MANAGER
 from gateway.tools.importing.folder import write

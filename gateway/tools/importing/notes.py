@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.text import printable
-from gateway.config.documents import PHASES
-from gateway.config.validating_policy import MODE
+from gateway.config.kinds.validating_policy import MODE
+from gateway.config.yaml.documents import PHASES
 from gateway.pure.core.webhook import PolicyRef
 from gateway.tools.importing.field_managers import (
     CA_BUNDLE,
@@ -29,7 +29,7 @@ from gateway.tools.registration.gateway_entries import entries
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
     from gateway.pure.core.webhook import Webhook
 
     Json = dict[str, Any]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from admission_gateway_worker.text import printable
-from gateway.config.documents import PHASES
-from gateway.config.webhook_configuration import V1, V1BETA1, Version
+from gateway.config.kinds.webhook_configuration import V1, V1BETA1, Version
+from gateway.config.yaml.documents import PHASES
 from gateway.tools.importing.policies import KINDS, is_policy, written
 from gateway.tools.registration.gateway_entries import entries
 from gateway.tools.registration.unregistered import registered_again

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.config.documents import ADMISSION_GROUP, GATEWAY_VERSION, POLICY_KINDS, plural_of
+from gateway.config.yaml.documents import ADMISSION_GROUP, GATEWAY_VERSION, POLICY_KINDS, plural_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

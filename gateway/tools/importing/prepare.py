@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.base.errors import ConfigError, Problem
 from gateway.base.text import shown
-from gateway.config.documents import read_documents
-from gateway.config.load import read
+from gateway.config.merge.load import read
+from gateway.config.yaml.documents import read_documents
 from gateway.tools.importing.followed_bundles import with_followed_bundles
 from gateway.tools.importing.objects import cleaned, file_name, name_of
 from gateway.tools.importing.policies import is_policy
@@ -20,7 +20,7 @@ from gateway.tools.registration.yaml_output import to_yaml
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
 
     Json = dict[str, Any]
 

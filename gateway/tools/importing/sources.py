@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.base.files import MAX_FILE_BYTES, UnusableFileError, list_files, read_file
-from gateway.config.documents import Document, read_documents, unreadable
+from gateway.config.yaml.documents import Document, read_documents, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from gateway.base.errors import Problem
-    from gateway.config.kubernetes_settings import KubernetesSettings
+    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 
     Json = dict[str, Any]
 

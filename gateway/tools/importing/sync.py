@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from gateway.config.kubernetes_settings import KubernetesSettings
+    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
     from gateway.server.kubernetes.api_client import ApiClient
     from gateway.tools.importing.destinations import Destination
     from gateway.tools.importing.sync_plan import Choice, SyncPlan

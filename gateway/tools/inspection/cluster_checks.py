@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.text import printable
-from gateway.config.documents import PHASES
+from gateway.config.yaml.documents import PHASES
 from gateway.server.kubernetes.version import ADVICE, version_difference
 from gateway.tools.inspection.model import REGISTER, Finding
 from gateway.tools.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL
@@ -16,7 +16,7 @@ from gateway.tools.registration.unregistered import is_unregistered
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
     from gateway.tools.inspection.model import ClusterState, RegisteredEntry, ServiceKey
 
     Json = Mapping[str, Any]

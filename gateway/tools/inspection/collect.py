@@ -22,7 +22,7 @@ from gateway.tools.inspection.namespaces import excluded
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from gateway.config.kubernetes_settings import KubernetesSettings
+    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
     from gateway.pure.core.webhook import CaBundleSource
     from gateway.server.kubernetes.api_client import ApiClient
     from gateway.tools.inspection.model import ServiceKey

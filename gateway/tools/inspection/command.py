@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from gateway.base.errors import Problem
-    from gateway.config.kubernetes_settings import KubernetesSettings
-    from gateway.config.model import Config
+    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
+    from gateway.config.merge.model import Config
     from gateway.tools.inspection.model import ClusterState, Finding
 
 _EXPIRY_DAYS: Final = 30
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def refuse_without_cluster(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> None:
     """Refuse options that need ``--cluster``, and invalid values of options."""
-    from gateway.config.names import dns_1123_label
+    from gateway.config.kinds.names import dns_1123_label
 
     for option in ("kubeconfig", "context"):
         if getattr(parsed, option) is not None and not parsed.cluster:
@@ -140,7 +140,7 @@ def _from_cluster(
     """Return the state of the cluster, *config* with custom resources, and findings about policies."""
     import asyncio
 
-    from gateway.config.model import ca_bundle_sources
+    from gateway.config.merge.model import ca_bundle_sources
     from gateway.tools.inspection.collect import collect, collect_ca_bundles
 
     target = cluster.select(config.gateway.kubernetes, parsed.kubeconfig, parsed.context)
@@ -259,7 +259,7 @@ def inspect(
 
 def _of_exceptions(files: Config, whole: Config, now: float) -> Iterator[Finding]:
     """Yield findings about the exceptions of *whole* that are not in *files*, whose warnings were printed."""
-    from gateway.config.model import ending
+    from gateway.config.merge.model import ending
     from gateway.tools.inspection.model import Finding
 
     known = set(ending(files, now))
@@ -272,7 +272,7 @@ def _of_exceptions(files: Config, whole: Config, now: float) -> Iterator[Finding
 
 def _no_webhooks(config: Config, paths: Sequence[Path]) -> Sequence[Problem]:
     """Return the problem of a *config* without webhooks, with custom resources, which ``serve`` refuses."""
-    from gateway.config.load import require_webhooks
+    from gateway.config.merge.load import require_webhooks
 
     try:
         require_webhooks(config, paths)

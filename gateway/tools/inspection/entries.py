@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from gateway.config.webhook_configuration import REVIEW_VERSIONS
+from gateway.config.kinds.webhook_configuration import REVIEW_VERSIONS
 from gateway.pure.core.overlap import meet, overlap
 from gateway.tools.inspection.coverage import hiding, shown_rule, uncovered
 from gateway.tools.inspection.model import REGISTER, Finding
@@ -20,7 +20,7 @@ from gateway.tools.registration.partition import Relations
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
     from gateway.engine.paths import Paths
     from gateway.pure.core.webhook import Rule, Webhook
     from gateway.tools.inspection.model import RegisteredEntry

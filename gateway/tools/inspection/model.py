@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from urllib.parse import urlsplit
 
 from admission_gateway_worker.text import printable
-from gateway.config.documents import PHASES
-from gateway.config.fields import Fields, Report
-from gateway.config.webhook_configuration import V1, read_webhook_configuration
+from gateway.config.kinds.webhook_configuration import V1, read_webhook_configuration
+from gateway.config.yaml.documents import PHASES
+from gateway.config.yaml.fields import Fields, Report
 from gateway.pure.core.webhook import SideEffects
 from gateway.tools.registration.gateway_entries import entries, gateway_indices, gateway_path
 

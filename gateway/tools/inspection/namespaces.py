@@ -20,7 +20,7 @@ from gateway.tools.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL, 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
     from gateway.pure.core.webhook import Webhook
     from gateway.tools.inspection.entries import EntryRoute
     from gateway.tools.inspection.model import RegisteredEntry

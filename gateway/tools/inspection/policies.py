@@ -16,7 +16,7 @@ from gateway.tools.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
     from gateway.pure.admission_policies.model import MatchResources
     from gateway.pure.openapi.schemas import Schemas
 

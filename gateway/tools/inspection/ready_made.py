@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gateway.base.errors import Problem
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
 
 
 def ready_made_problems(config: Config) -> list[Problem]:

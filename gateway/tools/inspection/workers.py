@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gateway.config import addresses
+from gateway.config.kinds import addresses
 from gateway.engine.policy_check import PolicyCheck
 from gateway.engine.snapshot import Pools
 from gateway.observe.telemetry.metrics import Metrics
@@ -17,7 +17,7 @@ from gateway.server.process.local_workers import STOP_GRACE_S, LocalWorkers, tar
 from gateway.tools.inspection.model import Finding
 
 if TYPE_CHECKING:
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
     from gateway.tools.inspection.model import Severity
 
 REACHED_WITHIN_S: Final = 5.0

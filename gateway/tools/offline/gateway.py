@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import orjson
 
-from gateway.config.digest import digest
-from gateway.config.merged import NONE_REJECTED
+from gateway.config.merge.digest import digest
+from gateway.config.merge.merged import NONE_REJECTED
 from gateway.engine.admit import Admission, needs_namespace
 from gateway.engine.cluster_source import NO_CLUSTER
 from gateway.engine.paths import Paths
@@ -32,7 +32,7 @@ from gateway.server.process.local_workers import STOP_GRACE_S, LocalWorkers, tar
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
     from gateway.engine.snapshot import Snapshot
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.decision import Decision

@@ -10,7 +10,7 @@ import orjson
 
 from admission_gateway_worker.json_patch.repair import repaired
 from gateway.base.errors import MalformedReview
-from gateway.config.parsing import parse_yaml
+from gateway.config.yaml.parsing import parse_yaml
 from gateway.pure.core.reading import read_deep
 
 if TYPE_CHECKING:

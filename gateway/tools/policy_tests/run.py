@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gateway.base.errors import ConfigError, Problem, ReviewError
 from gateway.base.text import did_you_mean, shown
-from gateway.config.load import load
+from gateway.config.merge.load import load
 from gateway.pure.core.review import decode
 from gateway.pure.core.verdict import Failed
 from gateway.tools.offline.gateway import offline_gateway
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
     from gateway.tools.offline.gateway import OfflineGateway, OfflineReview
     from gateway.tools.policy_tests.suite import Case, Suite
 

@@ -14,8 +14,8 @@ from admission_gateway_worker.json_patch.patch import PatchSyntaxError, parse_pa
 from gateway.base.errors import ConfigError, MalformedReview, Problem
 from gateway.base.files import SUFFIXES, UnusableFileError, read_file
 from gateway.base.text import described
-from gateway.config.documents import GATEWAY_VERSION, POLICY_TEST, read_documents, unreadable
-from gateway.config.namespace import NAME_LABEL
+from gateway.config.kinds.namespace import NAME_LABEL
+from gateway.config.yaml.documents import GATEWAY_VERSION, POLICY_TEST, read_documents, unreadable
 from gateway.engine.object_review import DEFAULT_GROUPS, DEFAULT_USER, RequestOptions, request_for, review_of
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.webhook import OPERATIONS
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from gateway.config.documents import Document
-    from gateway.config.fields import Fields
+    from gateway.config.yaml.documents import Document
+    from gateway.config.yaml.fields import Fields
     from gateway.engine.object_review import Json
     from gateway.pure.core.webhook import Phase
 

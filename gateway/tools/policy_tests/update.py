@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from gateway.base.errors import ConfigError, Problem
-from gateway.config.documents import POLICY_TEST
+from gateway.config.yaml.documents import POLICY_TEST
 from gateway.tools.offline.changes import as_yaml
 from gateway.tools.policy_tests.check import actual
 

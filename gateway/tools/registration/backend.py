@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from gateway.base.certificates import certificates
 from gateway.base.files import UnusableFileError
 from gateway.base.text import shown
-from gateway.config.client_config import url_problems
-from gateway.config.names import dns_1123_label
+from gateway.config.kinds.client_config import url_problems
+from gateway.config.kinds.names import dns_1123_label
 
 if TYPE_CHECKING:
     import datetime

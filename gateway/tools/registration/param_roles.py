@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.config.policy_settings import ListedParamKind
+    from gateway.config.kinds.policy_settings import ListedParamKind
 
     Json = dict[str, object]
 

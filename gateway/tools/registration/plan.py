@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from gateway.base.errors import GatewayError
-from gateway.config.policy_authors import AUTHORS
+from gateway.config.merge.policy_authors import AUTHORS
 from gateway.engine.paths import START, path_of, path_of_versions
 from gateway.pure.core.versions import by_versions
 from gateway.tools.registration.coverage_gaps import CoverageGap, coverage_gaps, is_called_in
@@ -26,7 +26,7 @@ from gateway.tools.registration.partition import Relations, assign_rounds, sort_
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
     from gateway.pure.core.webhook import FailurePolicy, Phase, Webhook
     from gateway.tools.registration.backend import Backend
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.base.errors import GatewayError
 from gateway.base.files import UnusableFileError, read_file
-from gateway.config.documents import read_documents
+from gateway.config.yaml.documents import read_documents
 from gateway.tools.registration.gateway_entries import entries
 from gateway.tools.registration.yaml_output import to_yaml
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from gateway.config.namespace import NAME_LABEL
+from gateway.config.kinds.namespace import NAME_LABEL
 from gateway.pure.core.namespace import Namespace
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from gateway.tools.replay.objects import EXISTS, cases_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from gateway.config.kubernetes_settings import KubernetesSettings
+    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
     from gateway.pure.core.webhook import Webhook
     from gateway.server.kubernetes.api_client import ApiClient
     from gateway.tools.replay.cases import Case, Found

@@ -8,7 +8,7 @@ import orjson
 
 from gateway.base.errors import GatewayError, ReviewError
 from gateway.base.files import SUFFIXES, UnusableFileError, read_file
-from gateway.config.parsing import parse_yaml
+from gateway.config.yaml.parsing import parse_yaml
 from gateway.engine.object_review import RequestOptions, request_for
 from gateway.tools.replay.cases import Case
 from gateway.tools.replay.results import known

@@ -23,7 +23,7 @@ from gateway.tools.replay.results import UnusableResultError, made
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from gateway.config.model import Config
+    from gateway.config.merge.model import Config
     from gateway.pure.core.namespace import Namespace
     from gateway.tools.offline.gateway import OfflineGateway
     from gateway.tools.replay.cases import Case, Found

@@ -15,7 +15,7 @@ from admission_gateway_worker.text import printable
 from gateway import __version__
 from gateway.base.errors import GatewayError
 from gateway.base.text import described, did_you_mean, one_of
-from gateway.config import names
+from gateway.config.kinds import names
 from gateway.tools.scaffold.languages import ALIASES, LANGUAGES, Language
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"

@@ -16,7 +16,7 @@ from gateway.server.kubernetes.port_forward import fetch
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gateway.config.kubernetes_settings import KubernetesSettings
+    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
     from gateway.server.kubernetes.api_client import ApiClient
 
 TIMEOUT_S: Final = 10.0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.config.kubeconfig import ExecPlugin, KubeconfigUser
+from gateway.config.kinds.kubeconfig import ExecPlugin, KubeconfigUser
 from gateway.engine.credentials import exec_plugin, user_credentials
 from gateway.pure.core.verdict import ALLOWED, Failed
 from gateway.pure.core.webhook import HttpsClient

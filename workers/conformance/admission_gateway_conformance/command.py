@@ -18,7 +18,7 @@ from admission_gateway_conformance.vectors import FOLDER, load
 from gateway.base.logs import print_output
 from gateway.base.progress import Progress
 from gateway.base.text import did_you_mean, printable_json, shown
-from gateway.config.worker_pool import WorkerTls
+from gateway.config.kinds.worker_pool import WorkerTls
 from gateway.engine.dispatch.keepalive import KEEPALIVE_TIME_S
 
 if TYPE_CHECKING:

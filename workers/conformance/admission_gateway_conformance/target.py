@@ -16,7 +16,7 @@ from gateway.engine.dispatch.targets import addresses_of, parse_target
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gateway.config.worker_pool import WorkerTls
+    from gateway.config.kinds.worker_pool import WorkerTls
     from gateway.engine.dispatch.rpc import CallStatus
     from gateway.engine.dispatch.stream_connection import StreamConnection
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from admission_gateway_worker.json_patch.steps import finish
 from gateway.base.errors import ConfigError, Problem
 from gateway.base.work_queue import WorkQueue
-from gateway.config.kubeconfig import KubeconfigUser
+from gateway.config.kinds.kubeconfig import KubeconfigUser
 from gateway.engine.credentials.ca_bundle import CaBundle
 from gateway.engine.credentials.exec_plugin import CredentialsError
 from gateway.engine.credentials.user_credentials import UserCredentials

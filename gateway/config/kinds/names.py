@@ -1,0 +1,140 @@
+"""The syntax of Kubernetes names: each function returns the problem of a text, None if it is valid.
+
+Source: k8s.io/apimachinery pkg/util/validation/validation.go; RFC 1035, RFC 1123.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from gateway.base.text import shown
+from gateway.config.yaml.fields import child
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gateway.config.yaml.fields import Report
+
+_LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_DNS_1123_LABEL = re.compile(_LABEL)
+_DNS_1123_SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+_DNS_1035_LABEL = re.compile(r"[a-z](?:[-a-z0-9]*[a-z0-9])?")
+_NAME_PART = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
+
+_CONFIG_MAP_KEY = re.compile(r"[-._A-Za-z0-9]+")
+
+LABEL_LENGTH = 63
+SUBDOMAIN_LENGTH = 253
+ANNOTATIONS_BYTES = 256 * 1024
+"""All keys and values of an object's annotations together (TotalAnnotationSizeLimitB in apimachinery)."""
+
+
+def dns_1123_label(text: str) -> str | None:
+    """A name such as ``kube-system``."""
+    if len(text) <= LABEL_LENGTH and _DNS_1123_LABEL.fullmatch(text):
+        return None
+    return (
+        f'found {shown(text)}, expected a name of at most {LABEL_LENGTH} lower-case letters, digits and "-", '
+        "with a letter or digit at both ends"
+    )
+
+
+def dns_1035_label(text: str) -> str | None:
+    """A name such as ``v1beta1``."""
+    if len(text) <= LABEL_LENGTH and _DNS_1035_LABEL.fullmatch(text):
+        return None
+    return (
+        f'found {shown(text)}, expected a name of at most {LABEL_LENGTH} lower-case letters, digits and "-", '
+        "with a letter first and a letter or digit last"
+    )
+
+
+def dns_1123_subdomain(text: str) -> str | None:
+    """A name such as ``pod-policies.example.com``."""
+    if len(text) <= SUBDOMAIN_LENGTH and _DNS_1123_SUBDOMAIN.fullmatch(text):
+        return None
+    return (
+        f"found {shown(text)}, expected a name of at most {SUBDOMAIN_LENGTH} lower-case letters, digits, "
+        '"-" and ".", with a letter or digit at both ends of each part'
+    )
+
+
+def group_version(text: str) -> str | None:
+    """Check an apiVersion."""
+    group, slash, version = text.rpartition("/")
+    if "/" in group or not version:
+        return f"found {shown(text)}, expected VERSION or GROUP/VERSION"
+    return (dns_1123_subdomain(group) if slash and group else None) or dns_1035_label(version)
+
+
+def config_map_key(text: str) -> str | None:
+    """A key of a Secret or ConfigMap, such as ``ca.crt``."""
+    if len(text) <= SUBDOMAIN_LENGTH and _CONFIG_MAP_KEY.fullmatch(text) and text not in (".", ".."):
+        return None
+    return f'found {shown(text)}, expected a key of letters, digits, "-", "_" and "."'
+
+
+def webhook_name(text: str) -> str | None:
+    """A fully qualified name such as ``images.policies.example.com``."""
+    if message := dns_1123_subdomain(text):
+        return message
+    if text.count(".") < 2:
+        return f"found {shown(text)}, expected three or more parts between dots, as in images.example.com"
+    return None
+
+
+def configuration_name(text: str) -> str | None:
+    """The name of a webhook configuration, an admission policy, or the binding of one."""
+    if text.endswith(".static.k8s.io"):
+        return (
+            f"found {shown(text)}, expected another name: names that end in .static.k8s.io are "
+            "reserved for kube-apiserver's manifest files"
+        )
+    return dns_1123_subdomain(text)
+
+
+def qualified_name(text: str) -> str | None:
+    """A label key such as ``app`` or ``example.com/team``."""
+    prefix, slash, name = text.rpartition("/")
+    if slash and (not prefix or dns_1123_subdomain(prefix)):
+        return f"found {shown(text)}, expected one slash, after a DNS name, as in example.com/team"
+    if len(name) <= LABEL_LENGTH and _NAME_PART.fullmatch(name):
+        return None
+    return (
+        f'found {shown(text)}, expected a name of 1 to {LABEL_LENGTH} letters, digits, "-", "_" and ".", '
+        "with a letter or digit at both ends, and perhaps a DNS name and a slash before it"
+    )
+
+
+def annotation_key(text: str) -> str | None:
+    """A key of an annotation: that of a label, in capital letters as well."""
+    return qualified_name(text.lower())
+
+
+def label_value(text: str) -> str | None:
+    """A label's value; it may be empty."""
+    if not text or (len(text) <= LABEL_LENGTH and _NAME_PART.fullmatch(text)):
+        return None
+    return (
+        f'found {shown(text)}, expected nothing or at most {LABEL_LENGTH} letters, digits, "-", "_" and ".", '
+        "with a letter or digit at both ends"
+    )
+
+
+def check_labels(labels: Mapping[str, str], path: str, report: Report) -> None:
+    """Report the problems of the keys and values of *labels*, at *path*."""
+    for key, value in labels.items():
+        for message in (qualified_name(key), label_value(value)):
+            if message:
+                report.add(child(path, key), message)
+
+
+def check_annotations(annotations: Mapping[str, str], path: str, report: Report) -> None:
+    """Report the problems of the keys and the total size of *annotations*, at *path*."""
+    for key in annotations:
+        if message := annotation_key(key):
+            report.add(child(path, key), message)
+    total_bytes = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
+    if total_bytes > ANNOTATIONS_BYTES:
+        report.add(path, f"found {total_bytes} bytes, expected at most {ANNOTATIONS_BYTES}")

@@ -1,0 +1,1 @@
+"""Documents of files, and custom resources of a cluster, to one ``Config``."""

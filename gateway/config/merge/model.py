@@ -1,0 +1,132 @@
+"""The loaded configuration: immutable, made by ``gateway.config.merge.load``, and replaced as a whole."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from gateway.base.errors import Problem
+from gateway.base.text import shown
+from gateway.config.kinds.gateway_configuration import GatewaySettings
+from gateway.config.kinds.policy_exception import NAMESPACED
+from gateway.pure.core.webhook import HttpsClient, PolicyRef
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from gateway.config.kinds.worker_pool import WorkerPool
+    from gateway.config.merge.custom_resource import CustomResource
+    from gateway.pure.core.exemptions import PolicyException
+    from gateway.pure.core.namespace import Namespace
+    from gateway.pure.core.webhook import CaBundleSource, Webhook
+
+log = logging.getLogger(__name__)
+
+_FIXED_AT_START: Final = ("listen", "admin_listen", "processes")
+SOON_S: Final = 7 * 86_400.0
+"""How long before its end an exception is named by ``check``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """That a configuration is a kept one, see ``gateway.server.history``."""
+
+    digest: str
+    since: str
+    """RFC 3339."""
+    resources: tuple[CustomResource, ...]
+    """The custom resources that were in force. Those of the cluster are not used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The complete configuration, validated as a whole."""
+
+    mutating: tuple[Webhook, ...] = ()
+    """In the order in which they apply: configurations by name in byte order, then as written."""
+    validating: tuple[Webhook, ...] = ()
+    """Likewise."""
+    pools: Mapping[str, WorkerPool] = field(default_factory=dict)
+    namespaces: Mapping[str, Namespace] = field(default_factory=dict)
+    gateway: GatewaySettings = field(default_factory=GatewaySettings)
+    exceptions: tuple[PolicyException, ...] = ()
+    """By id."""
+    configurations: frozenset[tuple[str, str]] = frozenset()
+    """(phase, name) of every configuration object, also of those without a webhook."""
+    policies: frozenset[tuple[str, str]] = frozenset()
+    """(kind, name) of every policy and binding in files."""
+    warnings: tuple[Problem, ...] = ()
+    """About values that are accepted, but probably a mistake."""
+    pinned: Pinned | None = field(default=None, repr=False)
+    """None: it is that of the files."""
+    source: bytes = field(default=b"", repr=False, compare=False)
+    """JSON of the documents in files: a list of objects with ``file`` and ``content``. Empty: it has none."""
+
+    named_files: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """The paths that the documents name, and how they write them. Others are from the command line."""
+
+    @property
+    def webhooks(self) -> tuple[Webhook, ...]:
+        """All of them."""
+        return self.mutating + self.validating
+
+
+def ca_bundle_sources(config: Config) -> frozenset[CaBundleSource]:
+    """Return what the webhooks of *config* name in ``caBundleFrom``."""
+    webhooks = (*config.mutating, *config.validating)
+    clients = (client for webhook in webhooks for client in webhook.clients)
+    return frozenset(
+        client.ca_from for client in clients if isinstance(client, HttpsClient) and client.ca_from is not None
+    )
+
+
+def param_kinds(config: Config) -> frozenset[tuple[str, str]]:
+    """Return apiVersion and kind of the parameters that the policies of *config* take from the cluster."""
+    clients = (webhook.client for webhook in (*config.mutating, *config.validating))
+    kinds = (client.param_kind for client in clients if isinstance(client, PolicyRef))
+    return frozenset(kind for kind in kinds if kind is not None)
+
+
+def merged_versions(config: Config) -> frozenset[tuple[str, str]]:
+    """Return groups and versions of the objects that the policies of *config* merge by their schemas."""
+    clients = (webhook.client for webhook in config.mutating)
+    return frozenset(
+        version for client in clients if isinstance(client, PolicyRef) for version in client.merged_versions
+    )
+
+
+def summary(config: Config) -> str:
+    """Return one line about *config* for the log."""
+    namespaces = len(config.namespaces) if config.gateway.kubernetes is None else "the cluster's"
+    return (
+        f"webhooks: {len(config.mutating)} mutating, {len(config.validating)} validating; "
+        f"worker pools: {len(config.pools)}; namespaces: {namespaces}"
+    )
+
+
+def log_change(old: Config | None, new: Config, *, has_new_files: bool) -> None:
+    """Log what is to be known about *new*, which replaces *old*; None: it is the first.
+
+    With *has_new_files* all warnings are logged, otherwise those that *old* does not have.
+    """
+    for name in _FIXED_AT_START:
+        if old is not None and getattr(new.gateway, name) != getattr(old.gateway, name):
+            log.warning("GatewayConfiguration: %s changed, which takes effect at the next start", name)
+    for warning in new.warnings:
+        if old is None or has_new_files or warning not in old.warnings:
+            log.warning("configuration warning: %s", warning)
+    if old is not None:
+        log.info("configuration reloaded: %s", summary(new))
+
+
+def ending(config: Config, now: float) -> Iterator[Problem]:
+    """Yield a problem for each exception of *config* that has expired at *now*, or will within ``SOON_S``.
+
+    *now* is in seconds since 1970.
+    """
+    for exception in config.exceptions:
+        if exception.expires_at is not None and now >= exception.expires_at - SOON_S:
+            verb = "expired" if exception.has_expired(now) else "expires soon,"
+            message = f"{verb} at {exception.expires}; owner: {exception.owner}"
+            yield Problem(f"{NAMESPACED} {shown(exception.id)}", "spec.expires", message)

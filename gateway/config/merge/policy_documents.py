@@ -1,0 +1,205 @@
+"""Policies, bindings and parameters of the files, put together to entries of a phase.
+
+The parts that need CEL are imported late: they take time and memory that a configuration without policies
+does not need.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gateway.base.text import did_you_mean, one_of, shown
+from gateway.config.yaml.documents import MUTATING_POLICY, POLICY_KINDS
+from gateway.config.yaml.fields import child
+from gateway.pure.admission_policies.model import (
+    MutatingBinding,
+    MutatingPolicy,
+    ValidatingBinding,
+    ValidatingPolicy,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from gateway.config.yaml.documents import Document
+    from gateway.config.yaml.fields import Fields
+    from gateway.pure.admission_policies.model import ParamKind, ParamRef
+    from gateway.pure.admission_policies.params import FixedParams
+    from gateway.pure.core.webhook import Webhook
+
+    Policy = ValidatingPolicy | MutatingPolicy
+    Binding = ValidatingBinding | MutatingBinding
+
+_POLICY_OF = {binding: policy for policy, binding in POLICY_KINDS.items()}
+
+
+def read_policy(kind: str, fields: Fields) -> Policy | Binding:
+    """Return the policy or binding of *kind* behind *fields*; apiVersion and kind are read already."""
+    from gateway.config.kinds.mutating_policy import read_mutating_binding, read_mutating_policy
+    from gateway.config.kinds.validating_policy import read_validating_binding, read_validating_policy
+
+    if kind in POLICY_KINDS:
+        return read_mutating_policy(fields) if kind == MUTATING_POLICY else read_validating_policy(fields)
+    is_mutating = _POLICY_OF[kind] == MUTATING_POLICY
+    return read_mutating_binding(fields) if is_mutating else read_validating_binding(fields)
+
+
+def bind(
+    policy: Policy, bindings: Sequence[Binding], params: FixedParams | None = None, refusal: str = ""
+) -> tuple[Webhook, ...]:
+    """Return *policy* with its *bindings*, which are of its kind, as entries of a phase, at least one.
+
+    *params* are the parameters in files. With a *refusal* the failurePolicy of the policy decides.
+    """
+    from gateway.pure.admission_policies.mutating import as_webhooks
+    from gateway.pure.admission_policies.params import NO_PARAMS
+    from gateway.pure.admission_policies.policy import as_webhook
+
+    params = params or NO_PARAMS
+    if isinstance(policy, MutatingPolicy):
+        mutating = [each for each in bindings if isinstance(each, MutatingBinding)]
+        return tuple(as_webhooks(policy, mutating, params, refusal))
+    validating = [each for each in bindings if isinstance(each, ValidatingBinding)]
+    return (as_webhook(policy, validating, params, refusal),)
+
+
+@dataclass(slots=True)
+class PolicyDocuments:
+    """The documents read so far."""
+
+    policies: list[tuple[Document, str, Policy]] = field(default_factory=list)
+    """Each with its kind."""
+    bindings: list[tuple[Document, str, Binding]] = field(default_factory=list)
+    """Each with the kind of its policy."""
+    others: list[Document] = field(default_factory=list)
+    """Documents of unknown kinds, which may be parameters."""
+
+    def read(self, document: Document, fields: Fields, kind: str) -> str:
+        """Read the policy or binding *document*, and return its name."""
+        found = read_policy(kind, fields)
+        if isinstance(found, ValidatingBinding | MutatingBinding):
+            self.bindings.append((document, _POLICY_OF[kind], found))
+        else:
+            self.policies.append((document, kind, found))
+        return found.name
+
+    def take_params(self, known: Collection[str]) -> list[dict[str, object]]:
+        """Return the documents of unknown kinds that are parameters of policies; the others become problems.
+
+        *known* are the kinds that are known.
+        """
+        versions: dict[str, set[str]] = {}
+        for _, _, policy in self.policies:
+            if policy.param_kind is not None:
+                versions.setdefault(policy.param_kind.kind, set()).add(policy.param_kind.api_version)
+        params = []
+        first_of: dict[tuple[str, ...], Document] = {}
+        for document in self.others:
+            fields = document.fields()
+            kind, version = fields.required_string("kind"), fields.required_string("apiVersion")
+            if version in versions.get(kind, ()):
+                name, namespace = _check_param(fields)
+                first = first_of.setdefault((version, kind, namespace, name), document)
+                if first is not document and name:
+                    document.repeats(name, first)
+                content = _stored(fields)
+                if not document.report.found:
+                    params.append(content)
+            elif not document.report.is_full:
+                fields.problem(*_unknown_kind(kind, version, versions, known))
+        self.others.clear()
+        return params
+
+    def bound(self, params: list[dict[str, object]], *, has_cluster: bool) -> tuple[Webhook, ...]:
+        """Return the policies that have bindings, by name.
+
+        A policy without a binding, and a binding without its policy, are warnings; so are parameters that are
+        neither in files nor, with *has_cluster*, in a cluster.
+        """
+        if not self.policies and not self.bindings:
+            return ()
+        from gateway.pure.admission_policies.params import FixedParams
+
+        by_policy: dict[tuple[str, str], list[Binding]] = {}
+        known = {(kind, policy.name): policy for _, kind, policy in self.policies}
+        store = FixedParams(params)
+        for document, kind, binding in self.bindings:
+            by_policy.setdefault((kind, binding.policy), []).append(binding)
+            bound_policy = known.get((kind, binding.policy))
+            if bound_policy is None:
+                path = child(child(document.path, "spec"), "policyName")
+                found = f"there is no {kind} {shown(binding.policy)}"
+                document.report.warn(path, f"{found}: the binding has no effect")
+            elif problem := _unfound(bound_policy.param_kind, binding.param_ref, store):
+                document.report.warn(child(child(document.path, "spec"), "paramRef"), problem)
+        bound: list[Webhook] = []
+        for document, kind, policy in self.policies:
+            if (kind, policy.name) in by_policy:
+                param_kind = policy.param_kind
+                if param_kind is not None and not has_cluster and store.of(param_kind) is None:
+                    found = f"no file has a {param_kind.kind} of {param_kind.api_version}"
+                    path = child(child(document.path, "spec"), "paramKind")
+                    message = f"{found}, and no cluster is configured: bindings with a paramRef fail"
+                    document.report.warn(path, message)
+                bound += bind(policy, by_policy[kind, policy.name], store)
+            else:
+                message = f"no {POLICY_KINDS[kind]} names it: the policy has no effect"
+                document.report.warn(document.path, message)
+        return tuple(sorted(bound, key=lambda webhook: webhook.order))
+
+
+def _unfound(kind: ParamKind | None, ref: ParamRef | None, store: FixedParams) -> str:
+    """Return a warning if *ref* finds no object of *kind* in files, whatever the request; empty: it may."""
+    from gateway.pure.admission_policies.params import ParamsError, collect
+
+    objects = None if kind is None else store.of(kind)
+    if kind is None or ref is None or objects is None:
+        return ""
+    problem = ""
+    for namespace in sorted(objects.by_namespace):
+        try:
+            collect(kind, ref, store, namespace, {})
+        except ParamsError as error:
+            problem = str(error)
+        else:
+            return ""
+    if ref.namespace and not objects.is_namespaced:
+        problem = "those in files have no metadata.namespace, and paramRef has a namespace"
+    found = f"no {kind.kind} in files is found for any request"
+    return f"{found}, so that failurePolicy decides on each: {problem}"
+
+
+def _unknown_kind(
+    kind: str, version: str, versions: Mapping[str, Collection[str]], known: Collection[str]
+) -> tuple[str, str]:
+    """Return field and message of a problem: *versions* are those of each paramKind."""
+    if kind in versions:
+        expected = f"expected {one_of(sorted(versions[kind]))}, the paramKind of a policy"
+        return "apiVersion", f"found {shown(version)}, {expected}"
+    known = [*known, *versions]
+    hint = did_you_mean(kind, known) or f", expected {one_of(known)}"
+    parameters = "" if versions else "; parameters need a policy with their paramKind"
+    return "kind", f"found the unknown kind {shown(kind)}{hint}{parameters}"
+
+
+def _check_param(fields: Fields) -> tuple[str, str]:
+    """Check the metadata of a parameter, and return its name and namespace."""
+    metadata = fields.required_group("metadata")
+    metadata.string_map("labels")
+    return metadata.required_string("name"), metadata.optional_string("namespace")
+
+
+def _stored(fields: Fields) -> dict[str, object]:
+    """Return a parameter as the API server stores it: ``stringData`` of a Secret becomes part of ``data``.
+
+    Source: kubernetes pkg/apis/core/v1 conversion.go (Secret).
+    """
+    content = dict(fields.content)
+    if (content["apiVersion"], content["kind"]) != ("v1", "Secret") or "stringData" not in content:
+        return content
+    del content["stringData"]
+    texts = fields.string_map("stringData").items()
+    encoded = {name: b64encode(text.encode()).decode() for name, text in texts}
+    return {**content, "data": {**fields.string_map("data"), **encoded}}

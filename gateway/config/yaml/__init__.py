@@ -1,0 +1,1 @@
+"""YAML and JSON texts to documents, and the fields of a document with their problems."""

@@ -1,0 +1,148 @@
+"""Configuration files to documents: one for each object, those inside lists included.
+
+An object has an apiVersion, a kind and perhaps a name; its other fields are not read here.
+
+Source: k8s.io/api core/v1 and admissionregistration types.go for the lists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeGuard
+
+from gateway.base.text import described, shown
+from gateway.config.yaml.fields import Fields, Report, child
+from gateway.config.yaml.parsing import parse_json, parse_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from gateway.pure.core.webhook import Phase
+
+ADMISSION_GROUP = "admissionregistration.k8s.io"
+GATEWAY_VERSION = "admission-gateway.io/v1alpha1"
+PHASES: dict[str, Phase] = {
+    "MutatingWebhookConfiguration": "mutate",
+    "ValidatingWebhookConfiguration": "validate",
+}
+"""Kinds of webhook configurations, in the order in which they are called."""
+POLICY = "ValidatingAdmissionPolicy"
+BINDING = "ValidatingAdmissionPolicyBinding"
+MUTATING_POLICY = "MutatingAdmissionPolicy"
+POLICY_KINDS = {POLICY: BINDING, MUTATING_POLICY: f"{MUTATING_POLICY}Binding"}
+"""Kinds of policies, with the kinds of their bindings."""
+POLICY_TEST = "PolicyTest"
+"""The kind of the cases of ``admission-gateway test``. They may lie beside the configuration."""
+CUSTOM_KINDS = (
+    "WorkerPool",
+    *PHASES,
+    *POLICY_KINDS,
+    *POLICY_KINDS.values(),
+    "PolicyException",
+    "ClusterPolicyException",
+)
+"""Kinds of ``GATEWAY_VERSION`` that can be custom resources of a cluster, as well as documents in files."""
+
+_LIST_KINDS: dict[tuple[str, str], str | None] = {
+    ("v1", "List"): None,
+    ("v1", "NamespaceList"): "Namespace",
+    **{
+        (f"{ADMISSION_GROUP}/{version}", f"{kind}List"): kind
+        for version in ("v1", "v1beta1")
+        for kind in (*PHASES, *POLICY_KINDS, *POLICY_KINDS.values())
+    },
+    **{
+        (f"{ADMISSION_GROUP}/v1alpha1", f"{kind}List"): kind
+        for kind in (*POLICY_KINDS, *POLICY_KINDS.values())
+    },
+    **{(GATEWAY_VERSION, f"{kind}List"): kind for kind in CUSTOM_KINDS},
+}
+"""Kinds of lists, and the kind of their ``items``; None: any kind, which each item names."""
+
+
+def plural_of(kind: str) -> str:
+    """Return the name of the resource of *kind*, of the API server or of the gateway."""
+    return f"{kind[:-1].lower()}ies" if kind.endswith("y") else f"{kind.lower()}s"
+
+
+@dataclass(slots=True)
+class Document:
+    """One object of a file, with the report that collects its problems."""
+
+    file: Path
+    report: Report
+    content: dict[str, object] | None
+    """None: there is nothing to read. If that is a problem, the report has it."""
+    path: str = ""
+    """Its path in the list that contains it: ``items[3]``."""
+
+    @property
+    def place(self) -> str:
+        """File, number and path, for messages."""
+        return f"{self.report.where}, {self.path}" if self.path else self.report.where
+
+    def repeats(self, name: str, first: Document) -> None:
+        """Add the problem that *first* has the *name* of this object already."""
+        path = child(child(self.path, "metadata"), "name")
+        self.report.add(path, f"found {shown(name)} a second time; the first: {first.place}")
+
+    def fields(self) -> Fields:
+        """A reader of the whole object."""
+        return Fields(self.content or {}, self.path, self.report)
+
+
+def unreadable(file: Path, message: str) -> Document:
+    """Return the document for a *file* that cannot be read."""
+    return Document(file, Report(str(file), [("", message)]), None)
+
+
+def read_documents(file: Path, text: str) -> Iterator[Document]:
+    """Yield the objects in *text*, the content of *file*; lists by their items, empty documents not at all.
+
+    A document that cannot be read has no content. Never raises, whatever *text* is.
+    """
+    for parsed in parse_json(text) if file.suffix == ".json" else parse_yaml(text):
+        report = Report(f"{file}: document {parsed.number}", parsed.found, folder=file.parent)
+        if parsed.root is not None:
+            yield from _objects(file, parsed.root, "", report)
+        elif parsed.found:
+            yield Document(file, report, None)
+
+
+def _objects(file: Path, content: object, path: str, report: Report) -> Iterator[Document]:
+    if not _is_mapping(content):
+        report.add(path, f"found {described(content)}, expected a mapping with apiVersion and kind")
+        yield Document(file, report, None)
+        return
+    document_place = report.where
+    report.where += _label(content)
+    version, kind = content.get("apiVersion"), content.get("kind")
+    if not isinstance(version, str) or not isinstance(kind, str) or (version, kind) not in _LIST_KINDS:
+        yield Document(file, report, content, path)
+        return
+    fields = Fields(content, path, report)
+    fields.accept("apiVersion", "kind", "metadata")
+    items = fields.mappings("items")
+    fields.finish()
+    yield Document(file, report, None)
+    item_kind = _LIST_KINDS[version, kind]
+    # In a list of one kind, as the API serves it, items have neither apiVersion nor kind.
+    common: dict[str, object] = {"apiVersion": version, "kind": item_kind} if item_kind else {}
+    for item in items:
+        yield from _objects(
+            file, common | dict(item.content), item.path, Report(document_place, folder=file.parent)
+        )
+
+
+def _is_mapping(content: object) -> TypeGuard[dict[str, object]]:
+    return isinstance(content, dict)
+
+
+def _label(content: dict[str, object]) -> str:
+    kind, metadata = content.get("kind"), content.get("metadata")
+    if not isinstance(kind, str) or not kind:
+        return ""
+    name = metadata.get("name") if _is_mapping(metadata) else None
+    shown_kind = kind if kind.isidentifier() and len(kind) <= 80 else shown(kind)
+    return f": {shown_kind} {shown(name)}" if isinstance(name, str) and name else f": {shown_kind}"
