@@ -10,7 +10,7 @@
 import { status } from "@grpc/grpc-js";
 
 import { denialIn, type Denied } from "./denied.js";
-import { cleanText, sorted } from "./json.js";
+import { cleanText } from "./json.js";
 import { logFailure } from "./log.js";
 import {
   reviewResponse,
@@ -78,7 +78,10 @@ export function tooLate(): Outcome {
 
 /** Returns the error of a call for an unknown policy. */
 export function unknownPolicy(name: string, policies: ReadonlyMap<string, Policy>): Outcome {
-  const served = sorted([...policies.keys()]).join(", ") || "none";
+  const names = [...policies.keys()].sort((one, other) =>
+    Buffer.compare(Buffer.from(one), Buffer.from(other)),
+  );
+  const served = names.join(", ") || "none";
   return failure(status.NOT_FOUND, `policy "${name}" is not served here; served are: ${served}`);
 }
 

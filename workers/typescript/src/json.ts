@@ -1,5 +1,6 @@
 /**
- * JSON as this project reads and writes it: whole numbers keep all their digits, and one document has one text.
+ * JSON as this project reads and writes it: whole numbers keep all their digits. json-with-bigint, which does so too, has no
+ * bound on the digits of a bigint: a number of a million digits would take long.
  */
 
 import { randomUUID } from "node:crypto";
@@ -145,36 +146,14 @@ export function set(target: Record<string, unknown>, key: string, value: unknown
   }
 }
 
-/** Writes what `plain` or `parseJson` has returned: compact, the keys of every object in order of code points. */
+/** Writes what `plain` or `parseJson` has returned: compact. */
 export function writeJson(value: unknown): string {
   if (typeof value === "bigint") return value.toString();
   if (typeof value !== "object" || value === null) return JSON.stringify(value);
   if (Array.isArray(value)) return `[${value.map(writeJson).join(",")}]`;
   const members = value as Record<string, unknown>;
-  const texts = sorted(Object.keys(members)).map(
-    (key) => `${JSON.stringify(key)}:${writeJson(members[key])}`,
-  );
+  const texts = Object.keys(members).map((key) => `${JSON.stringify(key)}:${writeJson(members[key])}`);
   return `{${texts.join(",")}}`;
-}
-
-/** Sorts keys in place by code point; `sort` alone goes by UTF-16 unit, which puts emojis before U+FFFF. */
-export function sorted(keys: string[]): string[] {
-  keys.sort();
-  return keys.some((key) => /[\ud800-\udfff]/.test(key)) ? keys.sort(byCodePoint) : keys;
-}
-
-/** Compares two keys, as `sorted` orders them. */
-export function byCodePoint(left: string, right: string): number {
-  const shorter = Math.min(left.length, right.length);
-  let at = 0;
-  while (at < shorter && left.charCodeAt(at) === right.charCodeAt(at)) at++;
-  if (at === shorter) return left.length - right.length;
-  return rank(left.charCodeAt(at)) - rank(right.charCodeAt(at));
-}
-
-/** Puts the surrogates, which stand for what is beyond U+FFFF, above all other UTF-16 units. */
-function rank(unit: number): number {
-  return unit >= 0xd800 && unit <= 0xdfff ? unit + 0x10000 : unit;
 }
 
 /** Returns the text with a question mark for each unpaired surrogate, and for what is no text: neither can be sent. */

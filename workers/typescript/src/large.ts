@@ -1,12 +1,9 @@
 /** What `json.ts` does, in steps. */
 
-import { byCodePoint, clone, plain, set, sorted, writeJson } from "./json.js";
+import { clone, plain, set, writeJson } from "./json.js";
 import { isLarge, isSliceOver, type Steps } from "./steps.js";
 
 type JsonObject = Record<string, unknown>;
-
-/** Keys that are sorted in one step. */
-const MAX_SORTED = 2000;
 
 /** As `clone`. */
 export function* cloneInSteps(value: unknown): Steps<unknown> {
@@ -65,32 +62,10 @@ export function* writeInSteps(value: unknown): Steps<string> {
     }
     return `[${texts.join(",")}]`;
   }
-  for (const key of yield* sortInSteps(Object.keys(value))) {
+  for (const key of Object.keys(value)) {
     const member = (value as JsonObject)[key];
     texts.push(`${JSON.stringify(key)}:${isLarge(member) ? yield* writeInSteps(member) : writeJson(member)}`);
     if (isSliceOver()) yield;
   }
   return `{${texts.join(",")}}`;
-}
-
-/** As `sorted`, but not in place. */
-export function* sortInSteps(keys: string[]): Steps<string[]> {
-  const runs: string[][] = [];
-  for (let at = 0; at < keys.length; at += MAX_SORTED) {
-    runs.push(sorted(keys.slice(at, at + MAX_SORTED)));
-    if (isSliceOver()) yield;
-  }
-  while (runs.length > 1) runs.push(yield* merged(runs.shift()!, runs.shift()!));
-  return runs[0] ?? [];
-}
-
-function* merged(left: string[], right: string[]): Steps<string[]> {
-  const keys: string[] = [];
-  for (let one = 0, other = 0; one < left.length || other < right.length;) {
-    const isLeft =
-      other === right.length || (one < left.length && byCodePoint(left[one]!, right[other]!) < 0);
-    keys.push(isLeft ? left[one++]! : right[other++]!);
-    if (keys.length % MAX_SORTED === 0 && isSliceOver()) yield;
-  }
-  return keys;
 }

@@ -1,6 +1,6 @@
 /**
- * The metrics of a worker over HTTP, in Prometheus' text format. It is written here, because the usual library (prom-client)
- * would be another dependency of each worker for these few families.
+ * The metrics of a worker over HTTP, in Prometheus' text format. It is written here: prom-client is deprecated, its successor
+ * `@prometheus-io/client` needs Node 22, and both depend on OpenTelemetry's API, as no worker is to.
  */
 
 import { readdirSync, readFileSync } from "node:fs";

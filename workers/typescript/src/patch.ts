@@ -1,7 +1,8 @@
 /**
  * Applies a JSON Patch as the gateway does (json_patch/patch.py of the Python SDK), which is how kube-apiserver does: `replace` of an
  * absent member adds it, `add` without a value adds null, indices may be negative, `copy` of an absent member writes
- * null, `test` of an absent member against null passes.
+ * null, `test` of an absent member against null passes. rfc6902 and fast-json-patch have other rules, by which a policy would
+ * get another object than the one that the gateway sends.
  */
 
 import { same, type Operation } from "./diff.js";

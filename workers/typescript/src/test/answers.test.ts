@@ -128,7 +128,7 @@ describe("what a policy does is what arrives", () => {
     assert.equal(response?.allowed, true);
     assert.deepEqual(response?.warnings, ["careful?"]);
     assert.equal(response?.auditAnnotations?.k, "v");
-    assert.equal(response?.patch?.toString(), '[{"op":"add","path":"/b","value":{"a":"<é😀>","z":1}}]');
+    assert.equal(response?.patch?.toString(), '[{"op":"add","path":"/b","value":{"z":1,"a":"<é😀>"}}]');
   });
 
   server.policy("denies", (review: Review) => {

@@ -67,12 +67,12 @@ test("each policy of a chain gets what the patches before it leave", async () =>
   const names = ["adds", "keeps", "adds-async", "changes-kept", "removes", "denies", "removes"];
   assert.deepEqual(await chained(names), [
     'adds {"b":2,"a":1}',
-    'keeps {"b":2,"a":1,"z":{"c":[1],"d":1}}',
-    'adds-async {"b":2,"a":1,"z":{"c":[1],"d":1}}',
-    'changes-kept {"b":2,"a":1,"z":{"c":[1],"d":1},"y":1}',
-    'removes {"b":2,"a":1,"z":{"c":[1],"d":1},"y":1}',
-    'denies {"a":1,"z":{"c":[1],"d":1},"y":1}',
-    'removes {"a":1,"z":{"c":[1],"d":1},"y":1}',
+    'keeps {"b":2,"a":1,"z":{"d":1,"c":[1]}}',
+    'adds-async {"b":2,"a":1,"z":{"d":1,"c":[1]}}',
+    'changes-kept {"b":2,"a":1,"z":{"d":1,"c":[1]},"y":1}',
+    'removes {"b":2,"a":1,"z":{"d":1,"c":[1]},"y":1}',
+    'denies {"a":1,"z":{"d":1,"c":[1]},"y":1}',
+    'removes {"a":1,"z":{"d":1,"c":[1]},"y":1}',
   ]);
 });
 
