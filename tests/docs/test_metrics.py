@@ -5,8 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from gateway.observe.telemetry.definitions import DEFINITIONS
-from gateway.observe.telemetry.metrics import Metrics
-from gateway.observe.telemetry.spans import SpanCounts
+from gateway.observe.telemetry.metrics import Metrics, SpanCounts
 
 Series = dict[str, tuple[str, tuple[str, ...]]]
 

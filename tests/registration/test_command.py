@@ -20,7 +20,7 @@ from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 from gateway.config.kinds.policy_settings import ListedParamKind
 from gateway.tools.cli import main
 from gateway.tools.registration.backend import ca_bundle, parse_service, parse_url
-from gateway.tools.registration.param_roles import param_roles
+from gateway.tools.registration.roles import param_roles
 from gateway.tools.registration.yaml_output import to_yaml
 from tests.kit import PATIENCE_S, Process, free_port, pool_document, webhook_document
 

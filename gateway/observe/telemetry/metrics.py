@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args
 
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client import Counter as LockedCounter
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from gateway.observe.telemetry.definitions import Definition
     from gateway.observe.telemetry.series import NumbersKey, Timing
-    from gateway.observe.telemetry.spans import SpanFate
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.conditions import Excluded
     from gateway.pure.core.exemptions import PolicyException
@@ -73,6 +72,19 @@ class RecordingCounts:
         self.recorded = 0
         self.dropped: Counter[str] = Counter()
         """Reviews that were chosen and not recorded, by reason."""
+
+
+SpanOutcome = Literal["exported", "export_failed", "queue_full", "not_recorded"]
+"""``not_recorded`` counts reviews, which have no spans because of the bound on spans per second."""
+
+
+class SpanCounts(Counter[SpanOutcome]):
+    """Counts of spans by outcome. One thread counts each outcome."""
+
+    def begin(self) -> None:
+        """Have a count for each outcome, as soon as there can be spans."""
+        for outcome in get_args(SpanOutcome):
+            self[outcome] += 0
 
 
 class PoolMetrics:
@@ -132,7 +144,7 @@ class Metrics:
         """Look-ups in the caches of webhooks, by name, phase and result; the dispatcher counts them."""
         self.cancelled: Counter[str] = Counter()
         """Reviews whose client disconnected before the answer, by phase."""
-        self.spans: Mapping[SpanFate, int] = {}
+        self.spans: Mapping[SpanOutcome, int] = {}
         """What became of spans; a thread counts, too. Empty: no traces are configured."""
         self.refused: Mapping[int, int] = {}
         """Requests that were answered with a status other than 200, by status; the front end counts them."""
@@ -338,7 +350,7 @@ class Metrics:
                 definitions.REVIEWS_NOT_IN_RECORDING, {(reason,): number for reason, number in reasons}
             )
         if self.spans:
-            dropped: tuple[SpanFate, ...] = ("export_failed", "queue_full")
+            dropped: tuple[SpanOutcome, ...] = ("export_failed", "queue_full")
             yield _family(definitions.SPANS_EXPORTED, {(): self.spans["exported"]})
             yield _family(definitions.SPANS_DROPPED, {(reason,): self.spans[reason] for reason in dropped})
             yield _family(definitions.REVIEWS_NOT_RECORDED, {(): self.spans["not_recorded"]})

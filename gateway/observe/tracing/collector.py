@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
     from gateway.config.kinds.tracing_settings import TracingSettings
-    from gateway.observe.telemetry.spans import SpanCounts, SpanFate
+    from gateway.observe.telemetry.metrics import SpanCounts, SpanOutcome
 
 log = logging.getLogger(__name__)
 
@@ -154,27 +154,29 @@ class CountingExporter(SpanExporter):
 
 
 class DropLog:
-    """Logs that spans are dropped, once a minute for each fate, and that they are sent again."""
+    """Logs that spans are dropped, once a minute for each outcome, and that they are sent again."""
 
     def __init__(self, url: str, now: Callable[[], float]) -> None:
         self._url = url
         self._now = now
         self._lock = threading.Lock()
-        self._logged_at: dict[SpanFate, float] = {}
-        self._dropped: Counter[SpanFate] = Counter()
+        self._logged_at: dict[SpanOutcome, float] = {}
+        self._dropped: Counter[SpanOutcome] = Counter()
         """Since the last record."""
         self._is_failing = False
 
-    def dropped(self, fate: SpanFate, number: int, reason: str) -> None:
+    def dropped(self, outcome: SpanOutcome, number: int, reason: str) -> None:
         """Count *number* spans, or reviews with theirs, that are dropped for *reason*."""
         with self._lock:
-            self._dropped[fate] += number
-            self._is_failing = self._is_failing or fate == "export_failed"
+            self._dropped[outcome] += number
+            self._is_failing = self._is_failing or outcome == "export_failed"
             now = self._now()
-            if now - self._logged_at.get(fate, -WARN_EVERY_S) < WARN_EVERY_S:
+            if now - self._logged_at.get(outcome, -WARN_EVERY_S) < WARN_EVERY_S:
                 return
-            self._logged_at[fate], dropped = now, self._dropped.pop(fate)
-        what = "reviews are not recorded" if fate == "not_recorded" else f"spans for {self._url} are dropped"
+            self._logged_at[outcome], dropped = now, self._dropped.pop(outcome)
+        what = (
+            "reviews are not recorded" if outcome == "not_recorded" else f"spans for {self._url} are dropped"
+        )
         log.warning("traces: %d %s; the last: %s", dropped, what, printable(reason, _CUT_CHARS))
 
     def exported(self) -> None:

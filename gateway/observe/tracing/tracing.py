@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.base.credentials import request_headers
 from gateway.base.errors import ConfigError, Problem
 from gateway.base.file_changes import fingerprint, read_as
-from gateway.observe.telemetry.spans import SpanCounts
+from gateway.observe.telemetry.metrics import SpanCounts
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -29,7 +29,7 @@ from gateway.pure.core.explain import mismatch
 from gateway.pure.core.matching import Selection
 from gateway.pure.core.review import V1
 from gateway.pure.core.speculation import ChangeMemory
-from gateway.server.pages.one_thread import in_thread
+from gateway.server.pages.page_thread import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

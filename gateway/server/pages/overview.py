@@ -9,26 +9,31 @@ from operator import add
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway import __version__
+from gateway.base.certificates import certificates as certificates_in
+from gateway.base.files import UnusableFileError, read_file
 from gateway.engine.dispatch.pool import Pool
 from gateway.observe.telemetry.series import COUNTED, Numbers
 from gateway.observe.telemetry.window import percentile
 from gateway.pure.core.webhook import HttpsClient, WorkerRef
-from gateway.server.pages import exemptions as exceptions
-from gateway.server.pages.certificates import certificates
-from gateway.server.pages.one_thread import in_thread
+from gateway.server.pages.page_thread import in_thread
 from gateway.server.pages.state import rfc_3339
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from gateway.base.errors import Problem
+    from gateway.config.merge.model import Config
+    from gateway.observe.telemetry.exception_uses import Uses
     from gateway.observe.telemetry.series import NumbersKey
     from gateway.observe.telemetry.window import Window
+    from gateway.pure.core.exemptions import PolicyException
     from gateway.pure.core.webhook import Rollout, Webhook
     from gateway.server.pages.state import Json, ProcessState
 
 SHOWN_PROBLEMS: Final = 100
 """Of a refused configuration, and warnings."""
+SHOWN_EXCEPTIONS: Final = 200
 
 
 async def part(state: ProcessState, window: Window) -> Json:
@@ -82,9 +87,9 @@ def _part(
             {"url": client.url, "inFlight": server.calls.count}  # type: ignore[attr-defined]
             for client, server in state.snapshot.backends.servers.items()
         ],
-        "certificates": certificates(config),
-        "exceptions": exceptions.part(config.exceptions, state.exception_uses),
-        "exceptionsLeftOut": max(len(config.exceptions) - exceptions.SHOWN, 0),
+        "certificates": _certificates(config),
+        "exceptions": _exceptions(config.exceptions, state.exception_uses),
+        "exceptionsLeftOut": max(len(config.exceptions) - SHOWN_EXCEPTIONS, 0),
     }
 
 
@@ -145,6 +150,79 @@ def _pool(name: str, backend: object) -> Json:
     }
 
 
+def _certificates(config: Config) -> list[Json]:
+    """Return each certificate of *config* with its use, names, fingerprint and expiry.
+
+    Those in files are as the files are now. A file that cannot be read has an entry with ``problem``.
+    """
+    return [entry for use, pem in _certificate_sources(config) for entry in _certificate_entries(use, pem)]
+
+
+def _certificate_sources(config: Config) -> Iterator[tuple[str, Path | bytes]]:
+    """Yield the use of each set of certificates, and the file or the PEM."""
+    tls = config.gateway.tls
+    for use, file in (("serving", tls.cert_file), ("clients: CA", tls.client_ca_file)):
+        if file is not None:
+            yield use, file
+    for name, pool in sorted(config.pools.items()):
+        if pool.tls is not None:
+            roots = pool.tls.ca_bundle or pool.tls.ca_file
+            if roots is not None:
+                yield f"pool {name}: CA", roots
+            if pool.tls.cert_file is not None:
+                yield f"pool {name}: client", pool.tls.cert_file
+    hooks = (*config.mutating, *config.validating)
+    clients = {client: None for hook in hooks for client in hook.clients if isinstance(client, HttpsClient)}
+    for client in clients:
+        if client.ca_pem:
+            yield f"{client.url}: CA", client.ca_pem
+
+
+def _certificate_entries(use: str, source: Path | bytes) -> Iterator[Json]:
+    # Imported late: see gateway.base.certificates.
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    file = "" if isinstance(source, bytes) else str(source)
+    try:
+        pem = source if isinstance(source, bytes) else read_file(source)
+        found = certificates_in(pem)
+    except UnusableFileError as error:
+        yield {"use": use, "file": file, "problem": str(error), "notAfter": "", "notAfterSeconds": 0.0}
+        return
+    for one in found:
+        end = one.not_valid_after_utc.timestamp()
+        yield {
+            "use": use,
+            "file": file,
+            "subject": one.subject.rfc4514_string(),
+            "issuer": one.issuer.rfc4514_string(),
+            "sha256": one.fingerprint(SHA256()).hex(),
+            "notAfter": rfc_3339(end),
+            "notAfterSeconds": end,
+            "problem": "",
+        }
+
+
+def _exceptions(exceptions: Sequence[PolicyException], uses: Mapping[str, Uses]) -> list[Json]:
+    """Return the first *exceptions* by id, each with its *uses* by this process; null if not counted."""
+    found = []
+    for one in exceptions[:SHOWN_EXCEPTIONS]:
+        used = uses.get(one.id)
+        found.append(
+            {
+                "name": one.id,
+                "webhooks": list(one.webhooks),
+                "reason": one.reason,
+                "owner": one.owner,
+                "expires": one.expires,
+                "expiresAtSeconds": one.expires_at,
+                "uses": None if used is None else used.number,
+                "lastUseSeconds": 0.0 if used is None else used.last_at,
+            }
+        )
+    return found
+
+
 # -- the merge ------------------------------------------------------------------------------------
 
 
@@ -188,7 +266,7 @@ def merge(parts: Sequence[Json], now: float) -> Json:
             | {"remainingSeconds": None if one["problem"] else round(one["notAfterSeconds"] - now)}
             for one in first["certificates"]
         ],
-        "exceptions": exceptions.merged(_each(parts, "exceptions"), now),
+        "exceptions": _merged_exceptions(_each(parts, "exceptions"), now),
         "exceptionsLeftOut": first["exceptionsLeftOut"],
     }
 
@@ -300,3 +378,24 @@ def _merged_pools(parts: Sequence[Json]) -> list[Json]:
         }
         for name, addresses in pools.items()
     ]
+
+
+def _merged_exceptions(parts: Iterable[Sequence[Json]], now: float) -> list[Json]:
+    """Return the exceptions of the *parts* of all processes; *now* is in seconds since 1970."""
+    found: dict[str, Json] = {}
+    for one in (one for exceptions in parts for one in exceptions):
+        known = found.setdefault(one["name"], one)
+        if known is not one and one["uses"] is not None:
+            known["uses"] = (known["uses"] or 0) + one["uses"]
+            known["lastUseSeconds"] = max(known["lastUseSeconds"], one["lastUseSeconds"])
+    return [_exception(one, now) for one in found.values()]
+
+
+def _exception(one: Json, now: float) -> Json:
+    end, last_use = one["expiresAtSeconds"], one["lastUseSeconds"]
+    members = ("name", "webhooks", "reason", "owner", "expires", "uses")
+    return {
+        **{name: one[name] for name in members},
+        "remainingSeconds": None if end is None else round(end - now),
+        "lastUse": rfc_3339(last_use) if last_use else "",
+    }

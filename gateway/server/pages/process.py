@@ -8,7 +8,7 @@ from gateway.base.errors import ReviewError, Unavailable
 from gateway.observe.decisions.recent import DecisionFilter, detailed_page_json, page_json
 from gateway.server.pages import configuration, overview
 from gateway.server.pages.explain import explain
-from gateway.server.pages.one_thread import in_thread
+from gateway.server.pages.page_thread import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
 """The routes of the pages: path, query and method to a page, or to the JSON behind it.
 
-Pages are made in one thread (``gateway.server.pages.one_thread``), so that their readers do not delay
+Pages are made in one thread (``gateway.server.pages.page_thread``), so that their readers do not delay
 reviews.
 """
 
@@ -17,7 +17,7 @@ from gateway.base.errors import Unavailable
 from gateway.base.text import printable_json
 from gateway.observe.decisions.rate import TokenBucket
 from gateway.server.pages.documents import ASKS_ALL, merge, page_of
-from gateway.server.pages.one_thread import in_thread
+from gateway.server.pages.page_thread import in_thread
 from gateway.server.pages.process import DECISIONS
 from gateway.server.pages.state import PageRequest, encoded
 from gateway.server.serving.message import Response, error_response

@@ -196,11 +196,10 @@ def _account(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> tup
 
 def _print_roles(config: Config, account: tuple[str, str]) -> int:
     from gateway.config.merge.model import ca_bundle_sources
-    from gateway.tools.registration.ca_bundle_roles import roles
-    from gateway.tools.registration.param_roles import param_roles
+    from gateway.tools.registration.roles import ca_bundle_roles, param_roles
     from gateway.tools.registration.yaml_output import to_yaml
 
-    of_bundles = roles(ca_bundle_sources(config), account)
+    of_bundles = ca_bundle_roles(ca_bundle_sources(config), account)
     if not of_bundles:
         logs.print_error("no webhook has caBundleFrom: no rights are needed for it")
     documents = [*of_bundles, *param_roles(config.gateway.policies.param_kinds, account)]

@@ -1,0 +1,69 @@
+"""The roles by which a service account may follow what the configuration reads from the cluster.
+
+Source: kubernetes.io/docs/reference/access-authn-authz/rbac, "Referring to resources": ``list`` and ``watch``
+of single names are allowed with the field selector ``metadata.name``, which the gateway sends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gateway.config.kinds.policy_settings import ListedParamKind
+    from gateway.pure.core.webhook import CaBundleSource
+
+    Json = dict[str, object]
+
+_RBAC = "rbac.authorization.k8s.io"
+_VERBS = ["get", "list", "watch"]
+
+
+def ca_bundle_roles(sources: Iterable[CaBundleSource], account: tuple[str, str]) -> list[Json]:
+    """Return Roles, a ClusterRole and their bindings for *account*, namespace and name; sorted.
+
+    They allow the objects that ``caBundleFrom`` names, and no others.
+    """
+    names: dict[str, dict[tuple[str, str], set[str]]] = {}
+    for source in sources:
+        group = "" if source.namespace else "admissionregistration.k8s.io"
+        resource = group, f"{source.kind.lower()}s"
+        names.setdefault(source.namespace, {}).setdefault(resource, set()).add(source.name)
+    documents: list[Json] = []
+    for namespace, resources in sorted(names.items()):
+        rules: list[Json] = [
+            {
+                "apiGroups": [group],
+                "resources": [resource],
+                "resourceNames": sorted(of_resource),
+                "verbs": _VERBS,
+            }
+            for (group, resource), of_resource in sorted(resources.items())
+        ]
+        documents += _role("admission-gateway-ca-bundles", namespace, rules, account)
+    return documents
+
+
+def param_roles(kinds: Sequence[ListedParamKind], account: tuple[str, str]) -> list[Json]:
+    """Return a ClusterRole and its binding for *account*, namespace and name; nothing without *kinds*.
+
+    They allow all objects of the *kinds*, which policies may name as parameters.
+    """
+    rules: list[Json] = [
+        {"apiGroups": [kind.group], "resources": [kind.resource], "verbs": _VERBS} for kind in kinds
+    ]
+    return _role("admission-gateway-policy-parameters", "", rules, account) if rules else []
+
+
+def _role(name: str, namespace: str, rules: list[Json], account: tuple[str, str]) -> list[Json]:
+    """Return a role with *rules* and its binding, of the cluster if *namespace* is empty."""
+    kind = "Role" if namespace else "ClusterRole"
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    head: Json = {"apiVersion": f"{_RBAC}/v1", "metadata": metadata}
+    subject = {"kind": "ServiceAccount", "namespace": account[0], "name": account[1]}
+    role = {"apiGroup": _RBAC, "kind": kind, "name": name}
+    return [
+        {**head, "kind": kind, "rules": rules},
+        {**head, "kind": f"{kind}Binding", "roleRef": role, "subjects": [subject]},
+    ]
