@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install run test landing landing-tests landing-e2e test-install test-pythons test-all test-without-cluster test-workers fuzz e2e e2e-bench lint docs monitoring catalogue manifests schemas protos bench peers-bench soak soak-faults release constraints clean
+.PHONY: install run test landing landing-tests landing-e2e test-install test-pythons test-all test-without-cluster test-workers fuzz e2e e2e-bench lint docs monitoring catalogue rooms manifests schemas protos bench peers-bench soak soak-faults release constraints clean
 
 # Exactly the files of constraints.txt: nothing is resolved, so that no package published later changes the result.
 install: $(STAMP)
@@ -101,6 +101,10 @@ monitoring: install
 # The pages of the ready-made policies, from their definitions and the newest report of their costs.
 catalogue: install
 	$(BIN)/python -m deploy.catalogue
+
+# The picture of the rooms in docs/architecture.md and the table of their parts, from imports and docstrings.
+rooms: install
+	$(BIN)/python -m deploy.rooms
 
 # What is made from the chart: its schema and the table of its values, and manifest.yaml, which needs Helm.
 HELM ?= $(shell command -v helm)

@@ -1,4 +1,5 @@
-"""Outbound calls: worker pools and HTTPS webhooks, their endpoints, and the calls in flight.
+"""Outbound calls to worker pools and HTTPS webhooks: endpoints, streams, deadlines, retries, hedging, outlier
+detection, health checks and keepalive.
 
 The only package of the gateway that imports gRPC.
 """

@@ -1,1 +1,4 @@
-"""Records of decisions: their form, the log of them, and the recent ones."""
+"""Records of decisions: their JSON, the decision log, and the recent ones with details. Secret values are
+found in objects (``redaction``), by their form (``credential_forms``) and where texts quote them
+(``quotations``).
+"""

@@ -1,1 +1,1 @@
-"""Metrics. The core does not import this package."""
+"""Metrics of one process, and their sum over several processes. The core does not import this package."""

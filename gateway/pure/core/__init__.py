@@ -1,1 +1,3 @@
-"""The decisions: pure functions and state machines without sockets, clocks, tasks and logs."""
+"""Requests, matching, evaluation, verdicts, patches, decision and response: pure functions and state
+machines without sockets, clocks, tasks and logs.
+"""

@@ -1,1 +1,1 @@
-"""Reports and Events in the cluster about what webhooks found, see docs/reports.md."""
+"""Reports and Events in the cluster about what webhooks found."""

@@ -1,1 +1,3 @@
-"""``admission-gateway check --cluster``: compares the registration in a cluster with the configuration."""
+"""``check``: a configuration alone, against a cluster (``--cluster``), and against the workers
+(``--workers``).
+"""

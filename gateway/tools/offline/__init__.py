@@ -1,1 +1,1 @@
-"""Reviews without the HTTPS front end: ``admission-gateway review`` and ``test``."""
+"""Reviews without the HTTPS front end, for commands such as ``review`` and ``test``."""

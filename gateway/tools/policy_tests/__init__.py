@@ -1,1 +1,1 @@
-"""``admission-gateway test``: cases for policies, in files of the kind PolicyTest."""
+"""``test``: cases for policies, in files of the kind PolicyTest."""

@@ -1,1 +1,1 @@
-"""``admission-gateway replay``: recorded reviews through another configuration, and what differs."""
+"""``replay``: recorded reviews through another configuration, and what differs."""

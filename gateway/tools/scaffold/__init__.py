@@ -1,1 +1,1 @@
-"""Projects of policy workers, written by ``admission-gateway new``."""
+"""``new``: writes projects of policy workers, from templates."""

@@ -1,4 +1,4 @@
-"""``admission-gateway status``: the overview of running gateways, for a terminal or a program.
+"""``status`` and ``decisions``: read the admin ports of running gateways, for a terminal or a program.
 
 The overview is that of the admin port's page ``/`` (docs/pages.md). Where the pages cannot be read, its
 numbers are made from ``/metrics``.
