@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gateway.config.merge.custom_resource import Key
-    from gateway.config.merge.merged import Combined
+    from gateway.config.merge.merged import Merged
     from gateway.config.merge.model import Config
     from gateway.engine.cluster_source import ClusterSource
     from gateway.engine.dispatch.endpoint import WorkerEndpoint
@@ -167,7 +167,7 @@ class Acceptance:
 
     async def accept(
         self, files: Config, in_force: Config | None, cluster: ClusterSource, *, rereads_files: bool
-    ) -> tuple[Combined, Snapshot | None]:
+    ) -> tuple[Merged, Snapshot | None]:
         """Return *files* with the custom resources of *cluster*, and the snapshot of this configuration.
 
         Without *rereads_files* the snapshot is None if the configuration is equal to *in_force*.
@@ -183,22 +183,22 @@ class Acceptance:
 
     async def _accept(
         self, files: Config, in_force: Config | None, cluster: ClusterSource, *, rereads_files: bool
-    ) -> tuple[Combined, Snapshot | None]:
+    ) -> tuple[Merged, Snapshot | None]:
         self.is_rejected = False
         rejected: dict[Key, tuple[Problem, ...]] = {}
         while True:
-            combined = await cluster.combine(files, rejected)
-            config = combined.config
+            merged = await cluster.merge(files, rejected)
+            config = merged.config
             self._require_webhooks(config, in_force)
             if not rereads_files and config == in_force:
-                return combined, None
+                return merged, None
             try:
-                return combined, await self._snapshot(config, in_force, cluster, rereads_files=rereads_files)
+                return merged, await self._snapshot(config, in_force, cluster, rereads_files=rereads_files)
             except RejectedError as error:
                 self.is_rejected = True
                 if in_force is not None:
                     self._on_config(in_force)
-                blamed = [_blame(one, files, combined) for one in error.rejected]
+                blamed = [_blame(one, files, merged) for one in error.rejected]
                 of_files = {problem for problem, key in blamed if key is None or key in rejected}
                 if of_files:
                     if self._siblings is not None:
@@ -249,13 +249,13 @@ class Acceptance:
             raise ConfigError(list(problems))
 
 
-def _blame(rejected: Rejected, files: Config, combined: Combined) -> tuple[Problem, Key | None]:
+def _blame(rejected: Rejected, files: Config, merged: Merged) -> tuple[Problem, Key | None]:
     """Return the problem, and the custom resource that is refused for it; None: the files are."""
     problem, judged = rejected.problem, rejected.judged
     if judged.is_new:
-        keys = {read.resource.where: key for key, read in combined.read.items()}
+        keys = {read.resource.where: key for key, read in merged.read.items()}
         return problem, keys.get(problem.where)
-    read = combined.read.get(("WorkerPool", judged.client.pool))
+    read = merged.read.get(("WorkerPool", judged.client.pool))
     if read is None or judged.client.pool in files.pools:
         return problem, None
     message = f"{problem.where}: {problem.field}: {problem.message}"

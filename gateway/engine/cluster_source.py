@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
-from gateway.config.merge.merged import Combined
+from gateway.config.merge.merged import Merged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -57,7 +57,7 @@ class ClusterSource(Protocol):
     def view(self) -> ClusterView | None:
         """The part that reviews read; None: there is no cluster."""
 
-    async def combine(self, files: Config, rejected: Rejections) -> Combined:
+    async def merge(self, files: Config, rejected: Rejections) -> Merged:
         """Return the configuration of *files* together with the custom resources of the cluster.
 
         *rejected* has the problems of resources that workers reject as they are now.
@@ -84,10 +84,10 @@ class NoCluster:
 
     view: Final = None
 
-    async def combine(self, files: Config, rejected: Rejections) -> Combined:
+    async def merge(self, files: Config, rejected: Rejections) -> Merged:
         """Return *files*: there are no custom resources."""
         del rejected
-        return Combined(files)
+        return Merged(files)
 
     def stage(self, config: Config) -> Mapping[CaBundleSource, CaBundle]:
         """Return no bundles."""

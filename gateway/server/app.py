@@ -335,7 +335,7 @@ class Gateway:
         tracing = None if files is self._files else await self._tracing.prepare(settings.tracing)
         cluster = await self._follower.stage(settings.kubernetes, is_start=self.config is None)
         try:
-            combined, snapshot = await self._acceptance.accept(
+            merged, snapshot = await self._acceptance.accept(
                 files, self.config, cluster or NO_CLUSTER, rereads_files=credentials is not None
             )
         except BaseException:
@@ -352,19 +352,19 @@ class Gateway:
             if tracing is not None:
                 self._tracing.use(tracing)
             self._front_end.use(settings, credentials, self.application(snapshot), snapshot.paths)
-            log_change(self.config, combined.config, has_new_files=files is not self._files)
-            self._policy_check.use(combined.config, self._pools.by_name)
-            self.config, self._files = combined.config, files
+            log_change(self.config, merged.config, has_new_files=files is not self._files)
+            self._policy_check.use(merged.config, self._pools.by_name)
+            self.config, self._files = merged.config, files
             self.recent.secret_names = self._shadows.secret_names = settings.logging.decision_log.secret_names
             self.metrics.reload_timestamp.set(self._loaded_at)
             self.metrics.reviews_in_flight_limit.set(settings.max_concurrent_reviews)
             self.metrics.request_bytes_in_flight_limit.set(settings.max_bytes_in_flight)
             self.metrics.use(snapshot.digest, self.config.webhooks, self.config.exceptions)
-            self._keeper.keep(combined, snapshot.digest)
+            self._keeper.keep(merged, snapshot.digest)
         self._cluster_refusal = ""
         if snapshot is not None:
-            await asyncio.to_thread(self.metrics.begin_counters, combined.config.webhooks)
-        await self._follower.activate(cluster, combined)
+            await asyncio.to_thread(self.metrics.begin_counters, merged.config.webhooks)
+        await self._follower.activate(cluster, merged)
         await self._token_keys.use(settings, self._front_end.tokens)
 
     def _check(self) -> None:

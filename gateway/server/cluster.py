@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gateway.config.merge.merged import Combined
+from gateway.config.merge.merged import Merged
 from gateway.config.merge.model import ca_bundle_sources, merged_versions, param_kinds
 from gateway.engine.cluster_source import ClusterView
 from gateway.server.kubernetes.ca_bundles import ClusterCaBundles
@@ -97,15 +97,15 @@ class LiveCluster(_Cluster):
         if self.resources is not None:
             await self.resources.start()
 
-    async def combine(self, files: Config, rejected: Rejections) -> Combined:
+    async def merge(self, files: Config, rejected: Rejections) -> Merged:
         """Return *files* together with the custom resources as they are now."""
-        return Combined(files) if self.resources is None else await self.resources.combine(files, rejected)
+        return Merged(files) if self.resources is None else await self.resources.merge(files, rejected)
 
-    def activate(self, combined: Combined) -> None:
-        """Follow only what *combined* needs, which is in force now, and report on its custom resources."""
-        config = combined.config
+    def activate(self, merged: Merged) -> None:
+        """Follow only what *merged* needs, which is in force now, and report on its custom resources."""
+        config = merged.config
         if self.resources is not None:
-            self.resources.use(combined)
+            self.resources.use(merged)
         self.ca_bundles.use(ca_bundle_sources(config))
         self.params.use(param_kinds(config))
         self.schemas.use(merged_versions(config))
@@ -145,7 +145,7 @@ class ClusterOnce(_Cluster):
         params = self.params
         self.view = ClusterView({}, None, self.namespaces.authorize, params, params.look_up, self.schemas)
 
-    async def combine(self, files: Config, rejected: Rejections) -> Combined:
+    async def merge(self, files: Config, rejected: Rejections) -> Merged:
         """Return *files* together with the custom resources, whose problems are logged.
 
         Raises:
@@ -153,4 +153,4 @@ class ClusterOnce(_Cluster):
         """
         del rejected
         settings = self.settings
-        return Combined(await read_once(settings, files) if settings.custom_resources else files)
+        return Merged(await read_once(settings, files) if settings.custom_resources else files)

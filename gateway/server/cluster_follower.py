@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from gateway.config.kinds.kubernetes_settings import KubernetesSettings
-    from gateway.config.merge.merged import Combined
+    from gateway.config.merge.merged import Merged
     from gateway.engine.credentials.ca_bundle import CaBundle
     from gateway.server.cluster import LiveCluster
 
@@ -124,10 +124,10 @@ class ClusterFollower:
         if cluster is not None and cluster is not self._current:
             await cluster.close()
 
-    async def activate(self, cluster: LiveCluster | None, combined: Combined) -> None:
-        """Follow *cluster* from now on; *combined* is the configuration with its resources."""
+    async def activate(self, cluster: LiveCluster | None, merged: Merged) -> None:
+        """Follow *cluster* from now on; *merged* is the configuration with its resources."""
         if cluster is not None:
-            cluster.activate(combined)
+            cluster.activate(merged)
         old, self._current = self._current, cluster
         await self.abandon(old)
 

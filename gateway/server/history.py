@@ -29,7 +29,7 @@ import orjson
 from gateway.base.errors import GatewayError
 from gateway.config.merge.custom_resource import CustomResource
 from gateway.config.yaml.documents import Document
-from gateway.config.yaml.fields import Report
+from gateway.config.yaml.fields import Problems
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -189,7 +189,7 @@ class History:
             documents = tuple(
                 Document(
                     Path(one["file"]),
-                    Report(f"configuration {digest[:12]}: {one['file']}", folder=Path(one["file"]).parent),
+                    Problems(f"configuration {digest[:12]}: {one['file']}", folder=Path(one["file"]).parent),
                     one["content"],
                 )
                 for one in document["documents"]

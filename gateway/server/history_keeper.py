@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from gateway.config.merge.merged import Combined
+    from gateway.config.merge.merged import Merged
     from gateway.config.merge.model import Pinned
 
 log = logging.getLogger(__name__)
@@ -51,16 +51,16 @@ class HistoryKeeper:
         pinned = self._pinned
         return [] if pinned is None else [f"configuration pinned to {pinned.digest} since {pinned.since}"]
 
-    def keep(self, combined: Combined, digest: str) -> None:
-        """Keep the configuration *combined*, which is in force now."""
-        config = combined.config
+    def keep(self, merged: Merged, digest: str) -> None:
+        """Keep the configuration *merged*, which is in force now."""
+        config = merged.config
         self._digest, self._pinned = digest, config.pinned
 
         def write(history: History) -> None:
             if config.pinned is None and self._number == 0:
                 if not config.source:
                     raise HistoryError("the configuration cannot be written as JSON")
-                history.record(config, resources_in_force(combined), digest, self._sources, summary(config))
+                history.record(config, resources_in_force(merged), digest, self._sources, summary(config))
             history.report(self._number, digest, "" if config.pinned is None else config.pinned.digest, "")
 
         self._start(write)

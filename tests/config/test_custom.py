@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.config.kinds.worker_pool import WorkerPool
 from gateway.config.merge.custom_resource import CustomResource, read_resource
-from gateway.config.merge.merged import Combined, combine
+from gateway.config.merge.merged import Merged, merge
 from gateway.config.merge.model import Config
 from gateway.pure.core.webhook import HttpsClient, WorkerRef
 
@@ -42,19 +42,19 @@ def validating(name: str = "v", *hooks: dict[str, Any], **more: Any) -> CustomRe
     return resource(VALIDATING, name, webhooks=list(hooks or [hook()]), **more)
 
 
-def reasons(combined: Combined) -> dict[str, str]:
-    return {one.resource.name: one.reason for one in combined.statuses}
+def reasons(merged: Merged) -> dict[str, str]:
+    return {one.resource.name: one.reason for one in merged.statuses}
 
 
-def asked(combined: Combined) -> list[tuple[str, str]]:
+def asked(merged: Merged) -> list[tuple[str, str]]:
     return [
-        (one.name, one.client.pool) for one in combined.config.validating if isinstance(one.client, WorkerRef)
+        (one.name, one.client.pool) for one in merged.config.validating if isinstance(one.client, WorkerRef)
     ]
 
 
 def test_resources_and_files_are_one_configuration_in_the_order_of_names() -> None:
-    files = combine(Config(), [pool("f"), validating("m", hook("m.hooks.test", "f"))], None).config
-    both = combine(files, [validating("z", hook("z.hooks.test", "f")), pool(), validating("a")], None)
+    files = merge(Config(), [pool("f"), validating("m", hook("m.hooks.test", "f"))], None).config
+    both = merge(files, [validating("z", hook("z.hooks.test", "f")), pool(), validating("a")], None)
     assert [one.configuration for one in both.config.validating] == ["a", "m", "z"]
     assert set(both.config.pools) == {"f", "p"}
     assert both.config.configurations == {("validate", name) for name in "amz"}
@@ -62,9 +62,9 @@ def test_resources_and_files_are_one_configuration_in_the_order_of_names() -> No
 
 
 def test_an_unused_pool_is_validated_but_not_connected_to() -> None:
-    combined = combine(Config(), [pool("idle"), pool("bad", target="nonsense")], None)
-    assert combined.config.pools == {}
-    assert reasons(combined) == {"idle": "Accepted", "bad": "Invalid"}
+    merged = merge(Config(), [pool("idle"), pool("bad", target="nonsense")], None)
+    assert merged.config.pools == {}
+    assert reasons(merged) == {"idle": "Accepted", "bad": "Invalid"}
 
 
 @pytest.mark.parametrize(
@@ -81,10 +81,10 @@ def test_an_unused_pool_is_validated_but_not_connected_to() -> None:
     ],
 )
 def test_a_pool_of_the_cluster_cannot_use_files_or_sockets(spec: dict[str, Any], path: str) -> None:
-    combined = combine(Config(), [resource(POOL, "p", spec=spec), validating()], None)
-    problems = {one.resource.name: [problem.field for problem in one.problems] for one in combined.statuses}
+    merged = merge(Config(), [resource(POOL, "p", spec=spec), validating()], None)
+    problems = {one.resource.name: [problem.field for problem in one.problems] for one in merged.statuses}
     assert path in problems["p"]
-    assert combined.config.pools == {}
+    assert merged.config.pools == {}
 
 
 def test_no_file_is_read_for_a_custom_resource(tmp_path: Any) -> None:
@@ -98,8 +98,8 @@ def test_no_file_is_read_for_a_custom_resource(tmp_path: Any) -> None:
 
 def test_servers_of_custom_resources_are_marked() -> None:
     client_config = {"url": "https://h.example"}
-    combined = combine(Config(), [validating("v", hook(clientConfig=client_config))], None)
-    (webhook,) = combined.config.validating
+    merged = merge(Config(), [validating("v", hook(clientConfig=client_config))], None)
+    (webhook,) = merged.config.validating
     assert webhook.client == HttpsClient("https://h.example/", is_custom=True)
 
 
@@ -107,40 +107,40 @@ def test_a_custom_resource_cannot_take_a_name_of_a_file() -> None:
     files = Config(
         pools={"p": WorkerPool("p", ("workers:1",))}, configurations=frozenset({("validate", "v")})
     )
-    before = combine(Config(), [pool(target="evil:1"), validating()], None)
+    before = merge(Config(), [pool(target="evil:1"), validating()], None)
     for earlier in (None, before):
-        combined = combine(files, [pool(target="evil:1"), validating()], earlier)
-        assert reasons(combined) == {"p": "NameInFiles", "v": "NameInFiles"}
-        assert combined.config == files
+        merged = merge(files, [pool(target="evil:1"), validating()], earlier)
+        assert reasons(merged) == {"p": "NameInFiles", "v": "NameInFiles"}
+        assert merged.config == files
 
 
 def test_the_last_valid_version_stays_in_force() -> None:
-    good = combine(Config(), [pool(), validating()], None)
+    good = merge(Config(), [pool(), validating()], None)
     bad = [pool(target="nonsense"), validating("v", hook(timeoutSeconds=99))]
-    combined = combine(Config(), bad, good)
-    assert reasons(combined) == {"p": "Invalid", "v": "Invalid"}
-    assert combined.config == good.config
-    assert [one.effect for one in combined.statuses if one.resource.name == "v"] == [
+    merged = merge(Config(), bad, good)
+    assert reasons(merged) == {"p": "Invalid", "v": "Invalid"}
+    assert merged.config == good.config
+    assert [one.effect for one in merged.statuses if one.resource.name == "v"] == [
         "generation 1 stays in force"
     ]
-    mended = combine(Config(), [pool(target="workers:2"), validating()], combined)
+    mended = merge(Config(), [pool(target="workers:2"), validating()], merged)
     assert set(reasons(mended).values()) == {"Accepted"}
     assert mended.config.pools["p"].targets == ("workers:2",)
 
 
 def test_the_last_valid_version_of_a_deleted_object_is_not_used() -> None:
-    good = combine(Config(), [pool(), validating()], None)
-    again = combine(Config(), [pool(), validating("v", hook(timeoutSeconds=99), uid="other")], good)
+    good = merge(Config(), [pool(), validating()], None)
+    again = merge(Config(), [pool(), validating("v", hook(timeoutSeconds=99), uid="other")], good)
     assert [one[1] for one in asked(again)] == ["for the refused ValidatingWebhookConfiguration"]
 
 
 def test_webhooks_fail_after_their_pool_is_deleted() -> None:
-    good = combine(Config(), [pool(), validating()], None)
-    without_pool = combine(Config(), [validating()], good)
+    good = merge(Config(), [pool(), validating()], None)
+    without_pool = merge(Config(), [validating()], good)
     assert reasons(without_pool) == {"v": "NoWorkerPool"}
     assert asked(without_pool) == [("a.hooks.test", "p")]
     assert without_pool.config.pools == {}
-    assert combine(Config(), [pool()], good).config == Config()
+    assert merge(Config(), [pool()], good).config == Config()
 
 
 def test_identified_webhooks_of_a_configuration_that_was_never_valid_fail_closed() -> None:
@@ -153,41 +153,41 @@ def test_identified_webhooks_of_a_configuration_that_was_never_valid_fail_closed
         hook("six.hooks.test", failurePolicy="Ignore"),
         hook("no-name"),
     ]
-    combined = combine(Config(), [pool(), validating("v", *broken)], None)
-    assert [(name, of) for name, of in asked(combined) if of == "p"] == []
-    assert [(one.name, one.failure_policy) for one in combined.config.validating] == [
+    merged = merge(Config(), [pool(), validating("v", *broken)], None)
+    assert [(name, of) for name, of in asked(merged) if of == "p"] == []
+    assert [(one.name, one.failure_policy) for one in merged.config.validating] == [
         ("one.hooks.test", "Fail"),
         ("two.hooks.test", "Fail"),
         ("six.hooks.test", "Ignore"),
     ]
-    assert combined.statuses[0].effect == "3 of its webhooks fail by their failurePolicy, 4 are inactive"
+    assert merged.statuses[0].effect == "3 of its webhooks fail by their failurePolicy, 4 are inactive"
 
 
 def test_webhooks_fail_closed_until_their_pool_exists() -> None:
-    combined = combine(Config(), [validating("v", hook(pool="pods")), pool("pod")], None)
-    (status,) = [one for one in combined.statuses if one.resource.name == "v"]
+    merged = merge(Config(), [validating("v", hook(pool="pods")), pool("pod")], None)
+    (status,) = [one for one in merged.statuses if one.resource.name == "v"]
     (problem,) = status.problems
     assert problem.field == "webhooks[0].clientConfig.worker.pool"
     assert problem.message == 'there is no WorkerPool "pods" in force; did you mean "pod"?'
-    assert asked(combined)[0][1] == "for the refused ValidatingWebhookConfiguration"
-    there = combine(Config(), [validating("v", hook(pool="pods")), pool("pods")], combined)
+    assert asked(merged)[0][1] == "for the refused ValidatingWebhookConfiguration"
+    there = merge(Config(), [validating("v", hook(pool="pods")), pool("pods")], merged)
     assert asked(there) == [("a.hooks.test", "pods")]
 
 
 def test_only_webhooks_of_the_cluster_can_use_pools_of_both_origins() -> None:
     files = Config(pools={"f": WorkerPool("f", ("workers:1",))})
-    assert reasons(combine(files, [validating("v", hook(pool="f"))], None)) == {"v": "Accepted"}
+    assert reasons(merge(files, [validating("v", hook(pool="f"))], None)) == {"v": "Accepted"}
 
 
 def test_an_unchanged_resource_is_not_read_again() -> None:
     """A written status changes the object, but not the configuration."""
     resources = [pool(), validating(), validating("w", hook("w.hooks.test", timeoutSeconds=0))]
-    first = combine(Config(), resources, None)
+    first = merge(Config(), resources, None)
     newer = [
         CustomResource(one.kind, one.name, {**one.document, "status": {"conditions": [{"type": "Ready"}]}})
         for one in resources
     ]
-    second = combine(Config(), newer, first)
+    second = merge(Config(), newer, first)
     assert second.config == first.config
     assert [one.resource for one in second.statuses] == [newer[1], newer[2], newer[0]]
 
@@ -240,13 +240,13 @@ def _made(kind: str, name: str, uid: str, content: Any) -> CustomResource:
 
 @given(steps=steps)
 def test_resources_do_not_affect_each_other(steps: list[dict[Any, Any]]) -> None:
-    before: Combined | None = None
+    before: Merged | None = None
     for step in steps:
         resources = [_made(kind, name, uid, content) for (kind, name), (uid, content) in step.items()]
-        combined = combine(Config(), resources, before)
+        merged = merge(Config(), resources, before)
         # Order of arrival does not count.
-        assert reasons(combine(Config(), resources[::-1], before)) == reasons(combined)
-        for status in combined.statuses:
+        assert reasons(merge(Config(), resources[::-1], before)) == reasons(merged)
+        for status in merged.statuses:
             alone = read_resource(status.resource)
             if status.reason == "Accepted":
                 assert not alone.problems
@@ -258,6 +258,6 @@ def test_resources_do_not_affect_each_other(steps: list[dict[Any, Any]]) -> None
         # Nothing is in force of a resource that is not there.
         there = {(one.kind, one.name) for one in resources}
         kinds = {"mutate": MUTATING, "validate": VALIDATING}
-        for one in (*combined.config.mutating, *combined.config.validating):
+        for one in (*merged.config.mutating, *merged.config.validating):
             assert (kinds[one.phase], one.configuration) in there
-        before = combined
+        before = merged

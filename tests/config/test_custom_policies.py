@@ -14,10 +14,10 @@ from gateway.config.kinds.gateway_configuration import GatewaySettings
 from gateway.config.kinds.policy_settings import ListedParamKind, PolicySettings, read_policy_settings
 from gateway.config.merge.custom_resource import CustomResource
 from gateway.config.merge.load import load
-from gateway.config.merge.merged import Combined, combine
+from gateway.config.merge.merged import Merged, merge
 from gateway.config.merge.model import Config, param_kinds
 from gateway.config.merge.policy_authors import AUTHORS
-from gateway.config.yaml.fields import Fields, Report
+from gateway.config.yaml.fields import Fields, Problems
 from gateway.engine.object_review import RequestOptions, request_for, review_of
 from gateway.engine.paths import Paths
 from gateway.pure.core.conditions import AccessDecision, ConditionInput, Decided, Unresolved
@@ -61,9 +61,9 @@ def binding(name: str = "b", uid: str = "u", generation: int = 1, **spec: Any) -
     return resource(BINDING, name, uid, generation, given)
 
 
-def outcome(combined: Combined, name: str = "p") -> str:
+def outcome(merged: Merged, name: str = "p") -> str:
     """Return what the policy decides on a ConfigMap; empty: it is not in force."""
-    found = [one for one in combined.config.validating if one.name == name]
+    found = [one for one in merged.config.validating if one.name == name]
     return verdict_of(found[0], {**CONFIG_MAP, "metadata": {"name": "c"}}) if found else ""
 
 
@@ -85,38 +85,38 @@ def verdict_of(webhook: Webhook, document: dict[str, Any], rights: Any = None, *
     return "ignored" if isinstance(result.verdict, Failed) else "allowed"
 
 
-def reasons(combined: Combined) -> dict[str, str]:
-    return {one.resource.name: one.reason for one in combined.statuses}
+def reasons(merged: Merged) -> dict[str, str]:
+    return {one.resource.name: one.reason for one in merged.statuses}
 
 
 def test_a_policy_is_in_force_with_its_bindings_and_gone_with_either() -> None:
-    combined = combine(Config(), [policy(), binding()], None)
-    assert reasons(combined) == {"p": "Accepted", "b": "Accepted"}
-    assert outcome(combined) == "failed expression: false"
-    again = combine(Config(), [policy(), binding()], combined)
-    assert again.config == combined.config
-    changed = combine(Config(), [policy(expression="true", generation=2), binding()], again)
+    merged = merge(Config(), [policy(), binding()], None)
+    assert reasons(merged) == {"p": "Accepted", "b": "Accepted"}
+    assert outcome(merged) == "failed expression: false"
+    again = merge(Config(), [policy(), binding()], merged)
+    assert again.config == merged.config
+    changed = merge(Config(), [policy(expression="true", generation=2), binding()], again)
     assert outcome(changed) == "allowed"
-    without_binding = combine(Config(), [policy()], changed)
+    without_binding = merge(Config(), [policy()], changed)
     assert outcome(without_binding) == ""
     (status,) = without_binding.statuses
     assert (status.reason, status.note) == ("Accepted", f"in force; no {BINDING} names it")
-    without_policy = combine(Config(), [binding()], changed)
+    without_policy = merge(Config(), [binding()], changed)
     assert outcome(without_policy) == ""
     (status,) = without_policy.statuses
     assert (status.reason, status.note) == ("NoPolicy", f'without effect: there is no {POLICY} "p"')
 
 
 def test_an_invalid_change_leaves_the_last_valid_version_in_force() -> None:
-    first = combine(Config(), [policy(), binding()], None)
+    first = merge(Config(), [policy(), binding()], None)
     broken = [policy(expression="no such", generation=2), binding(validationActions=["No"], generation=2)]
-    second = combine(Config(), broken, first)
+    second = merge(Config(), broken, first)
     assert reasons(second) == {"p": "Invalid", "b": "Invalid"}
     assert {one.effect for one in second.statuses} == {"generation 1 stays in force"}
     assert outcome(second) == "failed expression: false"
     assert second.config == first.config
     new_object = [policy(expression="no such", uid="other"), binding()]
-    assert "its status says why" in outcome(combine(Config(), new_object, second))
+    assert "its status says why" in outcome(merge(Config(), new_object, second))
 
 
 @pytest.mark.parametrize(
@@ -132,9 +132,9 @@ def test_an_invalid_change_leaves_the_last_valid_version_in_force() -> None:
 def test_a_policy_that_was_never_valid_fails_if_it_is_identified(
     changes: dict[str, Any], expected: str
 ) -> None:
-    combined = combine(Config(), [policy(**changes), binding()], None)
-    assert reasons(combined) == {"p": "Invalid", "b": "Accepted" if expected else "NoPolicy"}
-    assert outcome(combined) == expected
+    merged = merge(Config(), [policy(**changes), binding()], None)
+    assert reasons(merged) == {"p": "Invalid", "b": "Accepted" if expected else "NoPolicy"}
+    assert outcome(merged) == expected
 
 
 def test_bindings_and_policies_of_the_cluster_do_not_touch_files(tmp_path: Path) -> None:
@@ -144,34 +144,34 @@ def test_bindings_and_policies_of_the_cluster_do_not_touch_files(tmp_path: Path)
         texts.append({**one.document, "apiVersion": "admissionregistration.k8s.io/v1", "kind": one.kind})
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": texts}))
     files = load([file])
-    combined = combine(files, [policy(), binding(), binding("c")], None)
-    assert reasons(combined) == {"p": "NameInFiles", "b": "NameInFiles", "c": "PolicyInFiles"}
-    assert combined.config.validating == files.validating
-    assert outcome(combined) == "allowed"
+    merged = merge(files, [policy(), binding(), binding("c")], None)
+    assert reasons(merged) == {"p": "NameInFiles", "b": "NameInFiles", "c": "PolicyInFiles"}
+    assert merged.config.validating == files.validating
+    assert outcome(merged) == "allowed"
 
 
 def test_parameters_are_of_listed_kinds_and_from_the_cluster() -> None:
     kind = {"apiVersion": "v1", "kind": "ConfigMap"}
     reference = {"name": "x", "parameterNotFoundAction": "Allow"}
     objects = [policy(paramKind=kind), binding(paramRef=reference)]
-    refused = combine(Config(), objects, None)
+    refused = merge(Config(), objects, None)
     assert reasons(refused) == {"p": "ParamKindNotListed", "b": "Accepted"}
     assert outcome(refused) == REFUSAL
     assert not param_kinds(refused.config)
-    listed = combine(LISTED, objects, refused)
+    listed = merge(LISTED, objects, refused)
     assert reasons(listed) == {"p": "Accepted", "b": "Accepted"}
     assert param_kinds(listed.config) == {("v1", "ConfigMap")}
     # A kind that is not listed any more is not read any more, whatever was valid before.
-    again = combine(Config(), objects, listed)
+    again = merge(Config(), objects, listed)
     assert reasons(again) == {"p": "ParamKindNotListed", "b": "Accepted"}
     assert not param_kinds(again.config)
 
 
 def test_policies_that_are_left_to_the_api_server_are_not_evaluated(tmp_path: Path) -> None:
     settings = GatewaySettings(policies=PolicySettings(left_to_api_server=(POLICY,)))
-    combined = combine(Config(gateway=settings), [policy(), binding()], None)
-    assert reasons(combined) == {"p": "LeftToAPIServer", "b": "LeftToAPIServer"}
-    assert not combined.config.webhooks
+    merged = merge(Config(gateway=settings), [policy(), binding()], None)
+    assert reasons(merged) == {"p": "LeftToAPIServer", "b": "LeftToAPIServer"}
+    assert not merged.config.webhooks
     texts = [
         {**one.document, "apiVersion": "admissionregistration.k8s.io/v1"} for one in (policy(), binding())
     ]
@@ -233,9 +233,9 @@ def test_a_built_in_kind_fits_its_own_resource_alone(group: str, data: st.DataOb
     known = st.sampled_from(sorted(RESOURCES[group]))
     one, other = RESOURCES[group][data.draw(known)], RESOURCES[group][data.draw(known)]
     listed = {"apiVersion": f"{group}/v1".lstrip("/"), "kind": one.kind, "resource": other.name}
-    report = Report("a.yaml")
-    read_policy_settings(Fields({"paramKinds": [listed]}, "", report))
-    assert bool(report.found) == (one != other or (group, one.name) == ("", "secrets"))
+    problems = Problems("a.yaml")
+    read_policy_settings(Fields({"paramKinds": [listed]}, "", problems))
+    assert bool(problems.found) == (one != other or (group, one.name) == ("", "secrets"))
 
 
 def authored(kind: str, **spec: Any) -> dict[str, Any]:
@@ -295,9 +295,9 @@ def test_no_exception_applies_to_the_authors_of_policies(tmp_path: Path) -> None
     spec = {"webhooks": [AUTHORS], "match": {"users": ["*"]}, "reason": "r", "owner": "o", "permanent": True}
     files = configured(tmp_path, MAPS)
     exception = resource("ClusterPolicyException", "e", "u", 1, spec)
-    combined = combine(files, [exception], None)
-    assert reasons(combined) == {"e": "UnknownWebhook"}
-    assert not Paths(combined.config)["/validate"].exceptions
-    taken = combine(files, [policy(AUTHORS), binding(AUTHORS)], None)
+    merged = merge(files, [exception], None)
+    assert reasons(merged) == {"e": "UnknownWebhook"}
+    assert not Paths(merged.config)["/validate"].exceptions
+    taken = merge(files, [policy(AUTHORS), binding(AUTHORS)], None)
     assert set(reasons(taken).values()) == {"NameInFiles"}
     assert taken.config.validating == files.validating

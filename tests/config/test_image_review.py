@@ -9,7 +9,7 @@ import pytest
 
 from gateway.base.errors import ConfigError
 from gateway.config.kinds.gateway_configuration import GatewaySettings
-from gateway.config.merge.merged import combine
+from gateway.config.merge.merged import merge
 from gateway.config.merge.model import Config
 from tests.config.test_webhooks import MUTATING, POOL
 
@@ -77,10 +77,10 @@ def test_with_custom_resources_another_name_is_a_warning(load_documents: Callabl
         settings("images.policies.test", "other.policies.test", kubernetes={"customResources": True}),
     )
     assert not files.warnings
-    (warning,) = combine(files, [], None).config.warnings
+    (warning,) = merge(files, [], None).config.warnings
     assert str(warning).startswith(
         'GatewayConfiguration: imageReview.webhooks: there is no webhook "other.policies.test"'
     )
     settled = replace(files.gateway, image_review_webhooks=("images.policies.test",))
-    assert not combine(replace(files, gateway=settled), [], None).config.warnings
-    assert not combine(Config(gateway=GatewaySettings()), [], None).config.warnings
+    assert not merge(replace(files, gateway=settled), [], None).config.warnings
+    assert not merge(Config(gateway=GatewaySettings()), [], None).config.warnings

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.config.merge.custom_resource import CustomResource, read_resource
-from gateway.config.merge.merged import combine
+from gateway.config.merge.merged import merge
 from gateway.config.merge.model import Config
 from gateway.engine.snapshot import Pools
 from gateway.observe.telemetry.metrics import Metrics
@@ -30,7 +30,7 @@ def prepare(*resources: CustomResource) -> None:
 
     async def make() -> None:
         pools = Pools(Metrics(), lambda pool: pool.targets)
-        await pools.discard(await pools.prepare(combine(Config(), resources, None).config))
+        await pools.discard(await pools.prepare(merge(Config(), resources, None).config))
 
     asyncio.run(make())
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.config.merge.custom_resource import CustomResource
-from gateway.config.merge.merged import combine
+from gateway.config.merge.merged import merge
 from gateway.pure.core.labels import EVERYTHING, Requirement, Selector
 from gateway.pure.core.webhook import Candidate, Enforcement, HttpsClient, Rollout, WorkerRef
 from tests.config.test_webhooks import MUTATING, POOL
@@ -179,10 +179,10 @@ def test_custom_resources_have_candidates_with_pools_and_servers_of_their_own(
 ) -> None:
     other = {**POOL, "metadata": {"name": "next"}}
     worker = {"clientConfig": {"worker": {"pool": "next", "policy": "images"}}}
-    config = combine(load_documents(POOL), custom({"candidate": worker}, other), None).config
+    config = merge(load_documents(POOL), custom({"candidate": worker}, other), None).config
     assert sorted(config.pools) == ["next", "pods"]
     https = {"clientConfig": {"url": "https://policies.example.com/next"}}
-    (hook,) = combine(load_documents(POOL), custom({"candidate": https}), None).config.mutating
+    (hook,) = merge(load_documents(POOL), custom({"candidate": https}), None).config.mutating
     assert hook.clients[1] == HttpsClient("https://policies.example.com/next", is_custom=True)
 
 
@@ -190,8 +190,8 @@ def test_a_custom_resource_whose_candidate_has_no_pool_fails_in_its_mode(
     load_documents: Callable[..., Config],
 ) -> None:
     worker = {"clientConfig": {"worker": {"pool": "next", "policy": "images"}}}
-    combined = combine(load_documents(POOL), custom({"mode": "Warn", "candidate": worker}), None)
-    (status,) = combined.statuses
+    merged = merge(load_documents(POOL), custom({"mode": "Warn", "candidate": worker}), None)
+    (status,) = merged.statuses
     assert status.reason == "NoWorkerPool"
-    (hook,) = combined.config.mutating
+    (hook,) = merged.config.mutating
     assert hook.rollout == Rollout("Warn")

@@ -36,7 +36,7 @@ Manifest = dict[str, Any]
 def objects(file: Path) -> list[Manifest]:
     """Return the objects in *file*, read as strictly as the gateway reads its files: no duplicate keys."""
     documents = list(read_documents(file, file.read_text()))
-    problems = [problem for document in documents for problem in document.report.problems()]
+    problems = [problem for document in documents for problem in document.problems.errors()]
     assert not problems
     return [cast("Manifest", document.content) for document in documents]
 

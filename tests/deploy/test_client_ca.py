@@ -12,7 +12,7 @@ import trustme
 import yaml
 
 from gateway.config.kinds.webhook_users import read_webhook_users
-from gateway.config.yaml.fields import Fields, Report
+from gateway.config.yaml.fields import Fields, Problems
 from gateway.pure.core.webhook import HttpsClient
 from tests.deploy.cluster import (
     DEPLOY,
@@ -71,9 +71,9 @@ def test_kubeconfig_has_the_certificate_for_the_registered_service(client_certif
     text = (API_SERVER / "webhooks.kubeconfig").read_text()
     assert FOLDER in text
     (client_certificates / "kubeconfig").write_text(text.replace(FOLDER, str(client_certificates)))
-    report = Report("")
-    users = read_webhook_users(Fields({"file": "kubeconfig"}, "", report), "file", client_certificates)
-    assert report.found == []
+    problems = Problems("")
+    users = read_webhook_users(Fields({"file": "kubeconfig"}, "", problems), "file", client_certificates)
+    assert problems.found == []
     assert users is not None
     for o in objects(REGISTRATION):
         for webhook in o["webhooks"]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from gateway.config.kinds.validating_policy import read_validating_policy
-from gateway.config.yaml.fields import Fields, Report
+from gateway.config.yaml.fields import Fields, Problems
 from gateway.pure.admission_policies.type_checking import type_errors
 from gateway.pure.openapi.built_in import FILE, built_in_schemas
 from gateway.pure.openapi.schemas import GroupVersionKind, MergeError, Schemas
@@ -229,9 +229,9 @@ def type_checked(resource: str, expressions: list[str]) -> list[tuple[bool, bool
         ],
         "validations": [{"expression": f"{each} || true"} for each in expressions],
     }
-    report = Report("test")
-    policy = read_validating_policy(Fields({"metadata": {"name": "p"}, "spec": spec}, "", report))
-    assert not report.found
+    problems = Problems("test")
+    policy = read_validating_policy(Fields({"metadata": {"name": "p"}, "spec": spec}, "", problems))
+    assert not problems.found
     known = GroupVersionKind(group, "v1", kind)
     here = {error.field for error in type_errors(policy, SCHEMAS, lambda *_: [known])}
     mapped = {"Group": group, "Version": "v1", "Kind": kind, "Resource": resource, "Namespaced": True}

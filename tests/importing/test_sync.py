@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.config.kinds.metadata import read_selector
-from gateway.config.yaml.fields import Fields, Report
+from gateway.config.yaml.fields import Fields, Problems
 from gateway.tools.importing.objects import cleaned
 from gateway.tools.registration.unregistered import LABEL, is_unregistered, registered_again, unregistered
 from tests.importing.kit import MUTATING, VALIDATING, configuration, configurations, entry, registering, run
@@ -260,9 +260,9 @@ def test_unregistered_webhooks_match_nothing_and_can_be_restored(
         for hook in marked["webhooks"]:
             assert is_unregistered(hook)
             for field in ("namespaceSelector", "objectSelector"):
-                report = Report("")
-                selector = read_selector(Fields(hook[field], "", report))
-                assert not report.found
+                problems = Problems("")
+                selector = read_selector(Fields(hook[field], "", problems))
+                assert not problems.found
                 assert not selector.matches(found)
         restored = registered_again(marked)
         for before, after in zip(document["webhooks"], restored["webhooks"], strict=True):

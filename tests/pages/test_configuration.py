@@ -17,7 +17,7 @@ from gateway.config.kinds.client_config import read_client_config
 from gateway.config.kinds.worker_pool import Hedge, _read_hedge
 from gateway.config.merge.digest import digest
 from gateway.config.merge.load import load
-from gateway.config.yaml.fields import Fields, Report
+from gateway.config.yaml.fields import Fields, Problems
 from gateway.server.pages import configuration
 from gateway.server.pages.configuration import document
 from gateway.server.pages.state import encoded
@@ -276,15 +276,15 @@ def test_every_value_can_be_copied_back_into_a_file(tmp_path: Path, authority: t
     ],
 )
 def test_a_followed_bundle_is_shown_as_it_is_written(client: dict[str, Any], tmp_path: Path) -> None:
-    report = Report("", folder=tmp_path)
-    read = read_client_config(Fields({"clientConfig": client}, "", report))
-    assert report.found == []
+    problems = Problems("", folder=tmp_path)
+    read = read_client_config(Fields({"clientConfig": client}, "", problems))
+    assert problems.found == []
     assert configuration._plain(read) == client
 
 
 @given(st.integers(1, 30_000), st.sampled_from([50, 90, 95, 99.5, 99.999999]), st.booleans())
 def test_the_time_of_a_hedge_is_shown_as_it_is_written(ms: int, percentile: float, is_time: bool) -> None:
     hedge = Hedge(ms / 1000 if is_time else None, 95.0 if is_time else percentile)
-    report = Report("")
-    assert _read_hedge(Fields(configuration._plain(hedge), "", report)) == hedge
-    assert report.found == []
+    problems = Problems("")
+    assert _read_hedge(Fields(configuration._plain(hedge), "", problems)) == hedge
+    assert problems.found == []

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.kinds.validating_policy import read_validating_binding
-from gateway.config.yaml.fields import Fields, Report
+from gateway.config.yaml.fields import Fields, Problems
 from gateway.pure.admission_policies.bindings import Bindings, included
 from gateway.pure.admission_policies.model import ValidatingBinding
 from gateway.pure.core.matching import selectors_match
@@ -53,10 +53,10 @@ def binding(number: int, match: dict[str, Any] | None) -> ValidatingBinding:
     spec: dict[str, Any] = {"policyName": "p", "validationActions": ["Deny"]}
     if match is not None:
         spec["matchResources"] = match
-    report = Report("test")
+    problems = Problems("test")
     document = {"metadata": {"name": f"b{number:02}"}, "spec": spec}
-    found = read_validating_binding(Fields(document, "", report))
-    assert not report.found, report.found
+    found = read_validating_binding(Fields(document, "", problems))
+    assert not problems.found, problems.found
     assert isinstance(found, ValidatingBinding)
     return found
 

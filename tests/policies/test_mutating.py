@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from gateway.config.kinds.mutating_policy import read_mutating_binding, read_mutating_policy
-from gateway.config.yaml.fields import Fields, Report
+from gateway.config.yaml.fields import Fields, Problems
 from gateway.observe.decisions.details import changed_payloads
 from gateway.observe.decisions.record import record_of_webhook
 from gateway.pure.admission_policies import mutations, values
@@ -58,14 +58,14 @@ def policy(
     **spec: Any,
 ) -> list[Webhook]:
     """The entries of a policy with its bindings; a binding may have a ``mode``."""
-    report = Report("test")
+    problems = Problems("test")
     content = {
         "matchConstraints": {"resourceRules": [RULE]},
         "reinvocationPolicy": "Never",
         "mutations": list(mutations),
         **spec,
     }
-    read = read_mutating_policy(Fields({"metadata": {"name": name}, "spec": content}, "", report))
+    read = read_mutating_policy(Fields({"metadata": {"name": name}, "spec": content}, "", problems))
     bound = []
     for number, each in enumerate(bindings):
         metadata: Json = {"name": f"binding-{number}"}
@@ -73,8 +73,8 @@ def policy(
             metadata["annotations"] = {"admission-gateway.io/mode": each["mode"]}
         of_binding = {key: value for key, value in each.items() if key != "mode"}
         document = {"metadata": metadata, "spec": {"policyName": name, **of_binding}}
-        bound.append(read_mutating_binding(Fields(document, "", report)))
-    assert not report.found, report.found
+        bound.append(read_mutating_binding(Fields(document, "", problems)))
+    assert not problems.found, problems.found
     return list(as_webhooks(read, bound, FixedParams(params)))
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.kinds.validating_policy import read_validating_binding, read_validating_policy
-from gateway.config.yaml.fields import Fields, Report
+from gateway.config.yaml.fields import Fields, Problems
 from gateway.engine.object_review import RequestOptions, request_for, review_of
 from gateway.pure.admission_policies.evaluation import OUT_OF_BUDGET, Allowance
 from gateway.pure.admission_policies.model import ParamKind
@@ -44,9 +44,9 @@ SPACE = Namespace("default", {}, b'{"metadata":{"name":"default"}}')
 
 
 def read(reader: Any, spec: dict[str, Any], name: str = "p") -> Any:
-    report = Report("test")
-    found = reader(Fields({"metadata": {"name": name}, "spec": spec}, "", report))
-    assert not report.found, report.found
+    problems = Problems("test")
+    found = reader(Fields({"metadata": {"name": name}, "spec": spec}, "", problems))
+    assert not problems.found, problems.found
     return found
 
 

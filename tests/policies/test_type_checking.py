@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.config.kinds.validating_policy import read_validating_policy
-from gateway.config.yaml.fields import Fields, Report
+from gateway.config.yaml.fields import Fields, Problems
 from gateway.pure.admission_policies.type_checking import matched_kinds, type_errors
 from gateway.pure.openapi.built_in import built_in_schemas
 from gateway.pure.openapi.schemas import GroupVersionKind, Schemas
@@ -38,15 +38,15 @@ def rule(group: str, version: str, *resources: str) -> dict[str, Any]:
 
 
 def policy(*validations: Any, rules: Any = None, variables: Any = (), **spec: Any) -> ValidatingPolicy:
-    report = Report("test")
+    problems = Problems("test")
     content = {
         "matchConstraints": {"resourceRules": rules or [rule("apps", "v1", "deployments")]},
         "validations": [each if isinstance(each, dict) else {"expression": each} for each in validations],
         "variables": [{"name": name, "expression": text} for name, text in variables],
         **spec,
     }
-    found = read_validating_policy(Fields({"metadata": {"name": "p"}, "spec": content}, "", report))
-    assert not report.found, report.found
+    found = read_validating_policy(Fields({"metadata": {"name": "p"}, "spec": content}, "", problems))
+    assert not problems.found, problems.found
     return found
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from admission_gateway_worker.json_patch.steps import finish
 from gateway.config.kinds.policy_exception import read_policy_exception
-from gateway.config.yaml.fields import Fields, Report
+from gateway.config.yaml.fields import Fields, Problems
 from gateway.pure.core.evaluation import Evaluation
 from gateway.pure.core.exemptions import Match, PolicyException, by_webhook
 from gateway.pure.core.labels import Selector
@@ -204,9 +204,9 @@ def named(allowed: list[str], review: Json) -> bool:
 
 
 def parsed(one: Json) -> PolicyException | None:
-    report = Report("e")
-    found = read_policy_exception(Fields(one, "", report), "PolicyException")
-    return None if report.found else found
+    problems = Problems("e")
+    found = read_policy_exception(Fields(one, "", problems), "PolicyException")
+    return None if problems.found else found
 
 
 @given(

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.kinds.validating_policy import read_validating_binding, read_validating_policy
-from gateway.config.yaml.fields import Fields, Report
+from gateway.config.yaml.fields import Fields, Problems
 from gateway.pure.admission_policies.policy import as_webhook
 from gateway.pure.core.verdict import Denied
 from tests.properties.driving import drive
@@ -74,9 +74,9 @@ def entry(number: int, policy: Policy) -> Webhook:
 
 
 def _read(reader: Any, name: str, spec: Json) -> Any:
-    report = Report("test")
-    found = reader(Fields({"metadata": {"name": name}, "spec": spec}, "", report))
-    assert not report.found, report.found
+    problems = Problems("test")
+    found = reader(Fields({"metadata": {"name": name}, "spec": spec}, "", problems))
+    assert not problems.found, problems.found
     return found
 
 

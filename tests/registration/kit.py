@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.config.kinds.matching import read_rule
 from gateway.config.merge.load import load
 from gateway.config.merge.model import Config
-from gateway.config.yaml.fields import Fields, Report
+from gateway.config.yaml.fields import Fields, Problems
 from gateway.pure.core.webhook import Rule
 from gateway.tools.registration.backend import Backend
 from gateway.tools.registration.plan import Plan, RegistrationOptions, plan
@@ -60,10 +60,10 @@ def as_json(of: Rule) -> dict[str, Any]:
 
 def is_valid(of: Rule) -> bool:
     """Whether the API server's checks, as the gateway's reader has them, find nothing."""
-    report = Report("")
+    problems = Problems("")
     content = {name: list(v) if isinstance(v, tuple) else v for name, v in as_json(of).items()}
-    read_rule(Fields(content, "", report))
-    return not report.found
+    read_rule(Fields(content, "", problems))
+    return not problems.found
 
 
 def some(*names: str) -> st.SearchStrategy[tuple[str, ...]]:

@@ -12,7 +12,7 @@ import pytest
 from gateway.config.merge.custom_resource import CustomResource
 from gateway.config.merge.digest import digest
 from gateway.config.merge.load import load, read
-from gateway.config.merge.merged import combine, combine_pinned, resources_in_force
+from gateway.config.merge.merged import merge, merge_pinned, resources_in_force
 from gateway.config.merge.model import Config, Pinned
 from gateway.server import history as module
 from gateway.server.history import History, HistoryError
@@ -205,10 +205,10 @@ def test_without_a_state_folder_nothing_is_kept(tmp_path: Path) -> None:
 def test_pinned_custom_resources_are_those_that_were_in_force(tmp_path: Path) -> None:
     history = History(tmp_path / "state")
     files = load([written(tmp_path, 3)])
-    good = combine(files, [pool("q"), validating("w", uid="1")], None)
+    good = merge(files, [pool("q"), validating("w", uid="1")], None)
     broken = validating("w", uid="1", generation=2)
     broken = CustomResource(broken.kind, broken.name, {**broken.document, "webhooks": [{"name": "bad"}]})
-    half = combine(files, [pool("q"), broken], good)
+    half = merge(files, [pool("q"), broken], good)
     in_force = resources_in_force(half)
     assert [one.key for one in in_force] == [one.resource.key for one in half.statuses]
     history.record(files, in_force, digest(half.config), [], "")
@@ -216,12 +216,12 @@ def test_pinned_custom_resources_are_those_that_were_in_force(tmp_path: Path) ->
     restored = read(kept.documents)
     pinned = Pinned(digest(half.config), "2026-01-01T00:00:00Z", kept.resources)
     live = [pool("q", target="elsewhere:1"), broken, pool("new")]
-    combined = combine_pinned(restored, pinned, live, None, 0.0)
-    assert digest(combined.config) == digest(half.config)
-    reasons = {status.resource.name: (status.reason, status.note) for status in combined.statuses}
+    merged = merge_pinned(restored, pinned, live, None, 0.0)
+    assert digest(merged.config) == digest(half.config)
+    reasons = {status.resource.name: (status.reason, status.note) for status in merged.statuses}
     assert {reason for reason, _ in reasons.values()} == {"Pinned"}
     assert "pinned to the configuration" in reasons["q"][1]
-    assert combined.config.pools.keys() == Config(pools=half.config.pools).pools.keys()
+    assert merged.config.pools.keys() == Config(pools=half.config.pools).pools.keys()
 
 
 def test_a_process_that_has_ended_is_not_signalled(tmp_path: Path) -> None:

@@ -59,13 +59,13 @@ def read_client_config(webhook: Fields) -> WorkerRef | HttpsClient:
     if fields is None:
         return WorkerRef("", "")
     # In a custom resource imageReview is an unknown field: its author could use any file of the gateway.
-    ways = _WAYS if fields.report.folder is None else (*_WAYS, "imageReview")
+    ways = _WAYS if fields.problems.folder is None else (*_WAYS, "imageReview")
     given = [way for way in ways if fields.has(way)]
     if len(given) != 1:
         found = " and ".join(given) or "none of them"
         expected = f"expected exactly one of {', '.join(ways[:-1])} and {ways[-1]}"
         webhook.problem("clientConfig", f"found {found}, {expected}")
-    problems_before = len(fields.report.found)
+    problems_before = len(fields.problems.found)
     worker = _read_worker(fields.mapping("worker"))
     url = _read_url(fields) or _read_service(fields.mapping("service"))
     image_review = read_image_review(fields) if "imageReview" in given else None
@@ -75,7 +75,7 @@ def read_client_config(webhook: Fields) -> WorkerRef | HttpsClient:
     ca_pem = _read_ca_bundle(fields)
     ca_from = _read_ca_bundle_from(fields)
     fields.finish()
-    is_valid = len(given) == 1 and len(fields.report.found) == problems_before
+    is_valid = len(given) == 1 and len(fields.problems.found) == problems_before
     if image_review is not None:
         return image_review if is_valid else worker
     return HttpsClient(url, ca_pem, ca_from) if url and is_valid else worker
@@ -91,7 +91,7 @@ def _read_worker(fields: Fields | None) -> WorkerRef:
         annotation = source.required_string("namespaceAnnotation", annotation_key)
         source.finish()
     fields.finish()
-    return WorkerRef(pool, policy, parameters, annotation, f"{fields.report.where}: {fields.path}")
+    return WorkerRef(pool, policy, parameters, annotation, f"{fields.problems.where}: {fields.path}")
 
 
 def _read_parameters(fields: Fields) -> bytes:
@@ -127,9 +127,9 @@ def _read_ca_bundle(fields: Fields) -> bytes:
         fields.problem("caBundle", f"{error}; expected PEM certificates in base64")
     else:
         if message := roots_problem(parts_in(pem), time.time()):
-            fields.report.warn(fields.at("caBundle"), message)
+            fields.problems.warn(fields.at("caBundle"), message)
         if unreadable:
-            fields.report.warn(
+            fields.problems.warn(
                 fields.at("caBundle"), f"{unreadable} certificates cannot be read, and are ignored"
             )
         return pem

@@ -42,7 +42,7 @@ def read_ca_file(fields: Fields, name: str, folder: Path) -> Path | None:
     found: list[CertificateParts] = []
     path = _checked(fields, name, folder, lambda content: found.extend(certificate_parts(content)))
     if message := roots_problem(found, time.time()):
-        fields.report.warn(fields.at(name), f"{printable(path)} {message}")
+        fields.problems.warn(fields.at(name), f"{printable(path)} {message}")
     return path
 
 
@@ -61,7 +61,7 @@ def read_ca_bundle(fields: Fields, name: str) -> bytes | None:
         fields.problem(name, str(error))
     else:
         if message:
-            fields.report.warn(fields.at(name), message)
+            fields.problems.warn(fields.at(name), message)
         return content
     return None
 
@@ -102,7 +102,7 @@ def read_key_pair(fields: Fields, folder: Path, *, warns: bool = True) -> KeyPai
     # The first is the server's; the others are intermediates (RFC 8446 section 4.4.2).
     public_keys += [one.public_key for one in chain[:1]]
     if warns and (message := chain_problem(chain, time.time())):
-        fields.report.warn(fields.at("certFile"), f"{printable(cert_file)} {message}")
+        fields.problems.warn(fields.at("certFile"), f"{printable(cert_file)} {message}")
     key_file = _checked(fields, "keyFile", folder, lambda content: public_keys.append(public_key(content)))
     for name, present, other, absent in (
         ("certFile", key_file, "keyFile", cert_file),
@@ -123,7 +123,7 @@ def _checked(fields: Fields, name: str, folder: Path, check: Callable[[bytes], o
     if not text:
         fields.problem(name, "is empty, expected the path of a file")
         return None
-    path = fields.report.resolve(folder, text)
+    path = fields.problems.resolve(folder, text)
     try:
         check(read_file(path))
     except UnusableFileError as error:

@@ -164,17 +164,17 @@ def read_gateway_configuration(fields: Fields, folder: Path) -> GatewaySettings:
         image_review_webhooks=_read_image_review(fields.mapping("imageReview")),
     )
     if settings.tls.self_managed is not None and settings.kubernetes is None:
-        fields.report.add(
+        fields.problems.add(
             f"{fields.at('tls')}.selfManaged", "requires kubernetes: the certificate is kept in a Secret"
         )
     has_custom_resources = settings.kubernetes is not None and settings.kubernetes.custom_resources
     if settings.policies.param_kinds and not has_custom_resources:
         path = f"{fields.at('policies')}.paramKinds"
-        fields.report.add(path, "requires kubernetes.customResources: it is for policies in the cluster")
+        fields.problems.add(path, "requires kubernetes.customResources: it is for policies in the cluster")
     tokens = settings.authentication.webhook_tokens
     if tokens is not None and tokens.needs_cluster and settings.kubernetes is None:
         message = "requires kubernetes, whose API server has the keys, or jwksFile"
-        fields.report.add(f"{fields.at('authentication')}.webhookTokens.jwksFrom", message)
+        fields.problems.add(f"{fields.at('authentication')}.webhookTokens.jwksFrom", message)
     if settings.reports is not None and settings.kubernetes is None:
         fields.problem("reports", "requires kubernetes: the reports are objects of the cluster")
     found, least = settings.max_bytes_in_flight, settings.max_request_bytes

@@ -32,7 +32,7 @@ LONGEST_BACKOFF_MS: Final = 5 * 60 * 1000
 
 def read_image_review(client_config: Fields) -> HttpsClient | None:
     """Return the client in ``imageReview`` of a file; None if it is invalid."""
-    folder, fields = client_config.report.folder, client_config.mapping("imageReview")
+    folder, fields = client_config.problems.folder, client_config.mapping("imageReview")
     if fields is None or folder is None:
         return None
     file = fields.required_string("kubeConfigFile")
@@ -41,7 +41,7 @@ def read_image_review(client_config: Fields) -> HttpsClient | None:
     backoff_ms = _number(fields, "retryBackoff", DEFAULT_BACKOFF_MS, LONGEST_BACKOFF_MS)
     default_allow = fields.boolean("defaultAllow") if fields.has("defaultAllow") else None
     fields.finish()
-    path = fields.report.resolve(folder.absolute(), file)
+    path = fields.problems.resolve(folder.absolute(), file)
     kubeconfig = _read(fields, path) if file else None
     if kubeconfig is None:
         return None
@@ -72,7 +72,7 @@ def _number(fields: Fields, name: str, default: int, most: int) -> int:
 
 def _read(fields: Fields, path: Path) -> Kubeconfig | None:
     try:
-        warn = partial(fields.report.warn, fields.at("kubeConfigFile"))
+        warn = partial(fields.problems.warn, fields.at("kubeConfigFile"))
         kubeconfig = read_kubeconfig(path, None, warn)
     except UnusableFileError as error:
         fields.problem("kubeConfigFile", f"{printable(path)} {error}")

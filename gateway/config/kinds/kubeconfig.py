@@ -29,7 +29,7 @@ from gateway.base.certificates import (
 from gateway.base.credentials import NoCredentialError
 from gateway.base.files import UnusableFileError, read_file
 from gateway.base.text import described, did_you_mean, one_of, shown, url_without_secrets
-from gateway.config.yaml.fields import Fields, Report
+from gateway.config.yaml.fields import Fields, Problems
 from gateway.config.yaml.parsing import parse_yaml
 
 if TYPE_CHECKING:
@@ -107,15 +107,15 @@ def read_kubeconfig(
         UnusableFileError: the file, or a file that it names, cannot be used, or there is no such context.
     """
     cluster, user = choose(read_document(path), context)
-    report = Report("")
+    problems = Problems("")
     reader = KubeconfigReader(path)
     found = Kubeconfig(
-        reader.cluster(Fields(cluster, "cluster", report)),
-        reader.user(Fields(user, "user", report)),
+        reader.cluster(Fields(cluster, "cluster", problems)),
+        reader.user(Fields(user, "user", problems)),
     )
-    for place, message in report.found:
+    for place, message in problems.found:
         raise UnusableFileError(f"cannot be used: {place}: {message}")
-    for place, message in report.questionable:
+    for place, message in problems.questionable:
         warn(f"{printable(path)}: {place}: {message}")
     return found
 
@@ -204,7 +204,7 @@ class KubeconfigReader:
         self._pem(fields, "certificate-authority", lambda pem: bundles.append(roots_among(pem)[0]))
         ca_pem = b"".join(bundles)
         if message := roots_problem(parts_in(ca_pem) if ca_pem else (), time.time()):
-            fields.report.warn(_given(fields, "certificate-authority"), message)
+            fields.problems.warn(_given(fields, "certificate-authority"), message)
         return KubeconfigCluster(
             fields.required_string("server"),
             ca_pem,
@@ -239,7 +239,7 @@ class KubeconfigReader:
         text = fields.optional_string("tokenFile")
         if not text:
             return None
-        path = fields.report.resolve(self._folder, text)
+        path = fields.problems.resolve(self._folder, text)
         try:
             read_token(path)
         except UnusableFileError as error:
@@ -255,7 +255,7 @@ class KubeconfigReader:
         # The first is the client's; the others are intermediates (RFC 8446 section 4.4.2).
         keys += [one.public_key for one in chain[:1]]
         if message := chain_problem(chain, time.time()):
-            fields.report.warn(_given(fields, "client-certificate"), message)
+            fields.problems.warn(_given(fields, "client-certificate"), message)
         key = self._pem(fields, "client-key", lambda pem: keys.append(public_key(pem)))
         if bool(certificate) != bool(key):
             absent = "client-key" if certificate else "client-certificate"
@@ -272,7 +272,7 @@ class KubeconfigReader:
             if text:
                 pem = base64.b64decode(text, validate=True)
             elif file:
-                path = fields.report.resolve(self._folder, file)
+                path = fields.problems.resolve(self._folder, file)
                 self.files.append(path)
                 pem = read_file(path)
             else:
@@ -292,7 +292,7 @@ class KubeconfigReader:
             return None
         command = fields.required_string("command")
         if "/" in command:
-            command = str(fields.report.resolve(self._folder, command))
+            command = str(fields.problems.resolve(self._folder, command))
         variables = tuple(
             (entry.required_string("name"), entry.optional_string("value"))
             for entry in fields.mappings("env")

@@ -38,7 +38,7 @@ def read_kubernetes(fields: Fields | None, folder: Path) -> KubernetesSettings |
     if fields is None:
         return None
     file, context = fields.string("kubeconfig", None), fields.string("context", None)
-    path = None if file is None else fields.report.resolve(folder, file)
+    path = None if file is None else fields.problems.resolve(folder, file)
     if context == "":
         fields.problem("context", "is empty, expected the name of a context")
     elif file == "":
@@ -52,7 +52,7 @@ def read_kubernetes(fields: Fields | None, folder: Path) -> KubernetesSettings |
             _check_context(fields, path, document, context)
             # What makes it unusable is told where it is used: its files may come later.
             with suppress(UnusableFileError):
-                read_kubeconfig(path, context, partial(fields.report.warn, fields.at("kubeconfig")))
+                read_kubeconfig(path, context, partial(fields.problems.warn, fields.at("kubeconfig")))
     elif context is not None:
         fields.problem("context", "needs kubeconfig: a pod's service account has no contexts")
     custom_resources = fields.boolean("customResources")

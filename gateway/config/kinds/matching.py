@@ -37,12 +37,12 @@ def read_rule(fields: Fields) -> Rule:
     for group in rule.api_groups:
         for resource in rule.resources:
             if (group, resource) in NEVER_SENT_RESOURCES:
-                fields.report.warn(
+                fields.problems.warn(
                     fields.path,
                     f"{resource}.{group} is excluded from admission webhooks; this rule will have no effect",
                 )
     for path, message in rule_warnings(rule):
-        fields.report.warn(f"{fields.path}.{path}", message)
+        fields.problems.warn(f"{fields.path}.{path}", message)
     fields.finish()
     return rule
 
@@ -90,7 +90,7 @@ def _read_resources(fields: Fields) -> tuple[str, ...]:
             (f"*/{subresource}", subresource in subresource_of_all),
         ):
             if covers:
-                fields.report.add(path, f'found {shown(entry)}, which the earlier "{wildcard}" covers')
+                fields.problems.add(path, f'found {shown(entry)}, which the earlier "{wildcard}" covers')
         if subresource == "*":
             all_subresources_of.add(resource)
         if resource == "*":

@@ -43,7 +43,7 @@ class Metadata:
     """The metadata that the gateway uses."""
 
     name: str
-    """Empty if it is missing, which is a problem in the report."""
+    """Empty if it is missing, which is a problem."""
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
     namespace: str = ""
@@ -65,9 +65,9 @@ def read_metadata(
     if namespace and not is_namespaced:
         metadata.problem("namespace", "is not allowed: objects of this kind are cluster-scoped")
     labels = metadata.string_map("labels")
-    check_labels(labels, metadata.at("labels"), metadata.report)
+    check_labels(labels, metadata.at("labels"), metadata.problems)
     annotations = metadata.string_map("annotations")
-    check_annotations(annotations, metadata.at("annotations"), metadata.report)
+    check_annotations(annotations, metadata.at("annotations"), metadata.problems)
     metadata.accept(*_SERVER_FIELDS)
     metadata.finish()
     return Metadata(name, labels, annotations, namespace)
@@ -78,7 +78,7 @@ def read_selector(fields: Fields | None) -> Selector:
     if fields is None:
         return EVERYTHING
     match_labels = fields.string_map("matchLabels")
-    check_labels(match_labels, fields.at("matchLabels"), fields.report)
+    check_labels(match_labels, fields.at("matchLabels"), fields.problems)
     requirements = [Requirement(key, "In", frozenset({value})) for key, value in match_labels.items()]
     requirements.extend(map(_read_requirement, fields.mappings("matchExpressions")))
     fields.finish()

@@ -82,7 +82,7 @@ def _mode(fields: Fields, text: str | None) -> Mode:
     mode = "Enforce" if text is None else next((one for one in MODES if one == text), None)
     if mode is None:
         path = child(child(fields.at("metadata"), "annotations"), MODE)
-        fields.report.add(path, f"found {shown(text)}, expected {one_of(MODES)}")
+        fields.problems.add(path, f"found {shown(text)}, expected {one_of(MODES)}")
     return mode or "Enforce"
 
 
@@ -91,7 +91,7 @@ def _check_operations(match: Fields) -> None:
     for rule in match.mappings("resourceRules"):
         for path, text in rule.indexed_strings("operations"):
             if text == "DELETE":
-                rule.report.add(path, f"found DELETE, expected {one_of((*MUTATING_OPERATIONS, '*'))}")
+                rule.problems.add(path, f"found DELETE, expected {one_of((*MUTATING_OPERATIONS, '*'))}")
 
 
 def _mutation(fields: Fields, expressions: Expressions) -> Mutation:

@@ -14,7 +14,7 @@ from gateway.config.yaml.fields import child
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gateway.config.yaml.fields import Report
+    from gateway.config.yaml.fields import Problems
 
 _LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _DNS_1123_LABEL = re.compile(_LABEL)
@@ -122,19 +122,19 @@ def label_value(text: str) -> str | None:
     )
 
 
-def check_labels(labels: Mapping[str, str], path: str, report: Report) -> None:
-    """Report the problems of the keys and values of *labels*, at *path*."""
+def check_labels(labels: Mapping[str, str], path: str, problems: Problems) -> None:
+    """Problems the problems of the keys and values of *labels*, at *path*."""
     for key, value in labels.items():
         for message in (qualified_name(key), label_value(value)):
             if message:
-                report.add(child(path, key), message)
+                problems.add(child(path, key), message)
 
 
-def check_annotations(annotations: Mapping[str, str], path: str, report: Report) -> None:
-    """Report the problems of the keys and the total size of *annotations*, at *path*."""
+def check_annotations(annotations: Mapping[str, str], path: str, problems: Problems) -> None:
+    """Problems the problems of the keys and the total size of *annotations*, at *path*."""
     for key in annotations:
         if message := annotation_key(key):
-            report.add(child(path, key), message)
+            problems.add(child(path, key), message)
     total_bytes = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
     if total_bytes > ANNOTATIONS_BYTES:
-        report.add(path, f"found {total_bytes} bytes, expected at most {ANNOTATIONS_BYTES}")
+        problems.add(path, f"found {total_bytes} bytes, expected at most {ANNOTATIONS_BYTES}")

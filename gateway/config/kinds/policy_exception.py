@@ -57,7 +57,7 @@ def parse_timestamp(text: str) -> float:
 
 
 def read_policy_exception(fields: Fields, kind: str) -> PolicyException:
-    """Return the exception of *kind* behind *fields*; with placeholders if the report has problems."""
+    """Return the exception of *kind* behind *fields*; with placeholders if there are problems."""
     metadata = read_metadata(fields, dns_1123_subdomain, is_namespaced=kind == NAMESPACED)
     spec = fields.required_mapping("spec")
     fields.finish()
@@ -124,9 +124,9 @@ def _read_match(spec: Fields, namespace: str) -> Match:
         _check_namespaces(fields, namespace)
     elif match == Match():
         message = f"selects everything, expected at least one of {', '.join(MATCH_FIELDS)}"
-        spec.report.add(fields.path, f"{message}; users: ['*'] is everything")
+        spec.problems.add(fields.path, f"{message}; users: ['*'] is everything")
     elif _is_open_to_all(match):
-        spec.report.warn(
+        spec.problems.warn(
             fields.path,
             "anyone can choose the name and the labels of an object: add namespaces, users or groups, "
             "unless everyone may have the exception",
@@ -144,7 +144,7 @@ def _check_namespaces(fields: Fields, namespace: str) -> None:
     for path, text in fields.indexed_strings("namespaces"):
         if text != namespace:
             message = f"found {shown(text)}, expected {shown(namespace)}: the exception is in this namespace"
-            fields.report.add(path, f"{message}, and covers no other")
+            fields.problems.add(path, f"{message}, and covers no other")
 
 
 def _read_patterns(fields: Fields, name: str, check: Check | None = None) -> Patterns | None:

@@ -105,5 +105,5 @@ def _resource(text: str) -> str | None:
 
 def _left(fields: Fields, path: str, text: str) -> str:
     if text not in POLICY_KINDS:
-        fields.report.add(path, f"found {shown(text)}, expected {one_of(POLICY_KINDS)}")
+        fields.problems.add(path, f"found {shown(text)}, expected {one_of(POLICY_KINDS)}")
     return text

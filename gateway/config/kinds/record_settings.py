@@ -75,7 +75,7 @@ def read_record(fields: Fields | None, folder: Path) -> RecordSettings | None:
         redact=tuple(map(_read_rule, fields.mappings("redact"))),
     )
     if not settings.sample_percent and not settings.per_combination:
-        fields.report.warn(fields.path, "records nothing: samplePercent and perCombination are 0")
+        fields.problems.warn(fields.path, "records nothing: samplePercent and perCombination are 0")
     fields.finish()
     return settings
 

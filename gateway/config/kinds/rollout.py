@@ -29,7 +29,7 @@ def read_rollout(webhook: Fields, side_effects: SideEffects) -> Rollout | None:
     if enforce is not None and not fields.has("mode"):
         fields.problem("mode", "is required with enforce: the mode where enforce does not match")
     elif enforce is not None and mode == "Enforce":
-        fields.report.warn(fields.at("enforce"), "has no effect: the mode Enforce holds for every request")
+        fields.problems.warn(fields.at("enforce"), "has no effect: the mode Enforce holds for every request")
     candidate = _read_candidate(fields.mapping("candidate"))
     if side_effects != "None":
         reason = f"requires sideEffects None, found {side_effects}: its calls are additional ones"
@@ -50,13 +50,13 @@ def _read_enforcement(fields: Fields | None, mode: Mode) -> Enforcement | None:
     after_s = fields.time("after", 0.0)
     fields.finish()
     if not given:
-        fields.report.add(fields.path, f"found nothing, expected at least one of {', '.join(_CONDITIONS)}")
+        fields.problems.add(fields.path, f"found nothing, expected at least one of {', '.join(_CONDITIONS)}")
     elif percent == 0:
-        fields.report.warn(
+        fields.problems.warn(
             fields.at("percentOfNamespaces"), "0 matches no request: the webhook is not enforced"
         )
     elif selector.is_empty and percent == 100 and not after_s:
-        fields.report.warn(fields.path, f"matches every request: the mode {mode} never holds")
+        fields.problems.warn(fields.path, f"matches every request: the mode {mode} never holds")
     return Enforcement(selector, percent, after_s)
 
 

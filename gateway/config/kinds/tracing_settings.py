@@ -90,17 +90,17 @@ def _read_attributes(fields: Fields) -> Mapping[str, str]:
 
 
 def _warn(fields: Fields, settings: TracingSettings) -> None:
-    if fields.report.found:
+    if fields.problems.found:
         return
     url = urlsplit(settings.endpoint)
     if url.port == _GRPC_PORT:
         message = f"has port {_GRPC_PORT}, usually that of OTLP over gRPC; OTLP over HTTP has 4318"
-        fields.report.warn(fields.at("endpoint"), message)
+        fields.problems.warn(fields.at("endpoint"), message)
     if url.scheme == "http":
         if settings.headers_file is not None and url.hostname not in _LOOPBACK:
-            fields.report.warn(fields.at("endpoint"), "is plain HTTP: others can read the headers")
+            fields.problems.warn(fields.at("endpoint"), "is plain HTTP: others can read the headers")
         if settings.tls != CollectorTls():
-            fields.report.warn(fields.at("tls"), "has no effect: the endpoint is plain HTTP")
+            fields.problems.warn(fields.at("tls"), "has no effect: the endpoint is plain HTTP")
 
 
 def _check_endpoint(text: str) -> str | None:

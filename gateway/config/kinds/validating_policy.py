@@ -116,7 +116,7 @@ def read_validating_binding(fields: Fields) -> ValidatingBinding:
     metadata = read_metadata(fields, configuration_name)
     if MODE in metadata.annotations:
         path = child(child(fields.at("metadata"), "annotations"), MODE)
-        fields.report.warn(path, "has no effect: this binding has validationActions instead of a mode")
+        fields.problems.warn(path, "has no effect: this binding has validationActions instead of a mode")
     spec = fields.required_group("spec")
     fields.finish()
     match = spec.mapping("matchResources")
@@ -229,7 +229,7 @@ def _annotations(spec: Fields, policy: str, expressions: Expressions) -> Iterato
         seen.add(key)
         if key == FAILURES_KEY:
             lost = "where a validation with the action Audit fails, its failures replace this annotation"
-            fields.report.warn(fields.at("key"), f"is the key of failures: {lost}")
+            fields.problems.warn(fields.at("key"), f"is the key of failures: {lost}")
         size = len(fields.optional_string("valueExpression").strip().encode())
         if size > MAX_VALUE_EXPRESSION_BYTES:
             expected = f"expected at most {MAX_VALUE_EXPRESSION_BYTES}"
@@ -298,7 +298,7 @@ def read_param_ref(spec: Fields, default: NotFoundAction | None = None) -> Param
         return None
     name, selector = fields.optional_string("name", _path_segment), fields.mapping("selector")
     if bool(name) == (selector is not None):
-        fields.report.add(fields.path, "expected one of name and selector")
+        fields.problems.add(fields.path, "expected one of name and selector")
     ref = ParamRef(
         name,
         fields.optional_string("namespace"),
@@ -314,9 +314,9 @@ def _actions(spec: Fields) -> tuple[ValidationAction, ...]:
     for path, text in spec.indexed_strings("validationActions"):
         action = next((one for one in ACTIONS if one == text), None)
         if action is None:
-            spec.report.add(path, f"found {shown(text)}, expected Deny, Warn or Audit")
+            spec.problems.add(path, f"found {shown(text)}, expected Deny, Warn or Audit")
         elif action in found:
-            spec.report.add(path, f"found {action} twice")
+            spec.problems.add(path, f"found {action} twice")
         else:
             found.append(action)
     if not spec.content.get("validationActions"):

@@ -162,9 +162,9 @@ def _read_review_version(fields: Fields, version: Version) -> ReviewVersion:
     seen: set[str] = set()
     for path, entry in entries:
         if entry in seen:
-            fields.report.add(path, f"found {shown(entry)} twice")
+            fields.problems.add(path, f"found {shown(entry)} twice")
         elif message := dns_1035_label(entry):
-            fields.report.add(path, message)
+            fields.problems.add(path, message)
         seen.add(entry)
     if entries and seen.isdisjoint(REVIEW_VERSIONS):
         found = ", ".join(shown(entry) for _, entry in entries)

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from admission_gateway_worker.text import printable
 from gateway.base.files import UnusableFileError
 from gateway.config.kinds.kubeconfig import KubeconfigReader, KubeconfigUser, read_document
-from gateway.config.yaml.fields import Fields, Report
+from gateway.config.yaml.fields import Fields, Problems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,19 +70,19 @@ def read_webhook_users(fields: Fields, name: str, folder: Path) -> WebhookUsers 
     if not text:
         fields.problem(name, "is empty, expected the path of a kubeconfig")
         return None
-    path = fields.report.resolve(folder, text)
+    path = fields.problems.resolve(folder, text)
     try:
         document = read_document(path)
     except UnusableFileError as error:
         fields.problem(name, f"{printable(path)} {error}")
         return None
-    report = Report("")
-    users = _read(path, Fields(document, "", report))
-    fields.report.named_files.update(report.named_files)
-    for place, message in report.found:
+    problems = Problems("")
+    users = _read(path, Fields(document, "", problems))
+    fields.problems.named_files.update(problems.named_files)
+    for place, message in problems.found:
         fields.problem(name, f"{printable(path)}: {place}: {message}")
-    for place, message in report.questionable:
-        fields.report.warn(fields.at(name), f"{printable(path)}: {place}: {message}")
+    for place, message in problems.questionable:
+        fields.problems.warn(fields.at(name), f"{printable(path)}: {place}: {message}")
     return users
 
 

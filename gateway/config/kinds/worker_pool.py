@@ -99,7 +99,7 @@ def read_worker_pool(fields: Fields, folder: Path | None) -> WorkerPool:
     given = [way for way in ways if spec.has(way)]
     if len(given) != 1:
         found = " and ".join(given) or "none of them"
-        spec.report.add(spec.path, f"found {found}, expected exactly one of {one_of(ways)}")
+        spec.problems.add(spec.path, f"found {found}, expected exactly one of {one_of(ways)}")
     targets = _read_targets(spec, folder)
     if folder is None:
         _refuse_local(spec)
@@ -119,7 +119,7 @@ def read_worker_pool(fields: Fields, folder: Path | None) -> WorkerPool:
             "is not allowed with a command or a unix socket: their connections do not leave this machine",
         )
     if pool.hedge and (pool.command or (len(targets) == 1 and addresses.is_local(targets[0]))):
-        spec.report.warn(spec.at("hedge"), "has no effect: the pool has only one endpoint")
+        spec.problems.warn(spec.at("hedge"), "has no effect: the pool has only one endpoint")
     spec.finish()
     return pool
 
@@ -132,7 +132,7 @@ def _refuse_local(spec: Fields) -> None:
     for name in ("caFile", "certFile", "keyFile"):
         if isinstance(tls, dict) and tls.get(name) is not None:
             message = "is not allowed in a custom resource, expected caBundle"
-            spec.report.add(f"{spec.at('tls')}.{name}", message)
+            spec.problems.add(f"{spec.at('tls')}.{name}", message)
 
 
 def _read_targets(spec: Fields, folder: Path | None) -> tuple[str, ...]:
@@ -149,16 +149,16 @@ def _read_targets(spec: Fields, folder: Path | None) -> tuple[str, ...]:
     for path, text in texts:
         if folder is None and addresses.is_local(text):
             reason = "expected a network address: a custom resource may not name unix sockets"
-            spec.report.add(path, f"found {shown(text)}, {reason}")
+            spec.problems.add(path, f"found {shown(text)}, {reason}")
             continue
         resolved = text if folder is None else addresses.below(folder, text)
-        spec.report.named_files[resolved] = text
+        spec.problems.named_files[resolved] = text
         if resolved in seen:
-            spec.report.add(path, f"found {shown(text)} twice")
+            spec.problems.add(path, f"found {shown(text)} twice")
         seen.add(resolved)
         message = addresses.target(resolved)
         if message and not addresses.target(text):
-            spec.report.add(path, message)
+            spec.problems.add(path, message)
         targets.append(resolved)
     return tuple(targets)
 

@@ -12,7 +12,7 @@ from gateway.config.kinds.webhook_configuration import V1, WebhookConfiguration,
 from gateway.config.kinds.worker_pool import WorkerPool, read_worker_pool
 from gateway.config.merge.policy_documents import read_policy
 from gateway.config.yaml.documents import CUSTOM_KINDS, PHASES, POLICY_KINDS, plural_of
-from gateway.config.yaml.fields import Fields, Report
+from gateway.config.yaml.fields import Fields, Problems
 from gateway.pure.core.webhook import HttpsClient, PolicyRef, Webhook, WorkerRef
 
 if TYPE_CHECKING:
@@ -100,14 +100,14 @@ class ReadResource:
 
 def read_resource(resource: CustomResource) -> ReadResource:
     """Return *resource*, validated. Never raises, whatever it contains."""
-    report = Report(resource.where)
+    problems = Problems(resource.where)
     # The other fields of metadata are the API server's, and newer versions may add some.
     metadata: dict[str, object] = {"name": resource.name}
     if resource.namespace:
         metadata["namespace"] = resource.namespace
     if annotations := _metadata(resource.document).get("annotations"):
         metadata["annotations"] = annotations
-    fields = Fields({**resource.document, "metadata": metadata}, "", report)
+    fields = Fields({**resource.document, "metadata": metadata}, "", problems)
     fields.accept("apiVersion", "kind", "status")
     content: Content = WorkerPool(resource.name)
     try:
@@ -115,12 +115,12 @@ def read_resource(resource: CustomResource) -> ReadResource:
     except Exception:
         # An internal error with one object must not affect the others.
         log.exception("custom resource cannot be read, and is refused: internal error: %s", resource.where)
-        report.add("", "cannot be read: internal error: the gateway's log has the details")
+        problems.add("", "cannot be read: internal error: the gateway's log has the details")
     failing = None
     if isinstance(content, WebhookConfiguration):
         content = replace(content, webhooks=tuple(map(_as_custom, content.webhooks)))
-        failing = _failing(resource, content, report)
-    return ReadResource(resource, content, failing, tuple(report.problems()), tuple(report.warnings()))
+        failing = _failing(resource, content, problems)
+    return ReadResource(resource, content, failing, tuple(problems.errors()), tuple(problems.warnings()))
 
 
 def _read_content(fields: Fields, resource: CustomResource) -> Content:
@@ -132,7 +132,7 @@ def _read_content(fields: Fields, resource: CustomResource) -> Content:
     if kind in POLICY_KINDS or kind in POLICY_KINDS.values():
         return read_policy(kind, fields)
     if kind == NAMESPACED and not resource.namespace:
-        fields.report.add("metadata.namespace", f"is required in a cluster: {CLUSTER_WIDE} has none")
+        fields.problems.add("metadata.namespace", f"is required in a cluster: {CLUSTER_WIDE} has none")
     return read_policy_exception(fields, kind)
 
 
@@ -150,7 +150,7 @@ def _of_custom(client: WorkerRef | HttpsClient) -> WorkerRef | HttpsClient:
 
 
 def _failing(
-    resource: CustomResource, configuration: WebhookConfiguration, report: Report
+    resource: CustomResource, configuration: WebhookConfiguration, problems: Problems
 ) -> WebhookConfiguration:
     hooks = tuple(
         replace(
@@ -160,7 +160,7 @@ def _failing(
             rollout=None if hook.rollout is None else replace(hook.rollout, candidate=None),
         )
         for index, hook in enumerate(configuration.webhooks)
-        if not any(_is_about(path, index) for path, _ in report.found)
+        if not any(_is_about(path, index) for path, _ in problems.found)
     )
     return replace(configuration, name=resource.name, webhooks=hooks, pools=())
 

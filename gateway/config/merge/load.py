@@ -90,7 +90,7 @@ _KINDS: dict[str, tuple[str, ...]] = {
 
 @dataclass(slots=True)
 class _Collected:
-    """The objects read so far, with placeholders where a report is not empty."""
+    """The objects read so far, with placeholders where there are problems."""
 
     configurations: list[WebhookConfiguration] = field(default_factory=list)
     references: list[tuple[Document, str, str]] = field(default_factory=list)
@@ -194,17 +194,17 @@ def read(found: Iterable[Document]) -> Config:
         documents.append(document)
         if document.content is not None:
             _read(document, collected)
-        count += len(document.report.found)
+        count += len(document.problems.found)
         if count + len(collected.policies.others) >= MAX_PROBLEMS:
             collected.policies.take_params(_KINDS)
-            count = sum(len(each.report.found) for each in documents)
+            count = sum(len(each.problems.found) for each in documents)
         if count >= MAX_PROBLEMS:
             raise ConfigError([*_problems(documents)[:MAX_PROBLEMS], _more(document)])
     params = collected.policies.take_params(_KINDS)
     for document, path, pool in collected.references:
-        if ("WorkerPool", pool) not in collected.first_of and not document.report.is_full:
+        if ("WorkerPool", pool) not in collected.first_of and not document.problems.is_full:
             hint = did_you_mean(pool, collected.pools)
-            document.report.add(path, f"there is no WorkerPool {shown(pool)}{hint}")
+            document.problems.add(path, f"there is no WorkerPool {shown(pool)}{hint}")
     collected.need_cluster.extend(
         (document, child(document.path, "spec"), NO_AUTHORIZER)
         for document, _, policy in collected.policies.policies
@@ -212,11 +212,11 @@ def read(found: Iterable[Document]) -> Config:
     )
     if collected.gateway.kubernetes is None:
         for document, path, message in collected.need_cluster:
-            document.report.add(path, message)
+            document.problems.add(path, message)
     else:
         for (kind, _), document in collected.first_of.items():
             if kind == "Namespace":
-                document.report.warn(
+                document.problems.warn(
                     document.path,
                     "has no effect: GatewayConfiguration.kubernetes takes namespaces from the cluster",
                 )
@@ -226,7 +226,7 @@ def read(found: Iterable[Document]) -> Config:
     if problems:
         raise ConfigError(problems)
     _warn_if_all_are_left(collected)
-    warnings = [warning for document in documents for warning in document.report.warnings()]
+    warnings = [warning for document in documents for warning in document.problems.warnings()]
     warnings += _unknown_namespaces(collected)
     config = _config(collected, bound, tuple(warnings))
     return replace(config, source=_source(documents), named_files=_named_in(documents))
@@ -234,7 +234,7 @@ def read(found: Iterable[Document]) -> Config:
 
 def _named_in(documents: Sequence[Document]) -> dict[str, str]:
     """Return the paths that *documents* name; of several texts for one the first in alphabetical order."""
-    named = [item for document in documents for item in document.report.named_files.items()]
+    named = [item for document in documents for item in document.problems.named_files.items()]
     return dict(sorted(named, reverse=True))
 
 
@@ -262,14 +262,14 @@ def _problems_of_names(documents: Sequence[Document], collected: _Collected) -> 
     known = frozenset(name for _, name in names)
     for document, exception in collected.exceptions:
         for message in unknown_webhooks(exception.webhooks, known):
-            document.report.warn(child(child(document.path, "spec"), "webhooks"), message)
+            document.problems.warn(child(child(document.path, "spec"), "webhooks"), message)
     validating = frozenset(name for phase, name in names if phase == "validate")
     for index, name in enumerate(collected.gateway.image_review_webhooks):
         if name not in validating:
             document = collected.first_of["GatewayConfiguration", ""]
             place = f"{child(document.path, 'imageReview')}.webhooks[{index}]"
             hint = did_you_mean(name, validating)
-            document.report.add(place, f"there is no validating webhook {shown(name)}{hint}")
+            document.problems.add(place, f"there is no validating webhook {shown(name)}{hint}")
     return _problems(documents)
 
 
@@ -280,7 +280,7 @@ def _warn_if_all_are_left(collected: _Collected) -> None:
     has_others = any(each.webhooks for each in collected.configurations) or not set(kinds) <= set(left)
     if kinds and not has_others and not (kubernetes is not None and kubernetes.custom_resources):
         document = collected.first_of["GatewayConfiguration", ""]
-        document.report.warn(
+        document.problems.warn(
             child(child(document.path, "policies"), "leftToAPIServer"),
             f"all policies ({len(kinds)}) are left to the API server, and there are no webhooks: the gateway "
             "checks no request; apply the policies to the cluster, or nothing evaluates them",
@@ -302,7 +302,7 @@ def _unknown_namespaces(collected: _Collected) -> Iterator[Problem]:
 
 
 def _problems(documents: Sequence[Document]) -> list[Problem]:
-    return [problem for document in documents for problem in document.report.problems()]
+    return [problem for document in documents for problem in document.problems.errors()]
 
 
 def _more(document: Document) -> Problem:
@@ -340,7 +340,7 @@ def _read(document: Document, collected: _Collected) -> None:
     if kind == POLICY_TEST:
         return
     folder = document.file.parent
-    fields.report.null_is_empty = version != GATEWAY_VERSION
+    fields.problems.null_is_empty = version != GATEWAY_VERSION
     if version == GATEWAY_VERSION and kind in CUSTOM_KINDS:
         fields.accept("status")
     name = ""
@@ -379,7 +379,7 @@ def _check_first(document: Document, collected: _Collected, kind: str, name: str
     if first is document:
         return
     if kind == "GatewayConfiguration":
-        document.report.add(
+        document.problems.add(
             document.path, f"found a second one, expected at most one; the first: {first.place}"
         )
     elif name:

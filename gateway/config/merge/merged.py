@@ -1,4 +1,4 @@
-"""Combines the custom resources of a cluster with the configuration in files.
+"""Merges the custom resources of a cluster with the configuration in files.
 
 Files are accepted or refused as a whole. Custom resources have many authors, so each is accepted or refused
 by itself; after an invalid change its last valid version stays in force. The rules:
@@ -102,7 +102,7 @@ class ResourceStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Combined:
+class Merged:
     """Files and custom resources as one configuration."""
 
     config: Config
@@ -116,13 +116,13 @@ class Combined:
     """The policies with bindings, by kind and name."""
 
 
-def combine(
+def merge(
     files: Config,
     resources: Iterable[CustomResource],
-    before: Combined | None,
+    before: Merged | None,
     now: float = 0.0,
     rejected: Rejections = NONE_REJECTED,
-) -> Combined:
+) -> Merged:
     """Return *files* and *resources* as one configuration; *before* is the previous result, if any.
 
     *now* is the time in seconds since 1970. It decides only which exceptions have expired, for their status.
@@ -144,33 +144,33 @@ def combine(
         for key, earlier in ({} if before is None else before.valid).items()
         if key in read and read[key].resource.uid == earlier.resource.uid
     }
-    combination = _Combination(files, read, valid, now, {} if before is None else before.bound, rejected)
+    merging = _Merge(files, read, valid, now, {} if before is None else before.bound, rejected)
     # Pools come before the configurations that refer to them, and webhooks before their exceptions.
-    statuses = [combination.add(kind, name) for kind in CUSTOM_KINDS for of, name in read if of == kind]
+    statuses = [merging.add(kind, name) for kind in CUSTOM_KINDS for of, name in read if of == kind]
     statuses.sort(key=lambda one: one.resource.key)
-    return Combined(combination.config(), tuple(statuses), read, valid, combination.bound)
+    return Merged(merging.config(), tuple(statuses), read, valid, merging.bound)
 
 
-def resources_in_force(combined: Combined) -> list[CustomResource]:
-    """Return the versions of the custom resources from which *combined* was made."""
+def resources_in_force(merged: Merged) -> list[CustomResource]:
+    """Return the versions of the custom resources from which *merged* was made."""
     return [
-        combined.valid.get(status.resource.key, combined.read[status.resource.key]).resource
-        for status in combined.statuses
+        merged.valid.get(status.resource.key, merged.read[status.resource.key]).resource
+        for status in merged.statuses
         if status.reason != "NameInFiles"
     ]
 
 
-def combine_pinned(
+def merge_pinned(
     files: Config,
     pinned: Pinned,
     resources: Iterable[CustomResource],
-    before: Combined | None,
+    before: Merged | None,
     now: float,
     rejected: Rejections = NONE_REJECTED,
-) -> Combined:
+) -> Merged:
     """Return the *pinned* configuration. The statuses are those of *resources*, which are in the cluster."""
-    combined = combine(files, pinned.resources, before, now, rejected)
-    kept = {status.resource.key: status for status in combined.statuses}
+    merged = merge(files, pinned.resources, before, now, rejected)
+    kept = {status.resource.key: status for status in merged.statuses}
     note = f"waits: the gateway is pinned to the configuration {pinned.digest[:12]} since {pinned.since}"
 
     def status_of(resource: CustomResource) -> ResourceStatus:
@@ -180,11 +180,11 @@ def combine_pinned(
         return ResourceStatus(resource, "Pinned", note=note)
 
     return replace(
-        combined, statuses=tuple(map(status_of, sorted(resources, key=lambda resource: resource.key)))
+        merged, statuses=tuple(map(status_of, sorted(resources, key=lambda resource: resource.key)))
     )
 
 
-class _Combination:
+class _Merge:
     """Files, and the custom resources that are in force."""
 
     bound: Mapping[tuple[str, str], BoundEntry]

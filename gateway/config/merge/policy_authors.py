@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.base.text import one_of
 from gateway.config.yaml.documents import GATEWAY_VERSION, POLICY, POLICY_KINDS, plural_of
-from gateway.config.yaml.fields import Fields, Report
+from gateway.config.yaml.fields import Fields, Problems
 from gateway.pure.core.webhook import PolicyRef
 
 if TYPE_CHECKING:
@@ -75,11 +75,11 @@ def authors_policy(kinds: tuple[ListedParamKind, ...]) -> Webhook:
             *(validation for kind in kinds for validation in _validations(kind)),
         ],
     }
-    report = Report(AUTHORS)
-    policy = read_validating_policy(Fields({"metadata": {"name": AUTHORS}, "spec": spec}, "", report))
+    problems = Problems(AUTHORS)
+    policy = read_validating_policy(Fields({"metadata": {"name": AUTHORS}, "spec": spec}, "", problems))
     bound = {"policyName": AUTHORS, "validationActions": ["Deny"]}
-    binding = read_validating_binding(Fields({"metadata": {"name": AUTHORS}, "spec": bound}, "", report))
-    assert not report.found, report.found
+    binding = read_validating_binding(Fields({"metadata": {"name": AUTHORS}, "spec": bound}, "", problems))
+    assert not problems.found, problems.found
     webhook = as_webhook(policy, [binding])
     return replace(webhook, client=PolicyRef(POLICY, is_guard=True))
 

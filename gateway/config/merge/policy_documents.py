@@ -105,9 +105,9 @@ class PolicyDocuments:
                 if first is not document and name:
                     document.repeats(name, first)
                 content = _stored(fields)
-                if not document.report.found:
+                if not document.problems.found:
                     params.append(content)
-            elif not document.report.is_full:
+            elif not document.problems.is_full:
                 fields.problem(*_unknown_kind(kind, version, versions, known))
         self.others.clear()
         return params
@@ -131,9 +131,9 @@ class PolicyDocuments:
             if bound_policy is None:
                 path = child(child(document.path, "spec"), "policyName")
                 found = f"there is no {kind} {shown(binding.policy)}"
-                document.report.warn(path, f"{found}: the binding has no effect")
+                document.problems.warn(path, f"{found}: the binding has no effect")
             elif problem := _unfound(bound_policy.param_kind, binding.param_ref, store):
-                document.report.warn(child(child(document.path, "spec"), "paramRef"), problem)
+                document.problems.warn(child(child(document.path, "spec"), "paramRef"), problem)
         bound: list[Webhook] = []
         for document, kind, policy in self.policies:
             if (kind, policy.name) in by_policy:
@@ -142,11 +142,11 @@ class PolicyDocuments:
                     found = f"no file has a {param_kind.kind} of {param_kind.api_version}"
                     path = child(child(document.path, "spec"), "paramKind")
                     message = f"{found}, and no cluster is configured: bindings with a paramRef fail"
-                    document.report.warn(path, message)
+                    document.problems.warn(path, message)
                 bound += bind(policy, by_policy[kind, policy.name], store)
             else:
                 message = f"no {POLICY_KINDS[kind]} names it: the policy has no effect"
-                document.report.warn(document.path, message)
+                document.problems.warn(document.path, message)
         return tuple(sorted(bound, key=lambda webhook: webhook.order))
 
 

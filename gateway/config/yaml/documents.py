@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeGuard
 
 from gateway.base.text import described, shown
-from gateway.config.yaml.fields import Fields, Report, child
+from gateway.config.yaml.fields import Fields, Problems, child
 from gateway.config.yaml.parsing import parse_json, parse_yaml
 
 if TYPE_CHECKING:
@@ -68,33 +68,33 @@ def plural_of(kind: str) -> str:
 
 @dataclass(slots=True)
 class Document:
-    """One object of a file, with the report that collects its problems."""
+    """One object of a file, with its problems."""
 
     file: Path
-    report: Report
+    problems: Problems
     content: dict[str, object] | None
-    """None: there is nothing to read. If that is a problem, the report has it."""
+    """None: there is nothing to read. If that is a problem, it is among the problems."""
     path: str = ""
     """Its path in the list that contains it: ``items[3]``."""
 
     @property
     def place(self) -> str:
         """File, number and path, for messages."""
-        return f"{self.report.where}, {self.path}" if self.path else self.report.where
+        return f"{self.problems.where}, {self.path}" if self.path else self.problems.where
 
     def repeats(self, name: str, first: Document) -> None:
         """Add the problem that *first* has the *name* of this object already."""
         path = child(child(self.path, "metadata"), "name")
-        self.report.add(path, f"found {shown(name)} a second time; the first: {first.place}")
+        self.problems.add(path, f"found {shown(name)} a second time; the first: {first.place}")
 
     def fields(self) -> Fields:
         """A reader of the whole object."""
-        return Fields(self.content or {}, self.path, self.report)
+        return Fields(self.content or {}, self.path, self.problems)
 
 
 def unreadable(file: Path, message: str) -> Document:
     """Return the document for a *file* that cannot be read."""
-    return Document(file, Report(str(file), [("", message)]), None)
+    return Document(file, Problems(str(file), [("", message)]), None)
 
 
 def read_documents(file: Path, text: str) -> Iterator[Document]:
@@ -103,35 +103,35 @@ def read_documents(file: Path, text: str) -> Iterator[Document]:
     A document that cannot be read has no content. Never raises, whatever *text* is.
     """
     for parsed in parse_json(text) if file.suffix == ".json" else parse_yaml(text):
-        report = Report(f"{file}: document {parsed.number}", parsed.found, folder=file.parent)
+        problems = Problems(f"{file}: document {parsed.number}", parsed.found, folder=file.parent)
         if parsed.root is not None:
-            yield from _objects(file, parsed.root, "", report)
+            yield from _objects(file, parsed.root, "", problems)
         elif parsed.found:
-            yield Document(file, report, None)
+            yield Document(file, problems, None)
 
 
-def _objects(file: Path, content: object, path: str, report: Report) -> Iterator[Document]:
+def _objects(file: Path, content: object, path: str, problems: Problems) -> Iterator[Document]:
     if not _is_mapping(content):
-        report.add(path, f"found {described(content)}, expected a mapping with apiVersion and kind")
-        yield Document(file, report, None)
+        problems.add(path, f"found {described(content)}, expected a mapping with apiVersion and kind")
+        yield Document(file, problems, None)
         return
-    document_place = report.where
-    report.where += _label(content)
+    document_place = problems.where
+    problems.where += _label(content)
     version, kind = content.get("apiVersion"), content.get("kind")
     if not isinstance(version, str) or not isinstance(kind, str) or (version, kind) not in _LIST_KINDS:
-        yield Document(file, report, content, path)
+        yield Document(file, problems, content, path)
         return
-    fields = Fields(content, path, report)
+    fields = Fields(content, path, problems)
     fields.accept("apiVersion", "kind", "metadata")
     items = fields.mappings("items")
     fields.finish()
-    yield Document(file, report, None)
+    yield Document(file, problems, None)
     item_kind = _LIST_KINDS[version, kind]
     # In a list of one kind, as the API serves it, items have neither apiVersion nor kind.
     common: dict[str, object] = {"apiVersion": version, "kind": item_kind} if item_kind else {}
     for item in items:
         yield from _objects(
-            file, common | dict(item.content), item.path, Report(document_place, folder=file.parent)
+            file, common | dict(item.content), item.path, Problems(document_place, folder=file.parent)
         )
 
 

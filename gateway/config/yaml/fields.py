@@ -1,7 +1,7 @@
 """Reads mappings field by field, and reports every problem with its path.
 
-A getter never raises: it adds a problem to the ``Report`` and returns a placeholder of the right type, so
-that one run finds all problems. The caller has to drop the result if the report is not empty. An explicit
+A getter never raises: it adds to the ``Problems`` and returns a placeholder of the right type, so
+that one run finds all problems. The caller has to drop the result if there are problems. An explicit
 null equals an absent field, as in the Kubernetes API. Inside a list or a mapping of texts it is the empty
 value where Go decodes the kind, and a problem in the gateway's own kinds, whose schemas do not allow it.
 
@@ -41,7 +41,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
 @dataclass(slots=True)
-class Report:
+class Problems:
     """The problems of one document, in the order in which they were found."""
 
     where: str
@@ -79,7 +79,7 @@ class Report:
         self.named_files[str(path)] = text
         return path
 
-    def problems(self) -> list[Problem]:
+    def errors(self) -> list[Problem]:
         """The problems, with their place."""
         return [Problem(self.where, path, message) for path, message in self.found]
 
@@ -98,13 +98,13 @@ def child(path: str, name: str) -> str:
 class Fields:
     """One mapping, read field by field. ``finish`` has to follow the last getter."""
 
-    __slots__ = ("_known", "content", "path", "report")
+    __slots__ = ("_known", "content", "path", "problems")
 
-    def __init__(self, content: Mapping[str, object], path: str, report: Report) -> None:
+    def __init__(self, content: Mapping[str, object], path: str, problems: Problems) -> None:
         self.content = content
         self._known: dict[str, None] = {}
         self.path = path
-        self.report = report
+        self.problems = problems
 
     def at(self, name: str) -> str:
         """The path of the field *name*."""
@@ -112,7 +112,7 @@ class Fields:
 
     def problem(self, name: str, message: str) -> None:
         """Add a problem of the field *name*."""
-        self.report.add(self.at(name), message)
+        self.problems.add(self.at(name), message)
 
     def has(self, name: str) -> bool:
         """Whether the field is present and not null."""
@@ -121,7 +121,7 @@ class Fields:
     def finish(self) -> None:
         """Add a problem for every field that was not read."""
         for name in (name for name in self.content if name not in self._known):
-            if self.report.is_full:
+            if self.problems.is_full:
                 # The search for similar names takes most of the time.
                 return
             hint = did_you_mean(name, self._known) or f"; known fields: {', '.join(self._known)}"
@@ -232,27 +232,27 @@ class Fields:
         texts = []
         for path, value in self._elements(name, ""):
             if not isinstance(value, str):
-                self.report.add(path, _not_a_string(value))
+                self.problems.add(path, _not_a_string(value))
                 continue
             if check and (message := check(value)):
-                self.report.add(path, message)
+                self.problems.add(path, message)
             texts.append((path, value))
         return texts
 
     def string_map(self, name: str) -> dict[str, str]:
         """A mapping of texts to texts; other values are left out."""
         content = self._mapping(name) or {}
-        if self.report.null_is_empty:
+        if self.problems.null_is_empty:
             content = {key: "" if value is None else value for key, value in content.items()}
         for key, value in content.items():
             if not isinstance(value, str):
-                self.report.add(child(self.at(name), key), _not_a_string(value))
+                self.problems.add(child(self.at(name), key), _not_a_string(value))
         return {key: value for key, value in content.items() if isinstance(value, str)}
 
     def mapping(self, name: str) -> Fields | None:
         """A reader of the mapping in the field; None if it is absent."""
         content = self._mapping(name)
-        return None if content is None else Fields(content, self.at(name), self.report)
+        return None if content is None else Fields(content, self.at(name), self.problems)
 
     def required_mapping(self, name: str) -> Fields | None:
         """As ``mapping``, but an absent field is a problem."""
@@ -262,20 +262,20 @@ class Fields:
 
     def required_group(self, name: str) -> Fields:
         """A reader of the mapping in the field; without one, which is a problem, it reports no others."""
-        return self.required_mapping(name) or Fields({}, self.at(name), Report(self.report.where))
+        return self.required_mapping(name) or Fields({}, self.at(name), Problems(self.problems.where))
 
     def group(self, name: str) -> Fields:
         """A reader of the mapping in the field, or of an empty one."""
-        return self.mapping(name) or Fields({}, self.at(name), self.report)
+        return self.mapping(name) or Fields({}, self.at(name), self.problems)
 
     def mappings(self, name: str) -> list[Fields]:
         """Readers of the mappings in a list."""
         readers = []
         for path, value in self._elements(name, {}):
             if isinstance(value, dict):
-                readers.append(Fields(value, path, self.report))
+                readers.append(Fields(value, path, self.problems))
             else:
-                self.report.add(path, f"found {described(value)}, expected a mapping")
+                self.problems.add(path, f"found {described(value)}, expected a mapping")
         return readers
 
     def _take(self, name: str) -> object:
@@ -294,7 +294,7 @@ class Fields:
         value = self._take(name)
         if isinstance(value, list):
             for index, element in enumerate(value):
-                is_empty = element is None and self.report.null_is_empty
+                is_empty = element is None and self.problems.null_is_empty
                 yield f"{self.at(name)}[{index}]", empty if is_empty else element
         elif value is not None:
             self.problem(name, f"found {described(value)}, expected a list")

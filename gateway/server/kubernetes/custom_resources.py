@@ -1,6 +1,6 @@
-"""The gateway's own custom resources in a cluster: watched, combined with the files, their status written.
+"""The gateway's own custom resources in a cluster: watched, merged with the files, their status written.
 
-A change does not reload the configuration here: the owner gets a callback, and calls :meth:`combine`.
+A change does not reload the configuration here: the owner gets a callback, and calls :meth:`merge`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.base.errors import ClusterError
 from gateway.config.kinds.policy_exception import CLUSTER_WIDE, NAMESPACED
 from gateway.config.merge.custom_resource import PLURALS, CustomResource
-from gateway.config.merge.merged import NONE_REJECTED, REJECTED, combine, combine_pinned
+from gateway.config.merge.merged import NONE_REJECTED, REJECTED, merge, merge_pinned
 from gateway.config.yaml.documents import GATEWAY_VERSION, POLICY_KINDS
 from gateway.pure.admission_policies.expression_warnings import custom_versions, expression_warnings
 from gateway.pure.admission_policies.model import ValidatingPolicy
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gateway.base.errors import Problem
     from gateway.config.kinds.kubernetes_settings import KubernetesSettings
     from gateway.config.merge.custom_resource import Key
-    from gateway.config.merge.merged import Combined, Rejections, ResourceStatus
+    from gateway.config.merge.merged import Merged, Rejections, ResourceStatus
     from gateway.config.merge.model import Config
     from gateway.pure.admission_policies.expression_warnings import ExpressionWarning
     from gateway.pure.core.exemptions import PolicyException
@@ -59,7 +59,7 @@ class ClusterCustomResources:
         self.settings = settings
         self._changed = changed
         self._timer: asyncio.TimerHandle | None = None
-        self.combined: Combined | None = None
+        self.merged: Merged | None = None
         """The configuration in force; None before the first."""
         self._access = ClusterAccess(settings)
         self._stores = {kind: _store(kind, lambda: self._on_change(changed)) for kind in PLURALS}
@@ -91,12 +91,12 @@ class ClusterCustomResources:
     @property
     def refused(self) -> int:
         """How many resources are refused."""
-        return 0 if self.combined is None else sum(bool(one.problems) for one in self.combined.statuses)
+        return 0 if self.merged is None else sum(bool(one.problems) for one in self.merged.statuses)
 
     @property
     def rejected(self) -> list[str]:
         """A line for each problem of the resources that workers reject."""
-        statuses = () if self.combined is None else self.combined.statuses
+        statuses = () if self.merged is None else self.merged.statuses
         return [
             f"custom resource refused ({status.effect}): {problem}"
             for status in statuses
@@ -107,7 +107,7 @@ class ClusterCustomResources:
     @property
     def warnings(self) -> list[str]:
         """A line for each expression of a policy that cannot succeed, and why not all can be checked."""
-        statuses = () if self.combined is None else self.combined.statuses
+        statuses = () if self.merged is None else self.merged.statuses
         lines = [
             f"{status.resource.where}: in force, but {warning.summary}"
             for status in statuses
@@ -134,32 +134,32 @@ class ClusterCustomResources:
             return False
         return True
 
-    async def combine(self, files: Config, rejected: Rejections = NONE_REJECTED) -> Combined:
+    async def merge(self, files: Config, rejected: Rejections = NONE_REJECTED) -> Merged:
         """Return the configuration of *files* and the resources; it is not in force yet.
 
         *rejected* has the resources whose present versions workers reject.
         """
         resources = [resource for store in self._stores.values() for resource in store.by_name.values()]
         now, pinned = time.time(), files.pinned
-        before, schemas = self.combined, self._schemas.current
+        before, schemas = self.merged, self._schemas.current
 
-        def combined() -> Combined:
+        def merged() -> Merged:
             found = (
-                combine(files, resources, before, now, rejected)
+                merge(files, resources, before, now, rejected)
                 if pinned is None
-                else combine_pinned(files, pinned, resources, before, now, rejected)
+                else merge_pinned(files, pinned, resources, before, now, rejected)
             )
             return self._with_type_warnings(found, schemas)
 
         # In a thread: reading large objects takes long.
-        return await asyncio.to_thread(combined)
+        return await asyncio.to_thread(merged)
 
-    def _with_type_warnings(self, combined: Combined, schemas: Schemas) -> Combined:
+    def _with_type_warnings(self, merged: Merged, schemas: Schemas) -> Merged:
         known, self._checked = self._checked, {}
         statuses = []
-        for status in combined.statuses:
+        for status in merged.statuses:
             key = status.resource.key
-            policy = combined.read[key].content if key in combined.read else None
+            policy = merged.read[key].content if key in merged.read else None
             if status.problems or not isinstance(policy, ValidatingPolicy):
                 statuses.append(status)
                 continue
@@ -168,16 +168,16 @@ class ClusterCustomResources:
                 checked = policy, schemas, expression_warnings(policy, schemas)
             self._checked[key] = checked
             statuses.append(status.with_type_warnings(checked[2]))
-        return replace(combined, statuses=tuple(statuses))
+        return replace(merged, statuses=tuple(statuses))
 
-    def use(self, combined: Combined) -> None:
-        """Log the result for each resource, and write it to the cluster: *combined* is now in force."""
-        if self.combined is None:
+    def use(self, merged: Merged) -> None:
+        """Log the result for each resource, and write it to the cluster: *merged* is now in force."""
+        if self.merged is None:
             # Not before: a gateway that does not serve yet writes nothing.
             self._run(self._writer.run())
-        self.combined = combined
+        self.merged = merged
         before, self._logged = self._logged, {}
-        for status in combined.statuses:
+        for status in merged.statuses:
             key = status.resource.key
             earlier = before.get(key)
             self._logged[key] = status
@@ -193,10 +193,10 @@ class ClusterCustomResources:
             is_idle = not status.problems and not status.is_in_force
             if is_idle and (earlier is None or earlier.note != status.note):
                 log.info("custom resource without effect: %s: %s", status.resource.where, status.note)
-        self._writer.use(combined.statuses)
-        policies = (read.content for read in combined.read.values())
+        self._writer.use(merged.statuses)
+        policies = (read.content for read in merged.read.values())
         self._schemas.use(custom_versions(one for one in policies if isinstance(one, ValidatingPolicy)))
-        self._wake_at_next_end(combined.config.exceptions)
+        self._wake_at_next_end(merged.config.exceptions)
 
     def _wake_at_next_end(self, exceptions: Iterable[PolicyException]) -> None:
         """Call back when the next exception expires, whose status changes then."""
@@ -251,13 +251,13 @@ async def read_once(
         await resources.start()
         if not await resources.wait_until_synced(READ_ONCE_TIMEOUT_S):
             raise ClusterError(resources.not_synced or "custom resources not synced")
-        combined = await resources.combine(files)
+        merged = await resources.merge(files)
     finally:
         await resources.close()
-    for status in combined.statuses:
+    for status in merged.statuses:
         for problem in status.problems:
             refused(problem)
-    return combined.config
+    return merged.config
 
 
 def _kind(kind: str) -> Kind:

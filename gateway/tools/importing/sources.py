@@ -27,8 +27,8 @@ def from_files(paths: Sequence[Path]) -> tuple[list[Json], list[Problem]]:
     Objects may be of any kind. Problems are unreadable files and documents that are not objects.
     """
     documents = list(_documents(paths))
-    problems = [problem for one in documents for problem in one.report.problems()]
-    return [one.content for one in documents if one.content is not None and not one.report.found], problems
+    problems = [problem for one in documents for problem in one.problems.errors()]
+    return [one.content for one in documents if one.content is not None and not one.problems.found], problems
 
 
 def from_cluster(cluster: KubernetesSettings) -> list[Json]:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from admission_gateway_worker.text import printable
 from gateway.config.kinds.webhook_configuration import V1, read_webhook_configuration
 from gateway.config.yaml.documents import PHASES
-from gateway.config.yaml.fields import Fields, Report
+from gateway.config.yaml.fields import Fields, Problems
 from gateway.pure.core.webhook import SideEffects
 from gateway.tools.registration.gateway_entries import entries, gateway_indices, gateway_path
 
@@ -107,7 +107,7 @@ def gateway_entries(documents: Sequence[Json], name: str | None = None) -> list[
             for entry in entries(document)
         ]
         # Problems are not reported: the API server has accepted the object.
-        fields = Fields({**document, "webhooks": bare}, "", Report(object_name))
+        fields = Fields({**document, "webhooks": bare}, "", Problems(object_name))
         hooks = read_webhook_configuration(fields, phase, V1).webhooks
         for index in indices:
             place = f"{kind}/{printable(object_name)}: webhooks[{index}] {printable(hooks[index].name)}"

@@ -218,7 +218,7 @@ async def offline_gateway(config: Config, *, uses_cluster: bool = True) -> Async
 
             cluster = ClusterOnce(settings)
         source = cluster or NO_CLUSTER
-        config = (await source.combine(config, NONE_REJECTED)).config
+        config = (await source.merge(config, NONE_REJECTED)).config
         workers.update(config.pools)
         prepared = await pools.prepare(config, source.stage(config))
         snapshot = pools.use(prepared, Paths(config), digest(config), source.view)

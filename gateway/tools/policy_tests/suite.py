@@ -100,7 +100,7 @@ def read_suites(paths: Sequence[Path], config: Sequence[Path]) -> list[Suite]:
                 continue
             suite = _suite(document, number, tuple(config))
             number += 1
-            problems += document.report.problems()
+            problems += document.problems.errors()
             suites.append(suite)
     if not suites and not problems:
         shown_paths = ", ".join(map(str, paths))
@@ -133,7 +133,7 @@ def _documents(file: Path, *, is_named: bool) -> Iterable[Document]:
 def _suite(document: Document, number: int, config: tuple[Path, ...]) -> Suite:
     fields = document.fields()
     if document.path:
-        fields.report.add(document.path, f"found a {POLICY_TEST} in a list, expected a document of its own")
+        fields.problems.add(document.path, f"found a {POLICY_TEST} in a list, expected a document of its own")
     fields.choice("kind", (POLICY_TEST,))
     fields.choice("apiVersion", (GATEWAY_VERSION,))
     metadata = fields.group("metadata")
@@ -150,7 +150,7 @@ def _suite(document: Document, number: int, config: tuple[Path, ...]) -> Suite:
     names: set[str] = set()
     for case in cases:
         if case.name in names:
-            fields.report.add(f"cases[{case.index}].name", "found a second time in this suite")
+            fields.problems.add(f"cases[{case.index}].name", "found a second time in this suite")
         names.add(case.name)
     fields.finish()
     return Suite(name, document.file, number, config or own, cases)
@@ -195,8 +195,8 @@ def _body(fields: Fields, options: RequestOptions, folder: Path) -> bytes:
     """Return the review of a case; empty after a problem."""
     file = fields.optional_string("review")
     found = _object(fields, "object", folder)
-    if (not file) == (found is None) and not fields.report.found:
-        fields.report.add(fields.path, "expected one of object and review")
+    if (not file) == (found is None) and not fields.problems.found:
+        fields.problems.add(fields.path, "expected one of object and review")
     try:
         if file:
             for name in _OF_OBJECTS:
@@ -208,7 +208,7 @@ def _body(fields: Fields, options: RequestOptions, folder: Path) -> bytes:
             return content
         return b"" if found is None else review_of(request_for(found, options))
     except MalformedReview as error:
-        fields.report.add(fields.path, str(error))
+        fields.problems.add(fields.path, str(error))
         return b""
 
 

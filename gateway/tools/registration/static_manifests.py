@@ -99,8 +99,8 @@ def read(folder: Path) -> tuple[list[dict[str, Any]], list[Mistake]]:
                 mistakes.append(Mistake(str(file), str(error)))
                 continue
             for document in read_documents(file, text):
-                where, content = document.report.where, document.content
-                mistakes += [Mistake(where, message) for _, message in document.report.found]
+                where, content = document.problems.where, document.content
+                mistakes += [Mistake(where, message) for _, message in document.problems.found]
                 if content is not None:
                     wrong = list(_mistakes(content, kind, names_seen, where))
                     mistakes += wrong
