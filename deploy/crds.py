@@ -52,7 +52,7 @@ from gateway.config.kinds.worker_pool import MAX_IN_FLIGHT, POLICY_SOURCES, TRAN
 from gateway.config.merge.custom_resource import PLURALS
 from gateway.config.yaml.documents import GATEWAY_VERSION, MUTATING_POLICY, POLICY, POLICY_KINDS
 from gateway.pure.admission_policies.expression_warnings import MAX_WARNING_CHARS, MAX_WARNINGS
-from gateway.pure.core.webhook import OPERATIONS
+from gateway.pure.core.review import OPERATIONS
 from gateway.tools.registration.yaml_output import to_yaml
 
 Schema = dict[str, Any]

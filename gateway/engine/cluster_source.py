@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from gateway.config.merge.merged import Rejections
     from gateway.config.merge.model import Config
     from gateway.engine.credentials.ca_bundle import CaBundle
-    from gateway.pure.admission_policies.apply_configuration import FollowedSchemas
-    from gateway.pure.admission_policies.params import Params
     from gateway.pure.conditions.resolver import Authorize, LookUpParam
     from gateway.pure.core.namespace import Namespace
+    from gateway.pure.core.policy import FollowedSchemas, Params
     from gateway.pure.core.verdict import Failed
     from gateway.pure.core.webhook import CaBundleSource
 

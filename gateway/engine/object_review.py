@@ -17,8 +17,7 @@ import orjson
 
 from gateway.base.errors import MalformedReview
 from gateway.base.text import one_of, shown
-from gateway.pure.core.review import V1
-from gateway.pure.core.webhook import OPERATIONS
+from gateway.pure.core.review import OPERATIONS, V1
 from gateway.pure.openapi.built_in_resources import RESOURCES
 
 if TYPE_CHECKING:

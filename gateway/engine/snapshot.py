@@ -36,11 +36,10 @@ if TYPE_CHECKING:
     from gateway.engine.dispatch.https.server import HttpsServer
     from gateway.engine.paths import Paths
     from gateway.observe.telemetry.metrics import Metrics
-    from gateway.pure.admission_policies.apply_configuration import FollowedSchemas
-    from gateway.pure.admission_policies.params import Params
     from gateway.pure.core.annotations import AuditLevel
     from gateway.pure.core.decision import DecisionReference
     from gateway.pure.core.namespace import Namespace
+    from gateway.pure.core.policy import FollowedSchemas, Params
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,14 @@ from gateway.pure.cel.compile import compile_condition
 from gateway.pure.cel.errors import EvaluationError, InvalidExpression
 from gateway.pure.cel.meter import spent
 from gateway.pure.conditions.match_conditions import CompiledConditions
-from gateway.pure.core.conditions import AccessCheck, AccessDecision, ConditionInput, Excluded, Unresolved
+from gateway.pure.core.conditions import (
+    AccessCheck,
+    AccessDecision,
+    ConditionInput,
+    Evaluated,
+    Excluded,
+    Unresolved,
+)
 from gateway.pure.core.verdict import Failed
 
 if TYPE_CHECKING:
@@ -29,7 +36,7 @@ def decide(expression: str, request: dict[str, Any]) -> tuple[str, str, int]:
     decisions: dict[AccessCheck, AccessDecision] = {}
     while True:
         seen = ConditionInput(request, request.get("object"), request.get("oldObject"))
-        result = conditions.evaluate(seen, decisions)
+        result: Evaluated = conditions.evaluate(seen, decisions)
         if isinstance(result, Unresolved) and result.evaluation is not None:
             result = result.evaluation()
         if not isinstance(result, Unresolved):

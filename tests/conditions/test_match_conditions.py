@@ -16,7 +16,7 @@ from gateway.pure.core.conditions import AccessCheck, AccessDecision, ConditionI
 from gateway.pure.core.verdict import Failed, FailureReason
 
 if TYPE_CHECKING:
-    from gateway.pure.core.conditions import ConditionResult
+    from gateway.pure.core.conditions import Evaluated
 
 REVIEWS = Path(__file__).parent.parent / "reviews"
 RESULTS = {"true": "request.operation != ''", "false": "request.operation == ''", "error": "object.none == 1"}
@@ -31,7 +31,7 @@ def judge(
     *expressions: str,
     document: dict[str, Any] | None = None,
     answers: dict[AccessCheck, AccessDecision] | None = None,
-) -> ConditionResult:
+) -> Evaluated:
     document = document or request()
     conditions = CompiledConditions([compile_condition(f"c{n}", each) for n, each in enumerate(expressions)])
     seen = ConditionInput(document, document.get("object"), document.get("oldObject"))

@@ -20,8 +20,9 @@ from gateway.config.merge.policy_authors import AUTHORS
 from gateway.config.yaml.fields import Fields, Problems
 from gateway.engine.object_review import RequestOptions, request_for, review_of
 from gateway.engine.paths import Paths
-from gateway.pure.core.conditions import AccessDecision, ConditionInput, Decided, Unresolved
+from gateway.pure.core.conditions import AccessDecision, ConditionInput, NotMatched, PolicyResult, Unresolved
 from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.policy import PolicyInput
 from gateway.pure.core.review import decode
 from gateway.pure.core.verdict import Allowed, Denied, Failed
 from gateway.pure.openapi.built_in_resources import RESOURCES
@@ -70,18 +71,20 @@ def outcome(merged: Merged, name: str = "p") -> str:
 def verdict_of(webhook: Webhook, document: dict[str, Any], rights: Any = None, **options: Any) -> str:
     """Return what the policy decides on *document*; *rights* decides on SubjectAccessReviews."""
     request = decode(review_of(request_for(document, RequestOptions(**options))))
-    given = ConditionInput(request.document, request.object, request.old_object)
-    given.request = request
-    given.namespace = Namespace("default", {}, b'{"metadata":{"name":"default"}}')
-    assert webhook.match_conditions is not None
-    result = webhook.match_conditions.evaluate(given, {})
+    conditions = ConditionInput(request.document, request.object, request.old_object)
+    space = Namespace("default", {}, b'{"metadata":{"name":"default"}}')
+    given = PolicyInput(conditions, request, space)
+    assert webhook.policy is not None
+    result = webhook.policy.evaluate(given, {})
     while isinstance(result, Unresolved) and result.checks:
         decisions = {one: AccessDecision(rights(json.loads(one.spec))) for one in result.checks}
-        result = webhook.match_conditions.evaluate(given, decisions)
-    assert isinstance(result, Decided), result
+        result = webhook.policy.evaluate(given, decisions)
+    if isinstance(result, NotMatched):
+        return "allowed"
+    assert isinstance(result, PolicyResult), result
     if isinstance(result.verdict, Denied):
         return result.verdict.message.rpartition("denied request: ")[2]
-    assert isinstance(result.verdict, Allowed | Failed | None)
+    assert isinstance(result.verdict, Allowed | Failed)
     return "ignored" if isinstance(result.verdict, Failed) else "allowed"
 
 

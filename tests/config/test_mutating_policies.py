@@ -60,7 +60,9 @@ def test_policies_come_before_webhooks_and_by_name(tmp_path: Path) -> None:
     documents = (webhook, policy(), policy("o"), binding(), binding("c", policyName="o"))
     config = loaded(tmp_path, *documents)
     assert [hook.name for hook in config.mutating] == ["o", "p", "a.hooks.test"]
-    assert config.mutating[0].client == PolicyRef("MutatingAdmissionPolicy")
+    client = config.mutating[0].client
+    assert isinstance(client, PolicyRef)
+    assert client.kind == "MutatingAdmissionPolicy"
     assert not config.validating
 
 

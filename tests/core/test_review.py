@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.base.errors import MalformedReview, ReviewError, UnsupportedReview
-from gateway.pure.core.review import V1, V1BETA1, AdmissionRequest, decode
-from gateway.pure.core.webhook import OPERATIONS
+from gateway.pure.core.review import OPERATIONS, V1, V1BETA1, AdmissionRequest, decode
 from tests.core.build import REVIEWS, body, document, request, resource
 
 if TYPE_CHECKING:

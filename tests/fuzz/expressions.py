@@ -14,7 +14,7 @@ from gateway.pure.cel import meter
 from gateway.pure.cel.compile import compile_condition
 from gateway.pure.cel.errors import InvalidExpression
 from gateway.pure.conditions.match_conditions import CompiledConditions
-from gateway.pure.core.conditions import AccessDecision, ConditionInput, ConditionResult, Excluded, Unresolved
+from gateway.pure.core.conditions import AccessDecision, ConditionInput, Evaluated, Excluded, Unresolved
 from gateway.pure.core.verdict import Failed, FailureReason
 from tests.cel.expressions import EXPRESSIONS, REQUEST
 from tests.fuzz.documents import edited, words_of
@@ -119,11 +119,11 @@ def _run(source: Source) -> None:
         assert result is None or isinstance(result, Excluded)
 
 
-def _evaluate(conditions: list[Any], request: dict[str, Any]) -> ConditionResult:
+def _evaluate(conditions: list[Any], request: dict[str, Any]) -> Evaluated:
     """Return the result, after all its tasks."""
     seen = ConditionInput(request, request.get("object"), request.get("oldObject"))
     decisions: dict[AccessCheck, AccessDecision] = {}
-    result = CompiledConditions(conditions).evaluate(seen, decisions)
+    result: Evaluated = CompiledConditions(conditions).evaluate(seen, decisions)
     while isinstance(result, Unresolved):
         assert not set(result.checks) & set(decisions), "a check with a known decision"
         decisions.update((check, AccessDecision(allowed=len(check.spec) % 2 == 0)) for check in result.checks)

@@ -25,8 +25,16 @@ from gateway.pure.admission_policies import bound as bound_policies
 from gateway.pure.admission_policies.bound import Bound
 from gateway.pure.admission_policies.policy import FAILURES_KEY, MAX_ANNOTATION_BYTES, MAX_FAILURES
 from gateway.pure.cel import meter
-from gateway.pure.core.conditions import AccessDecision, ConditionInput, Decided, FoundParam, Unresolved
+from gateway.pure.core.conditions import (
+    AccessDecision,
+    ConditionInput,
+    FoundParam,
+    NotMatched,
+    PolicyResult,
+    Unresolved,
+)
 from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.policy import PolicyInput
 from gateway.pure.core.review import decode
 from gateway.pure.core.verdict import Allowed, Denied, Failed, FailureReason
 from tests.cel.expressions import EXPRESSIONS
@@ -42,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gateway.config.merge.model import Config
+    from gateway.pure.core.conditions import Evaluated
     from gateway.pure.core.review import AdmissionRequest
 
     Json = dict[str, Any]
@@ -254,23 +263,26 @@ def _reword(source: Source, document: Json) -> None:
 
 def _decide(config: Config, request: AdmissionRequest) -> None:
     for hook in (*config.mutating, *config.validating):
-        bound = hook.match_conditions
+        bound = hook.policy
         assert isinstance(bound, Bound)
         before = orjson.dumps(request.document)
         found = _result(bound, request)
         assert orjson.dumps(request.document) == before, "it changed the request"
         again = _result(bound, request)
+        if isinstance(found, NotMatched) or isinstance(again, NotMatched):
+            assert again == found
+            continue
         assert replace(again, elapsed_s=found.elapsed_s) == found
         _check(found)
 
 
-def _result(bound: Bound[Any, Any], request: AdmissionRequest) -> Decided:
+def _result(bound: Bound[Any, Any], request: AdmissionRequest) -> PolicyResult | NotMatched:
     """Return the decision, after all its tasks."""
-    seen = ConditionInput(request.document, request.object, request.old_object)
-    seen.request, seen.namespace = request, _SPACE if request.namespace == "default" else None
+    conditions = ConditionInput(request.document, request.object, request.old_object)
+    seen = PolicyInput(conditions, request, _SPACE if request.namespace == "default" else None)
     decisions: dict[Any, AccessDecision] = {}
-    result = bound.evaluate(seen, decisions)
-    while not isinstance(result, Decided):
+    result: Evaluated = bound.evaluate(seen, decisions)
+    while not isinstance(result, PolicyResult | NotMatched):
         assert isinstance(result, Unresolved), result
         assert not set(result.checks) & set(decisions), "a check with a known decision"
         decisions.update((check, AccessDecision(allowed=len(check.spec) % 2 == 0)) for check in result.checks)
@@ -279,7 +291,7 @@ def _result(bound: Bound[Any, Any], request: AdmissionRequest) -> Decided:
     return result
 
 
-def _check(found: Decided) -> None:
+def _check(found: PolicyResult) -> None:
     verdict = found.verdict
     if isinstance(verdict, Denied):
         assert verdict.code in (403, 413, 422)
@@ -289,7 +301,7 @@ def _check(found: Decided) -> None:
         assert verdict.reason in (FailureReason.POLICY, FailureReason.NAMESPACE)
         assert verdict.cause
     else:
-        assert verdict is None or isinstance(verdict, Allowed)
+        assert isinstance(verdict, Allowed)
     for key, value in () if found.reported is None else found.reported.audit_annotations:
         if key == FAILURES_KEY:
             assert len(json.loads(value)) <= MAX_FAILURES

@@ -13,7 +13,7 @@ from gateway.engine.dispatch.stream_connection import StreamConnection
 from gateway.observe.telemetry.metrics import Metrics
 from gateway.pure.core.call import Call, Payload
 from gateway.pure.core.deadline import Deadline
-from gateway.pure.core.matching import Invocation
+from gateway.pure.core.matching import WebhookInvocation
 from gateway.pure.core.verdict import Allowed, Denied, Failed
 from tests.core.build import request, webhook
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _METRICS: Final = Metrics().pool("pool")
 _REQUEST: Final = request()
-_INVOCATION: Final = Invocation(webhook(), 0, has_matched_selectors=True, has_matched_namespace=True)
+_INVOCATION: Final = WebhookInvocation(webhook(), 0, has_matched_selectors=True, has_matched_namespace=True)
 MAX_UNREAD_BYTES: Final = 100_000
 """Bytes written to a worker that does not read: at most two windows, with the lowered bound, and a batch."""
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.config.kinds.kubernetes_settings import KubernetesSettings
-from gateway.pure.admission_policies.model import ParamKind, ParamRef
+from gateway.pure.admission_policies.model import ParamRef
 from gateway.pure.admission_policies.params import ParamsError, UnreadParamsError, collect
 from gateway.pure.core.conditions import FoundParam, ParamLookup
 from gateway.pure.core.labels import Requirement, Selector
+from gateway.pure.core.policy import ParamKind
 from gateway.server.kubernetes import params
 from gateway.server.kubernetes.params import ClusterParams
 from gateway.server.kubernetes.watch import Pace

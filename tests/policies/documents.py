@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from gateway.pure.admission_policies.params import Params
     from gateway.pure.core.decision import Decision
+    from gateway.pure.core.policy import Params
 
 Json = dict[str, Any]
 Kind = Literal["Validating", "Mutating"]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from gateway.pure.admission_policies.model import ParamKind
+    from gateway.pure.core.policy import ParamKind
     from tests.policies.documents import Answer
 
     Json = dict[str, Any]

@@ -16,28 +16,29 @@ from gateway.config.kinds.validating_policy import read_validating_binding, read
 from gateway.config.yaml.fields import Fields, Problems
 from gateway.engine.object_review import RequestOptions, request_for, review_of
 from gateway.pure.admission_policies.evaluation import OUT_OF_BUDGET, Allowance
-from gateway.pure.admission_policies.model import ParamKind
 from gateway.pure.admission_policies.params import FixedParams, UnreadParamsError
 from gateway.pure.admission_policies.policy import BoundPolicy, as_webhook
 from gateway.pure.cel.lazy import LazyVariables
-from gateway.pure.core import fast_allow as quick
+from gateway.pure.core import fast_allow
 from gateway.pure.core.conditions import (
     AccessDecision,
     ConditionInput,
-    Decided,
     FoundParam,
     LongEvaluation,
+    NotMatched,
     ParamLookup,
+    PolicyResult,
     Unresolved,
 )
 from gateway.pure.core.evaluation import Evaluation
 from gateway.pure.core.matching import Selection
 from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.policy import ParamKind, PolicyInput
 from gateway.pure.core.review import decode
 from gateway.pure.core.verdict import Allowed, Denied, Failed
 
 if TYPE_CHECKING:
-    from gateway.pure.core.conditions import ConditionResult
+    from gateway.pure.core.conditions import Evaluated, PolicyAnswer
 
 RULES = [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]
 SPACE = Namespace("default", {}, b'{"metadata":{"name":"default"}}')
@@ -62,24 +63,23 @@ def bound(
     return BoundPolicy(policy, [binding], FixedParams([]))
 
 
-def condition_input(**data: str) -> ConditionInput:
+def policy_input(**data: str) -> PolicyInput:
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": data}
     request = decode(review_of(request_for(config_map, RequestOptions())))
-    made = ConditionInput(request.document, request.object, request.old_object)
-    made.request, made.namespace = request, SPACE
-    return made
+    conditions = ConditionInput(request.document, request.object, request.old_object)
+    return PolicyInput(conditions, request, SPACE)
 
 
-def verdict(result: ConditionResult) -> Any:
-    assert isinstance(result, Decided), result
-    return result.verdict
+def verdict(result: Evaluated) -> Any:
+    assert isinstance(result, PolicyResult | NotMatched), result
+    return result.verdict if isinstance(result, PolicyResult) else None
 
 
 def test_the_policies_of_a_review_share_the_time_of_the_event_loop() -> None:
-    given = condition_input(a="x" * 1000)
+    given = policy_input(a="x" * 1000)
     policy = bound("object.data.a.replace('x', 'y').replace('y', 'z').size() == 1000")
     results = [policy.evaluate(given, {}) for _ in range(200)]
-    assert isinstance(results[0], Decided)
+    assert isinstance(results[0], PolicyResult)
     last = results[-1]
     assert isinstance(last, Unresolved)
     assert last.evaluation is not None
@@ -93,9 +93,9 @@ def test_policies_that_allow_share_it_too(monkeypatch: pytest.MonkeyPatch) -> No
         policy = bound("object.data.a.replace('x', 'y').replace('y', 'z').size() == 1000").policy
         binding = read(read_validating_binding, {"policyName": "p", "validationActions": ["Deny"]}, "b")
         hooks.append(as_webhook(replace(policy, name=f"p{number:02}"), [binding]))
-    given = condition_input(a="x" * 1000)
+    given = policy_input(a="x" * 1000)
     # A policy takes the whole time.
-    monkeypatch.setattr(quick, "_STEPS_PER_S", 1e12)
+    monkeypatch.setattr(fast_allow, "_STEPS_PER_S", 1e12)
     evaluation = Evaluation(Selection("validate", hooks), given.request, SPACE)
     evaluation.start()
     assert len(evaluation.outcomes) == 1
@@ -110,7 +110,7 @@ def test_a_long_evaluation_runs_elsewhere_with_the_same_result() -> None:
     numbers = json.dumps(list(range(20)))
     dear = f"{numbers}.all(a, {numbers}.all(b, {numbers}.all(c, a + b + c < 57)))"
     policy = bound({"expression": dear, "message": "too much"})
-    result = policy.evaluate(condition_input(), {})
+    result = policy.evaluate(policy_input(), {})
     assert isinstance(result, Unresolved)
     assert result.evaluation is not None
     denied = verdict(result.evaluation())
@@ -120,11 +120,11 @@ def test_a_long_evaluation_runs_elsewhere_with_the_same_result() -> None:
 
 def test_a_policy_waits_for_the_decisions_of_the_authorizer() -> None:
     policy = bound("authorizer.path('/healthz').check('get').allowed()")
-    result = policy.evaluate(condition_input(), {})
+    result = policy.evaluate(policy_input(), {})
     assert isinstance(result, Unresolved)
     (check,) = result.checks
     for allowed in (True, False):
-        found = verdict(policy.evaluate(condition_input(), {check: AccessDecision(allowed)}))
+        found = verdict(policy.evaluate(policy_input(), {check: AccessDecision(allowed)}))
         assert isinstance(found, Allowed if allowed else Denied)
 
 
@@ -139,6 +139,9 @@ class Unread:
 
     def get(self, namespace: str, name: str) -> Any:
         raise UnreadParamsError(ParamLookup("v1", "ConfigMap", namespace, name))
+
+    def list(self, namespace: str) -> Any:
+        raise AssertionError("no binding has a selector")
 
 
 def reading_params(files: FixedParams) -> BoundPolicy:
@@ -158,7 +161,7 @@ def reading_params(files: FixedParams) -> BoundPolicy:
 def test_a_policy_waits_for_parameters_of_the_cluster() -> None:
     policy = reading_params(FixedParams([]))
     assert policy.cluster_kind == ("v1", "ConfigMap")
-    given = condition_input()
+    given = policy_input()
     given.params = Unread()
     (lookup,) = unresolved(policy.evaluate(given, {})).lookups
     assert lookup == ParamLookup("v1", "ConfigMap", "default", "x")
@@ -172,7 +175,7 @@ def test_a_policy_waits_for_parameters_of_the_cluster() -> None:
         assert isinstance(verdict(policy.evaluate(given, {})), expected)
 
 
-def unresolved(result: ConditionResult) -> Unresolved:
+def unresolved(result: PolicyAnswer) -> Unresolved:
     assert isinstance(result, Unresolved), result
     return result
 
@@ -182,7 +185,7 @@ def test_parameters_in_files_are_not_taken_from_the_cluster() -> None:
     files = FixedParams([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "b"}}])
     policy = reading_params(files)
     assert policy.cluster_kind is None
-    given = condition_input()
+    given = policy_input()
     given.params = Unread()
     assert isinstance(verdict(policy.evaluate(given, {})), Allowed)
 
@@ -191,7 +194,7 @@ def test_a_refused_policy_fails_by_its_failure_policy() -> None:
     for failure_policy, expected in (("Fail", Denied), ("Ignore", Failed)):
         plain = bound("true", failurePolicy=failure_policy)
         policy = BoundPolicy(plain.policy, plain.bindings, refusal="it is broken")
-        found = verdict(policy.evaluate(condition_input(), {}))
+        found = verdict(policy.evaluate(policy_input(), {}))
         assert isinstance(found, expected)
         assert "it is broken" in (found.message if isinstance(found, Denied) else found.cause)
 
@@ -201,7 +204,7 @@ def test_all_expressions_of_a_policy_share_one_budget() -> None:
     numbers = json.dumps(list(range(16)))
     dear = f"{numbers}.all(a, {numbers}.all(b, {numbers}.all(c, {numbers}.all(d, a + b + c + d >= %d))))"
     policy = bound(*(dear % -number for number in range(30)))
-    result = policy.evaluate(condition_input(), {})
+    result = policy.evaluate(policy_input(), {})
     assert isinstance(result, Unresolved)
     assert result.evaluation is not None
     denied = verdict(result.evaluation())
@@ -216,8 +219,8 @@ def test_an_ignored_error_is_a_failure_with_the_warnings_of_the_rest() -> None:
         actions=("Warn",),
         failurePolicy="Ignore",
     )
-    result = policy.evaluate(condition_input(a="1"), {})
-    assert isinstance(result, Decided)
+    result = policy.evaluate(policy_input(a="1"), {})
+    assert isinstance(result, PolicyResult)
     assert isinstance(result.verdict, Failed)
     assert "no such key: none" in result.verdict.cause
     assert isinstance(result.reported, Allowed)
@@ -228,11 +231,11 @@ def test_an_ignored_error_is_a_failure_with_the_warnings_of_the_rest() -> None:
 def test_a_policy_matches_by_its_exclusions_and_the_selectors_of_its_bindings() -> None:
     excluded = [{**RULES[0], "resourceNames": ["c"]}]
     match = {"resourceRules": RULES, "excludeResourceRules": excluded}
-    assert verdict(bound("false", matchConstraints=match).evaluate(condition_input(), {})) is None
+    assert verdict(bound("false", matchConstraints=match).evaluate(policy_input(), {})) is None
 
 
 def test_the_namespace_has_to_be_known_if_an_expression_uses_it() -> None:
-    unknown = condition_input()
+    unknown = policy_input()
     unknown.namespace = None
     for uses in (
         bound("namespaceObject != null"),
@@ -277,10 +280,10 @@ def test_the_event_loop_and_the_thread_decide_alike(
 ) -> None:
     listed = [{"expression": expression, **message} for expression, message in validations]
     policy = bound(*listed, actions=actions, failurePolicy=failure_policy, variables=VARIABLES)
-    brief = policy.evaluate(condition_input(a=value), {})
-    long = policy._application(condition_input(a=value), {}, Allowance(is_brief=False)).result()
-    assert isinstance(brief, Decided)
-    assert isinstance(long, Decided)
+    brief = policy.evaluate(policy_input(a=value), {})
+    long = policy._application(policy_input(a=value), {}, Allowance(is_brief=False)).result()
+    assert isinstance(brief, PolicyResult)
+    assert isinstance(long, PolicyResult)
     assert (brief.verdict, brief.reported) == (long.verdict, long.reported)
     denials = brief.verdict.message.split("\n") if isinstance(brief.verdict, Denied) else []
     assert len(denials) <= len(validations) * ("Deny" in actions)
@@ -296,7 +299,7 @@ def test_variables_that_take_long_are_evaluated_elsewhere_too() -> None:
     dear = f"{numbers}.all(a, {numbers}.all(b, a + b >= 0))"
     variables = [{"name": name, "expression": dear} for name in "abcdefgh"]
     policy = bound(" && ".join(f"variables.{name}" for name in "abcdefgh"), variables=variables)
-    result = policy.evaluate(condition_input(), {})
+    result = policy.evaluate(policy_input(), {})
     assert isinstance(result, Unresolved)
     assert result.evaluation is not None
     assert isinstance(verdict(result.evaluation()), Allowed)
@@ -307,7 +310,7 @@ def test_an_evaluation_leaves_nothing_to_the_garbage_collector() -> None:
     gc.disable()
     try:
         for value in ("1", "0"):
-            policy.evaluate(condition_input(a=value), {})
+            policy.evaluate(policy_input(a=value), {})
         assert not [one for one in gc.get_objects() if isinstance(one, LazyVariables)]
     finally:
         gc.enable()
@@ -315,36 +318,36 @@ def test_an_evaluation_leaves_nothing_to_the_garbage_collector() -> None:
 
 @pytest.mark.parametrize("value", ["1", "3"])
 @pytest.mark.parametrize("is_matched", [True, False])
-def test_a_policy_that_allows_is_settled_without_its_conditions(value: str, *, is_matched: bool) -> None:
-    """The quick way finds out that a policy allows the request, or leaves the decision to the other way."""
+def test_a_policy_that_allows_is_settled_fast(value: str, *, is_matched: bool) -> None:
+    """The fast way finds out that a policy allows the request, or leaves the decision to the other way."""
     policy = bound("variables.n < 2", variables=[{"name": "n", "expression": "int(object.data.a)"}])
     selector = {"namespaceSelector": {"matchLabels": {"team": "a"}}}
     spec = {"policyName": "p", "validationActions": ["Deny"], "matchResources": selector}
     bindings = [read(read_validating_binding, spec, "b")]
     webhook = as_webhook(policy.policy, bindings)
     space = Namespace("default", {"team": "a" if is_matched else "b"}, SPACE.json)
-    given = condition_input(a=value)
+    given = policy_input(a=value)
     evaluation = Evaluation(Selection("validate", [webhook]), given.request, space)
     evaluation.start()
     assert evaluation.done
     verdicts = [(type(one.verdict), one.evaluated_s is not None) for one in evaluation.outcomes]
     assert verdicts == ([(Allowed if value == "1" else Denied, True)] if is_matched else [])
     given.namespace = space
-    quick = BoundPolicy(policy.policy, bindings).allowed_s(given)
-    assert (quick is not None) is (value == "1")
+    fast_s = BoundPolicy(policy.policy, bindings).allow_fast(given)
+    assert (fast_s is not None) is (value == "1")
 
 
-def test_the_quick_way_needs_a_namespace_only_for_its_variable() -> None:
-    unknown = condition_input()
+def test_the_fast_way_needs_a_namespace_only_for_its_variable() -> None:
+    unknown = policy_input()
     unknown.namespace = None
-    assert bound("true").allowed_s(unknown) is not None
-    assert bound("namespaceObject == null || true").allowed_s(unknown) is None
+    assert bound("true").allow_fast(unknown) is not None
+    assert bound("namespaceObject == null || true").allow_fast(unknown) is None
 
 
 def test_bindings_of_one_parameter_share_an_evaluation() -> None:
     policy = bound("object.data.a == '1'", {"expression": "false", "message": "no"})
     specs = [{"policyName": "p", "validationActions": ["Deny"]}] * 3
     bindings = [read(read_validating_binding, spec, name) for spec, name in zip(specs, "cab", strict=True)]
-    found = verdict(BoundPolicy(policy.policy, bindings).evaluate(condition_input(a="1"), {}))
+    found = verdict(BoundPolicy(policy.policy, bindings).evaluate(policy_input(a="1"), {}))
     assert isinstance(found, Denied)
     assert [line.split("'")[3] for line in found.message.split("\n")] == ["a", "b", "c"]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from gateway.pure.core.annotations import AuditLevel
     from gateway.pure.core.call import Call
-    from gateway.pure.core.conditions import AccessDecision, ConditionResult, ConditionTask
+    from gateway.pure.core.conditions import ConditionTask, TaskResult
     from gateway.pure.core.review import AdmissionRequest, Json
     from gateway.pure.core.speculation import ChangeMemory
     from gateway.pure.core.verdict import Verdict
@@ -169,7 +169,7 @@ def drive(
     return trace
 
 
-def result_of(task: ConditionTask) -> AccessDecision | ConditionResult:
+def result_of(task: ConditionTask) -> TaskResult:
     if isinstance(task, AccessCheck):
         return DECISIONS[task]
     assert isinstance(task, LongEvaluation)

@@ -21,7 +21,7 @@ from admission_gateway_worker.json_patch.patch import (
     apply_patch,
     parse_patch,
 )
-from gateway.pure.core.conditions import ConditionInput, Unresolved
+from gateway.pure.core.conditions import ConditionInput, NotMatched, Unresolved
 from gateway.pure.core.identity import PatchRefused, check_identity
 from gateway.pure.core.matching import selectors_match
 from gateway.pure.core.rules import is_never_sent, rules_match
@@ -31,7 +31,7 @@ from gateway.pure.core.webhook import PolicyRef
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from gateway.pure.core.conditions import AccessCheck, AccessDecision
+    from gateway.pure.core.conditions import AccessCheck, AccessDecision, Evaluated
     from gateway.pure.core.namespace import Namespace
     from gateway.pure.core.review import AdmissionRequest, Json
     from gateway.pure.core.verdict import Verdict
@@ -131,10 +131,10 @@ class Serial:
 
     def invoke(self, hook: Webhook, place: str, number: int) -> bool:
         """Invoke a mutating policy; return whether that changed the object."""
-        policy: Any = hook.match_conditions
+        policy: Any = hook.policy
         again = self.invoked.get(hook.name, ()) if number else None
         decided = policy.decide(self.held, again, self.decisions)
-        if decided.verdict is None:
+        if isinstance(decided, NotMatched):
             return False
         if number == 0 and decided.invoked:
             self.invoked[hook.name] = decided.invoked
@@ -176,7 +176,7 @@ class Serial:
         if matched is not True or hook.match_conditions is None:
             return matched
         seen = ConditionInput(self.request.document, self.held, self.request.old_object)
-        result = hook.match_conditions.evaluate(seen, self.decisions)
+        result: Evaluated = hook.match_conditions.evaluate(seen, self.decisions)
         if isinstance(result, Unresolved) and result.evaluation is not None:
             result = result.evaluation()
         return result if isinstance(result, Failed) else result is None

@@ -22,13 +22,15 @@ from admission_gateway_worker.json_patch.patch import (
     parse_patch,
 )
 from gateway.pure.core.conditions import (
+    NOT_MATCHED,
     AccessCheck,
     AccessDecision,
     ConditionInput,
     ConditionResult,
-    Decided,
     Excluded,
     LongEvaluation,
+    NotMatched,
+    PolicyResult,
     Unresolved,
 )
 from gateway.pure.core.labels import EVERYTHING, Requirement, Selector
@@ -49,7 +51,9 @@ from tests.core.build import ANYTHING, document, resource, webhook
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from gateway.pure.core.conditions import PolicyAnswer
     from gateway.pure.core.exemptions import PolicyException
+    from gateway.pure.core.policy import PolicyInput
     from gateway.pure.core.review import AdmissionRequest, Json
     from gateway.pure.core.verdict import Verdict
     from gateway.pure.core.webhook import FailurePolicy, Mode, Phase, ReinvocationPolicy, Webhook
@@ -430,25 +434,35 @@ class FakePolicy:
     def expressions(self) -> Sequence[tuple[str, str]]:
         return ()
 
-    @property
-    def needs_authorizer(self) -> bool:
-        return self.check is not None
+    can_allow_fast = has_namespace_selectors = False
+
+    def may_match_rules(self, request: AdmissionRequest) -> bool:
+        return True
+
+    def excludes(self, request: AdmissionRequest) -> bool:
+        return False
+
+    def may_match_namespace(self, labels: Mapping[str, str]) -> bool:
+        return True
+
+    def allow_fast(self, policy_input: PolicyInput) -> float | None:
+        raise AssertionError("a mutating policy is evaluated")
 
     def evaluate(
-        self, condition_input: ConditionInput, decisions: Mapping[AccessCheck, AccessDecision]
-    ) -> ConditionResult:
-        again = condition_input.invoked
+        self, policy_input: PolicyInput, decisions: Mapping[AccessCheck, AccessDecision]
+    ) -> PolicyAnswer:
+        before, again = policy_input.conditions.object, policy_input.invoked
         if self.takes_long:
-            run = partial(self.decide, condition_input.object, again, decisions)
+            run = partial(self.decide, before, again, decisions)
             return Unresolved(evaluation=LongEvaluation(self, run))
-        return self.decide(condition_input.object, again, decisions)
+        return self.decide(before, again, decisions)
 
     def decide(
         self,
         before: Json | None,
         again: Collection[object] | None,
         decisions: Mapping[AccessCheck, AccessDecision],
-    ) -> Unresolved | Decided:
+    ) -> PolicyResult | NotMatched | Unresolved:
         if self.check is not None and self.check not in decisions:
             return Unresolved((self.check,))
         current, errors, invoked = before, [], []
@@ -466,7 +480,7 @@ class FakePolicy:
                 except (PatchConflict, PatchSyntaxError):
                     errors.append(f"policy {self.name}: conflict")
         if not invoked:
-            return Decided(None)
+            return NOT_MATCHED
         operations = [] if same(before, current) else diff(before, current)
         allowed = Allowed(orjson.dumps(operations)) if operations else ALLOWED
         verdict = allowed
@@ -476,7 +490,7 @@ class FakePolicy:
             verdict = Failed(FailureReason.POLICY, "; ".join(errors), 500)
         reported = verdict if isinstance(verdict, Denied) else allowed
         repeated = invoked if again is None and self.reinvocation_policy == "IfNeeded" else ()
-        return Decided(verdict, reported, 0.0, current if operations else None, repeated)
+        return PolicyResult(verdict, reported, 0.0, current if operations else None, repeated)
 
 
 @st.composite
@@ -496,13 +510,12 @@ def policy_lists(draw: st.DrawFn) -> list[Webhook]:
             webhook(
                 policy.name,
                 configuration=policy.name,
-                client=PolicyRef("MutatingAdmissionPolicy"),
+                client=PolicyRef("MutatingAdmissionPolicy", policy),
                 rules=(draw(rules),),
                 namespace_selector=draw(selectors),
                 object_selector=draw(selectors),
                 failure_policy=policy.failure_policy,
                 reinvocation_policy=policy.reinvocation_policy,
-                match_conditions=policy,
             )
         )
     return found

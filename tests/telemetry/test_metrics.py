@@ -14,7 +14,7 @@ from gateway.observe.telemetry.aggregation import ProcessMetrics
 from gateway.observe.telemetry.exposition import OPENMETRICS, expose
 from gateway.observe.telemetry.metrics import Metrics
 from gateway.pure.core.call import Call, Payload
-from gateway.pure.core.matching import Invocation, Selection
+from gateway.pure.core.matching import Invocation, PolicyInvocation, Selection
 from gateway.pure.core.outcome import Outcome
 from gateway.pure.core.verdict import (
     ALLOWED,
@@ -54,6 +54,7 @@ ASKED = {operation: request(operation=operation) for operation in ("CREATE", "UP
 def settled(invocation: Invocation, verdict: Verdict | DryRunRefused, operation: str) -> Outcome:
     if verdict is UNREACHED or isinstance(verdict, DryRunRefused):
         return Outcome(invocation, 0, verdict, None, None)
+    assert not isinstance(invocation, PolicyInvocation)
     call = Call(0, invocation, Payload(ASKED[operation]), is_ahead=False)
     call.elapsed_s = 0.25
     return Outcome(invocation, 0, verdict, None if isinstance(verdict, Failed) else verdict, call)

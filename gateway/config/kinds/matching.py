@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, get_args
 from gateway.base.text import one_of, shown
 from gateway.config.kinds.names import qualified_name
 from gateway.config.kinds.rule_warnings import rule_warnings
+from gateway.pure.core.review import OPERATIONS
 from gateway.pure.core.rules import NEVER_SENT_RESOURCES
-from gateway.pure.core.webhook import OPERATIONS, FailurePolicy, MatchPolicy, Rule, Scope
+from gateway.pure.core.webhook import FailurePolicy, MatchPolicy, Rule, Scope
 
 if TYPE_CHECKING:
     from gateway.config.yaml.fields import Check, Fields

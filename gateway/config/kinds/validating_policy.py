@@ -29,7 +29,6 @@ from gateway.pure.admission_policies.model import (
     MatchResources,
     NamedRule,
     NotFoundAction,
-    ParamKind,
     ParamRef,
     ValidatingBinding,
     ValidatingPolicy,
@@ -42,6 +41,7 @@ from gateway.pure.cel.environment import policy_environment
 from gateway.pure.cel.errors import InvalidExpression
 from gateway.pure.cel.parse import RESERVED
 from gateway.pure.cel.types import BOOL, DYN, NULL, STRING
+from gateway.pure.core.policy import ParamKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

@@ -9,14 +9,12 @@ validatingadmissionpolicybinding/authz.go, for the API server's own policies.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from gateway.base.text import one_of
-from gateway.config.yaml.documents import GATEWAY_VERSION, POLICY, POLICY_KINDS, plural_of
+from gateway.config.yaml.documents import GATEWAY_VERSION, POLICY_KINDS, plural_of
 from gateway.config.yaml.fields import Fields, Problems
-from gateway.pure.core.webhook import PolicyRef
 
 if TYPE_CHECKING:
     from gateway.config.kinds.policy_settings import ListedParamKind
@@ -80,8 +78,7 @@ def authors_policy(kinds: tuple[ListedParamKind, ...]) -> Webhook:
     bound = {"policyName": AUTHORS, "validationActions": ["Deny"]}
     binding = read_validating_binding(Fields({"metadata": {"name": AUTHORS}, "spec": bound}, "", problems))
     assert not problems.found, problems.found
-    webhook = as_webhook(policy, [binding])
-    return replace(webhook, client=PolicyRef(POLICY, is_guard=True))
+    return as_webhook(policy, [binding], checks_parameter_authors=True)
 
 
 def _validations(kind: ListedParamKind) -> tuple[dict[str, str], ...]:

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
     from gateway.config.yaml.documents import Document
     from gateway.config.yaml.fields import Fields
-    from gateway.pure.admission_policies.model import ParamKind, ParamRef
+    from gateway.pure.admission_policies.model import ParamRef
     from gateway.pure.admission_policies.params import FixedParams
+    from gateway.pure.core.policy import ParamKind
     from gateway.pure.core.webhook import Webhook
 
     Policy = ValidatingPolicy | MutatingPolicy

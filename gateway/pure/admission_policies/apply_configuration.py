@@ -5,7 +5,7 @@ The schemas are those of the cluster, and of Kubernetes' own kinds, which come w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING
 
 from gateway.pure.admission_policies.values import PatchError
 from gateway.pure.openapi.built_in import built_in_schemas
@@ -13,25 +13,17 @@ from gateway.pure.openapi.schemas import MergeError, UnknownKindError
 
 if TYPE_CHECKING:
     from gateway.pure.admission_policies.mutations import Merge
+    from gateway.pure.core.policy import FollowedSchemas
     from gateway.pure.core.review import Json
-    from gateway.pure.openapi.schemas import Schemas
 
 
-class FollowedSchemas(Protocol):
-    """Schemas that change."""
-
-    @property
-    def current(self) -> Schemas:
-        """Those that are known now."""
-
-
-def merger(schemas: object | None) -> Merge:
-    """Return the merge by *schemas*, a ``FollowedSchemas``; None: by those that come with the gateway."""
+def merger(schemas: FollowedSchemas | None) -> Merge:
+    """Return the merge by *schemas*; None: by those that come with the gateway."""
 
     def merge(live: Json, patch: Json) -> Json:
         version, kind = str(live.get("apiVersion", "")), str(live.get("kind", ""))
         group, _, version = version.rpartition("/")
-        known = built_in_schemas() if schemas is None else cast("FollowedSchemas", schemas).current
+        known = built_in_schemas() if schemas is None else schemas.current
         try:
             return known.merge(group, version, kind, live, patch)
         except MergeError as error:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence
 
     from gateway.pure.admission_policies.model import MatchResources, NamedRule
-    from gateway.pure.core.conditions import ConditionInput
+    from gateway.pure.core.policy import PolicyInput
     from gateway.pure.core.review import AdmissionRequest, Json
     from gateway.pure.core.verdict import Failed
 
@@ -75,12 +75,12 @@ class Bindings(Generic[B]):
             each.namespace_selector.matches(labels) for each in self._matches
         )
 
-    def all_match(self, condition_input: ConditionInput) -> bool:
+    def all_match(self, policy_input: PolicyInput) -> bool:
         """Whether there are bindings for the place of the request, and all that are match for certain.
 
         The request is one that any binding may match, by rules and by namespace.
         """
-        return self._candidates(condition_input.request, condition_input.namespace).are_certain
+        return self._candidates(policy_input.request, policy_input.namespace).are_certain
 
     def matching(
         self, request: AdmissionRequest, current: Json | None, namespace: Namespace | Failed | None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import orjson
 
@@ -29,24 +29,19 @@ from gateway.pure.core.conditions import LongEvaluation, Unresolved
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.review import is_namespace
 from gateway.pure.core.verdict import Details, Failed, FailureReason
-from gateway.pure.core.webhook import Webhook
+from gateway.pure.core.webhook import PolicyRef, Webhook
 from gateway.pure.openapi.go_types import in_conditions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gateway.pure.admission_policies.params import FixedParams, Params
+    from gateway.pure.admission_policies.params import FixedParams
     from gateway.pure.admission_policies.validating import Values
     from gateway.pure.cel.go_types import GoTypes
-    from gateway.pure.core.conditions import (
-        AccessCheck,
-        AccessDecision,
-        ConditionInput,
-        ConditionResult,
-        ParamLookup,
-    )
+    from gateway.pure.core.conditions import AccessCheck, AccessDecision, ParamLookup, PolicyAnswer
+    from gateway.pure.core.policy import Params, PolicyInput
     from gateway.pure.core.review import AdmissionRequest
-    from gateway.pure.core.webhook import Phase, PolicyRef, ReinvocationPolicy, Rollout
+    from gateway.pure.core.webhook import Phase, ReinvocationPolicy, Rollout
 
     Json = dict[str, Any]
 
@@ -58,7 +53,10 @@ _NAMESPACE_METADATA: Final = (
 
 
 class Bound(ABC, Generic[P, B]):
-    """A policy with its bindings, sorted by name: it decides on requests as ``MatchConditions`` do."""
+    """A policy with its bindings, sorted by name: an ``AdmissionPolicy``."""
+
+    kind: str
+    """``ValidatingAdmissionPolicy`` or ``MutatingAdmissionPolicy``."""
 
     def __init__(
         self, policy: P, bindings: Sequence[B], params: FixedParams = NO_PARAMS, refusal: str = ""
@@ -91,10 +89,11 @@ class Bound(ABC, Generic[P, B]):
     def as_entry(
         self,
         phase: Phase,
-        client: PolicyRef,
         *,
         reinvocation_policy: ReinvocationPolicy = "Never",
         rollout: Rollout | None = None,
+        merged_versions: frozenset[tuple[str, str]] = frozenset(),
+        checks_parameter_authors: bool = False,
     ) -> Webhook:
         """Return the policy as an entry of *phase*."""
         policy = self.policy
@@ -103,15 +102,13 @@ class Bound(ABC, Generic[P, B]):
             phase=phase,
             configuration=policy.name,
             name=policy.name,
-            client=client,
+            client=PolicyRef(self.kind, self, self.cluster_kind, merged_versions, checks_parameter_authors),
             rules=tuple(rule for named in match.named_rules for rule in named.rules),
             namespace_selector=match.namespace_selector,
             object_selector=match.object_selector,
             failure_policy=policy.rules.failure_policy,
             match_policy=match.match_policy,
             reinvocation_policy=reinvocation_policy,
-            match_conditions=self,
-            policy=self,
             rollout=rollout,
         )
 
@@ -121,7 +118,7 @@ class Bound(ABC, Generic[P, B]):
         return self._bindings.all
 
     @property
-    def is_quick(self) -> bool:
+    def can_allow_fast(self) -> bool:
         """See ``AdmissionPolicy``."""
         return False
 
@@ -143,29 +140,23 @@ class Bound(ABC, Generic[P, B]):
         """Whether the namespaceSelector of any binding matches *labels*."""
         return self._may_fail or self._bindings.may_match_namespace(labels)
 
-    def allowed_s(self, condition_input: ConditionInput) -> float | None:
+    def allow_fast(self, policy_input: PolicyInput) -> float | None:
         """See ``AdmissionPolicy``."""
-        raise AssertionError("the policy is not quick")
+        raise AssertionError("the policy cannot allow requests fast")
 
-    def matching(self, condition_input: ConditionInput) -> Iterator[tuple[B, Failed | None]]:
+    def matching(self, policy_input: PolicyInput) -> Iterator[tuple[B, Failed | None]]:
         """Yield the bindings that match, or whose match cannot be found out, with why."""
-        matched = condition_input.matched
-        current = condition_input.object if matched is None else matched.outline
-        request = condition_input.request
-        return self._bindings.matching(request, current, condition_input.namespace)
+        matched = policy_input.matched
+        current = policy_input.conditions.object if matched is None else matched.outline
+        return self._bindings.matching(policy_input.request, current, policy_input.namespace)
 
-    def namespace_of(self, condition_input: ConditionInput) -> Namespace | Failed | None:
+    def namespace_of(self, policy_input: PolicyInput) -> Namespace | Failed | None:
         """Return the namespace of the request for ``namespaceObject``, see :func:`namespace_of`.
 
         None also if it is not known, and no expression uses it.
         """
-        found = namespace_of(condition_input)
+        found = namespace_of(policy_input)
         return None if isinstance(found, Failed) and not self._needs_namespace else found
-
-    @property
-    def needs_authorizer(self) -> bool:
-        """Whether any expression uses ``authorizer``."""
-        return self.policy.needs_authorizer
 
     @property
     def expressions(self) -> Sequence[tuple[str, str]]:
@@ -177,52 +168,52 @@ class Bound(ABC, Generic[P, B]):
         )
 
     def evaluate(
-        self, condition_input: ConditionInput, decisions: Mapping[AccessCheck, AccessDecision]
-    ) -> ConditionResult:
-        """Return the decision, or the tasks that it needs first; see ``MatchConditions``."""
-        if condition_input.brief_steps > 0:
+        self, policy_input: PolicyInput, decisions: Mapping[AccessCheck, AccessDecision]
+    ) -> PolicyAnswer:
+        """Return the decision, or the tasks that it needs first; see ``AdmissionPolicy``."""
+        if policy_input.conditions.brief_steps > 0:
             allowance = Allowance(is_brief=True)
             try:
-                return self._application(condition_input, decisions, allowance).result()
+                return self._application(policy_input, decisions, allowance).result()
             except TooLongError:
                 pass
             finally:
-                condition_input.brief_steps -= allowance.work()
-        application = self._application(condition_input, dict(decisions), Allowance(is_brief=False))
+                policy_input.conditions.brief_steps -= allowance.work()
+        application = self._application(policy_input, dict(decisions), Allowance(is_brief=False))
         return Unresolved(evaluation=LongEvaluation(self, application.result))
 
     @abstractmethod
     def _application(
         self,
-        condition_input: ConditionInput,
+        policy_input: PolicyInput,
         decisions: Mapping[AccessCheck, AccessDecision],
         allowance: Allowance,
     ) -> Application[P, B]:
         """Return the way of the policy through one request."""
 
-    def params_of(self, binding: B, condition_input: ConditionInput, namespace: str) -> Sequence[Json | None]:
+    def params_of(self, binding: B, policy_input: PolicyInput, namespace: str) -> Sequence[Json | None]:
         """Return the parameters of *binding* for a request in *namespace*.
 
         Raises:
             ParamsError: there are none.
             UnreadParamsError: they have to be looked up first.
         """
-        kind, found = self.policy.param_kind, condition_input.found_params
-        return collect(kind, binding.param_ref, self._source(condition_input), namespace, found)
+        kind, found = self.policy.param_kind, policy_input.found_params
+        return collect(kind, binding.param_ref, self._source(policy_input), namespace, found)
 
-    def refusal_for(self, condition_input: ConditionInput) -> str:
+    def refusal_for(self, policy_input: PolicyInput) -> str:
         """Return why the policy cannot be evaluated with any binding; empty if it can."""
         kind = self.policy.param_kind
         if self.refusal or kind is None or self.cluster_kind is None:
             return self.refusal
         try:
-            objects = self._source(condition_input).of(kind)
+            objects = self._source(policy_input).of(kind)
         except UnreadParamsError:
             return ""
         return unknown_kind(kind) if objects is None else ""
 
-    def _source(self, condition_input: ConditionInput) -> Params:
-        cluster = None if self.cluster_kind is None else cast("Params | None", condition_input.params)
+    def _source(self, policy_input: PolicyInput) -> Params:
+        cluster = None if self.cluster_kind is None else policy_input.params
         return self._params if cluster is None else cluster
 
 
@@ -242,47 +233,46 @@ class Prepared:
         self.request: Json = request_variable(document)
 
 
-def shared_values(condition_input: ConditionInput) -> Values:
+def shared_values(policy_input: PolicyInput) -> Values:
     """Return the values of ``GLOBALS`` without ``variables``, parameter and authorizer.
 
     ``namespaceObject`` is null, too, if the namespace is not known.
     """
-    values = condition_input.shared_by_policies
+    values = policy_input.shared
     if values is None:
-        namespace = namespace_of(condition_input)
+        namespace = namespace_of(policy_input)
         exposed = namespace_values(namespace.json)[0] if isinstance(namespace, Namespace) else None
-        objects = (condition_input.object, condition_input.old_object)
+        seen = policy_input.conditions
         values = (
-            *objects,
-            request_variable(condition_input.document),
+            seen.object,
+            seen.old_object,
+            request_variable(seen.document),
             exposed,
             None,
             None,
             None,
-            in_conditions if condition_input.has_go_types else None,
+            in_conditions if seen.has_go_types else None,
         )
-        condition_input.shared_by_policies = values
+        policy_input.shared = values
     return values
 
 
-def prepared_for(
-    condition_input: ConditionInput, decisions: Mapping[AccessCheck, AccessDecision]
-) -> Prepared:
+def prepared_for(policy_input: PolicyInput, decisions: Mapping[AccessCheck, AccessDecision]) -> Prepared:
     """Return the values that all policies share on the event loop, with the *decisions* so far."""
-    prepared = condition_input.prepared_for_policies
+    prepared = policy_input.prepared
     if prepared is None:
-        prepared = condition_input.prepared_for_policies = Prepared(condition_input.document)
+        prepared = policy_input.prepared = Prepared(policy_input.conditions.document)
     assert isinstance(prepared, Prepared)
     prepared.known.decisions, prepared.known.missing = decisions, {}
     return prepared
 
 
-def namespace_of(condition_input: ConditionInput) -> Namespace | Failed | None:
+def namespace_of(policy_input: PolicyInput) -> Namespace | Failed | None:
     """Return the namespace of the request; None for a cluster-scoped object, and for a Namespace."""
-    request = condition_input.request
+    request = policy_input.request
     if request.namespace == "" or is_namespace(request):
         return None
-    found = condition_input.namespace
+    found = policy_input.namespace
     if found is None:
         return Failed(FailureReason.NAMESPACE, f'namespace "{request.namespace}" not found', 404)
     return found
@@ -296,35 +286,36 @@ class Application(ABC, Generic[P, B]):
     def __init__(
         self,
         bound: Bound[P, B],
-        condition_input: ConditionInput,
+        policy_input: PolicyInput,
         decisions: Mapping[AccessCheck, AccessDecision],
         allowance: Allowance,
     ) -> None:
         self._bound: Bound[P, B] = bound
         self._policy: P = bound.policy
-        self._input = condition_input
-        self._request = condition_input.request
+        self._input = policy_input
+        self._seen = policy_input.conditions
+        self._request = policy_input.request
         self._allowance = allowance
         if allowance.is_brief:
-            self._prepared = prepared_for(condition_input, decisions)
+            self._prepared = prepared_for(policy_input, decisions)
         else:
             # Another thread must not share what the event loop uses.
-            self._prepared = Prepared(condition_input.document)
+            self._prepared = Prepared(self._seen.document)
             self._prepared.known.decisions = decisions
         self._known = self._prepared.known
-        self._go_types = self._types_of_conditions if condition_input.has_go_types else None
+        self._go_types = self._types_of_conditions if self._seen.has_go_types else None
         """Of the values of matchConditions; None: they have none."""
         self._begin = 0.0
         self._lookups: dict[ParamLookup, None] = {}
 
-    def result(self) -> ConditionResult:
+    def result(self) -> PolicyAnswer:
         """Return the decision of all bindings."""
         self._begin = time.perf_counter()
         begin()
         return self._result()
 
     @abstractmethod
-    def _result(self) -> ConditionResult:
+    def _result(self) -> PolicyAnswer:
         """Return the decision of all bindings."""
 
     @abstractmethod
@@ -334,7 +325,7 @@ class Application(ABC, Generic[P, B]):
     def _details(self) -> Details:
         """Return what a denial says of the object. Source: pkg/admission/errors.go (extractResourceName)."""
         group, _, resource = self._request.request_resource
-        metadata = (self._input.object or {}).get("metadata")
+        metadata = (self._seen.object or {}).get("metadata")
         named: Json = metadata if isinstance(metadata, dict) else {}
         name = self._request.name or named.get("name") or named.get("generateName") or "Unknown"
         return Details(str(name), group, resource)
@@ -366,7 +357,7 @@ class Application(ABC, Generic[P, B]):
     def _unmatched(self, param: Json | None) -> str | None:
         """Return None if all matchConditions are true, why they cannot be evaluated, or an empty text."""
         prepared = self._prepared
-        current, old = self._input.object, self._input.old_object
+        current, old = self._seen.object, self._seen.old_object
         request, authorizer, check = prepared.of_conditions, prepared.authorizer, prepared.check
         values = (current, old, request, None, authorizer, check, param, self._go_types)
         expressions = [each.compiled for each in self._policy.conditions]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gateway.pure.admission_policies.validating import Rules
     from gateway.pure.cel.compile import Condition, Expression
     from gateway.pure.core.labels import Selector
+    from gateway.pure.core.policy import ParamKind
     from gateway.pure.core.webhook import MatchPolicy, Mode, Rule
 
 ValidationAction = Literal["Deny", "Warn", "Audit"]
@@ -43,14 +44,6 @@ class MatchResources:
     match_policy: MatchPolicy
     namespace_selector: Selector
     object_selector: Selector
-
-
-@dataclass(frozen=True, slots=True)
-class ParamKind:
-    """The kind of a policy's parameters."""
-
-    api_version: str
-    kind: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from gateway.pure.admission_policies.model import MutatingBinding, MutatingPolic
 from gateway.pure.admission_policies.mutations import mutate
 from gateway.pure.admission_policies.params import NO_PARAMS
 from gateway.pure.cel.values import quoted
-from gateway.pure.core.conditions import Decided
+from gateway.pure.core.conditions import NOT_MATCHED, PolicyResult
 from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
-from gateway.pure.core.webhook import Mode, PolicyRef, Rollout, Webhook
+from gateway.pure.core.webhook import Mode, Rollout
 from gateway.pure.openapi.built_in import built_in_schemas
 from gateway.pure.openapi.go_types import in_conditions_of_mutations, in_mutations
 
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from gateway.pure.admission_policies.evaluation import Allowance
     from gateway.pure.admission_policies.params import FixedParams
     from gateway.pure.admission_policies.validating import Values
-    from gateway.pure.core.conditions import AccessCheck, AccessDecision, ConditionInput, ConditionResult
+    from gateway.pure.core.conditions import AccessCheck, AccessDecision, PolicyAnswer
     from gateway.pure.core.namespace import Namespace
+    from gateway.pure.core.policy import PolicyInput
+    from gateway.pure.core.webhook import Webhook
 
     Json = dict[str, Any]
     Key = tuple[str, str, str]
@@ -60,9 +62,9 @@ def as_webhooks(
         bound = BoundMutations(policy, of_mode, params, refusal)
         yield bound.as_entry(
             "mutate",
-            PolicyRef("MutatingAdmissionPolicy", bound.cluster_kind, _merged_versions(policy)),
             reinvocation_policy=policy.rules.reinvocation_policy,
             rollout=None if mode == "Enforce" else Rollout(mode),
+            merged_versions=_merged_versions(policy),
         )
 
 
@@ -78,13 +80,15 @@ def _merged_versions(policy: MutatingPolicy) -> frozenset[tuple[str, str]]:
 class BoundMutations(Bound[MutatingPolicy, MutatingBinding]):
     """A MutatingAdmissionPolicy with its bindings of one mode."""
 
+    kind = "MutatingAdmissionPolicy"
+
     def _application(
         self,
-        condition_input: ConditionInput,
+        policy_input: PolicyInput,
         decisions: Mapping[AccessCheck, AccessDecision],
         allowance: Allowance,
     ) -> _Application:
-        return _Application(self, condition_input, decisions, allowance)
+        return _Application(self, policy_input, decisions, allowance)
 
 
 class _Application(Application[MutatingPolicy, MutatingBinding]):
@@ -93,22 +97,22 @@ class _Application(Application[MutatingPolicy, MutatingBinding]):
     def __init__(
         self,
         bound: BoundMutations,
-        condition_input: ConditionInput,
+        policy_input: PolicyInput,
         decisions: Mapping[AccessCheck, AccessDecision],
         allowance: Allowance,
     ) -> None:
-        super().__init__(bound, condition_input, decisions, allowance)
-        self._merge = merger(condition_input.schemas)
-        self._again: Collection[object] | None = condition_input.invoked
+        super().__init__(bound, policy_input, decisions, allowance)
+        self._merge = merger(policy_input.schemas)
+        self._again: Collection[object] | None = policy_input.invoked
         self._invoked: list[Key] = []
         self._errors: list[tuple[str, str]] = []
         """Message and reason."""
-        self._current: Json | None = condition_input.object
+        self._current: Json | None = self._seen.object
 
-    def _result(self) -> ConditionResult:
+    def _result(self) -> PolicyAnswer:
         # DELETE has no object to change.
         if self._bound.excludes(self._request) or self._request.operation == "DELETE":
-            return Decided(None)
+            return NOT_MATCHED
         if refusal := self._bound.refusal_for(self._input):
             self._misconfigured(None, refusal)
             return self._decided()
@@ -118,13 +122,13 @@ class _Application(Application[MutatingPolicy, MutatingBinding]):
                 raise TooLongError
             namespace = self._bound.namespace_of(self._input)
             if isinstance(namespace, Failed):
-                return Decided(namespace)
+                return PolicyResult(namespace)
             for binding, param in invocations:
                 self._invoke(binding, param, namespace)
         if (unresolved := self._unresolved()) is not None:
             return unresolved
         if not self._invoked and not self._errors:
-            return Decided(None)
+            return NOT_MATCHED
         return self._decided()
 
     def _misconfigured(self, binding: MutatingBinding | None, cause: str) -> None:
@@ -151,7 +155,7 @@ class _Application(Application[MutatingPolicy, MutatingBinding]):
         self._invoked.append(key)
         if self._current is None:
             return
-        old, prepared = self._input.old_object, self._prepared
+        old, prepared = self._seen.old_object, self._prepared
         authorizer, check, request = prepared.authorizer, prepared.check, prepared.request
         whole = None if namespace is None else namespace_values(namespace.json)[1]
 
@@ -167,8 +171,8 @@ class _Application(Application[MutatingPolicy, MutatingBinding]):
         for error in errors:
             self._fail(binding, error)
 
-    def _decided(self) -> Decided:
-        before, after = self._input.object, self._current
+    def _decided(self) -> PolicyResult:
+        before, after = self._seen.object, self._current
         try:
             operations = diff(before, after) if after is not before else []
             allowed = Allowed(orjson.dumps(operations)) if operations else ALLOWED
@@ -185,7 +189,7 @@ class _Application(Application[MutatingPolicy, MutatingBinding]):
                 causes = tuple(Cause(message=text) for text, _ in self._errors)
                 verdict = Denied(403, reason, message, causes, details=self._details())
         is_repeatable = self._again is None and self._policy.rules.reinvocation_policy == "IfNeeded"
-        return Decided(
+        return PolicyResult(
             verdict,
             verdict if isinstance(verdict, Denied) else allowed,
             self._elapsed_s(),

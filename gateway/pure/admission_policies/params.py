@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -17,8 +17,9 @@ from gateway.pure.core.review import labels_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from gateway.pure.admission_policies.model import ParamKind, ParamRef
+    from gateway.pure.admission_policies.model import ParamRef
     from gateway.pure.core.conditions import FoundParam, ParamLookup
+    from gateway.pure.core.policy import ParamKind, Params
 
     Json = dict[str, Any]
 
@@ -33,35 +34,6 @@ class UnreadParamsError(Exception):
     def __init__(self, lookup: ParamLookup) -> None:
         super().__init__(str(lookup))
         self.lookup = lookup
-
-
-class ParamObjects(Protocol):
-    """The objects of one kind."""
-
-    @property
-    def is_namespaced(self) -> bool:
-        """Whether objects of this kind are in namespaces."""
-
-    def get(self, namespace: str, name: str) -> Json | None:
-        """Return the object; *namespace* is empty if the kind is not namespaced. None: there is none.
-
-        Raises:
-            UnreadParamsError: it has to be looked up first.
-        """
-
-    def list(self, namespace: str) -> Sequence[Json]:
-        """Return all objects in *namespace*, by name, see :meth:`get`."""
-
-
-class Params(Protocol):
-    """The objects of all kinds."""
-
-    def of(self, kind: ParamKind) -> ParamObjects | None:
-        """Return the objects of *kind*; None: the kind is not known.
-
-        Raises:
-            UnreadParamsError: they have not been read yet.
-        """
 
 
 @dataclass(frozen=True, slots=True)

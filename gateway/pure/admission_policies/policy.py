@@ -16,17 +16,18 @@ from gateway.pure.admission_policies.params import NO_PARAMS
 from gateway.pure.admission_policies.validating import Evaluated, Refusal, evaluate, failure
 from gateway.pure.cel import meter
 from gateway.pure.cel.meter import BRIEF_LIMIT
-from gateway.pure.core.conditions import Decided
+from gateway.pure.core.conditions import NOT_MATCHED, PolicyResult
 from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
-from gateway.pure.core.webhook import PolicyRef, Webhook
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gateway.pure.admission_policies.evaluation import Allowance
     from gateway.pure.admission_policies.params import FixedParams
-    from gateway.pure.core.conditions import AccessCheck, AccessDecision, ConditionInput, ConditionResult
+    from gateway.pure.core.conditions import AccessCheck, AccessDecision, PolicyAnswer
     from gateway.pure.core.namespace import Namespace
+    from gateway.pure.core.policy import PolicyInput
+    from gateway.pure.core.webhook import Webhook
 
     Json = dict[str, Any]
 
@@ -43,6 +44,8 @@ def as_webhook(
     bindings: Sequence[ValidatingBinding],
     params: FixedParams = NO_PARAMS,
     refusal: str = "",
+    *,
+    checks_parameter_authors: bool = False,
 ) -> Webhook:
     """Return *policy* with its *bindings* as an entry of the validating phase.
 
@@ -50,11 +53,13 @@ def as_webhook(
     the reason why the policy cannot be evaluated, its failurePolicy decides.
     """
     bound = BoundPolicy(policy, bindings, params, refusal)
-    return bound.as_entry("validate", PolicyRef("ValidatingAdmissionPolicy", bound.cluster_kind))
+    return bound.as_entry("validate", checks_parameter_authors=checks_parameter_authors)
 
 
 class BoundPolicy(Bound[ValidatingPolicy, ValidatingBinding]):
     """A ValidatingAdmissionPolicy with its bindings."""
+
+    kind = "ValidatingAdmissionPolicy"
 
     def __init__(
         self,
@@ -79,18 +84,18 @@ class BoundPolicy(Bound[ValidatingPolicy, ValidatingBinding]):
         self._are_plain = self._bindings.are_plain
 
     @property
-    def is_quick(self) -> bool:
+    def can_allow_fast(self) -> bool:
         """See ``AdmissionPolicy``."""
         return self._all_true is not None
 
-    def allowed_s(self, condition_input: ConditionInput) -> float | None:
+    def allow_fast(self, policy_input: PolicyInput) -> float | None:
         """See ``AdmissionPolicy``."""
         begin = perf_counter()
-        if not (self._are_plain or self._bindings.all_match(condition_input)):
+        if not (self._are_plain or self._bindings.all_match(policy_input)):
             return None
-        if self._needs_namespace and isinstance(self.namespace_of(condition_input), Failed):
+        if self._needs_namespace and isinstance(self.namespace_of(policy_input), Failed):
             return None
-        values = condition_input.shared_by_policies or shared_values(condition_input)
+        values = policy_input.shared or shared_values(policy_input)
         if self._pure is not None:
             cost = self._pure(values, BRIEF_LIMIT)
         else:
@@ -101,22 +106,22 @@ class BoundPolicy(Bound[ValidatingPolicy, ValidatingBinding]):
 
     def _application(
         self,
-        condition_input: ConditionInput,
+        policy_input: PolicyInput,
         decisions: Mapping[AccessCheck, AccessDecision],
         allowance: Allowance,
     ) -> _Application:
-        return _Application(self, condition_input, decisions, allowance)
+        return _Application(self, policy_input, decisions, allowance)
 
 
 class _Application(Application[ValidatingPolicy, ValidatingBinding]):
     def __init__(
         self,
         bound: BoundPolicy,
-        condition_input: ConditionInput,
+        policy_input: PolicyInput,
         decisions: Mapping[AccessCheck, AccessDecision],
         allowance: Allowance,
     ) -> None:
-        super().__init__(bound, condition_input, decisions, allowance)
+        super().__init__(bound, policy_input, decisions, allowance)
         self._denials: list[tuple[str, str]] = []
         """Message and reason."""
         self._warnings: list[str] = []
@@ -124,12 +129,12 @@ class _Application(Application[ValidatingPolicy, ValidatingBinding]):
         self._annotations: dict[str, list[str]] = {}
         self._ignored: list[str] = []
 
-    def _result(self) -> ConditionResult:
+    def _result(self) -> PolicyAnswer:
         if self._bound.excludes(self._request):
-            return Decided(None)
+            return NOT_MATCHED
         if refusal := self._bound.refusal_for(self._input):
             self._misconfigured(None, refusal)
-            return Decided(*self._verdicts(), self._elapsed_s())
+            return PolicyResult(*self._verdicts(), self._elapsed_s())
         evaluated: dict[int, tuple[Json | None, Evaluated | None]] = {}
         is_matched = False
         for binding, params in self._matching():
@@ -137,7 +142,7 @@ class _Application(Application[ValidatingPolicy, ValidatingBinding]):
                 continue
             namespace = self._bound.namespace_of(self._input)
             if isinstance(namespace, Failed):
-                return Decided(namespace)
+                return PolicyResult(namespace)
             for param in params:
                 # Bindings with the same parameter, or none, have the same result.
                 if id(param) not in evaluated:
@@ -149,7 +154,7 @@ class _Application(Application[ValidatingPolicy, ValidatingBinding]):
         if (unresolved := self._unresolved()) is not None:
             return unresolved
         is_decided = is_matched or self._denials or self._ignored
-        return Decided(*self._verdicts(), self._elapsed_s()) if is_decided else Decided(None)
+        return PolicyResult(*self._verdicts(), self._elapsed_s()) if is_decided else NOT_MATCHED
 
     def _misconfigured(self, binding: ValidatingBinding | None, cause: str) -> None:
         """Note an error of the configuration, which validationActions do not soften.
@@ -170,7 +175,7 @@ class _Application(Application[ValidatingPolicy, ValidatingBinding]):
     def _evaluated(self, param: Json | None, namespace: Namespace | None) -> Evaluated | None:
         """Return the result for one parameter; None: matchConditions exclude the request."""
         rules, prepared = self._policy.rules, self._prepared
-        objects = (self._input.object, self._input.old_object)
+        objects = (self._seen.object, self._seen.old_object)
         authorizer, check, request = prepared.authorizer, prepared.check, prepared.request
         if self._policy.conditions and (unmatched := self._unmatched(param)) is not None:
             return failure(rules, unmatched) if unmatched else None

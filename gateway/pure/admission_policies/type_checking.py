@@ -18,8 +18,9 @@ from gateway.pure.openapi.schemas import GroupVersionKind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from gateway.pure.admission_policies.model import ParamKind, ValidatingPolicy
+    from gateway.pure.admission_policies.model import ValidatingPolicy
     from gateway.pure.cel.types import Type
+    from gateway.pure.core.policy import ParamKind
     from gateway.pure.core.webhook import Rule
     from gateway.pure.openapi.schemas import Schemas
 

@@ -20,13 +20,12 @@ from gateway.pure.core.conditions import AccessCheck, AccessDecision, FoundParam
 from gateway.pure.core.verdict import Failed, FailureReason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from gateway.pure.cel.meter import Cancellation
     from gateway.pure.core.conditions import (
-        ConditionResult,
         ConditionTask,
-        MatchConditions,
+        Evaluated,
         ParamLookup,
         TaskResult,
     )
@@ -59,22 +58,22 @@ class FairExecutor:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "conditions", self._enter)
         self._lock = Lock()
-        self._queues: dict[MatchConditions, deque[tuple[Future[ConditionResult], LongEvaluation]]] = {}
+        self._queues: dict[Hashable, deque[tuple[Future[Evaluated], LongEvaluation]]] = {}
         """The webhook whose turn is next comes first."""
         self._earlier_interval_s: float | None = None
-        self._running: Future[ConditionResult] | None = None
+        self._running: Future[Evaluated] | None = None
         self._cancellation: Cancellation | None = None
         """That of the evaluation that runs."""
 
-    def submit(self, evaluation: LongEvaluation) -> Future[ConditionResult]:
+    def submit(self, evaluation: LongEvaluation) -> Future[Evaluated]:
         """Return the future result of *evaluation*; see :meth:`cancel`."""
-        future: Future[ConditionResult] = Future()
+        future: Future[Evaluated] = Future()
         with self._lock:
-            self._queues.setdefault(evaluation.conditions, deque()).append((future, evaluation))
+            self._queues.setdefault(evaluation.owner, deque()).append((future, evaluation))
         self._thread.submit(self._run_next)
         return future
 
-    def cancel(self, future: Future[ConditionResult]) -> None:
+    def cancel(self, future: Future[Evaluated]) -> None:
         """Have the evaluation of *future* not begin; if it runs, it ends soon with a result for nobody."""
         future.cancel()
         with self._lock:
@@ -170,7 +169,7 @@ class Job:
         self._executor.cancel(self._evaluation)
         self._future.cancel()
 
-    def _done(self, future: asyncio.Future[ConditionResult]) -> None:
+    def _done(self, future: asyncio.Future[Evaluated]) -> None:
         if future.cancelled():
             return
         error = future.exception()

@@ -13,11 +13,14 @@ from admission_gateway_worker.json_patch.steps import finish
 from gateway.pure.core.conditions import ConditionInput
 from gateway.pure.core.identity import check_identity
 from gateway.pure.core.matching import selectable_labels
+from gateway.pure.core.policy import PolicyInput
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
-    from gateway.pure.core.matching import Invocation
+    from gateway.pure.core.matching import WebhookInvocation
+    from gateway.pure.core.namespace import Namespace
+    from gateway.pure.core.policy import FollowedSchemas, Params
     from gateway.pure.core.review import AdmissionRequest, Json
     from gateway.pure.core.verdict import Failed, Verdict
     from gateway.pure.core.webhook import Mode
@@ -37,13 +40,22 @@ class Payload:
     Calls with the same payload share the Payload itself, so that a batch contains it once.
     """
 
-    __slots__ = ("_changed_json", "_condition_input", "_json", "_labels", "_object", "request")
+    __slots__ = (
+        "_changed_json",
+        "_condition_input",
+        "_json",
+        "_labels",
+        "_object",
+        "_policy_input",
+        "request",
+    )
 
     def __init__(self, request: AdmissionRequest, changed: tuple[Json, bytes] | None = None) -> None:
         self.request = request
         self._object: Json | None = None
         self._labels: tuple[Mapping[str, str], ...] | None = None
         self._condition_input: ConditionInput | None = None
+        self._policy_input: PolicyInput | None = None
         self._changed_json: bytes | None = None
         self._json: bytes | None = request.json
         if changed is not None:
@@ -101,10 +113,20 @@ class Payload:
         if self._condition_input is None:
             document = self.request.document
             current = document.get("object") if self._changed_json is None else self.object
-            self._condition_input = ConditionInput(document, current, document.get("oldObject"))
-            self._condition_input.request = self.request
-            self._condition_input.has_go_types = self.request.has_go_types
+            has_go_types = self.request.has_go_types
+            self._condition_input = ConditionInput(
+                document, current, document.get("oldObject"), has_go_types=has_go_types
+            )
         return self._condition_input
+
+    def policy_input(
+        self, namespace: Namespace | Failed | None, params: Params | None, schemas: FollowedSchemas | None
+    ) -> PolicyInput:
+        """Return the input of policies for the present object; the arguments are the same for a review."""
+        if self._policy_input is None:
+            conditions = self.condition_input
+            self._policy_input = PolicyInput(conditions, self.request, namespace, params, schemas)
+        return self._policy_input
 
     def fresh_object(self) -> Json | None:
         """Return a copy of the object that the caller may change."""
@@ -160,7 +182,7 @@ class Payload:
 
     def drop_parsed(self) -> None:
         """Drop the parsed forms; the next access parses again."""
-        self._object = self._condition_input = None
+        self._object = self._condition_input = self._policy_input = None
         self.request.drop_parsed()
 
 
@@ -202,7 +224,7 @@ class Call:
     def __init__(
         self,
         index: int,
-        invocation: Invocation,
+        invocation: WebhookInvocation,
         payload: Payload,
         *,
         is_ahead: bool,

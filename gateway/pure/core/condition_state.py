@@ -1,15 +1,18 @@
-"""The state of the matchConditions of one review."""
+"""The results of the matchConditions and policies of one review, and the tasks that they wait for."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gateway.pure.core.conditions import (
     BRIEF_STEPS,
     AccessCheck,
     AccessDecision,
+    Excluded,
     FoundParam,
+    NotMatched,
     ParamLookup,
+    PolicyResult,
     Unresolved,
 )
 
@@ -20,21 +23,26 @@ if TYPE_CHECKING:
         ConditionInput,
         ConditionResult,
         ConditionTask,
+        Evaluated,
         MatchConditions,
+        PolicyAnswer,
         TaskResult,
     )
+    from gateway.pure.core.policy import AdmissionPolicy, PolicyInput
+
+_OF_POLICIES: Final = (PolicyResult, NotMatched)
 
 
 class ConditionState:
-    """The results of conditions by the webhook's index, and the tasks to be completed for them.
+    """The results by the index of the webhook or policy, and the tasks to be completed for them.
 
-    The conditions of a webhook are evaluated once for each state of the object.
+    Conditions and policies are evaluated once for each state of the object.
     """
 
     __slots__ = ("_brief_steps", "_decisions", "_known_tasks", "_new_tasks", "_params", "_results")
 
     def __init__(self) -> None:
-        self._results: dict[int, ConditionResult] = {}
+        self._results: dict[int, Evaluated] = {}
         self._decisions: dict[AccessCheck, AccessDecision] = {}
         self._params: dict[ParamLookup, FoundParam] = {}
         self._known_tasks: set[ConditionTask] = set()
@@ -51,11 +59,25 @@ class ConditionState:
     ) -> ConditionResult:
         """Return the result of *conditions* for *condition_input*, the current object; None: all are true."""
         if index not in self._results:
-            condition_input.found_params = self._params
             condition_input.brief_steps = min(self._brief_steps, condition_input.brief_steps)
             self._set(index, conditions.evaluate(condition_input, self._decisions))
             self._brief_steps = condition_input.brief_steps
-        return self._results[index]
+        result = self._results[index]
+        assert not isinstance(result, _OF_POLICIES), "the index is that of a policy"
+        return result
+
+    def evaluate_policy(self, index: int, policy: AdmissionPolicy, policy_input: PolicyInput) -> PolicyAnswer:
+        """Return the result of *policy* for *policy_input*, with the current object."""
+        if index not in self._results:
+            conditions = policy_input.conditions
+            policy_input.found_params = self._params
+            conditions.brief_steps = min(self._brief_steps, conditions.brief_steps)
+            self._set(index, policy.evaluate(policy_input, self._decisions))
+            self._brief_steps = conditions.brief_steps
+        result = self._results[index]
+        assert result is not None, "the index is that of a webhook"
+        assert not isinstance(result, Excluded), "the index is that of a webhook"
+        return result
 
     def take_tasks(self) -> Sequence[ConditionTask]:
         """Return the tasks that are new since the last call; no task is returned twice."""
@@ -63,7 +85,7 @@ class ConditionState:
         return tasks
 
     def complete(self, task: ConditionTask, result: TaskResult) -> Sequence[int]:
-        """Note the result of *task*, and return the indices of the webhooks whose conditions are unresolved.
+        """Note the result of *task*, and return the indices of the webhooks and policies that are unresolved.
 
         A decision of the authorizer holds for the rest of the review, and so does a parameter.
         """
@@ -86,7 +108,7 @@ class ConditionState:
         """Drop the results: the object has changed."""
         self._results.clear()
 
-    def _set(self, index: int, result: ConditionResult) -> None:
+    def _set(self, index: int, result: Evaluated) -> None:
         self._results[index] = result
         if isinstance(result, Unresolved):
             tasks: tuple[ConditionTask, ...] = (*result.checks, *result.lookups)

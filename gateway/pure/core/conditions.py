@@ -1,8 +1,8 @@
-"""matchConditions as the evaluation of a review uses them.
+"""matchConditions as the evaluation of a review uses them, and the tasks and results of all expressions.
 
 This module has the types only. ``gateway.pure.conditions`` evaluates the expressions and resolves what a
-result needs first: a decision of the API server's authorizer, or an evaluation that is too long for the event
-loop.
+result needs first: a decision of the API server's authorizer, a parameter of a policy, or an evaluation that
+is too long for the event loop.
 
 Source: kubernetes/apiserver plugin/webhook/matchconditions/matcher.go.
 """
@@ -15,13 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from gateway.pure.core.verdict import Allowed, Denied, Failed, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from gateway.pure.core.namespace import Namespace
+    from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
     Json = dict[str, Any]
-    AdmissionRequest = Any
-    """``gateway.pure.core.review.AdmissionRequest``, of a layer above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,67 +65,26 @@ BRIEF_STEPS: Final = 3_000_000
 thirty milliseconds. The expressions of further webhooks run beside it."""
 
 
-class Selectable(Protocol):
-    """An object at one point of the evaluation: a ``Payload``."""
-
-    @property
-    def outline(self) -> Json | None:
-        """The object, with its labels at least."""
-
-
 class ConditionInput:
     """The input of conditions: the request, and the object as it is at one point of the evaluation."""
 
-    __slots__ = (
-        "brief_steps",
-        "document",
-        "found_params",
-        "has_go_types",
-        "invoked",
-        "matched",
-        "namespace",
-        "object",
-        "old_object",
-        "params",
-        "prepared",
-        "prepared_for_policies",
-        "request",
-        "schemas",
-        "shared_by_policies",
-    )
+    __slots__ = ("brief_steps", "document", "has_go_types", "object", "old_object", "prepared")
 
-    request: AdmissionRequest
-    """For policies: set where an input for them is made."""
-
-    def __init__(self, document: Json, current: Json | None, old: Json | None) -> None:
+    def __init__(
+        self, document: Json, current: Json | None, old: Json | None, *, has_go_types: bool = True
+    ) -> None:
         self.document = document
         """The parsed AdmissionRequest. Its ``object`` is the original one; conditions do not read it."""
         self.object = current
         """Null on DELETE."""
         self.old_object = old
         """Null on CREATE."""
-        self.has_go_types = True
+        self.has_go_types = has_go_types
         """Whether values of expressions have Go types, as in Kubernetes from 1.37 on."""
         self.brief_steps: float = BRIEF_STEPS
         """Those of the review that are left; they decide where expressions run, not what they result in."""
         self.prepared: object | None = None
         """The variables of expressions, which the first webhook with conditions makes for all."""
-        self.prepared_for_policies: object | None = None
-        """Likewise, of policies."""
-        self.shared_by_policies: tuple[object, ...] | None = None
-        """Likewise, of policies that need neither parameters nor the authorizer."""
-        self.namespace: Namespace | Failed | None = None
-        """The request's namespace; None if there is none, Failed if the look-up failed."""
-        self.params: object | None = None
-        """The objects of the cluster from which policies take parameters; None: no cluster is followed."""
-        self.schemas: object | None = None
-        """The schemas of the kinds of the cluster; None: no cluster is followed."""
-        self.found_params: Mapping[ParamLookup, FoundParam] = {}
-        """The parameters that were looked up for this review."""
-        self.matched: Selectable | None = None
-        """The object with which selectors of mutating policies are matched; None: the present one."""
-        self.invoked: Collection[object] | None = None
-        """In the round of reinvocation: ``Decided.invoked`` of the first round; None: all may be invoked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,16 +110,16 @@ class Unresolved:
 
 
 class LongEvaluation:
-    """An evaluation of a webhook's conditions that is too long for the event loop."""
+    """An evaluation of a webhook's conditions, or of a policy, that is too long for the event loop."""
 
-    __slots__ = ("_evaluate", "conditions")
+    __slots__ = ("_evaluate", "owner")
 
-    def __init__(self, conditions: MatchConditions, evaluate: Callable[[], ConditionResult]) -> None:
-        self.conditions = conditions
-        """The conditions of one webhook. Long evaluations of different webhooks take turns."""
+    def __init__(self, owner: Hashable, evaluate: Callable[[], Evaluated]) -> None:
+        self.owner = owner
+        """The conditions or the policy. Long evaluations of different owners take turns."""
         self._evaluate = evaluate
 
-    def __call__(self) -> ConditionResult:
+    def __call__(self) -> Evaluated:
         """Return the result, which may take some seconds."""
         return self._evaluate()
 
@@ -189,41 +144,19 @@ class MatchConditions(Protocol):
         """
 
 
-class AdmissionPolicy(Protocol):
-    """An admission policy with its bindings, as far as more than its conditions is known of it."""
+@dataclass(frozen=True, slots=True)
+class NotMatched:
+    """A webhook or policy does not match the request, or is not due in this round."""
 
-    @property
-    def is_quick(self) -> bool:
-        """Whether :meth:`allowed_s` may decide."""
 
-    @property
-    def has_namespace_selectors(self) -> bool:
-        """Whether the labels of a namespace may leave no binding that matches."""
-
-    def may_match_rules(self, request: AdmissionRequest) -> bool:
-        """Whether any binding matches requests of the shape of *request*."""
-
-    def excludes(self, request: AdmissionRequest) -> bool:
-        """Whether ``resourceNames`` or ``excludeResourceRules`` leave out *request*."""
-
-    def may_match_namespace(self, labels: Mapping[str, str]) -> bool:
-        """Whether the namespaceSelector of any binding matches *labels*."""
-
-    def allowed_s(self, condition_input: ConditionInput) -> float | None:
-        """Return the seconds that it took to find out that the policy matches and allows the request.
-
-        Call it only if :meth:`may_match_rules` and, if the request is in a namespace,
-        :meth:`may_match_namespace` are true. None: it would take longer, or is not so;
-        ``MatchConditions.evaluate`` decides.
-        """
+NOT_MATCHED: Final = NotMatched()
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
-    """A policy without a backend has decided: its expressions are the policy."""
+class PolicyResult:
+    """The decision of a policy, which matches the request."""
 
-    verdict: Verdict | None
-    """None: the policy does not match the request."""
+    verdict: Verdict
     reported: Allowed | Denied | None = None
     """The verdict that has the warnings and audit annotations."""
     elapsed_s: float = 0.0
@@ -234,8 +167,12 @@ class Decided:
     """The bindings and parameters that are invoked again after a change: those with IfNeeded."""
 
 
-ConditionResult = Excluded | Failed | Unresolved | Decided | None
+ConditionResult = Excluded | Failed | Unresolved | None
+"""The result of conditions; None: all are true."""
+PolicyAnswer = PolicyResult | NotMatched | Failed | Unresolved
+"""The result of a policy. Failed: its evaluation came to no end."""
+Evaluated = ConditionResult | PolicyAnswer
 ConditionTask = AccessCheck | ParamLookup | LongEvaluation
-"""A task that has to be completed before conditions have a result."""
-TaskResult = AccessDecision | FoundParam | ConditionResult
+"""A task that has to be completed before conditions or a policy have a result."""
+TaskResult = AccessDecision | FoundParam | Evaluated
 """The result of a task of each kind, in their order."""

@@ -20,8 +20,10 @@ a rejection does not end the walk.
 
 **Reinvocation** (``gateway.pure.core.reinvocation``) is a second walk after a round that changed the object.
 
-**Mutating policies** come before webhooks. Their selectors are matched with the object at the beginning of
-the round, and a rejection by one ends the walk behind the last one. The API server does both.
+**Policies** come before webhooks in each round, and are settled without calls, on the object that the
+policies before them leave. While a policy waits for a task, webhooks are called ahead as behind a webhook.
+The selectors of a mutating policy are matched with the object at the beginning of the round, and a rejection
+by one ends the walk behind the last one. The API server does both.
 
 **matchConditions** and exceptions are part of matching. Conditions are evaluated once for each state of the
 object. If one needs a decision of the authorizer, or takes long, the walk waits for the result as for a
@@ -45,19 +47,17 @@ from __future__ import annotations
 
 import math
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from gateway.pure.core.call import Call, Payload
-from gateway.pure.core.condition_state import ConditionState
-from gateway.pure.core.conditions import Decided, Excluded, Unresolved
+from gateway.pure.core.conditions import Excluded, NotMatched, PolicyResult, Unresolved
 from gateway.pure.core.exemptions import PolicyException
-from gateway.pure.core.fast_allow import allowed_by_policies
-from gateway.pure.core.matching import is_policy
-from gateway.pure.core.mismatch import mismatch_of
+from gateway.pure.core.fast_allow import fast_allowed
+from gateway.pure.core.matcher import Matcher
+from gateway.pure.core.matching import PolicyInvocation
 from gateway.pure.core.open_calls import OpenCalls
-from gateway.pure.core.outcome import Exemption, settle, without_call
-from gateway.pure.core.reinvocation import NO_REINVOCATION, Reinvocation
-from gateway.pure.core.verdict import DRY_RUN_REFUSED, Allowed, DryRunRefused, Failed
+from gateway.pure.core.outcome import Exemption, Outcome, settle, settle_policy
+from gateway.pure.core.verdict import Allowed, Failed
 from gateway.pure.core.webhook import WorkerRef
 
 if TYPE_CHECKING:
@@ -66,17 +66,13 @@ if TYPE_CHECKING:
     from gateway.pure.core.conditions import ConditionTask, TaskResult
     from gateway.pure.core.matching import Invocation, Selection
     from gateway.pure.core.namespace import Namespace
-    from gateway.pure.core.outcome import Outcome
+    from gateway.pure.core.policy import FollowedSchemas, Params
     from gateway.pure.core.review import AdmissionRequest, Json
     from gateway.pure.core.speculation import ChangeMemory
-    from gateway.pure.core.verdict import Verdict
+    from gateway.pure.core.verdict import DryRunRefused, Verdict
     from gateway.pure.core.webhook import Mode
 
-    Obstacle = Failed | DryRunRefused | Excluded | PolicyException | Unresolved | Decided | Literal[False]
-    """Why a webhook is not called. False: it does not match now. Unresolved: that is not known yet."""
-
 NO_CALLS: Final[tuple[Call, ...]] = ()
-NO_TASKS: Final[tuple[ConditionTask, ...]] = ()
 NO_MODES: Final[Mapping[int, Mode]] = MappingProxyType({})
 
 
@@ -96,8 +92,8 @@ class Evaluation:
         now: float = math.inf,
         modes: Mapping[int, Mode] = NO_MODES,
         payload: Payload | None = None,
-        params: object | None = None,
-        schemas: object | None = None,
+        params: Params | None = None,
+        schemas: FollowedSchemas | None = None,
     ) -> None:
         """*now* is the time of the review, in seconds since 1970; by default, all exceptions have expired.
 
@@ -121,8 +117,6 @@ class Evaluation:
         self.is_mutating: Final = selection.phase == "mutate"
         self.modes: Final = modes
         self._memory = memory
-        self._params, self._schemas = params, schemas
-        self._now = now
         self._payload = payload or Payload(request)
         self._leaves_out_shadows = bool(modes) and payload is None and "Shadow" in modes.values()
         self.selection = selection
@@ -132,15 +126,11 @@ class Evaluation:
         self._ahead = 0
         """Webhooks before this index were considered for a speculative call with the present payload."""
         self._round = 0
-        self._reinvocation = Reinvocation() if self.is_mutating else NO_REINVOCATION
-        self._matched = self._payload if self.is_mutating else None
-        """The payload at the beginning of the round, with which selectors of policies are matched."""
-        self._is_selection_outdated = False
-        """Whether policies have changed the object since the webhooks were selected."""
+        self._are_policies_settled = False
+        """Whether those of this round are."""
         self._is_refused = False
-        """Whether a mutating policy rejects the request; the walk ends behind the policies."""
-        self._conditions: ConditionState | None = None
-        """None until the first webhook with conditions."""
+        """Whether the mutating phase ends early: at once, or behind the policies if one of them rejects."""
+        self._matcher = Matcher(self._payload, namespace, now, params, schemas, is_mutating=self.is_mutating)
 
     @property
     def payload(self) -> Payload:
@@ -205,17 +195,17 @@ class Evaluation:
     @property
     def has_condition_tasks(self) -> bool:
         """Whether there are new tasks of conditions."""
-        return self._conditions is not None and self._conditions.has_tasks
+        return self._matcher.has_tasks
 
     def take_condition_tasks(self) -> Sequence[ConditionTask]:
         """Return the new tasks of conditions; their results go to :meth:`complete_condition_task`."""
-        return NO_TASKS if self._conditions is None else self._conditions.take_tasks()
+        return self._matcher.take_tasks()
 
     def complete_condition_task(self, task: ConditionTask, result: TaskResult) -> Sequence[Call]:
         """Take the result of a task of conditions, and return further calls to make."""
-        if self.done or self._conditions is None:
+        if self.done:
             return NO_CALLS
-        self._ahead = min([self._ahead, *self._conditions.complete(task, result)])
+        self._ahead = min([self._ahead, *self._matcher.complete(task, result)])
         return self._advance()
 
     @property
@@ -228,40 +218,87 @@ class Evaluation:
         return self._calls.take_withdrawn()
 
     def _advance(self) -> Sequence[Call]:
-        """Settle webhooks while their verdicts are known, and return the calls to make."""
+        """Settle policies and webhooks while their results are known, and return the calls to make."""
         calls: list[Call] = []
         while not self.done:
-            index = self._index
-            if (self._is_refused or self._is_selection_outdated) and self._leave_policies():
-                continue
-            if index < len(self._invocations):
-                call = self._calls.by_index[index]
-                if call is None or not call.is_matched:
-                    call = self._reach(index, calls)
-                if call is None and self._index != index:
-                    continue
-                verdict = None if call is None else call.verdict
-                if call is None or verdict is None:
-                    if self._ahead < len(self._invocations):
-                        self._speculate(calls)
-                    self._payload.drop_parsed()
-                    break
-                self.kept_ahead += call.is_ahead
-                self._index = index + 1
-                outcome, patched = settle(call, verdict, self._round, is_mutating=self.is_mutating)
-                if patched is not None:
-                    self._replace_object(patched)
-                if patched is not None or call.is_followed:
-                    is_allowed = type(outcome.verdict) is Allowed
-                    self._calls.discard_outdated(self._index, self._payload, call, is_allowed=is_allowed)
-                if patched is not None and (invocations := self._select()) is not self._invocations:
-                    self._replace_invocations(invocations)
-                self._conclude(outcome)
-            elif self._round == 0 and self.has_changed and not self._is_refused:
+            are_policies_settled = self._are_policies_settled or self._settle_policies()
+            if not are_policies_settled or not self._settle_webhooks(calls):
+                if self._ahead < len(self._invocations):
+                    self._speculate(calls)
+                self._payload.drop_parsed()
+                break
+            if self._round == 0 and self.has_changed and not self._is_refused:
                 self._begin_second_round()
             else:
-                self._finish()
+                self.done = True
+                self._calls.discard_all(self._index)
         return calls
+
+    def _settle_policies(self) -> bool:
+        """Settle the policies of the round, and return whether all are settled; if not, the walk waits."""
+        while self._index < len(self._invocations):
+            invocation = self._invocations[self._index]
+            if not isinstance(invocation, PolicyInvocation):
+                break
+            if invocation.can_allow_fast:
+                rest = self._invocations[self._index :]
+                if allowed := fast_allowed(rest, self._matcher.policy_input(self._payload), self.modes):
+                    self.outcomes += allowed
+                    self._index += len(allowed)
+                    continue
+            answer = self._matcher.policy_answer(self._index, invocation, self._payload)
+            if isinstance(answer, Unresolved):
+                return False
+            self._index += 1
+            if isinstance(answer, PolicyResult):
+                self._settle_policy(invocation, answer)
+            elif isinstance(answer, PolicyException):
+                self.exemptions.append(Exemption(invocation, self._round, answer))
+            elif isinstance(answer, Failed):
+                self._conclude_without_call(invocation, answer)
+        self._are_policies_settled = True
+        if self._payload is not self._matcher.round_payload:
+            # As in the API server, a policy does not select the policies after it, but the webhooks.
+            self._select_again()
+        return True
+
+    def _settle_policy(self, invocation: PolicyInvocation, result: PolicyResult) -> None:
+        mode = self._mode(invocation)
+        outcome, patched = settle_policy(invocation, self._round, result, mode, self._payload)
+        if patched is not None:
+            self._replace_object(patched)
+            self._calls.discard_outdated(self._index, patched)
+        if self._round == 0:
+            self._matcher.reinvocation.note_invoked(invocation.position, result.invoked)
+        self._conclude(outcome)
+
+    def _settle_webhooks(self, calls: list[Call]) -> bool:
+        """Settle webhooks, and return whether the round is over; if not, the walk waits.
+
+        New calls are added to *calls*.
+        """
+        while not self._is_refused and self._index < len(self._invocations):
+            index = self._index
+            call = self._calls.by_index[index]
+            if call is None or not call.is_matched:
+                call = self._reach(index, calls)
+            if call is None and self._index != index:
+                continue
+            verdict = None if call is None else call.verdict
+            if call is None or verdict is None:
+                return False
+            self.kept_ahead += call.is_ahead
+            self._index = index + 1
+            outcome, patched = settle(call, verdict, self._round, is_mutating=self.is_mutating)
+            if patched is not None:
+                self._replace_object(patched)
+            if patched is not None or call.is_followed:
+                is_allowed = type(outcome.verdict) is Allowed
+                self._calls.discard_outdated(self._index, self._payload, call, is_allowed=is_allowed)
+            if patched is not None:
+                self._select_again()
+            self._conclude(outcome)
+        return True
 
     def _reach(self, index: int, calls: list[Call]) -> Call | None:
         """Return the call of the webhook at *index*, whose turn has come, after adding a new one to *calls*.
@@ -270,15 +307,10 @@ class Evaluation:
         of its conditions is not complete: then the walk stays at *index*.
         """
         invocation = self._invocations[index]
-        if invocation.quick is not None:
-            rest = self._invocations[index:]
-            self.outcomes += (allowed := allowed_by_policies(rest, self._payload, self.namespace, self.modes))
-            self._index += len(allowed)
-            if allowed:
-                return None
-        obstacle = self._obstacle(index)
+        assert not isinstance(invocation, PolicyInvocation), "policies come before webhooks"
+        why_not = self._matcher.why_not_called(index, invocation, self._payload)
         call = self._calls.by_index[index]
-        if obstacle is None:
+        if why_not is None:
             if call is not None and call.after is None:
                 call.is_matched = True
                 return call
@@ -287,89 +319,28 @@ class Evaluation:
             self._calls.by_index[index] = call
             calls.append(call)
             return call
-        if isinstance(obstacle, Unresolved):
+        if isinstance(why_not, Unresolved):
             return None
         self._calls.discard(index)
         self._index = index + 1
-        if isinstance(obstacle, Excluded):
-            self.exclusions.append((invocation, obstacle))
-        elif isinstance(obstacle, PolicyException):
-            self.exemptions.append(Exemption(invocation, self._round, obstacle))
-        elif obstacle is not False:
-            mode = self._mode(invocation)
-            outcome, patched = without_call(invocation, self._round, obstacle, mode, self._payload)
-            if patched is not None:
-                self._replace_object(patched)
-                self._calls.discard_outdated(self._index, patched)
-                # As in the API server, a policy does not select the policies after it.
-                self._is_selection_outdated = True
-            if isinstance(obstacle, Decided) and self._round == 0:
-                self._reinvocation.note_invoked(invocation.position, obstacle.invoked)
-            self._conclude(outcome)
+        if isinstance(why_not, Excluded):
+            self.exclusions.append((invocation, why_not))
+        elif isinstance(why_not, PolicyException):
+            self.exemptions.append(Exemption(invocation, self._round, why_not))
+        elif not isinstance(why_not, NotMatched):
+            self._conclude_without_call(invocation, why_not)
         return None
-
-    def _leave_policies(self) -> bool:
-        """Do what is due behind the mutating policies, and return whether anything was."""
-        if self._index < len(self._invocations) and is_policy(self._invocations[self._index]):
-            return False
-        if self._is_refused:
-            self._finish()
-            return True
-        if not self._is_selection_outdated:
-            return False
-        self._is_selection_outdated = False
-        if (invocations := self._select()) is not self._invocations:
-            self._replace_invocations(invocations)
-        return True
 
     def _begin_second_round(self) -> None:
         self._round = 1
         self._index = self._ahead = 0
         self._calls.clear(len(self._invocations))
-        self._matched = self._payload
-        if self._conditions is not None and any(map(is_policy, self._invocations[:1])):
-            # Of a policy, the second round may invoke less.
-            self._conditions.clear()
+        self._are_policies_settled = False
+        has_policies = any(isinstance(one, PolicyInvocation) for one in self._invocations[:1])
+        self._matcher.begin_second_round(self._payload, has_policies=has_policies)
 
     def _mode(self, invocation: Invocation) -> Mode:
         return self.modes.get(invocation.position, "Enforce") if self.modes else "Enforce"
-
-    def _obstacle(self, index: int) -> Obstacle | None:
-        """Return None if the webhook at *index* is to be called on the present object, else why not."""
-        webhook = self._invocations[index].webhook
-        is_due = self._round == 0 or self._reinvocation.is_due(self._invocations[index].position)
-        if not is_due and webhook.failure_policy == "Ignore":
-            return False
-        mismatch = self._mismatch(index)
-        if not is_due:
-            # The API server matches before it decides on reinvocation: under Fail, an error in that rejects.
-            return mismatch if isinstance(mismatch, Failed | Unresolved | Decided) else False
-        if mismatch is None and self.request.dry_run and webhook.side_effects in ("Some", "Unknown"):
-            return DRY_RUN_REFUSED
-        return mismatch
-
-    def _mismatch(
-        self, index: int
-    ) -> Failed | Excluded | PolicyException | Unresolved | Decided | Literal[False] | None:
-        """Return None if the webhook at *index* matches the present object, else why it does not."""
-        invocation = self._invocations[index]
-        if not invocation.has_matched_selectors or invocation.exceptions is not None:
-            matched = self._matched if self._matched is not None and is_policy(invocation) else self._payload
-            mismatch = mismatch_of(invocation, matched, self.namespace, self._now)
-            if mismatch is not None:
-                return mismatch
-        conditions = invocation.webhook.match_conditions
-        if conditions is None:
-            return None
-        self._conditions = self._conditions or ConditionState()
-        condition_input = self._payload.condition_input
-        condition_input.namespace = self.namespace
-        condition_input.params, condition_input.schemas = self._params, self._schemas
-        condition_input.matched = self._matched
-        if self._round:
-            condition_input.invoked = self._reinvocation.invoked(invocation.position)
-        result = self._conditions.evaluate(index, conditions, condition_input)
-        return False if isinstance(result, Decided) and result.verdict is None else result
 
     def _speculate(self, calls: list[Call]) -> None:
         """Add speculative calls of webhooks after the present index to *calls*."""
@@ -379,15 +350,18 @@ class Evaluation:
         first, self._ahead = max(self._ahead, self._index), len(self._invocations)
         for index in range(first, len(self._invocations)):
             invocation = self._invocations[index]
-            webhook = invocation.webhook
-            call = self._calls.by_index[index]
-            if index > self._index and call is None and invocation.quick is None:
-                obstacle = self._obstacle(index)
-                if obstacle is not None:
-                    if isinstance(obstacle, Decided) and obstacle.changed is not None:
+            if isinstance(invocation, PolicyInvocation):
+                if index > self._index and not invocation.can_allow_fast:
+                    answer = self._matcher.policy_answer(index, invocation, self._payload)
+                    if isinstance(answer, PolicyResult) and answer.changed is not None:
                         # It changes the object for all webhooks behind it.
                         self._ahead = index
                         return
+                continue
+            webhook = invocation.webhook
+            call = self._calls.by_index[index]
+            if index > self._index and call is None:
+                if self._matcher.why_not_called(index, invocation, self._payload) is not None:
                     continue
                 has_object = after is None or webhook.backend == after.invocation.webhook.backend
                 if not is_mutating or (webhook.side_effects == "None" and has_object):
@@ -413,8 +387,7 @@ class Evaluation:
         """Continue with the *patched* object."""
         self.has_changed = True
         self._payload = patched
-        if self._conditions is not None:
-            self._conditions.clear()
+        self._matcher.object_changed()
         self._ahead = 0
 
     def _select(self) -> tuple[Invocation, ...]:
@@ -424,8 +397,11 @@ class Evaluation:
             found = tuple(invocation for invocation in found if self._mode(invocation) != "Shadow")
         return found
 
-    def _replace_invocations(self, invocations: tuple[Invocation, ...]) -> None:
-        """Continue with *invocations*, because the labels may have changed; discard the calls of others."""
+    def _select_again(self) -> None:
+        """Continue with the webhooks that match the labels of the present object; discard other calls."""
+        invocations = self._select()
+        if invocations is self._invocations:
+            return
         last_position = self._invocations[self._index - 1].position
         indices = {invocation.position: index for index, invocation in enumerate(invocations)}
         self._calls.move(self._index, indices, len(invocations))
@@ -436,15 +412,11 @@ class Evaluation:
         self.outcomes.append(outcome)
         if not self.is_mutating:
             return
-        self._reinvocation.note(outcome)
+        self._matcher.reinvocation.note(outcome)
         is_first_call = outcome.call is not None and self._round == 0
         if self._memory is not None and is_first_call and outcome.mode == "Enforce":
             self._memory.note(outcome.invocation.webhook, self.request, changed=outcome.has_changed)
-        if outcome.rejects:
-            self._is_refused = is_policy(outcome.invocation)
-            if not self._is_refused:
-                self._finish()
+        self._is_refused = self._is_refused or outcome.rejects
 
-    def _finish(self) -> None:
-        self.done = True
-        self._calls.discard_all(self._index)
+    def _conclude_without_call(self, invocation: Invocation, verdict: Failed | DryRunRefused) -> None:
+        self._conclude(Outcome(invocation, self._round, verdict, None, None, mode=self._mode(invocation)))

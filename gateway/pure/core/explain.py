@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.pure.core.matching import is_guard, selectors_match
+from gateway.pure.core.matching import checks_parameter_authors, selectors_match
 from gateway.pure.core.rules import is_never_sent, rules_match
 from gateway.pure.core.verdict import Allowed, Denied, DryRunRefused, Failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gateway.pure.core.conditions import AdmissionPolicy
     from gateway.pure.core.evaluation import Evaluation
     from gateway.pure.core.exemptions import PolicyException
     from gateway.pure.core.matching import Selection
     from gateway.pure.core.outcome import Outcome
+    from gateway.pure.core.policy import AdmissionPolicy
     from gateway.pure.core.review import AdmissionRequest, Resource
     from gateway.pure.core.webhook import Webhook
 
@@ -65,7 +65,7 @@ def _outcome(outcome: Outcome) -> str:
 def mismatch(webhook: Webhook, evaluation: Evaluation) -> str:
     """Return why *webhook*, which has no outcome, was not called by a finished *evaluation*."""
     request = evaluation.request
-    if is_never_sent(request) and not is_guard(webhook):
+    if is_never_sent(request) and not checks_parameter_authors(webhook):
         return f"not matched, {_named(request.resource, '')} is never sent to webhooks"
     if not rules_match(webhook, request):
         return f"not matched, no rule is for {_request(request)}"
@@ -80,8 +80,8 @@ def mismatch(webhook: Webhook, evaluation: Evaluation) -> str:
     webhooks = evaluation.selection.webhooks
     if any(webhooks[at] is webhook and mode == "Shadow" for at, mode in evaluation.modes.items()):
         return "called after the answer, by its mode Shadow"
-    if webhook.policy is not None:
-        return _unmatched_policy(webhook.policy, evaluation)
+    if (policy := webhook.policy) is not None:
+        return _unmatched_policy(policy, evaluation)
     return "not reached, the request was rejected before its turn"
 
 

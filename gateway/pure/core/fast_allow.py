@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from gateway.pure.core.matching import PolicyInvocation
 from gateway.pure.core.outcome import Outcome
 from gateway.pure.core.verdict import ALLOWED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
-    from gateway.pure.core.call import Payload
     from gateway.pure.core.matching import Invocation
-    from gateway.pure.core.namespace import Namespace
-    from gateway.pure.core.verdict import Failed
+    from gateway.pure.core.policy import PolicyInput
     from gateway.pure.core.webhook import Mode
 
 
@@ -21,24 +20,20 @@ _STEPS_PER_S: Final = 100_000_000
 """See ``ConditionInput.brief_steps``."""
 
 
-def allowed_by_policies(
-    invocations: Sequence[Invocation],
-    payload: Payload,
-    namespace: Namespace | Failed | None,
-    modes: Mapping[int, Mode],
+def fast_allowed(
+    invocations: Iterable[Invocation], policy_input: PolicyInput, modes: Mapping[int, Mode]
 ) -> list[Outcome]:
-    """Return the outcomes of the first of *invocations*, as far as these are quick policies that allow.
+    """Return the outcomes of the first of *invocations*, as far as these are policies that allow quickly.
 
-    *namespace* is the request's; *modes* are those other than Enforce, by position. The rest is to be settled
-    as conditions are; a policy there may allow the request, too.
+    *modes* are those other than Enforce, by position. The policies behind them have to be evaluated; one of
+    them may allow the request, too.
     """
-    condition_input = payload.condition_input
-    condition_input.namespace = namespace
     found = []
-    left = condition_input.brief_steps
+    left = policy_input.conditions.brief_steps
     for invocation in invocations:
-        policy = invocation.quick
-        elapsed_s = None if policy is None or left <= 0 else policy.allowed_s(condition_input)
+        if left <= 0 or type(invocation) is not PolicyInvocation or not invocation.can_allow_fast:
+            break
+        elapsed_s = invocation.policy.allow_fast(policy_input)
         if elapsed_s is None:
             break
         left -= elapsed_s * _STEPS_PER_S
@@ -47,5 +42,5 @@ def allowed_by_policies(
             outcome.mode = modes.get(invocation.position, "Enforce")
         outcome.evaluated_s = elapsed_s
         found.append(outcome)
-    condition_input.brief_steps = left
+    policy_input.conditions.brief_steps = left
     return found

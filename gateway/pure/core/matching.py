@@ -24,9 +24,9 @@ from gateway.pure.core.webhook import PolicyRef, WorkerRef
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-    from gateway.pure.core.conditions import AdmissionPolicy
     from gateway.pure.core.exemptions import ExceptionIndex
     from gateway.pure.core.labels import Selector
+    from gateway.pure.core.policy import AdmissionPolicy
     from gateway.pure.core.review import AdmissionRequest, Json
     from gateway.pure.core.webhook import Phase, Webhook
 
@@ -44,8 +44,8 @@ INDEXED: Final = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Invocation:
-    """A webhook whose rules match requests of one shape; all these requests share it."""
+class _Invocation:
+    """A webhook or policy whose rules match requests of one shape; all these requests share it."""
 
     webhook: Webhook
     position: int
@@ -56,8 +56,12 @@ class Invocation:
     """Whether only the objectSelector is left to evaluate."""
     exceptions: ExceptionIndex | None = None
     """The exceptions that name the webhook; None: there are none."""
-    quick: AdmissionPolicy | None = field(init=False)
-    """The policy, if it is a quick one and no selector of it is left to evaluate; otherwise None."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WebhookInvocation(_Invocation):
+    """A webhook, which is called."""
+
     may_be_known: bool = field(init=False)
     """Whether a call can have a verdict without being made: from a cache, or because of its parameters."""
 
@@ -65,14 +69,43 @@ class Invocation:
         client = self.webhook.client
         has_parameters = isinstance(client, WorkerRef) and client.has_parameters
         object.__setattr__(self, "may_be_known", has_parameters or self.webhook.cache is not None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PolicyInvocation(_Invocation):
+    """An admission policy, which the gateway evaluates itself."""
+
+    policy: AdmissionPolicy = field(init=False)
+    can_allow_fast: bool = field(init=False)
+    """Whether ``policy.allow_fast`` may decide: no selector and no exception is left to evaluate."""
+
+    def __post_init__(self) -> None:
         policy = self.webhook.policy
-        is_left = policy is not None and policy.is_quick and self.has_matched_selectors
-        object.__setattr__(self, "quick", policy if is_left and self.exceptions is None else None)
+        assert policy is not None
+        object.__setattr__(self, "policy", policy)
+        is_left = not self.has_matched_selectors or self.exceptions is not None
+        object.__setattr__(self, "can_allow_fast", policy.can_allow_fast and not is_left)
 
 
-def is_policy(invocation: Invocation) -> bool:
-    """Whether it is an admission policy, which the gateway evaluates itself."""
-    return type(invocation.webhook.client) is PolicyRef
+Invocation = WebhookInvocation | PolicyInvocation
+
+
+def invocation_of(
+    webhook: Webhook,
+    position: int,
+    exceptions: ExceptionIndex | None = None,
+    *,
+    has_matched_namespace: bool,
+) -> Invocation:
+    """Return the invocation of *webhook*, whose rules match."""
+    kind: type[Invocation] = WebhookInvocation if webhook.policy is None else PolicyInvocation
+    return kind(
+        webhook,
+        position,
+        has_matched_selectors=has_matched_namespace and webhook.object_selector.is_empty,
+        has_matched_namespace=has_matched_namespace,
+        exceptions=exceptions,
+    )
 
 
 class Selection:
@@ -149,17 +182,15 @@ class Selection:
     def _match_rules(self, request: AdmissionRequest) -> tuple[Invocation, ...]:
         is_closed = is_never_sent(request)
         return tuple(
-            Invocation(
+            invocation_of(
                 webhook,
                 position,
-                has_matched_selectors=not webhook.has_namespace_selectors
-                and webhook.object_selector.is_empty,
+                self.exceptions.get(webhook.name),
                 has_matched_namespace=not webhook.has_namespace_selectors,
-                exceptions=self.exceptions.get(webhook.name),
             )
             for position, webhook in self._with_resource(request)
-            if (not is_closed or is_guard(webhook)) and rules_match(webhook, request)
-            if webhook.policy is None or webhook.policy.may_match_rules(request)
+            if (not is_closed or checks_parameter_authors(webhook)) and rules_match(webhook, request)
+            if (policy := webhook.policy) is None or policy.may_match_rules(request)
         )
 
     def _with_resource(self, request: AdmissionRequest) -> Iterable[tuple[int, Webhook]]:
@@ -171,9 +202,9 @@ class Selection:
         return [(index, self.webhooks[index]) for index in sorted(indices)]
 
 
-def is_guard(webhook: Webhook) -> bool:
+def checks_parameter_authors(webhook: Webhook) -> bool:
     """Whether *webhook* checks the authors of policies."""
-    return isinstance(webhook.client, PolicyRef) and webhook.client.is_guard
+    return isinstance(webhook.client, PolicyRef) and webhook.client.checks_parameter_authors
 
 
 def _by_resource(webhooks: Sequence[Webhook]) -> dict[str, list[int]]:
@@ -210,13 +241,7 @@ class _Candidates:
         self.is_matched = not has_selectors or is_namespace_write(request)
         """Whether there is no namespaceSelector to match with the labels of the request's namespace."""
         self._with_matched_namespace = tuple(
-            Invocation(
-                one.webhook,
-                one.position,
-                has_matched_selectors=one.webhook.object_selector.is_empty,
-                has_matched_namespace=True,
-                exceptions=one.exceptions,
-            )
+            invocation_of(one.webhook, one.position, one.exceptions, has_matched_namespace=True)
             for one in invocations
         )
         """The same after their namespaceSelectors were evaluated."""

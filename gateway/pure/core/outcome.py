@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from admission_gateway_worker.json_patch.patch import PatchConflict, PatchSyntaxError, parse_in_steps
 from admission_gateway_worker.json_patch.steps import finish
 from gateway.pure.core.call import Applied
-from gateway.pure.core.conditions import Decided
 from gateway.pure.core.identity import PatchRefused
 from gateway.pure.core.verdict import Allowed, Denied, Failed, FailureReason
 
@@ -19,8 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from gateway.pure.core.call import Call, Payload
+    from gateway.pure.core.conditions import PolicyResult
     from gateway.pure.core.exemptions import PolicyException
-    from gateway.pure.core.matching import Invocation
+    from gateway.pure.core.matching import Invocation, PolicyInvocation
     from gateway.pure.core.review import Json
     from gateway.pure.core.verdict import DryRunRefused, Verdict
     from gateway.pure.core.webhook import Mode
@@ -82,32 +82,25 @@ class Outcome:
         return type(self.verdict) is not Allowed
 
 
-def without_call(
-    invocation: Invocation,
-    round_number: int,
-    obstacle: Failed | DryRunRefused | Decided,
-    mode: Mode,
-    payload: Payload,
+def settle_policy(
+    invocation: PolicyInvocation, round_number: int, result: PolicyResult, mode: Mode, payload: Payload
 ) -> tuple[Outcome, Payload | None]:
-    """Return the outcome of a webhook that was not called because of *obstacle*, and the payload after it.
+    """Return the outcome of a policy with *result* on *payload*, and the payload after it.
 
-    *payload* is the present one. None: it stays.
+    None: the payload stays.
     """
-    if not isinstance(obstacle, Decided):
-        return Outcome(invocation, round_number, obstacle, None, None, mode=mode), None
-    assert obstacle.verdict is not None, "a policy that does not match has no outcome"
-    verdict, patched = obstacle.verdict, None
-    if obstacle.changed is not None:
+    verdict, patched = result.verdict, None
+    if result.changed is not None:
         try:
-            patched = payload.replaced(obstacle.changed)
+            patched = payload.replaced(result.changed)
         except PatchRefused as error:
             cause = f"it makes an object that the API server refuses: {error}"
             verdict = Failed(FailureReason.PATCH_REFUSED, cause, 500)
         except (PatchConflict, RecursionError, TypeError) as error:
             conflict = str(error) if isinstance(error, PatchConflict) else "the result nests too deeply"
             verdict = Failed(FailureReason.PATCH_INAPPLICABLE, conflict, 500)
-    outcome = Outcome(invocation, round_number, verdict, obstacle.reported, None, mode=mode)
-    outcome.evaluated_s, outcome.evaluated_on = obstacle.elapsed_s, payload
+    outcome = Outcome(invocation, round_number, verdict, result.reported, None, mode=mode)
+    outcome.evaluated_s, outcome.evaluated_on = result.elapsed_s, payload
     if patched is None:
         return outcome, None
     if mode != "Enforce":
@@ -115,7 +108,7 @@ def without_call(
         return outcome, None
     outcome.has_changed = True
     # A denial has no patch, although other mutations of the policy were applied.
-    outcome.is_patched = isinstance(obstacle.reported, Allowed)
+    outcome.is_patched = isinstance(result.reported, Allowed)
     return outcome, patched
 
 

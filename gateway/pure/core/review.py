@@ -21,7 +21,6 @@ from admission_gateway_worker.json_patch.steps import finish
 from gateway.base.errors import MalformedReview, UnsupportedReview
 from gateway.pure.core.large import NotJsonError, open_review, outline_request
 from gateway.pure.core.reading import pruned_in_steps
-from gateway.pure.core.webhook import OPERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable, Mapping
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
 
 V1: Final = "admission.k8s.io/v1"
 V1BETA1: Final = "admission.k8s.io/v1beta1"
+
+OPERATIONS: Final = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 
 Json = dict[str, Any]
 Resource = tuple[str, str, str]

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gateway.pure.core.conditions import AdmissionPolicy, ConditionInput, MatchConditions
+    from gateway.pure.core.conditions import ConditionInput, MatchConditions
     from gateway.pure.core.labels import Selector
+    from gateway.pure.core.policy import AdmissionPolicy
 
 Phase = Literal["mutate", "validate"]
 FailurePolicy = Literal["Fail", "Ignore"]
@@ -29,8 +30,6 @@ Mode = Literal["Enforce", "Warn", "Audit", "Shadow"]
 MAX_PARAMETERS_BYTES: Final = 64 * 1024
 """Limit of the parameters of a policy as JSON: workers keep several hundred values, and a list of all images
 of a large registry is shorter."""
-
-OPERATIONS = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +171,14 @@ class PolicyRef:
     """An admission policy, which the gateway evaluates itself: there is no call."""
 
     kind: str
-    """``ValidatingAdmissionPolicy``."""
+    """``ValidatingAdmissionPolicy`` or ``MutatingAdmissionPolicy``."""
+    policy: AdmissionPolicy
+    """The policy with its bindings."""
     param_kind: tuple[str, str] | None = None
     """apiVersion and kind of the parameters that it takes from the cluster."""
     merged_versions: frozenset[tuple[str, str]] = frozenset()
     """Groups and versions of the objects that it merges by their schemas; a star stands for all."""
-    is_guard: bool = False
+    checks_parameter_authors: bool = False
     """Whether it matches also what no other webhook sees: it checks the authors of policies."""
 
 
@@ -201,26 +202,31 @@ class Webhook:
     reinvocation_policy: ReinvocationPolicy = "Never"
     """Always ``Never`` in the validating phase."""
     match_conditions: MatchConditions | None = None
-    """None: there are none. An admission policy decides by them."""
+    """None: there are none."""
     review_version: ReviewVersion = "v1"
     """Version of the AdmissionReviews for its HTTPS server; workers get no AdmissionReview."""
     rollout: Rollout | None = None
     """None: it is enforced, and has no candidate."""
     cache: Cache | None = None
     """None: every request is a call."""
-    policy: AdmissionPolicy | None = None
-    """The admission policy with its bindings; None: it is a webhook."""
+
+    @property
+    def policy(self) -> AdmissionPolicy | None:
+        """The admission policy with its bindings; None: it is a webhook."""
+        return self.client.policy if isinstance(self.client, PolicyRef) else None
 
     @property
     def has_namespace_selectors(self) -> bool:
         """Whether the labels of a namespace may exclude it."""
-        of_bindings = self.policy is not None and self.policy.has_namespace_selectors
+        policy = self.policy
+        of_bindings = policy is not None and policy.has_namespace_selectors
         return of_bindings or not self.namespace_selector.is_empty
 
     def may_match_namespace(self, labels: Mapping[str, str]) -> bool:
         """Whether its namespaceSelector matches *labels*, and, of a policy, that of any binding too."""
+        policy = self.policy
         return self.namespace_selector.matches(labels) and (
-            self.policy is None or self.policy.may_match_namespace(labels)
+            policy is None or policy.may_match_namespace(labels)
         )
 
     @property

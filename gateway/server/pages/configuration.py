@@ -42,6 +42,7 @@ from gateway.server.pages.state import Json, rfc_3339
 
 if TYPE_CHECKING:
     from gateway.pure.core.conditions import MatchConditions
+    from gateway.pure.core.policy import AdmissionPolicy
     from gateway.server.pages.state import ProcessState
 
 _NAMES: Final = {
@@ -223,15 +224,15 @@ def _(value: Hedge) -> Json:
 
 @_plain.register
 def _(value: Webhook) -> Json:
-    left_out = ["phase", "configuration", "match_conditions", "review_version", "policy"]
+    left_out = ["phase", "configuration", "match_conditions", "review_version"]
     if value.phase == "validate":
         left_out.append("reinvocation_policy")
-    is_policy = isinstance(value.client, PolicyRef)
-    found = _members(value, *left_out, *(("client",) if is_policy else ()))
+    if isinstance(value.client, PolicyRef):
+        found = _members(value, *left_out, "client")
+        return {"kind": value.client.kind, **found, "matchConditions": _conditions(value.client.policy)}
+    found = _members(value, *left_out)
     if value.match_conditions is not None:
         found["matchConditions"] = _conditions(value.match_conditions)
-    if is_policy:
-        return {"kind": cast("PolicyRef", value.client).kind, **found}
     return {
         "configuration": value.configuration,
         **found,
@@ -239,7 +240,7 @@ def _(value: Webhook) -> Json:
     }
 
 
-def _conditions(conditions: MatchConditions) -> list[Json]:
+def _conditions(conditions: MatchConditions | AdmissionPolicy) -> list[Json]:
     return [{"name": name, "expression": expression} for name, expression in conditions.expressions]
 
 

@@ -13,8 +13,8 @@ from gateway.base import logs
 from gateway.base.errors import ClusterError, ConfigError, MalformedReview, ReviewError
 from gateway.base.text import printable_json
 from gateway.engine.object_review import DEFAULT_GROUPS, DEFAULT_USER, RequestOptions, request_for, review_of
+from gateway.pure.core.review import OPERATIONS
 from gateway.pure.core.verdict import Failed
-from gateway.pure.core.webhook import OPERATIONS
 from gateway.tools.cli.arguments import add_config
 
 if TYPE_CHECKING:

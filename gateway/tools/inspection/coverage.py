@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from gateway.pure.core.labels import Requirement
 from gateway.pure.core.overlap import has, parts
-from gateway.pure.core.webhook import OPERATIONS, Rule
+from gateway.pure.core.review import OPERATIONS
+from gateway.pure.core.webhook import Rule
 from gateway.tools.registration.exclusions import NAMESPACE_LABEL, hidden_from
 from gateway.tools.registration.union import covers, union
 

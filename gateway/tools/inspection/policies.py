@@ -10,7 +10,7 @@ from gateway.pure.admission_policies.bound import Bound
 from gateway.pure.admission_policies.expression_warnings import kinds_of
 from gateway.pure.admission_policies.model import ValidatingPolicy
 from gateway.pure.admission_policies.type_checking import type_errors
-from gateway.pure.core.webhook import PolicyRef
+from gateway.pure.core.matching import checks_parameter_authors
 from gateway.tools.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL
 
 if TYPE_CHECKING:
@@ -27,12 +27,10 @@ def policy_warnings(config: Config, schemas: Schemas) -> Iterator[Problem]:
     """Yield the warnings about the policies of *config*, with the schemas of the kinds that they match."""
     kinds = kinds_of(schemas)
     for webhook in (*config.mutating, *config.validating):
-        bound = webhook.match_conditions
-        if not isinstance(webhook.client, PolicyRef) or not isinstance(bound, Bound):
+        bound = webhook.policy
+        if not isinstance(bound, Bound) or checks_parameter_authors(webhook):
             continue
-        if webhook.client.is_guard:
-            continue
-        kind = webhook.client.kind
+        kind = bound.kind
         if isinstance(bound.policy, ValidatingPolicy):
             for error in type_errors(bound.policy, schemas, kinds):
                 where = f"{kind} {shown(bound.policy.name)}"
@@ -44,8 +42,8 @@ def group_versions(config: Config) -> set[tuple[str, str]]:
     """Return groups and versions of the kinds that the policies of *config* match or have as parameters."""
     found = set()
     for webhook in (*config.mutating, *config.validating):
-        bound = webhook.match_conditions
-        if isinstance(webhook.client, PolicyRef) and isinstance(bound, Bound):
+        bound = webhook.policy
+        if isinstance(bound, Bound):
             for rule in webhook.rules:
                 found |= {(group, version) for group in rule.api_groups for version in rule.api_versions}
             if bound.policy.param_kind is not None:

@@ -18,7 +18,7 @@ from gateway.config.kinds.namespace import NAME_LABEL
 from gateway.config.yaml.documents import GATEWAY_VERSION, POLICY_TEST, read_documents, unreadable
 from gateway.engine.object_review import DEFAULT_GROUPS, DEFAULT_USER, RequestOptions, request_for, review_of
 from gateway.pure.core.namespace import Namespace
-from gateway.pure.core.webhook import OPERATIONS
+from gateway.pure.core.review import OPERATIONS
 from gateway.tools.offline.gateway import BOTH_PHASES
 from gateway.tools.offline.reading import read_review
 

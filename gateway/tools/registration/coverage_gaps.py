@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.pure.conditions.match_conditions import CompiledConditions
 from gateway.pure.core.overlap import has, parts
-from gateway.pure.core.webhook import OPERATIONS, Rule
+from gateway.pure.core.review import OPERATIONS
 from gateway.tools.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL, OWN_NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from gateway.pure.core.webhook import Webhook
+    from gateway.pure.core.webhook import Rule, Webhook
 
 _CLUSTER_SCOPED: Final = {
     "": "componentstatuses namespaces nodes persistentvolumes",

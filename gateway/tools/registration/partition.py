@@ -30,7 +30,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.pure.core.overlap import has, parts
-from gateway.pure.core.webhook import OPERATIONS
+from gateway.pure.core.review import OPERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence

@@ -1,0 +1,166 @@
+"""Admission policies as the evaluation of a review uses them.
+
+This module has the types only; ``gateway.pure.admission_policies`` evaluates the policies. A policy is a step
+of its own in the evaluation, without a call: it takes a :class:`PolicyInput`, and returns a ``PolicyResult``
+of ``gateway.pure.core.conditions``, or the tasks that it needs first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from gateway.pure.core.conditions import (
+        AccessCheck,
+        AccessDecision,
+        ConditionInput,
+        FoundParam,
+        ParamLookup,
+        PolicyAnswer,
+    )
+    from gateway.pure.core.namespace import Namespace
+    from gateway.pure.core.review import AdmissionRequest, Json
+    from gateway.pure.core.verdict import Failed
+    from gateway.pure.openapi.schemas import Schemas
+
+_NONE_FOUND: Final[Mapping[ParamLookup, FoundParam]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class ParamKind:
+    """The kind of a policy's parameters."""
+
+    api_version: str
+    kind: str
+
+
+class ParamObjects(Protocol):
+    """The objects of one kind."""
+
+    @property
+    def is_namespaced(self) -> bool:
+        """Whether objects of this kind are in namespaces."""
+
+    def get(self, namespace: str, name: str) -> Json | None:
+        """Return the object; *namespace* is empty if the kind is not namespaced. None: there is none.
+
+        Raises:
+            UnreadParamsError: it has to be looked up first.
+        """
+
+    def list(self, namespace: str) -> Sequence[Json]:
+        """Return all objects in *namespace*, by name, see :meth:`get`."""
+
+
+class Params(Protocol):
+    """The objects of all kinds."""
+
+    def of(self, kind: ParamKind) -> ParamObjects | None:
+        """Return the objects of *kind*; None: the kind is not known.
+
+        Raises:
+            UnreadParamsError: they have not been read yet.
+        """
+
+
+class FollowedSchemas(Protocol):
+    """Schemas of kinds, which change."""
+
+    @property
+    def current(self) -> Schemas:
+        """Those that are known now."""
+
+
+class Selectable(Protocol):
+    """An object at one point of the evaluation: a ``Payload``."""
+
+    @property
+    def outline(self) -> Json | None:
+        """The object, with its labels at least."""
+
+
+class PolicyInput:
+    """The input of policies: that of conditions, the request, and what is known of the cluster."""
+
+    __slots__ = (
+        "conditions",
+        "found_params",
+        "invoked",
+        "matched",
+        "namespace",
+        "params",
+        "prepared",
+        "request",
+        "schemas",
+        "shared",
+    )
+
+    def __init__(
+        self,
+        conditions: ConditionInput,
+        request: AdmissionRequest,
+        namespace: Namespace | Failed | None,
+        params: Params | None = None,
+        schemas: FollowedSchemas | None = None,
+    ) -> None:
+        self.conditions = conditions
+        self.request = request
+        self.namespace = namespace
+        """The request's namespace; None if there is none, Failed if the look-up failed."""
+        self.params = params
+        """The objects of the cluster from which policies take parameters; None: no cluster is followed."""
+        self.schemas = schemas
+        """The schemas of the kinds of the cluster; None: no cluster is followed."""
+        self.found_params = _NONE_FOUND
+        """The parameters that were looked up for this review."""
+        self.matched: Selectable | None = None
+        """The object with which selectors of mutating policies are matched; None: the present one."""
+        self.invoked: Collection[object] | None = None
+        """In the round of reinvocation: ``PolicyResult.invoked`` of the first round; None: all may be
+        invoked."""
+        self.prepared: object | None = None
+        """The values of expressions that all policies share."""
+        self.shared: tuple[object, ...] | None = None
+        """Likewise, of policies that need neither parameters nor the authorizer."""
+
+
+class AdmissionPolicy(Protocol):
+    """An admission policy with its bindings."""
+
+    @property
+    def expressions(self) -> Sequence[tuple[str, str]]:
+        """Name and text of each document that makes the decision, for digests."""
+
+    @property
+    def can_allow_fast(self) -> bool:
+        """Whether :meth:`allow_fast` may decide."""
+
+    @property
+    def has_namespace_selectors(self) -> bool:
+        """Whether the labels of a namespace may leave no binding that matches."""
+
+    def may_match_rules(self, request: AdmissionRequest) -> bool:
+        """Whether any binding matches requests of the shape of *request*."""
+
+    def excludes(self, request: AdmissionRequest) -> bool:
+        """Whether ``resourceNames`` or ``excludeResourceRules`` leave out *request*."""
+
+    def may_match_namespace(self, labels: Mapping[str, str]) -> bool:
+        """Whether the namespaceSelector of any binding matches *labels*."""
+
+    def allow_fast(self, policy_input: PolicyInput) -> float | None:
+        """Try to allow the request quickly.
+
+        Returns the seconds spent, or None if :meth:`evaluate` has to decide: the policy does not allow the
+        request, or it would take longer to find out. Call it only if :meth:`may_match_rules` and, if the
+        request is in a namespace, :meth:`may_match_namespace` are true.
+        """
+
+    def evaluate(
+        self, policy_input: PolicyInput, decisions: Mapping[AccessCheck, AccessDecision]
+    ) -> PolicyAnswer:
+        """Return the decision, or the tasks that it needs first. *decisions* are the authorizer's so far."""
