@@ -36,6 +36,8 @@ class ApiServer(ThreadingHTTPServer):
         """Objects by the path of their list."""
         self.others: dict[str, Json] = {}
         """Documents by path, such as those of discovery."""
+        self.raw: dict[str, str] = {}
+        """Other content by path, such as what is not JSON."""
         self.rights: Callable[[Json], Json] = lambda _: {"allowed": False}
         """Returns the status of a SubjectAccessReview with this spec."""
         self.page = 500
@@ -93,6 +95,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(401, {"kind": "Status", "message": "Unauthorized"})
             return
         url = urlsplit(self.path)
+        if url.path in self.server.raw:
+            self._send(200, self.server.raw[url.path])
+            return
         if method == "GET":
             self._send(*self._get(url.path, parse_qs(url.query)))
             return
@@ -122,8 +127,8 @@ class _Handler(BaseHTTPRequestHandler):
                 return 200, item
         return 404, {"kind": "Status", "message": f"{name} not found"}
 
-    def _send(self, status: int, document: Json) -> None:
-        content = json.dumps(document).encode()
+    def _send(self, status: int, document: Json | str) -> None:
+        content = (document if isinstance(document, str) else json.dumps(document)).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))

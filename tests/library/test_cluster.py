@@ -13,6 +13,7 @@ import pytest
 import trustme
 import yaml
 
+from admission_gateway_worker import kubernetes_client
 from admission_gateway_worker.policies import cluster
 from admission_gateway_worker.policies.cluster import ClusterError, connect, read_access
 from tests.library.api_server import TOKEN, serving
@@ -158,6 +159,22 @@ def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         run(lambda it: it.get("v1", "nodes", "a"))
 
 
+def test_a_token_that_cannot_be_sent_is_in_no_message(
+    api_server: ApiServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig(tmp_path / "k", token="se\ncret")))
+    with pytest.raises(ClusterError, match="no answer: the request cannot be sent: a header field") as raised:
+        run(lambda it: it.get("v1", "nodes", "a"))
+    assert "cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("content", ["<html>", "[]"])
+def test_an_answer_that_is_not_an_object_is_an_error(content: str, api_server: ApiServer) -> None:
+    api_server.raw[CLASSES] = content
+    with pytest.raises(ClusterError, match=f"GET .*{CLASSES}: 200: the answer .* is not an object"):
+        run(lambda it: it.objects("storage.k8s.io/v1", "storageclasses"))
+
+
 @pytest.fixture
 def tls_server(tmp_path: Path) -> Any:
     authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
@@ -175,7 +192,7 @@ def test_the_service_account_of_a_pod(
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(tls_server.server_port))
-    monkeypatch.setattr(cluster, "SERVICE_ACCOUNT", tmp_path)
+    monkeypatch.setattr(kubernetes_client, "SERVICE_ACCOUNT", tmp_path)
     with pytest.raises(ClusterError, match="automountServiceAccountToken"):
         read_access()
     (tmp_path / "token").write_text(f"{TOKEN}\n")

@@ -16,11 +16,11 @@ import ssl
 import time
 from typing import TYPE_CHECKING, Final
 
+from admission_gateway_worker.client_tls import insecure_tls_context, tls_context
 from gateway.base.credentials import NoCredentialError
 from gateway.base.files import MissingFileError, UnusableFileError
 from gateway.config.kinds.kubeconfig import read_token
 from gateway.engine.credentials.exec_plugin import CredentialsError, ExecCredentialSource
-from gateway.engine.credentials.tls import insecure_tls_context, tls_context
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,19 +1,18 @@
 """Access to the API server that a kubeconfig or the pod's service account names.
 
-Source: k8s.io/client-go rest/config.go (InClusterConfig); tools/clientcmd.
+Source: k8s.io/client-go tools/clientcmd.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import httpx2
 
+from admission_gateway_worker.kubernetes_client import SERVICE_ACCOUNT, server_of_pod
 from gateway.base.certificates import roots_among
 from gateway.base.errors import ClusterError
 from gateway.base.files import UnusableFileError, read_file
@@ -24,10 +23,10 @@ from gateway.server.kubernetes.api_client import ApiClient
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 
-SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 RENEW_AFTER_S: Final = 180.0
 """Age at which a client is replaced, so that changed certificates, roots and kubeconfigs take effect."""
 RENEW_FAILED_AFTER_S: Final = 1.0
@@ -57,14 +56,14 @@ def connect(settings: KubernetesSettings, service_account: Path = SERVICE_ACCOUN
 
 
 def _of_pod(folder: Path) -> Kubeconfig:
-    for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
-        if not os.environ.get(name):
-            raise UnusableFileError(f"is missing: {name} is not set, so this is not a pod; set a kubeconfig")
+    try:
+        server = server_of_pod()
+    except LookupError as error:
+        reason = f"{error.args[0]} is not set, so this is not a pod; set a kubeconfig"
+        raise UnusableFileError(f"is missing: {reason}") from error
     token = folder / "token"
     if not token.is_file():
         raise UnusableFileError(f"is missing: no {token}; is automountServiceAccountToken false for the pod?")
-    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
-    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     try:
         ca_pem = roots_among(read_file(folder / "ca.crt"))[0]
     except UnusableFileError as error:

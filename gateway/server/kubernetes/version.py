@@ -17,10 +17,10 @@ from gateway.pure.core.webhook import PolicyRef
 from gateway.server.kubernetes.access import ClusterAccess
 
 if TYPE_CHECKING:
+    from admission_gateway_worker.kubernetes_client import Json
     from gateway.config.kinds.kubernetes_settings import KubernetesSettings
     from gateway.config.merge.model import Config
     from gateway.pure.core.webhook import Webhook
-    from gateway.server.kubernetes.api_client import Json
 
 log = logging.getLogger(__name__)
 

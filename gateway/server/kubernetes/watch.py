@@ -199,18 +199,14 @@ class Watch(Generic[T]):
     async def _list(self, api: ApiClient) -> None:
         kind = self.kind
         objects: list[T] = []
-        following: dict[str, str] = {}
-        while True:
-            answer = await api.get(kind.path, {"limit": _PAGE, **kind.params, **following})
+        version = ""
+        async for answer in api.pages(kind.path, {"limit": _PAGE, **kind.params}):
             match answer:
-                case {"items": list(page), "metadata": {"resourceVersion": str(version)} as metadata}:
+                case {"items": list(page), "metadata": {"resourceVersion": str(version)}}:
                     # Page by page: thousands of objects at once would block reviews.
                     objects += map(self._store.read, page)
                 case _:
                     raise ClusterError(f"{api.url}: the answer for {kind.path} is not a {kind.list_kind}")
-            if not metadata.get("continue"):
-                break
-            following = {"continue": str(metadata["continue"])}
         self._store.replace(objects)
         self._version = version
         if not self.synced.is_set():

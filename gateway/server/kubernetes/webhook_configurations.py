@@ -152,17 +152,11 @@ def _store(kind: str, changed: Callable[[], None]) -> Store[_Configuration]:
 async def _pages(api: ApiClient, path: str, plural: str) -> list[Json]:
     try:
         items: list[Json] = []
-        rest = ""
-        while True:
-            page = await api.get(path, {"limit": _PAGE, **({"continue": rest} if rest else {})})
+        async for page in api.pages(path, {"limit": _PAGE}):
             items += list_items(page, api.url)
             if not all(map(_is_named, items)):
                 raise ClusterError(f"{api.url}: sent {plural} without a name")
-            metadata = page.get("metadata")
-            found = metadata.get("continue") if isinstance(metadata, dict) else None
-            if not found:
-                return items
-            rest = str(found)
+        return items
     except ClusterError as error:
         if error.status == _GONE:
             raise ClusterError(f"{plural} changed too much while they were read; try again", _GONE) from error

@@ -133,16 +133,11 @@ class ReportWriter:
 
     async def _expire(self, api: ApiClient, kind: ReportKind, path: str) -> None:
         params = {"labelSelector": f"{LABEL}={NAME}", "limit": _PAGE}
-        while True:
-            page = await api.get(path, params)
+        async for page in api.pages(path, params):
             for report in page.get("items", ()):
                 metadata = report["metadata"]
                 if metadata.get("name") == NAME:
                     await self._update(api, kind, metadata.get("namespace", ""), ())
-            following = page.get("metadata", {}).get("continue")
-            if not following:
-                return
-            params = {**params, "continue": following}
 
     async def _kinds(self, api: ApiClient) -> list[ReportKind]:
         """Return the kinds of report that the cluster has."""

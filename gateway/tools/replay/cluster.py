@@ -80,17 +80,11 @@ class ClusterObjects:
 
 async def _items(api: ApiClient, path: str) -> AsyncIterator[tuple[dict[str, Any], float]]:
     """Yield each object at *path*, and the part of the list that was read before it, from 0 to 1."""
-    following, seen = "", 0
-    while True:
-        page: Any = await api.get(
-            path, {"limit": str(PAGE), **({"continue": following} if following else {})}
-        )
+    seen = 0
+    async for page in api.pages(path, {"limit": str(PAGE)}):
         items, metadata = page.get("items") or (), page.get("metadata") or {}
         total = seen + len(items) + int(metadata.get("remainingItemCount") or 0)
         for item in items:
             if isinstance(item, dict):
                 yield item, seen / total
             seen += 1
-        following = metadata.get("continue") or ""
-        if not following:
-            return

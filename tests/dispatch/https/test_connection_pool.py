@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.engine.credentials.tls import tls_context
+from admission_gateway_worker.client_tls import tls_context
 from gateway.engine.dispatch.https import connection_pool, server
 from gateway.pure.core.verdict import ALLOWED, Failed
 from gateway.pure.core.webhook import HttpsClient

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from gateway.engine.credentials.tls import tls_context
+from admission_gateway_worker.client_tls import tls_context
 from gateway.engine.dispatch.https.connection import ExchangeError
 from gateway.engine.dispatch.https.connection_pool import ConnectionPool
 

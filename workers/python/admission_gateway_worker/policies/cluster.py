@@ -4,7 +4,7 @@ It uses the kubeconfig that ``KUBECONFIG`` names, otherwise the service account 
 ``policies`` of the distribution (httpx2, PyYAML), which is imported at the first use. A policy calls
 ``connect()`` at each review; the deadline of the review cancels what it awaits.
 
-Source: k8s.io/client-go rest/config.go (InClusterConfig); tools/clientcmd/api/v1 types.go.
+Source: k8s.io/client-go tools/clientcmd/api/v1 types.go.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import asyncio
 import base64
 import os
 import ssl
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,18 +20,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 from weakref import WeakKeyDictionary
 
-import orjson
+from admission_gateway_worker.client_tls import insecure_tls_context, tls_context
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
     import httpx2
 
+
 Json = dict[str, Any]
 T = TypeVar("T")
 
-SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-REQUEST_TIMEOUT_S: Final = 10.0
 MAX_AGE_S: Final = 1.0
 """A read is answered with a result of the last second, so that a burst of reviews costs one request."""
 _DISCOVERY_MAX_AGE_S: Final = 30.0
@@ -41,7 +39,6 @@ _MAX_READS: Final = 1024
 """Results that are kept; a further read drops the oldest, and those that are older than ``_KEPT_S``."""
 _PAGE: Final = 500
 _READ_TOKEN_EVERY_S: Final = 10.0
-_NOT_FOUND: Final = 404
 
 
 class ClusterError(Exception):
@@ -79,11 +76,11 @@ class Cluster:
     """The API server of one *access*, for the running event loop."""
 
     def __init__(self, access: Access) -> None:
-        import httpx2
+        from admission_gateway_worker.kubernetes_client import Client
 
         self._access = access
-        self._client = httpx2.AsyncClient(
-            base_url=access.server, verify=access.tls, timeout=REQUEST_TIMEOUT_S, trust_env=False
+        self._client = Client(
+            access.server, access.tls, self._authorized, self._failure, server_name=access.server_name
         )
         self._token = access.token
         self._token_read_at = -_READ_TOKEN_EVERY_S
@@ -107,7 +104,7 @@ class Cluster:
     ) -> Json | None:
         """Return one object, None if there is none; otherwise as ``objects``."""
         path = f"{_path(api_version, plural, namespace)}/{quote(name, safe='')}"
-        return await self._read(path, lambda: self._find(path), max_age_s)
+        return await self._read(path, lambda: self._client.find(path), max_age_s)
 
     async def resources(self, api_version: str) -> list[Json]:
         """Return the APIResources of a group and version; none if the API server does not serve it.
@@ -116,7 +113,7 @@ class Cluster:
             ClusterError: no answer, or a refusal.
         """
         root = _root(api_version)
-        found = await self._read(root, lambda: self._find(root), _DISCOVERY_MAX_AGE_S)
+        found = await self._read(root, lambda: self._client.find(root), _DISCOVERY_MAX_AGE_S)
         return (found or {}).get("resources") or []
 
     async def create(
@@ -127,7 +124,7 @@ class Cluster:
         Raises:
             ClusterError: no answer, or a refusal, such as status 409 for an object that exists.
         """
-        return await self._send("POST", _path(api_version, plural, namespace), document)
+        return await self._client.write("POST", _path(api_version, plural, namespace), document)
 
     async def access_review(self, user_info: Mapping[str, Any], **attributes: str) -> Decision:
         """Return whether the user of a review has a right, by a SubjectAccessReview.
@@ -159,7 +156,7 @@ class Cluster:
         """Close the connections."""
         for _, task in self._reads.values():
             task.cancel()
-        await self._client.aclose()
+        await self._client.close()
 
     async def _read(self, key: str, read: Callable[[], Coroutine[Any, Any, T]], max_age_s: float) -> T:
         """Return a result of *read*; calls at the same time share one request.
@@ -187,61 +184,21 @@ class Cluster:
             del self._reads[key]
 
     async def _list(self, path: str) -> list[Json]:
-        found: list[Json] = []
-        params = {"limit": str(_PAGE)}
-        while True:
-            page = await self._send("GET", path, params=params)
-            found += page.get("items") or ()
-            if not (follow := (page.get("metadata") or {}).get("continue")):
-                return found
-            params["continue"] = follow
+        pages = self._client.pages(path, {"limit": str(_PAGE)})
+        return [item async for page in pages for item in page.get("items") or ()]
 
-    async def _find(self, path: str) -> Json | None:
-        try:
-            return await self._send("GET", path)
-        except ClusterError as error:
-            if error.status != _NOT_FOUND:
-                raise
-            return None
-
-    async def _send(
-        self, method: str, path: str, document: object = None, params: Mapping[str, str] | None = None
-    ) -> Json:
-        import httpx2
-
-        if not {".", ".."}.isdisjoint(path.split("/")):
-            # A client resolves them: names in an object could lead to any other path.
-            raise ClusterError(f"{method} {self._access.server}{path}: no object has this name", _NOT_FOUND)
-        headers = {"Accept": "application/json", "Content-Type": "application/json"}
-        if token := self._fresh_token():
-            headers["Authorization"] = f"Bearer {token}"
-        name = self._access.server_name
-        try:
-            answer = await self._client.request(
-                method,
-                path,
-                params=params,
-                headers=headers,
-                content=None if document is None else orjson.dumps(document),
-                extensions={"sni_hostname": name} if name else {},
-            )
-        except (httpx2.HTTPError, OSError) as error:
-            reason = str(error) or type(error).__name__
-            raise ClusterError(f"{method} {self._access.server}{path}: no answer: {reason}") from error
-        found = _json(answer)
-        if answer.is_success:
-            return found
-        message = found.get("message") or answer.reason_phrase
-        raise ClusterError(
-            f"{method} {self._access.server}{path}: {answer.status_code}: {message}", answer.status_code
-        )
-
-    def _fresh_token(self) -> str:
+    def _authorized(self, request: httpx2.Request) -> httpx2.Request:
         file = self._access.token_file
         if file is not None and time.monotonic() - self._token_read_at >= _READ_TOKEN_EVERY_S:
             self._token = _text(file).strip()
             self._token_read_at = time.monotonic()
-        return self._token
+        if self._token:
+            request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
+
+    def _failure(self, method: str, path: str, reason: str, status: int, _: Json | None) -> ClusterError:
+        found = status or "no answer"
+        return ClusterError(f"{method} {self._client.url}{path}: {found}: {reason}", status)
 
 
 _clusters: WeakKeyDictionary[asyncio.AbstractEventLoop, Cluster] = WeakKeyDictionary()
@@ -274,8 +231,6 @@ def read_access() -> Access:
         ClusterError: there is none, it is not usable, or the extra is not installed.
     """
     try:
-        import httpx2  # noqa: F401
-
         kubeconfig = os.environ.get("KUBECONFIG", "")
         return _of_kubeconfig(Path(kubeconfig)) if kubeconfig else _of_pod()
     except ImportError as error:
@@ -285,13 +240,17 @@ def read_access() -> Access:
 
 
 def _of_pod() -> Access:
-    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
-    if not host or not port:
-        raise ClusterError("KUBECONFIG is not set, and this is not a pod: KUBERNETES_SERVICE_HOST is not set")
+    from admission_gateway_worker.kubernetes_client import SERVICE_ACCOUNT, server_of_pod
+
+    try:
+        server = server_of_pod()
+    except LookupError as error:
+        raise ClusterError(
+            f"KUBECONFIG is not set, and this is not a pod: {error.args[0]} is not set"
+        ) from error
     token = SERVICE_ACCOUNT / "token"
     if not token.is_file():
         raise ClusterError(f"there is no {token}: is automountServiceAccountToken false for the pod?")
-    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     return Access(server, _tls(_text(SERVICE_ACCOUNT / "ca.crt")), token_file=token)
 
 
@@ -345,21 +304,10 @@ def _pem(kubeconfig: Path, entry: Json, field: str) -> str:
 
 
 def _tls(ca: str, certificate: str = "", key: str = "", *, is_insecure: bool = False) -> ssl.SSLContext:
+    pair = certificate.encode(), key.encode()
     try:
-        context = ssl.create_default_context(cadata=ca or None)
-        # As in Go, any certificate among the roots is trusted, also an intermediate one.
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        if is_insecure:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if certificate:
-            with tempfile.TemporaryDirectory(prefix="admission-gateway-") as folder:
-                pair = Path(folder, "pair.pem")  # OpenSSL reads it from a file only
-                pair.write_text(f"{key}\n{certificate}")
-                context.load_cert_chain(pair, password="")
-        return context
-    except ssl.SSLError as error:
+        return insecure_tls_context(*pair) if is_insecure else tls_context(ca.encode(), *pair)
+    except (ssl.SSLError, ValueError) as error:
         raise ClusterError(f"OpenSSL rejects the certificates for the API server: {error}") from error
 
 
@@ -382,11 +330,3 @@ def _root(api_version: str) -> str:
 
 def _has_failed(task: asyncio.Task[Any]) -> bool:
     return task.done() and (task.cancelled() or task.exception() is not None)
-
-
-def _json(answer: httpx2.Response) -> Json:
-    try:
-        found = orjson.loads(answer.content)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}

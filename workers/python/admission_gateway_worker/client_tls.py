@@ -1,4 +1,4 @@
-"""TLS contexts of a client: how the server is verified, and which certificate the gateway presents.
+"""TLS contexts of a client: how the server is verified, and which certificate the client presents.
 
 As in Go, any certificate among the roots is trusted, also an intermediate one or the server's own, and a
 certificate's common name is ignored.
