@@ -6,13 +6,16 @@
 //! without the cost of an edit distance. Where naming each change would make a patch that is too much work
 //! to apply, whole members are replaced.
 //!
-//! Workers in all languages derive the same patch; `workers/conformance/admission_gateway_conformance/diff.json` says which.
+//! The crate `json-patch` does not bound its patch: it compares the items of a list by position, so that an
+//! item at the head changes all others, and a path can be as long as the document. One hostile object then
+//! gives a patch of gigabytes. The gateway would refuse a patch beyond these bounds too.
 
 use std::borrow::Cow;
 
-use serde_json::{Map, Value};
+use serde::Serialize;
+use serde_json::Value;
 
-use crate::json;
+use crate::answer::MAX_MESSAGE_BYTES;
 
 /// Limit of kube-apiserver for a user's JSON Patch.
 const MAX_OPERATIONS: usize = 10_000;
@@ -24,15 +27,19 @@ const MAX_SHIFTED: usize = 100_000_000;
 /// Parts of all paths of a patch: fifty for each operation.
 const MAX_PATH_PARTS: usize = 500_000;
 
-/// Levels at which whole values are compared before their parts. Each level reads
+/// Bytes of all paths of a patch. An answer is not longer.
+const MAX_PATH_BYTES: usize = MAX_MESSAGE_BYTES;
+
+/// Levels at which values are compared as a whole before their parts, also of lists in lists. Each level reads
 /// all that is below it; Kubernetes' own types have lists in lists three levels deep.
 const SEARCHED_LEVELS: usize = 8;
 
 /// One operation; its value is still the one in the changed document.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Operation<'a> {
     op: &'static str,
     path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<&'a Value>,
 }
 
@@ -41,122 +48,109 @@ struct TooMuch;
 
 /// Returns the operations that turn `before` into `after`; empty when they are equal.
 pub(crate) fn diff<'a>(before: &Value, after: &'a Value) -> Vec<Operation<'a>> {
-    let mut script = Script::default();
-    match script.value("", before, after, Levels::default()) {
-        Ok(()) => script.operations,
-        Err(TooMuch) => replaced_members(before, after),
-    }
+    // Each change by itself; else whole members of the document; else the document.
+    let attempt = |levels| {
+        let mut script = Script { levels, ..Script::default() };
+        script.value(before, after, 0, 0).ok().map(|()| script.operations)
+    };
+    [usize::MAX, 1, 0].into_iter().find_map(attempt).expect("one operation is within the bounds")
 }
 
 /// Returns the text of a patch; empty for one without operations.
-pub(crate) fn text_of(operations: &[Operation<'_>]) -> Vec<u8> {
-    let mut out = Vec::new();
-    for (position, operation) in operations.iter().enumerate() {
-        out.extend_from_slice(if position == 0 { b"[{\"op\":" } else { b",{\"op\":" });
-        json::write_text(operation.op, &mut out);
-        out.extend_from_slice(b",\"path\":");
-        json::write_text(&operation.path, &mut out);
-        if let Some(value) = operation.value {
-            out.extend_from_slice(b",\"value\":");
-            json::write(value, &mut out);
-        }
-        out.push(b'}');
+pub(crate) fn text_of(operations: &[impl Serialize]) -> Vec<u8> {
+    if operations.is_empty() {
+        return Vec::new();
     }
-    if !out.is_empty() {
-        out.push(b']');
-    }
-    out
-}
-
-/// How many levels deep it is, and how many of these are lists.
-#[derive(Clone, Copy, Default)]
-struct Levels {
-    all: usize,
-    lists: usize,
+    serde_json::to_vec(operations).expect("operations are JSON")
 }
 
 #[derive(Default)]
 struct Script<'a> {
     operations: Vec<Operation<'a>>,
+    /// Levels below which values are replaced whole.
+    levels: usize,
+    /// The path of the values that are compared.
+    path: String,
     shifted: usize,
     parts: usize,
+    bytes: usize,
 }
 
 impl<'a> Script<'a> {
-    /// Adds an operation by which `shifted` items of a list change their index.
-    fn note(
-        &mut self,
-        op: &'static str,
-        path: String,
-        value: Option<&'a Value>,
-        shifted: usize,
-    ) -> Result<(), TooMuch> {
+    /// Adds an operation at the path, by which `shifted` items of a list change their index.
+    fn note(&mut self, op: &'static str, value: Option<&'a Value>, shifted: usize) -> Result<(), TooMuch> {
         self.shifted += shifted;
-        self.parts += path.bytes().filter(|byte| *byte == b'/').count();
-        let is_long = self.operations.len() == MAX_OPERATIONS;
-        if is_long || self.shifted > MAX_SHIFTED || self.parts > MAX_PATH_PARTS {
+        self.parts += self.path.bytes().filter(|byte| *byte == b'/').count();
+        self.bytes += self.path.len();
+        if self.operations.len() == MAX_OPERATIONS
+            || self.shifted > MAX_SHIFTED
+            || self.parts > MAX_PATH_PARTS
+            || self.bytes > MAX_PATH_BYTES
+        {
             return Err(TooMuch);
         }
-        self.operations.push(Operation { op, path, value });
+        self.operations.push(Operation { op, path: self.path.clone(), value });
         Ok(())
     }
 
-    fn value(&mut self, path: &str, before: &Value, after: &'a Value, levels: Levels) -> Result<(), TooMuch> {
+    /// Does `then` with the path of a member or an item (RFC 6901).
+    fn at(&mut self, key: &str, then: impl FnOnce(&mut Self) -> Result<(), TooMuch>) -> Result<(), TooMuch> {
+        let length = self.path.len();
+        self.path.push('/');
+        self.path.push_str(&match key.contains(['~', '/']) {
+            true => Cow::Owned(key.replace('~', "~0").replace('/', "~1")),
+            false => Cow::Borrowed(key),
+        });
+        let result = then(self);
+        self.path.truncate(length);
+        result
+    }
+
+    /// Compares two values that are `level` levels deep, of which `lists` are lists.
+    fn value(&mut self, before: &Value, after: &'a Value, level: usize, lists: usize) -> Result<(), TooMuch> {
+        let is_entered = level < self.levels;
         match (before, after) {
-            (Value::Object(old), Value::Object(new)) => self.object(path, old, new, levels),
-            (Value::Array(old), Value::Array(new)) if levels.lists < SEARCHED_LEVELS => {
-                self.array(path, old, new, levels)
+            _ if level < SEARCHED_LEVELS && before == after => Ok(()),
+            (Value::Object(before), Value::Object(after)) if is_entered => {
+                for (key, old) in before {
+                    self.at(key, |script| match after.get(key) {
+                        Some(new) => script.value(old, new, level + 1, lists),
+                        None => script.note("remove", None, 0),
+                    })?;
+                }
+                for (key, new) in after.iter().filter(|(key, _)| !before.contains_key(*key)) {
+                    self.at(key, |script| script.note("add", Some(new), 0))?;
+                }
+                Ok(())
             }
-            _ if before != after => self.note("replace", path.to_owned(), Some(after), 0),
+            (Value::Array(before), Value::Array(after)) if is_entered && lists < SEARCHED_LEVELS => {
+                self.items(before, after, level + 1, lists + 1)
+            }
+            _ if before != after => self.note("replace", Some(after), 0),
             _ => Ok(()),
         }
     }
 
-    fn object(
+    fn items(
         &mut self,
-        path: &str,
-        before: &Map<String, Value>,
-        after: &'a Map<String, Value>,
-        levels: Levels,
-    ) -> Result<(), TooMuch> {
-        let levels = Levels { all: levels.all + 1, ..levels };
-        for (key, old, new) in members(before, after) {
-            match (old, new) {
-                (Some(_), None) => self.note("remove", child(path, key), None, 0)?,
-                (None, new) => self.note("add", child(path, key), new, 0)?,
-                (Some(old), Some(new)) => {
-                    let is_looked_into = levels.all > SEARCHED_LEVELS && (old.is_object() || old.is_array());
-                    if is_looked_into || old != new {
-                        self.value(&child(path, key), old, new, levels)?;
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn array(
-        &mut self,
-        path: &str,
         before: &[Value],
         after: &'a [Value],
-        levels: Levels,
+        level: usize,
+        lists: usize,
     ) -> Result<(), TooMuch> {
-        let levels = Levels { all: levels.all + 1, lists: levels.lists + 1 };
         let (head, tail) = common_ends(before, after);
-        let old = &before[head..before.len() - tail];
-        let new = &after[head..after.len() - tail];
-        let paired = old.len().min(new.len());
-        for index in 0..paired {
-            let path = format!("{path}/{}", head + index);
-            self.value(&path, &old[index], &new[index], levels)?;
+        let (old, new) = (before.len() - tail, after.len() - tail);
+        let paired = old.min(new);
+        for index in head..paired {
+            let (old, new) = (&before[index], &after[index]);
+            self.at(&index.to_string(), |script| script.value(old, new, level, lists))?;
         }
         // From the end, so that earlier indices remain valid.
-        for index in (paired..old.len()).rev() {
-            self.note("remove", format!("{path}/{}", head + index), None, tail)?;
+        for index in (paired..old).rev() {
+            self.at(&index.to_string(), |script| script.note("remove", None, tail))?;
         }
-        for (index, item) in new.iter().enumerate().skip(paired) {
-            self.note("add", format!("{path}/{}", head + index), Some(item), tail)?;
+        for (index, item) in after.iter().enumerate().take(new).skip(paired) {
+            self.at(&index.to_string(), |script| script.note("add", Some(item), tail))?;
         }
         Ok(())
     }
@@ -168,61 +162,6 @@ pub(crate) fn common_ends(before: &[Value], after: &[Value]) -> (usize, usize) {
     let (old, new) = (&before[head..], &after[head..]);
     let tail = old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count();
     (head, tail)
-}
-
-fn replaced_members<'a>(before: &Value, after: &'a Value) -> Vec<Operation<'a>> {
-    let whole = || vec![Operation { op: "replace", path: String::new(), value: Some(after) }];
-    let (Value::Object(old), Value::Object(new)) = (before, after) else {
-        return whole();
-    };
-    let mut operations = Vec::new();
-    for (key, old, new) in members(old, new) {
-        let op = match (old, new) {
-            (Some(_), None) => "remove",
-            (None, _) => "add",
-            _ if old == new => continue,
-            _ => "replace",
-        };
-        operations.push(Operation { op, path: child("", key), value: new });
-    }
-    if operations.len() <= MAX_OPERATIONS { operations } else { whole() }
-}
-
-/// The members of two objects by key, in the order of the keys.
-fn members<'b, 'a>(
-    before: &'b Map<String, Value>,
-    after: &'a Map<String, Value>,
-) -> impl Iterator<Item = (&'b str, Option<&'b Value>, Option<&'a Value>)>
-where
-    'a: 'b,
-{
-    let mut left = json::sorted(before).into_iter().peekable();
-    let mut right = json::sorted(after).into_iter().peekable();
-    std::iter::from_fn(move || {
-        let order = match (left.peek(), right.peek()) {
-            (Some((old, _)), Some((new, _))) => old.cmp(new),
-            (Some(_), None) => std::cmp::Ordering::Less,
-            (None, Some(_)) => std::cmp::Ordering::Greater,
-            (None, None) => return None,
-        };
-        let old = if order.is_le() { left.next() } else { None };
-        let new = if order.is_ge() { right.next() } else { None };
-        let key: &'b str = match (old, new) {
-            (Some((key, _)), _) | (None, Some((key, _))) => key,
-            (None, None) => return None,
-        };
-        Some((key, old.map(|(_, value)| value), new.map(|(_, value)| value)))
-    })
-}
-
-/// The path of a member (RFC 6901).
-fn child(path: &str, key: &str) -> String {
-    let token = if key.contains(['~', '/']) {
-        Cow::Owned(key.replace('~', "~0").replace('/', "~1"))
-    } else {
-        Cow::Borrowed(key)
-    };
-    format!("{path}/{token}")
 }
 
 #[cfg(test)]

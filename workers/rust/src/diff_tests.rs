@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{MAX_OPERATIONS, diff, text_of};
+use super::{MAX_OPERATIONS, MAX_PATH_BYTES, diff, text_of};
 
 fn patch(before: &Value, after: &Value) -> Value {
     let text = text_of(&diff(before, after));
@@ -10,19 +10,31 @@ fn patch(before: &Value, after: &Value) -> Value {
 }
 
 #[test]
-fn the_vectors_hold_to_the_byte() {
+fn another_library_makes_the_changed_object_of_the_patch() {
     let vectors: Vec<Value> =
         serde_json::from_str(include_str!("../../conformance/admission_gateway_conformance/diff.json"))
             .expect("the vectors are JSON");
     assert!(!vectors.is_empty());
     for vector in vectors {
-        let text = text_of(&diff(&vector["before"], &vector["after"]));
-        // No operations are sent as no text.
-        let expected = vector["text"].as_str().filter(|text| *text != "[]").unwrap_or("");
-        assert_eq!(String::from_utf8(text).expect("UTF-8"), expected, "{}", vector["name"]);
-        let operations = patch(&vector["before"], &vector["after"]);
-        assert_eq!(operations, vector["patch"], "{}", vector["name"]);
+        let (before, after) = (&vector["before"], &vector["after"]);
+        let operations = patch(before, after);
+        let mut found = before.clone();
+        let read: json_patch::Patch = serde_json::from_value(operations.clone()).expect("a JSON Patch");
+        json_patch::patch(&mut found, &read).expect("it applies");
+        assert_eq!(&found, after, "{}: {operations}", vector["name"]);
+        assert_eq!(before == after, operations == json!([]), "{}", vector["name"]);
     }
+}
+
+#[test]
+fn common_ends_of_lists_stay() {
+    let found = patch(&json!([[1, 2, 3]]), &json!([[0, 1, 2, 3]]));
+    assert_eq!(found, json!([{"op": "add", "path": "/0/0", "value": 0}]));
+    let found = patch(&json!({"~/": [1, 2, {"a": 1}, 3]}), &json!({"~/": [1, {"a": 2}, 3]}));
+    let expected = json!([
+        {"op": "replace", "path": "/~0~1/1", "value": {"a": 2}}, {"op": "remove", "path": "/~0~1/2"}
+    ]);
+    assert_eq!(found, expected);
 }
 
 #[test]
@@ -74,4 +86,14 @@ fn deep_documents_do_not_end_the_worker() {
     let found = diff(&before, &after);
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].path, "/a".repeat(1000));
+}
+
+#[test]
+fn paths_longer_than_an_answer_replace_the_member() {
+    let key = "k".repeat(MAX_PATH_BYTES / 100);
+    let nested = |value: u64| json!({"a": {&key: vec![value; 100]}});
+    let (before, after) = (nested(1), nested(2));
+    let found = diff(&before, &after);
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].path, "/a");
 }

@@ -3,6 +3,7 @@
 //! The object has to be the one that the gateway makes of the patch. It applies patches as kube-apiserver does
 //! (evanphx/json-patch v4), which reads RFC 6902 loosely in places: `replace` of an absent member adds it, a
 //! value that is absent is null, indices may be negative or signed, the text before the first slash is ignored.
+//! The crate `json-patch` reads it strictly.
 
 use serde_json::Value;
 

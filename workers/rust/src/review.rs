@@ -344,9 +344,7 @@ impl Review {
             if self.object()?.is_null() {
                 return Err(PolicyError::failed("a patch was set, but the request has no object to patch"));
             }
-            let mut text = Vec::new();
-            json::write(&Value::from(operations.as_slice()), &mut text);
-            return Ok(text);
+            return Ok(text_of(operations));
         }
         let Some(after) = &self.object else {
             return Ok(Vec::new());

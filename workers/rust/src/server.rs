@@ -2,7 +2,7 @@
 
 use crate::evaluation::Policies;
 use crate::listen::Address;
-use crate::meter::Meter;
+use crate::meter::measure;
 use crate::options::Options;
 use crate::policy::{Handler, Policy};
 use crate::program;
@@ -86,11 +86,8 @@ impl Server {
         let listen = if self.listen.is_empty() { &default[..] } else { &self.listen };
         let addresses: Result<Vec<_>, _> = listen.iter().map(|text| Address::parse(text)).collect();
         let addresses = addresses.map_err(StartError::new)?;
-        if self.metrics_listen.is_some() {
-            self.policies.iter_mut().for_each(|policy| policy.meter = Some(Meter::default()));
-        }
-        let policies = Policies::new(self.policies);
-        Serving::start(policies, &addresses, self.tls.as_ref(), self.metrics_listen.as_deref()).await
+        let metrics = self.metrics_listen.map(|listen| (listen, measure(&mut self.policies)));
+        Serving::start(Policies::new(self.policies), &addresses, self.tls.as_ref(), metrics).await
     }
 
     /// Serves as a program until SIGTERM or SIGINT, with the options of its command line.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use prometheus_client::registry::Registry;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::time::{sleep, timeout};
@@ -87,7 +88,7 @@ impl Serving {
         policies: Policies,
         listen: &[Address],
         tls: Option<&Tls>,
-        metrics_listen: Option<&str>,
+        metrics: Option<(String, Registry)>,
     ) -> Result<Self, StartError> {
         let acceptor = tls.map(Tls::acceptor).transpose()?;
         let mut bound = Vec::new();
@@ -109,9 +110,8 @@ impl Serving {
             serving.socket_files.extend(file);
             bound.push(listener);
         }
-        if let Some(listen) = metrics_listen {
-            let policies = Arc::clone(&serving.worker.policies);
-            serving.metrics_address = Some(metrics::serve(listen, policies, serving.cut.clone()).await?);
+        if let Some((listen, metrics)) = metrics {
+            serving.metrics_address = Some(metrics::serve(&listen, metrics, serving.cut.clone()).await?);
         }
         let routes = Routes::new(serving.worker.clone());
         let limits = Arc::new(Limits::default());

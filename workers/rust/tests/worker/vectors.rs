@@ -26,8 +26,16 @@ fn parameters_of(vector: &Value) -> Vec<u8> {
     if parameters.is_null() { Vec::new() } else { parameters.to_string().into_bytes() }
 }
 
-/// The response in the form of the vectors; its patch to the byte.
-fn told(response: &ReviewResponse) -> Value {
+/// The request's object after a patch, by another library.
+fn patched(request: &Value, patch: Value) -> Value {
+    let patch: json_patch::Patch = serde_json::from_value(patch).expect("a JSON Patch");
+    let mut object = request["object"].clone();
+    json_patch::patch(&mut object, &patch).expect("it applies");
+    object
+}
+
+/// The response to `request` in the form of the vectors.
+fn told(request: &Value, response: &ReviewResponse) -> Value {
     let mut found = json!({"allowed": response.allowed});
     if let Some(status) = &response.status {
         let cause =
@@ -37,13 +45,14 @@ fn told(response: &ReviewResponse) -> Value {
         let details = json!([status.retry_after_seconds, about]);
         found["status"] = json!([status.code, status.reason, status.message, causes, details]);
     }
-    found["patch"] = String::from_utf8(response.patch.clone()).expect("UTF-8").into();
+    let patch = if response.patch.is_empty() { b"[]" } else { &response.patch[..] };
+    found["object"] = patched(request, serde_json::from_slice(patch).expect("JSON"));
     found["warnings"] = response.warnings.clone().into();
     found["auditAnnotations"] = json!(response.audit_annotations);
     found
 }
 
-fn expected(response: &Value) -> Value {
+fn expected(request: &Value, response: &Value) -> Value {
     let or = |value: &Value, default: Value| if value.is_null() { default } else { value.clone() };
     let mut found = json!({"allowed": response["allowed"]});
     if let Some(status) = response.get("status") {
@@ -58,8 +67,7 @@ fn expected(response: &Value) -> Value {
         let details = json!([or(&status["retryAfterSeconds"], json!(0)), about]);
         found["status"] = json!([status["code"], text("reason"), text("message"), causes, details]);
     }
-    let patch = response.get("patch").filter(|patch| **patch != json!([]));
-    found["patch"] = patch.map(Value::to_string).unwrap_or_default().into();
+    found["object"] = patched(request, or(&response["patch"], json!([])));
     found["warnings"] = or(&response["warnings"], json!([]));
     found["auditAnnotations"] = or(&response["auditAnnotations"], json!({}));
     found
@@ -78,8 +86,8 @@ async fn the_vectors_hold_call_by_call() {
         let name = &vector["name"];
         match client.review(request).await {
             Ok(response) => {
-                let wanted = expected(&vector["outcome"]["response"]);
-                assert_eq!(told(response.get_ref()), wanted, "{name}");
+                let wanted = expected(&vector["request"], &vector["outcome"]["response"]);
+                assert_eq!(told(&vector["request"], response.get_ref()), wanted, "{name}");
             }
             Err(status) => {
                 let found = json!({"code": status.code() as i32, "message": status.message()});
@@ -116,8 +124,8 @@ async fn the_vectors_hold_all_at_once() {
     for (vector, verdict) in vectors.iter().zip(stream.verdicts(vectors.len()).await) {
         let name = &vector["name"];
         if vector["outcome"]["error"].is_null() {
-            let wanted = expected(&vector["outcome"]["response"]);
-            assert_eq!(told(response_of(&verdict)), wanted, "{name}");
+            let wanted = expected(&vector["request"], &vector["outcome"]["response"]);
+            assert_eq!(told(&vector["request"], response_of(&verdict)), wanted, "{name}");
         } else {
             let (code, message) = error_of(&verdict);
             assert_eq!(json!({"code": code, "message": message}), vector["outcome"]["error"], "{name}");
