@@ -230,7 +230,7 @@ abstract class Call {
         if (meter != null) {
             hasBegun = true;
             begunNanos = System.nanoTime();
-            meter.inFlight.increment();
+            meter.inFlight().inc();
         }
         return true;
     }
@@ -256,9 +256,9 @@ abstract class Call {
         }
         meter.count(outcome);
         if (hasBegun) {
-            meter.inFlight.decrement();
+            meter.inFlight().dec();
             if (outcome != null) {
-                meter.took(System.nanoTime() - begunNanos);
+                meter.duration().observe((System.nanoTime() - begunNanos) / 1e9);
             }
         }
     }

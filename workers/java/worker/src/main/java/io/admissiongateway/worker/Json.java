@@ -1,13 +1,8 @@
 package io.admissiongateway.worker;
 
-import java.io.ByteArrayOutputStream;
 import java.math.BigDecimal;
-import java.util.Arrays;
-import java.util.Comparator;
 import java.util.Locale;
-import java.util.Map;
 import tools.jackson.core.JacksonException;
-import tools.jackson.core.JsonGenerator;
 import tools.jackson.core.StreamReadConstraints;
 import tools.jackson.core.StreamReadFeature;
 import tools.jackson.core.StreamWriteConstraints;
@@ -17,17 +12,10 @@ import tools.jackson.databind.DeserializationFeature;
 import tools.jackson.databind.JsonNode;
 import tools.jackson.databind.cfg.JsonNodeFeature;
 import tools.jackson.databind.json.JsonMapper;
-import tools.jackson.databind.node.ArrayNode;
 import tools.jackson.databind.node.ObjectNode;
 
-/**
- * Reads and writes JSON so that nothing is lost or added on the way: numbers keep their digits, and what is written
- * is compact, with the members of objects sorted, the same bytes as from the SDKs in other languages.
- */
+/** Reads and writes JSON so that nothing is lost or added on the way: numbers keep their digits. */
 final class Json {
-    /** Sorts as code points do, and UTF-8; {@link String#compareTo} puts what is beyond U+FFFF before U+E000. */
-    static final Comparator<String> BY_CODE_POINT = Json::compareCodePoints;
-
     /** Levels; of what is read. The API server's own limit for JSON is 10,000, its objects have some twenty. */
     private static final int MAX_DEPTH = 1024;
 
@@ -74,80 +62,16 @@ final class Json {
         throw new MalformedPayload(what + " is to be a JSON object, found " + found);
     }
 
-    /** Returns {@code value} as compact JSON, with the members of all objects sorted by code point. */
-    static byte[] write(JsonNode value) {
-        ByteArrayOutputStream text = new ByteArrayOutputStream();
-        try (JsonGenerator generator = MAPPER.createGenerator(text)) {
-            write(value, generator);
-        }
-        return text.toByteArray();
-    }
-
-    private static void write(JsonNode value, JsonGenerator generator) {
-        if (value instanceof ObjectNode object) {
-            generator.writeStartObject();
-            String[] names = object.propertyNames().toArray(String[]::new);
-            Arrays.sort(names, BY_CODE_POINT);
-            for (String name : names) {
-                generator.writeName(name);
-                write(object.get(name), generator);
-            }
-            generator.writeEndObject();
-        } else if (value instanceof ArrayNode array) {
-            generator.writeStartArray();
-            for (JsonNode item : array) {
-                write(item, generator);
-            }
-            generator.writeEndArray();
-        } else {
-            generator.writeTree(value);
-        }
-    }
-
     /** Whether two values are equal as JSON: 1 and 1.0 are not, an int and a long of the same value are. */
     static boolean same(JsonNode left, JsonNode right) {
-        if (left == right) {
-            return true;
-        }
-        if (left.getNodeType() != right.getNodeType()) {
-            return false;
-        }
-        if (left instanceof ObjectNode object) {
-            if (object.size() != right.size()) {
-                return false;
-            }
-            for (Map.Entry<String, JsonNode> member : object.properties()) {
-                JsonNode other = right.get(member.getKey());
-                if (other == null || !same(member.getValue(), other)) {
-                    return false;
-                }
-            }
-            return true;
-        }
-        if (left instanceof ArrayNode array) {
-            if (array.size() != right.size()) {
-                return false;
-            }
-            for (int index = 0; index < array.size(); index++) {
-                if (!same(array.get(index), right.get(index))) {
-                    return false;
-                }
-            }
-            return true;
-        }
-        return left.isNumber() ? sameNumber(left, right) : left.equals(right);
+        return left == right || left.equals(Json::compareLeaves, right);
     }
 
-    private static boolean sameNumber(JsonNode left, JsonNode right) {
-        if (left.isIntegralNumber() != right.isIntegralNumber()) {
-            return false;
-        }
-        if (left.isIntegralNumber()) {
-            return left.canConvertToLong() && right.canConvertToLong()
-                    ? left.longValue() == right.longValue()
-                    : left.bigIntegerValue().equals(right.bigIntegerValue());
-        }
-        return decimal(left).compareTo(decimal(right)) == 0;
+    /** Returns 0 for two values that are equal and not both objects or lists. */
+    private static int compareLeaves(JsonNode left, JsonNode right) {
+        boolean areNumbers = left.isNumber() && right.isNumber();
+        boolean areAlike = areNumbers && left.isIntegralNumber() == right.isIntegralNumber();
+        return left.equals(right) || areAlike && decimal(left).compareTo(decimal(right)) == 0 ? 0 : 1;
     }
 
     private static BigDecimal decimal(JsonNode number) {
@@ -156,19 +80,5 @@ final class Json {
         } catch (JacksonException notANumber) {
             throw new IllegalArgumentException(number + " is no number that JSON can say", notANumber);
         }
-    }
-
-    private static int compareCodePoints(String left, String right) {
-        int length = Math.min(left.length(), right.length());
-        for (int index = 0; index < length; index++) {
-            char one = left.charAt(index);
-            char other = right.charAt(index);
-            if (one != other) {
-                // Of two different characters at most one is the beginning of the other's surrogate pair.
-                boolean oneIsBeyond = Character.isSurrogate(one);
-                return oneIsBeyond == Character.isSurrogate(other) ? one - other : oneIsBeyond ? 1 : -1;
-            }
-        }
-        return left.length() - right.length();
     }
 }

@@ -1,21 +1,19 @@
 package io.admissiongateway.worker;
 
-import java.util.ArrayList;
-import java.util.List;
 import java.util.Map;
-import java.util.TreeSet;
 import tools.jackson.databind.JsonNode;
 import tools.jackson.databind.node.ArrayNode;
 import tools.jackson.databind.node.JsonNodeFactory;
 import tools.jackson.databind.node.ObjectNode;
 
 /**
- * Two JSON documents to the JSON Patch that changes the first into the second; the same patch as from the gateway and
- * the SDKs in other languages.
+ * Two JSON documents to the JSON Patch that changes the first into the second.
  *
  * <p>Only {@code add}, {@code remove} and {@code replace} are written. Items of lists are aligned by their common
  * head and tail only. Where naming each change would make a patch that is too much work to apply, whole members are
  * replaced.
+ *
+ * <p>No library does it: those that there are align lists in quadratic time, have no bounds, and need Jackson 2.
  *
  * <p>Source: RFC 6902; json_patch/diff.py of the Python SDK.
  */
@@ -29,91 +27,83 @@ final class JsonDiff {
     /** Parts of all paths of a patch: fifty for each operation. */
     private static final long MAX_PATH_PARTS = 500_000;
 
-    /** Levels at which whole values are compared before their parts. */
+    /** Characters of all paths of a patch. An answer is not longer. */
+    static final int MAX_PATH_CHARS = Outcome.MAX_MESSAGE_BYTES;
+
+    /** Levels at which values are compared as a whole before their parts, also of lists in lists. */
     private static final int SEARCHED_LEVELS = 8;
 
     private static final JsonNodeFactory NODES = JsonNodeFactory.instance;
 
     private final ArrayNode operations = NODES.arrayNode();
+
+    /** Levels below which values are replaced whole. */
+    private final int levels;
+
+    /** The path of the values that are compared. */
+    private final StringBuilder path = new StringBuilder();
+
     private long shifted;
     private long parts;
+    private long characters;
 
-    private JsonDiff() {}
+    private JsonDiff(int levels) {
+        this.levels = levels;
+    }
 
     /** Returns the operations that turn {@code before} into {@code after}; they share values with {@code after}. */
     static ArrayNode diff(JsonNode before, JsonNode after) {
-        JsonDiff script = new JsonDiff();
-        try {
-            script.value("", before, after, 0, 0);
-        } catch (TooMuch tooMuch) {
-            return replacedMembers(before, after);
-        }
-        return script.operations;
-    }
-
-    private static ArrayNode replacedMembers(JsonNode before, JsonNode after) {
-        ArrayNode whole = NODES.arrayNode().add(operation("replace", "", after));
-        if (!before.isObject() || !after.isObject()) {
-            return whole;
-        }
-        TreeSet<String> keys = new TreeSet<>(Json.BY_CODE_POINT);
-        keys.addAll(before.propertyNames());
-        keys.addAll(after.propertyNames());
-        ArrayNode operations = NODES.arrayNode();
-        for (String key : keys) {
-            String path = "/" + escape(key);
-            if (!after.has(key)) {
-                operations.add(operation("remove", path, null));
-            } else if (!before.has(key)) {
-                operations.add(operation("add", path, after.get(key)));
-            } else if (!Json.same(before.get(key), after.get(key))) {
-                operations.add(operation("replace", path, after.get(key)));
+        // Each change by itself; else whole members of the document; else the document.
+        for (int levels : new int[] {Integer.MAX_VALUE, 1}) {
+            JsonDiff script = new JsonDiff(levels);
+            if (script.value(before, after, 0, 0)) {
+                return script.operations;
             }
         }
-        return operations.size() <= MAX_OPERATIONS ? operations : whole;
+        return NODES.arrayNode().add(operation("replace", "", after));
     }
 
-    /** {@code level} is how many levels deep it is, and {@code lists} how many of these are lists. */
-    private void value(String path, JsonNode before, JsonNode after, int level, int lists) {
-        if (before instanceof ObjectNode old && after instanceof ObjectNode changed) {
-            object(path, old, changed, level + 1, lists);
-        } else if (before instanceof ArrayNode old && after instanceof ArrayNode changed && lists < SEARCHED_LEVELS) {
-            array(path, old, changed, level + 1, lists + 1);
-        } else if (!Json.same(before, after)) {
-            note("replace", path, after, 0);
+    /**
+     * Compares two values that are {@code level} levels deep, of which {@code lists} are lists. Returns whether the
+     * patch is within its bounds, as do the methods below.
+     */
+    private boolean value(JsonNode before, JsonNode after, int level, int lists) {
+        if (level < SEARCHED_LEVELS && Json.same(before, after)) {
+            return true;
         }
+        if (level < levels && before instanceof ObjectNode old && after instanceof ObjectNode changed) {
+            return members(old, changed, level + 1, lists);
+        }
+        if (level < levels
+                && lists < SEARCHED_LEVELS
+                && before instanceof ArrayNode old
+                && after instanceof ArrayNode changed) {
+            return items(old, changed, level + 1, lists + 1);
+        }
+        return Json.same(before, after) || note("replace", after, 0);
     }
 
-    private void object(String path, ObjectNode before, ObjectNode after, int level, int lists) {
-        List<String> keys = new ArrayList<>();
+    private boolean members(ObjectNode before, ObjectNode after, int level, int lists) {
+        int length = path.length();
         for (Map.Entry<String, JsonNode> member : before.properties()) {
-            JsonNode other = after.get(member.getKey());
-            boolean isSearched = level <= SEARCHED_LEVELS || !member.getValue().isContainer();
-            if (other == null || !isSearched || !Json.same(member.getValue(), other)) {
-                keys.add(member.getKey());
+            path.append('/').append(escape(member.getKey()));
+            JsonNode changed = after.get(member.getKey());
+            if (changed == null ? !note("remove", null, 0) : !value(member.getValue(), changed, level, lists)) {
+                return false;
             }
+            path.setLength(length);
         }
-        for (String key : after.propertyNames()) {
-            if (!before.has(key)) {
-                keys.add(key);
+        for (Map.Entry<String, JsonNode> member : after.properties()) {
+            path.append('/').append(escape(member.getKey()));
+            if (!before.has(member.getKey()) && !note("add", member.getValue(), 0)) {
+                return false;
             }
+            path.setLength(length);
         }
-        keys.sort(Json.BY_CODE_POINT);
-        for (String key : keys) {
-            String child = path + "/" + escape(key);
-            JsonNode old = before.get(key);
-            JsonNode changed = after.get(key);
-            if (changed == null) {
-                note("remove", child, null, 0);
-            } else if (old == null) {
-                note("add", child, changed, 0);
-            } else {
-                value(child, old, changed, level, lists);
-            }
-        }
+        return true;
     }
 
-    private void array(String path, ArrayNode before, ArrayNode after, int level, int lists) {
+    private boolean items(ArrayNode before, ArrayNode after, int level, int lists) {
         int shorter = Math.min(before.size(), after.size());
         int head = 0;
         while (head < shorter && Json.same(before.get(head), after.get(head))) {
@@ -124,29 +114,45 @@ final class JsonDiff {
                 && Json.same(before.get(before.size() - 1 - tail), after.get(after.size() - 1 - tail))) {
             tail++;
         }
-        int old = before.size() - head - tail;
-        int changed = after.size() - head - tail;
-        int paired = Math.min(old, changed);
-        for (int index = head; index < head + paired; index++) {
-            value(path + "/" + index, before.get(index), after.get(index), level, lists);
+        int length = path.length();
+        for (int index = head; index < shorter - tail; index++) {
+            path.append('/').append(index);
+            if (!value(before.get(index), after.get(index), level, lists)) {
+                return false;
+            }
+            path.setLength(length);
         }
         // From the end, so that earlier indices remain valid.
-        for (int index = head + old - 1; index >= head + paired; index--) {
-            note("remove", path + "/" + index, null, tail);
+        for (int index = before.size() - tail - 1; index >= shorter - tail; index--) {
+            path.append('/').append(index);
+            if (!note("remove", null, tail)) {
+                return false;
+            }
+            path.setLength(length);
         }
-        for (int index = head + paired; index < head + changed; index++) {
-            note("add", path + "/" + index, after.get(index), tail);
+        for (int index = shorter - tail; index < after.size() - tail; index++) {
+            path.append('/').append(index);
+            if (!note("add", after.get(index), tail)) {
+                return false;
+            }
+            path.setLength(length);
         }
+        return true;
     }
 
-    /** Adds an operation by which {@code shifts} items of a list change their index. */
-    private void note(String op, String path, JsonNode value, int shifts) {
+    /** Adds an operation at the path, by which {@code shifts} items of a list change their index. */
+    private boolean note(String op, JsonNode value, int shifts) {
         shifted += shifts;
         parts += path.chars().filter(character -> character == '/').count();
-        if (operations.size() == MAX_OPERATIONS || shifted > MAX_SHIFTED || parts > MAX_PATH_PARTS) {
-            throw new TooMuch();
+        characters += path.length();
+        if (operations.size() == MAX_OPERATIONS
+                || shifted > MAX_SHIFTED
+                || parts > MAX_PATH_PARTS
+                || characters > MAX_PATH_CHARS) {
+            return false;
         }
-        operations.add(operation(op, path, value));
+        operations.add(operation(op, path.toString(), value));
+        return true;
     }
 
     /** Returns one operation of a patch; one without a value where {@code value} is null. */
@@ -159,16 +165,7 @@ final class JsonDiff {
     }
 
     /** Returns {@code key} as a token of a JSON Pointer (RFC 6901). */
-    static String escape(String key) {
+    private static String escape(String key) {
         return key.replace("~", "~0").replace("/", "~1");
-    }
-
-    /** The patch exceeds its bounds. */
-    private static final class TooMuch extends RuntimeException {
-        private static final long serialVersionUID = 1L;
-
-        TooMuch() {
-            super(null, null, false, false);
-        }
     }
 }

@@ -1,69 +1,78 @@
 package io.admissiongateway.worker;
 
-import com.sun.management.UnixOperatingSystemMXBean;
-import java.io.IOException;
-import java.io.InputStream;
-import java.lang.management.ManagementFactory;
-import java.math.BigDecimal;
-import java.net.InetAddress;
+import io.grpc.netty.shaded.io.netty.bootstrap.ServerBootstrap;
+import io.grpc.netty.shaded.io.netty.buffer.Unpooled;
+import io.grpc.netty.shaded.io.netty.channel.Channel;
+import io.grpc.netty.shaded.io.netty.channel.ChannelFuture;
+import io.grpc.netty.shaded.io.netty.channel.ChannelFutureListener;
+import io.grpc.netty.shaded.io.netty.channel.ChannelHandlerContext;
+import io.grpc.netty.shaded.io.netty.channel.ChannelInitializer;
+import io.grpc.netty.shaded.io.netty.channel.EventLoopGroup;
+import io.grpc.netty.shaded.io.netty.channel.MultiThreadIoEventLoopGroup;
+import io.grpc.netty.shaded.io.netty.channel.SimpleChannelInboundHandler;
+import io.grpc.netty.shaded.io.netty.channel.nio.NioIoHandler;
+import io.grpc.netty.shaded.io.netty.channel.socket.nio.NioServerSocketChannel;
+import io.grpc.netty.shaded.io.netty.handler.codec.http.DefaultFullHttpResponse;
+import io.grpc.netty.shaded.io.netty.handler.codec.http.FullHttpResponse;
+import io.grpc.netty.shaded.io.netty.handler.codec.http.HttpHeaderNames;
+import io.grpc.netty.shaded.io.netty.handler.codec.http.HttpHeaderValues;
+import io.grpc.netty.shaded.io.netty.handler.codec.http.HttpMethod;
+import io.grpc.netty.shaded.io.netty.handler.codec.http.HttpRequest;
+import io.grpc.netty.shaded.io.netty.handler.codec.http.HttpResponseStatus;
+import io.grpc.netty.shaded.io.netty.handler.codec.http.HttpServerCodec;
+import io.grpc.netty.shaded.io.netty.handler.codec.http.HttpVersion;
+import io.grpc.netty.shaded.io.netty.handler.codec.http.QueryStringDecoder;
+import io.grpc.netty.shaded.io.netty.util.concurrent.DefaultThreadFactory;
 import java.net.InetSocketAddress;
-import java.net.ServerSocket;
-import java.net.Socket;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.Path;
-import java.util.Collection;
-import java.util.Map;
-import java.util.TreeMap;
-import java.util.concurrent.RejectedExecutionException;
-import java.util.concurrent.ScheduledThreadPoolExecutor;
-import java.util.concurrent.SynchronousQueue;
-import java.util.concurrent.ThreadPoolExecutor;
+import java.util.Set;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /**
- * The metrics of a worker over HTTP, in Prometheus' text format: one request on each connection.
+ * The metrics of a worker over HTTP: one request on each connection.
  *
- * <p>The format is written here, because the usual library would be further dependencies of each worker. The server is
- * not the one of the JDK, which has no limit for the time of a request.
+ * <p>The server of the metrics library is that of the JDK, which bounds neither connections nor, without properties of
+ * the whole process, the time of a request.
  */
 final class MetricsServer {
     static final String PATH = "/metrics";
 
-    /** Version 0.0.4 of the text format. */
-    private static final String TYPE = "text/plain; version=0.0.4; charset=utf-8";
-
-    private static final long REQUEST_SECONDS = 5;
+    private static final int REQUEST_SECONDS = 5;
     private static final int MAX_CONNECTIONS = 16;
     private static final int MAX_HEAD_BYTES = 8192;
-    private static final int BACKLOG = 64;
 
-    private final Collection<Policy> policies;
-    private final ServerSocket listener;
+    private final Metrics metrics;
+    private final EventLoopGroup loop =
+            new MultiThreadIoEventLoopGroup(
+                    1, new DefaultThreadFactory("policy-metrics", true), NioIoHandler.newFactory());
+    private final AtomicInteger open = new AtomicInteger();
     private final String address;
-    private final ThreadPoolExecutor threads =
-            new ThreadPoolExecutor(
-                    0,
-                    MAX_CONNECTIONS,
-                    1,
-                    TimeUnit.SECONDS,
-                    new SynchronousQueue<>(),
-                    work -> Evaluator.daemon(work, "policy-metrics"));
-    private final ScheduledThreadPoolExecutor clock =
-            new ScheduledThreadPoolExecutor(1, work -> Evaluator.daemon(work, "policy-metrics-clock"));
 
-    /** Listens, and counts the calls of the policies from now on. */
-    MetricsServer(Address wanted, Collection<Policy> policies) throws StartException {
-        this.policies = policies;
+    MetricsServer(Address wanted, Metrics metrics) throws StartException {
+        this.metrics = metrics;
         try {
-            listener = new ServerSocket(wanted.port(), BACKLOG, InetAddress.getByName(wanted.host()));
-        } catch (IOException problem) {
-            throw new StartException("--metrics-listen: " + wanted + ": " + problem.getMessage());
+            ChannelFuture bound =
+                    new ServerBootstrap()
+                            .group(loop)
+                            .channel(NioServerSocketChannel.class)
+                            .childHandler(
+                                    new ChannelInitializer<>() {
+                                        @Override
+                                        protected void initChannel(Channel connection) {
+                                            accept(connection);
+                                        }
+                                    })
+                            .bind(wanted.claim())
+                            .awaitUninterruptibly();
+            if (!bound.isSuccess()) {
+                throw new StartException(wanted + ": " + bound.cause().getMessage());
+            }
+            address = wanted.withPort(((InetSocketAddress) bound.channel().localAddress()).getPort()).toString();
+        } catch (StartException problem) {
+            stop();
+            throw new StartException("--metrics-listen: " + problem.getMessage());
         }
-        clock.setRemoveOnCancelPolicy(true);
-        address = wanted.withPort(((InetSocketAddress) listener.getLocalSocketAddress()).getPort()).toString();
-        policies.forEach(Policy::measure);
-        Evaluator.daemon(this::accept, "policy-metrics-listener").start();
     }
 
     /**
@@ -84,202 +93,62 @@ final class MetricsServer {
     }
 
     void stop() {
-        close(listener);
-        threads.shutdownNow();
-        clock.shutdownNow();
+        loop.shutdownGracefully(0, REQUEST_SECONDS, TimeUnit.SECONDS).awaitUninterruptibly();
     }
 
-    private void accept() {
-        while (!listener.isClosed()) {
-            Socket accepted = null;
-            try {
-                accepted = listener.accept();
-                Socket socket = accepted;
-                threads.execute(() -> serve(socket));
-            } catch (IOException | RejectedExecutionException refused) {
-                close(accepted);
-                pause();
+    private void accept(Channel connection) {
+        var timeout = connection.eventLoop().schedule(() -> connection.close(), REQUEST_SECONDS, TimeUnit.SECONDS);
+        connection
+                .closeFuture()
+                .addListener(
+                        closed -> {
+                            timeout.cancel(false);
+                            open.decrementAndGet();
+                        });
+        if (open.incrementAndGet() > MAX_CONNECTIONS) {
+            connection.close();
+            return;
+        }
+        HttpServerCodec codec = new HttpServerCodec(MAX_HEAD_BYTES, MAX_HEAD_BYTES, MAX_HEAD_BYTES);
+        connection.pipeline().addLast(codec, new Answers());
+    }
+
+    private final class Answers extends SimpleChannelInboundHandler<HttpRequest> {
+        @Override
+        protected void channelRead0(ChannelHandlerContext connection, HttpRequest request) throws Exception {
+            if (request.decoderResult().isFailure()) {
+                connection.close();
+            } else {
+                connection.writeAndFlush(answer(request)).addListener(ChannelFutureListener.CLOSE);
             }
         }
-    }
 
-    private void serve(Socket socket) {
-        try (socket) {
-            // Bounds reading and writing together.
-            var timeout = clock.schedule(() -> close(socket), REQUEST_SECONDS, TimeUnit.SECONDS);
-            try {
-                socket.getOutputStream().write(answer(head(socket.getInputStream())));
-                socket.shutdownOutput();
-            } finally {
-                timeout.cancel(false);
-            }
-        } catch (IOException | RejectedExecutionException gone) {
-            // There is nobody to answer.
+        @Override
+        public void exceptionCaught(ChannelHandlerContext connection, Throwable gone) {
+            connection.close();
         }
     }
 
-    /** Returns the request line, after the end of the head. */
-    private static String head(InputStream input) throws IOException {
-        StringBuilder head = new StringBuilder();
-        while (head.indexOf("\r\n\r\n") < 0) {
-            byte[] read = new byte[1024];
-            int count = input.read(read);
-            if (count < 0 || head.length() + count > MAX_HEAD_BYTES) {
-                throw new IOException("no request");
-            }
-            head.append(new String(read, 0, count, StandardCharsets.ISO_8859_1));
+    private FullHttpResponse answer(HttpRequest request) throws Exception {
+        if (!new QueryStringDecoder(request.uri()).path().equals(PATH)) {
+            return answer(HttpResponseStatus.NOT_FOUND, "the metrics are at " + PATH + "\n");
         }
-        return head.substring(0, head.indexOf("\r\n"));
-    }
-
-    private byte[] answer(String requestLine) {
-        String[] parts = requestLine.split("[ ?]");
-        String status = "200 OK";
-        String body;
-        if (parts.length < 2 || !parts[1].equals(PATH)) {
-            status = "404 Not Found";
-            body = "the metrics are at " + PATH + "\n";
-        } else if (!parts[0].equals("GET") && !parts[0].equals("HEAD")) {
-            status = "405 Method Not Allowed";
-            body = "only GET and HEAD are served\n";
-        } else {
-            body = exposition();
+        if (!Set.of(HttpMethod.GET, HttpMethod.HEAD).contains(request.method())) {
+            return answer(HttpResponseStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are served\n");
         }
-        byte[] encoded = body.getBytes(StandardCharsets.UTF_8);
-        String type = status.startsWith("200") ? TYPE : "text/plain; charset=utf-8";
-        String head =
-                String.join(
-                        "\r\n",
-                        "HTTP/1.1 " + status,
-                        "content-type: " + type,
-                        "content-length: " + encoded.length,
-                        "connection: close",
-                        "",
-                        "");
-        return (head + (parts[0].equals("HEAD") ? "" : body)).getBytes(StandardCharsets.UTF_8);
+        return answer(HttpResponseStatus.OK, Metrics.TYPE, metrics.text());
     }
 
-    private String exposition() {
-        StringBuilder text = new StringBuilder();
-
-        String build = "admission_gateway_worker_build_info";
-        family(text, build, "gauge", "The SDK of the worker.");
-        String version = MetricsServer.class.getPackage().getImplementationVersion();
-        String labels =
-                String.format(
-                        "sdk=\"java\",version=%s,runtime=%s",
-                        label(version == null ? "devel" : version), label(System.getProperty("java.version")));
-        sample(text, build, labels, "1");
-
-        String reviews = "admission_gateway_worker_policy_reviews_total";
-        family(text, reviews, "counter", "Reviews by outcome; error: the policy failed or exceeded its deadline.");
-        for (Policy policy : policies) {
-            Meter meter = policy.meter();
-            Map.of("allowed", meter.allowed, "denied", meter.denied, "error", meter.error).entrySet().stream()
-                    .sorted(Map.Entry.comparingByKey())
-                    .forEach(
-                            count -> {
-                                String outcome = ",outcome=\"" + count.getKey() + "\"";
-                                sample(text, reviews, of(policy) + outcome, count.getValue().toString());
-                            });
-        }
-
-        String inFlight = "admission_gateway_worker_policy_in_flight";
-        family(text, inFlight, "gauge", "Reviews whose policy has begun and that have no answer yet.");
-        policies.forEach(policy -> sample(text, inFlight, of(policy), policy.meter().inFlight.toString()));
-
-        String duration = "admission_gateway_worker_policy_duration_seconds";
-        family(text, duration, "histogram", "Time from the begin of a policy to its answer.");
-        for (Policy policy : policies) {
-            long total = 0;
-            for (int index = 0; index <= Meter.BOUNDS_MICROS.length; index++) {
-                total += policy.meter().durations[index].sum();
-                boolean isLast = index == Meter.BOUNDS_MICROS.length;
-                String bound = isLast ? "+Inf" : seconds(Meter.BOUNDS_MICROS[index]);
-                sample(text, duration + "_bucket", of(policy) + ",le=\"" + bound + "\"", String.valueOf(total));
-            }
-            sample(text, duration + "_sum", of(policy), String.valueOf(policy.meter().nanos.sum() / 1e9));
-            sample(text, duration + "_count", of(policy), String.valueOf(total));
-        }
-        process(text);
-        return text.toString();
+    private static FullHttpResponse answer(HttpResponseStatus status, String text) {
+        return answer(status, "text/plain; charset=utf-8", text.getBytes(StandardCharsets.UTF_8));
     }
 
-    private static void process(StringBuilder text) {
-        Map<String, Double> gauges = new TreeMap<>();
-        gauges.put("process_start_time_seconds", ManagementFactory.getRuntimeMXBean().getStartTime() / 1e3);
-        double resident = residentBytes();
-        if (resident > 0) {
-            gauges.put("process_resident_memory_bytes", resident);
-        }
-        if (ManagementFactory.getOperatingSystemMXBean() instanceof UnixOperatingSystemMXBean system) {
-            gauges.put("process_open_fds", (double) system.getOpenFileDescriptorCount());
-            String cpu = "process_cpu_seconds_total";
-            family(text, cpu, "counter", "CPU time of the process in seconds.");
-            text.append(cpu).append(' ').append(system.getProcessCpuTime() / 1e9).append('\n');
-        }
-        Map<String, String> help =
-                Map.of(
-                        "process_start_time_seconds", "Start of the process in seconds since 1970.",
-                        "process_resident_memory_bytes", "Resident memory of the process in bytes.",
-                        "process_open_fds", "Open file descriptors of the process.");
-        gauges.forEach(
-                (name, value) -> {
-                    family(text, name, "gauge", help.get(name));
-                    text.append(name).append(' ').append(value).append('\n');
-                });
-    }
-
-    private static void family(StringBuilder text, String name, String kind, String help) {
-        text.append(String.format("# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind));
-    }
-
-    private static void sample(StringBuilder text, String name, String labels, String value) {
-        text.append(name).append('{').append(labels).append("} ").append(value).append('\n');
-    }
-
-    private static String of(Policy policy) {
-        return "policy=" + label(policy.name);
-    }
-
-    /** Returns a value for a label, escaped as the text format requires. */
-    private static String label(String text) {
-        return '"' + text.replace("\\", "\\\\").replace("\n", "\\n").replace("\"", "\\\"") + '"';
-    }
-
-    /** Returns the number as other languages write it: 0.00025, not 2.5E-4. */
-    private static String seconds(long micros) {
-        return BigDecimal.valueOf(micros, 6).stripTrailingZeros().toPlainString();
-    }
-
-    /** Returns the resident memory; 0 where there is no /proc. */
-    private static double residentBytes() {
-        try (var lines = Files.lines(Path.of("/proc/self/status"))) {
-            return lines.filter(line -> line.startsWith("VmRSS:"))
-                    .mapToDouble(line -> Double.parseDouble(line.replaceAll("[^0-9]", "")) * 1024)
-                    .findFirst()
-                    .orElse(0);
-        } catch (IOException absent) {
-            return 0;
-        }
-    }
-
-    private static void close(AutoCloseable closeable) {
-        try {
-            if (closeable != null) {
-                closeable.close();
-            }
-        } catch (Exception gone) {
-            // It is closed, then.
-        }
-    }
-
-    /** For when there are no threads or file descriptors left. */
-    private static void pause() {
-        try {
-            TimeUnit.MILLISECONDS.sleep(10);
-        } catch (InterruptedException never) {
-            Thread.currentThread().interrupt();
-        }
+    private static FullHttpResponse answer(HttpResponseStatus status, String type, byte[] body) {
+        var answer = new DefaultFullHttpResponse(HttpVersion.HTTP_1_1, status, Unpooled.wrappedBuffer(body));
+        answer.headers()
+                .set(HttpHeaderNames.CONTENT_TYPE, type)
+                .set(HttpHeaderNames.CONTENT_LENGTH, body.length)
+                .set(HttpHeaderNames.CONNECTION, HttpHeaderValues.CLOSE);
+        return answer;
     }
 }

@@ -43,7 +43,7 @@ record Outcome(ReviewResponse response, Worker.Error error) {
 
     /** Returns the error of a call for an unknown policy. */
     static Outcome unknownPolicy(String name, Collection<String> policies) {
-        String served = policies.stream().sorted(Json.BY_CODE_POINT).collect(Collectors.joining(", "));
+        String served = policies.stream().sorted().collect(Collectors.joining(", "));
         String text = "policy \"" + name + "\" is not served here; served are: " + (served.isEmpty() ? "none" : served);
         return error(Status.Code.NOT_FOUND, text);
     }
@@ -63,7 +63,7 @@ record Outcome(ReviewResponse response, Worker.Error error) {
                         .addAllWarnings(review.ownWarnings())
                         .putAllAuditAnnotations(review.ownAnnotations());
         if (!changes.isEmpty()) {
-            response.setPatch(ByteString.copyFrom(Json.write(changes)));
+            response.setPatch(ByteString.copyFrom(Json.MAPPER.writeValueAsBytes(changes)));
         }
         return limited(response.build());
     }

@@ -200,10 +200,8 @@ final class Policy {
     }
 
     /** Has its calls counted. */
-    void measure() {
-        if (meter == null) {
-            meter = new Meter();
-        }
+    void measure(Metrics metrics) {
+        meter = metrics.meter(name);
     }
 
     boolean isSlow() {

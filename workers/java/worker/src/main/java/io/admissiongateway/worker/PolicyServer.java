@@ -24,7 +24,8 @@ public final class PolicyServer implements AutoCloseable {
     private final Map<String, Policy> policies = new LinkedHashMap<>();
     private Serving serving;
     private Address metricsListen;
-    private MetricsServer metrics;
+    private Metrics metrics;
+    private MetricsServer metricsServer;
 
     /** A server without policies. */
     public PolicyServer() {}
@@ -81,12 +82,13 @@ public final class PolicyServer implements AutoCloseable {
      */
     public synchronized PolicyServer metricsListen(String address) {
         metricsListen = MetricsServer.parse(address);
+        metrics = metrics == null ? new Metrics() : metrics;
         return this;
     }
 
     /** The {@code HOST:PORT} of the metrics, with the port in place of a 0; empty if they are not served. */
     public synchronized String metricsAddress() {
-        return metrics == null ? "" : metrics.address();
+        return metricsServer == null ? "" : metricsServer.address();
     }
 
     /**
@@ -113,7 +115,8 @@ public final class PolicyServer implements AutoCloseable {
         Serving starting = new Serving(Collections.unmodifiableMap(new LinkedHashMap<>(policies)));
         List<Address> addresses = wanted.map(Address::parse).toList();
         if (metricsListen != null) {
-            metrics = new MetricsServer(metricsListen, List.copyOf(policies.values()));
+            metricsServer = new MetricsServer(metricsListen, metrics);
+            policies.values().forEach(policy -> policy.measure(metrics));
         }
         try {
             starting.start(addresses, tls);
@@ -141,9 +144,9 @@ public final class PolicyServer implements AutoCloseable {
     }
 
     private void stopMetrics() {
-        if (metrics != null) {
-            metrics.stop();
-            metrics = null;
+        if (metricsServer != null) {
+            metricsServer.stop();
+            metricsServer = null;
         }
     }
 

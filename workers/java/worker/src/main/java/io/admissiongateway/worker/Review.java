@@ -87,7 +87,7 @@ public final class Review {
         JsonNode request = document.get("request") instanceof ObjectNode inner ? inner : document;
         Payload payload =
                 new Payload(
-                        ByteString.copyFrom(Json.write(request)),
+                        ByteString.copyFrom(Json.MAPPER.writeValueAsBytes(request)),
                         ByteString.copyFromUtf8(namespaceObject == null ? "" : namespaceObject));
         long deadline = timeout == null ? NEVER : System.nanoTime() + timeout.toNanos();
         return new Review(payload, true, deadline, traceparent);

@@ -16,13 +16,18 @@ import io.grpc.Metadata;
 import io.grpc.StatusRuntimeException;
 import io.grpc.stub.ClientCalls;
 import io.grpc.stub.MetadataUtils;
+import java.net.Socket;
+import java.net.SocketException;
 import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpRequest.BodyPublishers;
 import java.net.http.HttpResponse;
 import java.net.http.HttpResponse.BodyHandlers;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterEach;
@@ -88,8 +93,8 @@ final class MetricsTest {
                 duration + "_count{policy=\"denies\"} 2",
                 "# TYPE process_start_time_seconds gauge");
         String text = get("/metrics").body();
-        assertTrue(text.contains("build_info{sdk=\"java\",version=\""), text);
-        assertTrue(text.contains("_bucket{policy=\"allows\",le=\"0.00025\"}"), text);
+        assertTrue(text.contains("build_info{runtime=\""), text);
+        assertTrue(text.contains("_bucket{policy=\"allows\",le=\"2.5E-4\"}"), text);
         assertFalse(text.contains("unknown"));
     }
 
@@ -119,6 +124,28 @@ final class MetricsTest {
         assertThrows(
                 java.io.IOException.class, () -> HttpClient.newHttpClient().send(large, BodyHandlers.ofString()));
         assertEquals("text/plain; version=0.0.4; charset=utf-8", get("/metrics").headers().firstValue("content-type").get());
+    }
+
+    @Test
+    void theSeventeenthConnectionIsNotServed() throws Exception {
+        String[] address = server.metricsAddress().split(":");
+        List<Socket> open = new ArrayList<>();
+        int first = -1;
+        try {
+            for (int index = 0; index < 17; index++) {
+                open.add(new Socket(address[0], Integer.parseInt(address[1])));
+            }
+            Socket last = open.get(16);
+            last.getOutputStream().write("GET /metrics HTTP/1.1\r\n\r\n".getBytes(StandardCharsets.US_ASCII));
+            first = last.getInputStream().read();
+        } catch (SocketException reset) {
+            // It is closed, then.
+        } finally {
+            for (Socket socket : open) {
+                socket.close();
+            }
+        }
+        assertEquals(-1, first);
     }
 
     @Test
@@ -187,11 +214,11 @@ final class MetricsTest {
 
     private static String count(String policy, String outcome, int count) {
         return String.format(
-                "\nadmission_gateway_worker_policy_reviews_total{policy=\"%s\",outcome=\"%s\"} %d\n",
-                policy, outcome, count);
+                "\nadmission_gateway_worker_policy_reviews_total{outcome=\"%s\",policy=\"%s\"} %d.0\n",
+                outcome, policy, count);
     }
 
     private static String inFlight(String policy, int count) {
-        return String.format("\nadmission_gateway_worker_policy_in_flight{policy=\"%s\"} %d\n", policy, count);
+        return String.format("\nadmission_gateway_worker_policy_in_flight{policy=\"%s\"} %d.0\n", policy, count);
     }
 }
