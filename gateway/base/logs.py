@@ -34,7 +34,9 @@ LEVELS: Final[tuple[Level, ...]] = get_args(Level)
 DEFAULT_LEVEL: Final[Level] = "info"
 
 _AREA_OF: Final[dict[str, Area]] = {
-    **dict.fromkeys(("app", "conditions", "config", "credentials", "importing", "snapshot"), "configuration"),
+    **dict.fromkeys(
+        ("app", "conditions", "config", "credentials", "importing", "reload", "snapshot"), "configuration"
+    ),
     **dict.fromkeys(("dispatch", "worker_output", "policy_check"), "workers"),
     **dict.fromkeys(("admit", "shadow_calls", "decisions", "pages", "serving"), "serving"),
     **dict.fromkeys(("cluster_follower", "kubernetes", "reports"), "cluster"),

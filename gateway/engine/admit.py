@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from gateway.pure.core.review import AdmissionRequest
     from gateway.pure.core.webhook import Phase
 
+    Cancel = Callable[[], None]
+
 log = logging.getLogger(__name__)
 
 
@@ -43,6 +45,21 @@ class ReviewObserver(Protocol):
 
     def review_cancelled(self, phase: Phase) -> None:
         """A review of *phase* was cancelled before its answer."""
+
+
+class Review(Protocol):
+    """Reviews by one configuration, see :meth:`Admission.review`."""
+
+    def __call__(
+        self,
+        selection: Selection,
+        body: bytes,
+        deadline: Deadline,
+        answered: Callable[[Answer], None],
+        failed: Callable[[Exception], None],
+        origin: Origin = NO_ORIGIN,
+    ) -> Cancel:
+        """Review *body*, and return a function that cancels this."""
 
 
 class Observers:
@@ -84,7 +101,7 @@ class Admission:
         answered: Callable[[Answer], None],
         failed: Callable[[Exception], None],
         origin: Origin = NO_ORIGIN,
-    ) -> Callable[[], None]:
+    ) -> Cancel:
         """Review *body* by the webhooks of *selection*, and return a function that cancels the review.
 
         *origin* is the HTTP request, for records.

@@ -81,7 +81,7 @@ class ClusterSource(Protocol):
 class NoCluster:
     """The source of a configuration without a cluster, and of tests."""
 
-    view: Final = None
+    view: ClusterView | None = None
 
     async def merge(self, files: Config, rejected: Rejections) -> Merged:
         """Return *files*: there are no custom resources."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gateway.base.files import fingerprint
+from gateway.base.together import together
 from gateway.base.work_queue import WorkQueue
 from gateway.config.kinds.image_review import user_of
 from gateway.engine.dispatch.backends import Backends
@@ -24,7 +25,7 @@ from gateway.pure.core.speculation import ChangeMemory
 from gateway.pure.core.webhook import CaBundleSource, HttpsClient, Webhook
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from gateway.config.kinds.kubeconfig import KubeconfigUser
     from gateway.config.kinds.webhook_users import WebhookUsers
@@ -73,6 +74,12 @@ def _clients(config: Config) -> set[HttpsClient]:
     }
 
 
+def _users_fingerprint(users: WebhookUsers | None, clients: Iterable[HttpsClient]) -> object:
+    kubeconfigs = [client.image_review.kubeconfig for client in clients if client.image_review]
+    files = users.files if users is not None else ()
+    return fingerprint((*files, *map(Path, kubeconfigs)))
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """One configuration in force. A review keeps the snapshot that it started with through reloads."""
@@ -99,8 +106,8 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedPools:
-    """The pools for a configuration that is not in force yet, by name."""
+class StagedPools:
+    """The pools of a configuration that is not in force yet, by name."""
 
     config: Config
     kept: Mapping[str, Pool]
@@ -109,11 +116,23 @@ class PreparedPools:
     kept_servers: Mapping[HttpsClient, HttpsServer]
     made_servers: Mapping[HttpsClient, HttpsServer]
     """New servers; the first call connects to them."""
+    user_files: object
+    """The fingerprint of the files of credentials before the servers were made."""
+
+    @property
+    def by_name(self) -> dict[str, Pool]:
+        """All pools."""
+        return {**self.kept, **self.made}
+
+    @property
+    def servers(self) -> dict[HttpsClient, HttpsServer]:
+        """All servers."""
+        return {**self.kept_servers, **self.made_servers}
 
     async def wait_until_ready(self, others_within_s: float = OTHER_WORKERS_WITHIN_S) -> None:
         """Wait a while for each new pool to reach a worker, and for new root certificates to be read."""
         bundles = {server.bundle for server in self.made_servers.values() if server.bundle is not None}
-        await asyncio.gather(
+        await together(
             *(
                 pool.wait_until_ready(OWN_WORKERS_WITHIN_S if pool.settings.command else others_within_s)
                 for pool in self.made.values()
@@ -141,13 +160,13 @@ class Pools:
         self.parameters = ParameterTable()
         """The parameters of calls, by all configurations."""
 
-    async def prepare(
+    async def stage(
         self,
         config: Config,
         bundles: Mapping[CaBundleSource, CaBundle] | None = None,
         *,
         rereads_files: bool = True,
-    ) -> PreparedPools:
+    ) -> StagedPools:
         """Return the pools of *config*; new ones are connecting, and none is in use yet.
 
         *bundles* has the root certificates that are followed; webhooks with another source are not called.
@@ -184,16 +203,17 @@ class Pools:
             if name not in kept
         }
         made_servers: dict[HttpsClient, HttpsServer] = {}
-        prepared = PreparedPools(config, kept, made, kept_servers, made_servers)
+        user_files = _users_fingerprint(users, wanted)
+        staged = StagedPools(config, kept, made, kept_servers, made_servers, user_files)
         try:
             for client in wanted.keys() - kept_servers.keys():
                 made_servers[client] = self._server(client, wanted[client], followed.get(client))
-            await asyncio.gather(*(pool.start() for pool in made.values()))
+            await together(*(pool.start() for pool in made.values()))
         except BaseException:
             # Also on cancellation: a gateway can be stopped while it starts.
-            await self.discard(prepared)
+            await self.abandon(staged)
             raise
-        return prepared
+        return staged
 
     def _server(
         self, client: HttpsClient, user: KubeconfigUser | None, bundle: CaBundle | None
@@ -205,41 +225,27 @@ class Pools:
         kind = HttpsServer if client.image_review is None else ImageReviewServer
         return kind(client, user, self._timers, self._metrics.pool(POOL), bundle)
 
-    async def discard(self, prepared: PreparedPools) -> None:
-        """Close the new pools of *prepared*, which is not used."""
-        unused: list[Backend] = [*prepared.made.values(), *prepared.made_servers.values()]
-        await asyncio.gather(*(backend.close(0.0) for backend in unused))
+    async def abandon(self, staged: StagedPools) -> None:
+        """Close the new pools of *staged*, which does not come into force."""
+        unused: list[Backend] = [*staged.made.values(), *staged.made_servers.values()]
+        await asyncio.shield(together(*(backend.close(0.0) for backend in unused)))
 
-    def use(
-        self, prepared: PreparedPools, paths: Paths, digest: str, cluster: ClusterView | None = None
+    def snapshot(
+        self, staged: StagedPools, paths: Paths, digest: str, cluster: ClusterView | None = None
     ) -> Snapshot:
-        """Put the *prepared* pools in use, and return the snapshot of their configuration.
-
-        *paths* and *digest* are those of the configuration.
-        Pools of the configuration before that are not kept end after ``RETIRE_AFTER_S``.
-        """
-        gone: list[Backend] = [pool for name, pool in self._pools.items() if name not in prepared.kept]
-        gone += [server for client, server in self._servers.items() if client not in prepared.kept_servers]
-        self._pools = {**prepared.kept, **prepared.made}
-        self._servers = {**prepared.kept_servers, **prepared.made_servers}
-        for backend in gone:
-            task = asyncio.create_task(_retire(backend))
-            self._retiring[task] = backend
-            task.add_done_callback(self._retiring.pop)
-        config = prepared.config
-        self._users = config.gateway.webhook_users
-        self._user_files = self._users_fingerprint()
+        """Return the snapshot of the configuration of *staged*, whose paths and digest are given."""
+        config = staged.config
         resolver = ConditionResolver(
             self._executor,
             None if cluster is None else cluster.authorize,
             None if cluster is None else cluster.look_up_param,
         )
         backends = Backends(
-            dict(self._pools),
+            staged.by_name,
             resolver.resolve,
             self._timers.now,
             read_queue=self._read_queue,
-            servers=dict(self._servers),
+            servers=staged.servers,
             verdicts=VerdictCache(_webhooks(config), self._metrics.cache_lookups),
             parameters=self.parameters,
         )
@@ -257,6 +263,21 @@ class Pools:
             config.gateway.has_go_types,
         )
 
+    def activate(self, staged: StagedPools) -> None:
+        """Put the *staged* pools in use.
+
+        Pools of the configuration before that are not kept end after ``RETIRE_AFTER_S``.
+        """
+        gone: list[Backend] = [pool for name, pool in self._pools.items() if name not in staged.kept]
+        gone += [server for client, server in self._servers.items() if client not in staged.kept_servers]
+        self._pools = staged.by_name
+        self._servers = staged.servers
+        for backend in gone:
+            task = asyncio.create_task(_retire(backend))
+            self._retiring[task] = backend
+            task.add_done_callback(self._retiring.pop)
+        self._users, self._user_files = staged.config.gateway.webhook_users, staged.user_files
+
     @property
     def by_name(self) -> Mapping[str, Pool]:
         """The pools in use."""
@@ -265,17 +286,12 @@ class Pools:
     def fingerprint(self) -> object:
         """Return a value that changes with the TLS files and credentials, see ``fingerprint_in_use``."""
         pools = tuple(tls_fingerprint(pool.settings) for pool in self._pools.values())
-        return pools, self._users_fingerprint()
+        return pools, _users_fingerprint(self._users, self._servers)
 
     @property
     def fingerprint_in_use(self) -> object:
         """The fingerprint of the files when the pools were made."""
         return tuple(pool.tls_files for pool in self._pools.values()), self._user_files
-
-    def _users_fingerprint(self) -> object:
-        kubeconfigs = [client.image_review.kubeconfig for client in self._servers if client.image_review]
-        files = self._users.files if self._users is not None else ()
-        return fingerprint((*files, *map(Path, kubeconfigs)))
 
     async def close(self, grace_s: float) -> None:
         """End all pools; calls in flight get up to *grace_s* seconds."""

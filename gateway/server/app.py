@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections import Counter
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import disable_created_metrics
@@ -15,29 +13,21 @@ from prometheus_client import disable_created_metrics
 from gateway.base.errors import ConfigError
 from gateway.base.file_changes import FileChanges
 from gateway.config.merge.model import log_change
-from gateway.engine.acceptance import Acceptance
-from gateway.engine.admit import Admission, Observers
 from gateway.engine.cluster_source import NO_CLUSTER
+from gateway.engine.engine import Engine
 from gateway.engine.policy_check import PolicyCheck
-from gateway.engine.shadow_calls import ShadowCalls
-from gateway.engine.snapshot import Pools
-from gateway.observe.decisions.log import DecisionLog
-from gateway.observe.decisions.namespaces import NamespaceCounts
-from gateway.observe.decisions.observer import DecisionObserver
-from gateway.observe.decisions.recent import RecentDecisions
 from gateway.observe.telemetry.exposition import expose
 from gateway.observe.telemetry.metrics import Metrics
 from gateway.observe.telemetry.window import Window
-from gateway.observe.tracing.recording import RecordedTrace
 from gateway.observe.tracing.tracing import Tracing
-from gateway.pure.core.answer import Origin
-from gateway.pure.core.trace import passed_on, read_traceparent
-from gateway.server import image_review
 from gateway.server.cluster_follower import ClusterFollower
 from gateway.server.history_keeper import HistoryKeeper
 from gateway.server.pages.process import OneProcess
 from gateway.server.pages.routes import Pages
 from gateway.server.pages.state import ProcessState, Refusal
+from gateway.server.reload import NOT_FOLLOWED, Followers, FromFiles, Reload, Staged
+from gateway.server.review_records import ReviewRecords
+from gateway.server.reviews import application
 from gateway.server.serving.admin import ADMIN_BOUNDS, AdminRoutes
 from gateway.server.serving.connection_table import ConnectionTable
 from gateway.server.serving.front_end import FrontEnd
@@ -47,24 +37,14 @@ from gateway.server.serving.sockets import ADMIN_PORT
 from gateway.server.token_key_follower import TokenKeyFollower
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
-    from gateway.config.kinds.gateway_configuration import GatewaySettings
     from gateway.config.kinds.worker_pool import WorkerPool
     from gateway.config.merge.model import Config
-    from gateway.engine.admit import ReviewObserver
     from gateway.engine.siblings import Siblings
-    from gateway.engine.snapshot import Snapshot
-    from gateway.observe.decisions.observer import DecisionSink
-    from gateway.observe.recording.recorder import Recorder
     from gateway.observe.telemetry.exposition import Exposition
-    from gateway.pure.core.answer import Answer
-    from gateway.pure.core.deadline import Deadline
-    from gateway.pure.core.matching import Selection
     from gateway.server.options import Options
-    from gateway.server.reports.observer import Reporter
     from gateway.server.serving.listener import SharedSockets
-    from gateway.server.serving.message import Cancel, Exchange
 
 log = logging.getLogger(__name__)
 
@@ -98,41 +78,33 @@ class Gateway:
         """
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.metrics = Metrics("" if process is None else str(process))
-        self.config: Config | None = None
-        """The configuration in force, including the custom resources of the cluster."""
         self._files: Config | None = None
-        """The part of it that is from files."""
-        self.decision_log = DecisionLog(self.metrics.decision_log)
-        self.recent = RecentDecisions()
-        """The recent decisions of this process."""
-        self.namespaces = NamespaceCounts()
+        """The part of the configuration in force that is from files."""
+        self._records = ReviewRecords(self.metrics, self._keep)
         self._options = options
         self._shared = shared
         self._not_ready: str | None = STARTING
-        self._pools = Pools(self.metrics, targets)
-        self._acceptance = Acceptance(self._pools, on_config, options.require_webhooks, siblings)
+        self._engine = Engine(
+            self.metrics, targets, on_config, require_webhooks=options.require_webhooks, siblings=siblings
+        )
+        self._siblings = siblings
         self._judged_revision = 0
         """That of the answers of workers when they were last asked to accept a configuration again."""
         self._follower = ClusterFollower()
         self._front_end = FrontEnd()
         self._refusal: Refusal | None = None
         """The last configuration, if it was refused."""
-        self._snapshot_in_force: Snapshot | None = None
         self._loaded_at = self._started_at = time.time()
         self._window = Window(self.metrics)
         self._admin_address = ""
         self.metrics.refused = self._front_end.connections.refused
         self.metrics.refused_tokens = self._front_end.refused_tokens
-        self._front_end.connections.on_refused = self.decision_log.refused
-        self._reporter: Reporter | None = None
-        self._recorder: Recorder | None = None
-        """None: nothing was recorded so far."""
+        self._front_end.connections.on_refused = self._records.decision_log.refused
         self._token_keys = TokenKeyFollower()
         self._admin: Listener | None = None
         self._reloading = asyncio.Lock()
         clock = asyncio.get_running_loop().time
-        self._policy_check = PolicyCheck(self.metrics, clock, self._pools.parameters)
-        self._shadows = ShadowCalls(self.metrics, self.decision_log.found_afterwards)
+        self._policy_check = PolicyCheck(self.metrics, clock, self._engine.parameters)
         self._tracing = Tracing()
         self.metrics.spans = self._tracing.counts
         self._changes = FileChanges(self._fingerprint)
@@ -141,6 +113,32 @@ class Gateway:
         self._tasks: set[asyncio.Task[None]] = set()
         self._keeper = HistoryKeeper(options.history, options.sources, process or 0)
         self.metrics.history = self._keeper if options.keeps_history else None
+        records = self._records
+        self._followers = Followers(
+            (("access to the pages", self._activate_pages),),
+            (
+                ("reports", lambda reload: records.activate_reports(reload.settings)),
+                ("the decision log", lambda reload: records.activate_log(reload.settings)),
+                ("recordings", lambda reload: records.activate_recording(reload.settings)),
+                ("traces", self._activate_tracing),
+                ("the observer of reviews", self._activate_observer),
+                ("the front end", self._activate_front_end),
+                ("the log of changes", self._log_change),
+                ("the check of policies", self._activate_policy_check),
+                ("metrics", self._activate_metrics),
+                ("the other processes", self._tell_siblings),
+                ("the history", self._keep_history),
+            ),
+            (
+                ("the cluster", self._activate_cluster),
+                ("keys of webhook tokens", self._activate_token_keys),
+            ),
+        )
+
+    @property
+    def config(self) -> Config | None:
+        """The configuration in force, including the custom resources of the cluster."""
+        return self._engine.config
 
     @property
     def port(self) -> int:
@@ -161,7 +159,10 @@ class Gateway:
         """
         self._admin_address = admin_address
         self._page_access = PageAccess(config.gateway.pages, admin_address)
-        source = OneProcess(self._state, self._window, self.recent, self.namespaces, self._shadows.findings)
+        records = self._records
+        source = OneProcess(
+            self._state, self._window, records.recent, records.namespaces, records.shadows.findings
+        )
         pages = Pages(source, lambda: self._page_access, is_part=self._shared is not None)
         routes = AdminRoutes(self._why_not_ready, self._exposition, pages, self._warnings)
         table = ConnectionTable(routes, ADMIN_BOUNDS)
@@ -182,94 +183,16 @@ class Gateway:
             task.cancel()
         await self._policy_check.close()
         await self._front_end.drain(drain_s)
-        self._shadows.close()
-        await self._pools.close(0.0)
+        self._records.shadows.close()
+        await self._engine.close()
         await self._follower.close()
-        if self._reporter is not None:
-            await self._reporter.close()
+        await self._records.close_reports()
         await self._token_keys.close()
         await self._tracing.close()
         if self._admin is not None:
             await self._admin.close()
-        await self.decision_log.close()
-        if self._recorder is not None:
-            await self._recorder.close()
+        await self._records.close()
         await self._keeper.close()
-
-    # -- reviews ----------------------------------------------------------------------------------
-
-    def application(self, snapshot: Snapshot) -> Callable[[Exchange, Selection, Deadline], Cancel]:
-        """Return the function that the front end calls for each review by *snapshot*."""
-        review = Admission(snapshot, self._observer(snapshot)).review
-        fail = self._front_end.router.fail
-        api_group = self._front_end.api_group
-        tracer = self._tracing.tracer
-        begin_trace = passed_on if tracer is None else tracer.trace
-        of_images = snapshot.paths.of_image_reviews
-
-        def answered(exchange: Exchange, answer: Answer) -> None:
-            if answer.selection is of_images:
-                image_review.respond(exchange, answer)
-            else:
-                exchange.respond(200, answer.body)
-
-        def app(exchange: Exchange, selection: Selection, deadline: Deadline) -> Cancel:
-            request = exchange.request
-            # Not kept for as long as the review waits: the parsed request is kept as well.
-            body, request.body = request.body, b""
-            if selection is of_images:
-                body = image_review.admission_review(body)
-            header = request.headers.get(b"traceparent")
-            traceparent = "" if header is None else read_traceparent(header)
-            origin = Origin(request.target, begin_trace(traceparent), api_group(request))
-            rest = selection, body, deadline, partial(answered, exchange), partial(fail, exchange), origin
-            if tracer is not None and isinstance(origin.trace, RecordedTrace):
-                return tracer.review(review, request.received_at, *rest)
-            return review(*rest)
-
-        return app
-
-    def _observer(self, snapshot: Snapshot) -> ReviewObserver:
-        """Return the observer of the reviews by *snapshot*."""
-        observers: list[ReviewObserver] = [self.metrics]
-        sinks: list[DecisionSink] = [self.decision_log] if self.decision_log.is_on else []
-        if self._page_access.are_on:
-            sinks += [self.recent, self.namespaces]
-        if sinks:
-            observers.append(DecisionObserver(snapshot.digest, sinks))
-        if self._reporter is not None:
-            observers.append(self._reporter)
-        recording = None if self._recorder is None else self._recorder.observer(snapshot.digest)
-        observers += filter(None, (recording, self._shadows.observer(snapshot)))
-        return Observers(observers) if len(observers) > 1 else self.metrics
-
-    def _use_reporter(self, settings: GatewaySettings) -> None:
-        """Write the reports of *settings* from now on."""
-        old = self._reporter
-        wanted = settings.reports, settings.kubernetes
-        if old is not None and (old.settings, old.cluster) == wanted:
-            return
-        self._reporter = None
-        if settings.reports is not None and settings.kubernetes is not None:
-            # Imported late: a gateway without reports does not need the client of the cluster.
-            from gateway.server.reports.observer import Reporter
-
-            instance = f"{os.uname().nodename}_{os.getpid()}"
-            self._reporter = Reporter(settings.reports, settings.kubernetes, instance)
-        if old is not None:
-            self._keep(old.close())
-
-    def _use_recorder(self, settings: GatewaySettings) -> None:
-        """Record by *settings* from now on."""
-        self.metrics.is_recording = settings.record is not None
-        if self._recorder is None:
-            if settings.record is None:
-                return
-            # Imported late: it loads RE2, which a gateway without recordings may not need.
-            from gateway.observe.recording.recorder import Recorder
-
-            self._recorder = Recorder(self.metrics.recording)
-        self._recorder.use(settings.record)
 
     # -- the configuration ------------------------------------------------------------------------
 
@@ -301,12 +224,12 @@ class Gateway:
 
     def _fingerprint(self) -> tuple[object, ...]:
         """Return a value that changes with the files of the configuration, and with those that it names."""
-        return self._options.fingerprint(), self._pools.fingerprint(), self._tracing.fingerprint()
+        return self._options.fingerprint(), self._engine.fingerprint(), self._tracing.fingerprint()
 
     @property
     def _fingerprint_in_use(self) -> tuple[object, ...]:
         """The fingerprints of the named files when they were read."""
-        return self._pools.fingerprint_in_use, self._tracing.fingerprint_in_use
+        return self._engine.fingerprint_in_use, self._tracing.fingerprint_in_use
 
     async def _reload_cluster(self) -> bool:
         """Put the changed custom resources in force with the files as they were; return whether it worked."""
@@ -324,48 +247,93 @@ class Gateway:
                 self._refusal = Refusal(time.time(), error.problems)
                 return False
             self._refusal = None
-            return not self._acceptance.is_rejected
+            return not self._engine.is_rejected
 
     async def _put_in_force(self, files: Config) -> None:
-        """Prepare everything that can fail, then swap it in; when this raises, nothing has changed."""
-        settings = files.gateway
-        # After a change in the cluster alone, the files are not read again: they may be broken by now.
-        credentials = None if files is self._files else self._front_end.load(settings)
-        page_access = None if credentials is None else PageAccess(settings.pages, self._admin_address)
-        tracing = None if files is self._files else await self._tracing.prepare(settings.tracing)
+        """Put *files*, with the custom resources of the cluster, in force.
+
+        Raises:
+            ConfigError: that is not possible; nothing has changed.
+        """
+        staged = await self._stage(files)
+        change = self._engine.activate(staged.prepared)
+        self._files, self._cluster_refusal = files, ""
+        await self._followers.notify(Reload(staged, change))
+
+    async def _stage(self, files: Config) -> Staged:
+        """Do everything for *files* that can fail, and change nothing.
+
+        Raises:
+            ConfigError: they cannot be used.
+        """
+        settings, from_files = files.gateway, None
+        if files is not self._files:
+            from_files = FromFiles(
+                self._front_end.stage(settings),
+                PageAccess(settings.pages, self._admin_address),
+                await self._tracing.stage(settings.tracing),
+            )
         cluster = await self._follower.stage(settings.kubernetes, is_start=self.config is None)
         try:
-            merged, snapshot = await self._acceptance.accept(
-                files, self.config, cluster or NO_CLUSTER, rereads_files=credentials is not None
+            prepared = await self._engine.prepare(
+                files, cluster or NO_CLUSTER, rereads_files=from_files is not None
             )
         except BaseException:
             await self._follower.abandon(cluster)
             raise
-        if page_access is not None:
-            self._page_access = page_access
-        if snapshot is not None:
-            self._use_reporter(settings)
-            self.decision_log.use(settings.logging)
-            self._use_recorder(settings)
-            self._snapshot_in_force = snapshot
-            self._loaded_at = time.time()
-            if tracing is not None:
-                self._tracing.use(tracing)
-            self._front_end.use(settings, credentials, self.application(snapshot), snapshot.paths)
-            log_change(self.config, merged.config, has_new_files=files is not self._files)
-            self._policy_check.use(merged.config, self._pools.by_name)
-            self.config, self._files = merged.config, files
-            self.recent.secret_names = self._shadows.secret_names = settings.logging.decision_log.secret_names
-            self.metrics.reload_timestamp.set(self._loaded_at)
-            self.metrics.reviews_in_flight_limit.set(settings.max_concurrent_reviews)
-            self.metrics.request_bytes_in_flight_limit.set(settings.max_bytes_in_flight)
-            self.metrics.use(snapshot.digest, self.config.webhooks, self.config.exceptions)
-            self._keeper.keep(merged, snapshot.digest)
-        self._cluster_refusal = ""
-        if snapshot is not None:
-            await asyncio.to_thread(self.metrics.begin_counters, merged.config.webhooks)
-        await self._follower.activate(cluster, merged)
-        await self._token_keys.use(settings, self._front_end.tokens)
+        return Staged(files, from_files, cluster, prepared)
+
+    # -- what follows the configuration in force ------------------------------------------------------
+
+    def _activate_pages(self, reload: Reload) -> None:
+        from_files = reload.staged.from_files
+        if from_files is not None:
+            self._page_access = from_files.page_access
+
+    def _activate_tracing(self, reload: Reload) -> None:
+        from_files = reload.staged.from_files
+        if from_files is not None:
+            self._tracing.activate(from_files.tracing)
+
+    def _activate_observer(self, reload: Reload) -> None:
+        has_pages = self._page_access.are_on
+        self._engine.observe(self._records.observer(reload.change.snapshot, has_pages=has_pages))
+
+    def _activate_front_end(self, reload: Reload) -> None:
+        self._loaded_at = time.time()
+        from_files, snapshot = reload.staged.from_files, reload.change.snapshot
+        credentials = None if from_files is None else from_files.credentials
+        app = application(self._engine.review, snapshot.paths, self._tracing.tracer, self._front_end)
+        self._front_end.activate(reload.settings, credentials, app, snapshot.paths)
+
+    def _log_change(self, reload: Reload) -> None:
+        change = reload.change
+        has_new_files = reload.staged.from_files is not None
+        log_change(change.before, change.config, has_new_files=has_new_files)
+
+    def _activate_policy_check(self, reload: Reload) -> None:
+        self._policy_check.use(reload.change.config, reload.change.pools)
+
+    def _activate_metrics(self, reload: Reload) -> Awaitable[None]:
+        metrics, settings, config = self.metrics, reload.settings, reload.change.config
+        metrics.reload_timestamp.set(self._loaded_at)
+        metrics.reviews_in_flight_limit.set(settings.max_concurrent_reviews)
+        metrics.request_bytes_in_flight_limit.set(settings.max_bytes_in_flight)
+        metrics.use(reload.change.snapshot.digest, config.webhooks, config.exceptions)
+        return asyncio.to_thread(metrics.begin_counters, config.webhooks)
+
+    def _tell_siblings(self, reload: Reload) -> None:
+        if self._siblings is not None:
+            self._siblings.in_force(reload.change.config, reload.change.snapshot.digest)
+
+    def _keep_history(self, reload: Reload) -> None:
+        self._keeper.keep(reload.change.merged, reload.change.snapshot.digest)
+
+    def _activate_cluster(self, reload: Reload) -> None:
+        self._follower.activate(reload.staged.cluster, reload.change.merged)
+
+    def _activate_token_keys(self, reload: Reload) -> None:
+        self._token_keys.activate(reload.settings, self._front_end.tokens)
 
     def _check(self) -> None:
         """Check files and workers; the listener calls it about once a second."""
@@ -375,7 +343,7 @@ class Gateway:
         if not self._reloading.locked() and self._changes.is_due():
             self._keep(self._reload_changed_files())
         self._policy_check.check()
-        if self._acceptance.is_rejected and self._policy_check.revision != self._judged_revision:
+        if self._engine.is_rejected and self._policy_check.revision != self._judged_revision:
             # A worker was replaced: it may accept what the others reject.
             self._judged_revision = self._policy_check.revision
             self._changes.retry()
@@ -406,6 +374,7 @@ class Gateway:
     def _warnings(self) -> list[str]:
         refused = [] if self._refusal is None else self._refusal.problems[:MAX_REFUSAL_LINES]
         lines = [f"configuration refused, the one in force stays: {one}" for one in refused]
+        lines += [f"{NOT_FOLLOWED}: {name}" for name in self._followers.failed]
         return self._keeper.warnings + lines + self._follower.refusals + self._faults()
 
     def _refresh_pages(self) -> None:
@@ -413,11 +382,11 @@ class Gateway:
 
     def _state(self) -> ProcessState | None:
         """Return the state for the pages; None: no configuration is in force yet."""
-        if self.config is None or self._snapshot_in_force is None:
+        if self.config is None or self._engine.snapshot is None:
             return None
         return ProcessState(
             config=self.config,
-            snapshot=self._snapshot_in_force,
+            snapshot=self._engine.snapshot,
             loaded_at=self._loaded_at,
             started_at=self._started_at,
             refusal=self._refusal,
@@ -430,16 +399,21 @@ class Gateway:
 
     async def _exposition(self, accept: bytes) -> Exposition:
         metrics, front_end = self.metrics, self._front_end
-        is_refused = self._changes.is_refused or self._cluster_refusal or self._follower.refused
+        is_refused = (
+            self._changes.is_refused
+            or self._cluster_refusal
+            or self._follower.refused
+            or self._followers.failed
+        )
         metrics.reviews_in_flight.set(front_end.router.in_flight)
         metrics.request_bytes_in_flight.set(front_end.connections.bytes.total_bytes)
         metrics.reload_successful.set(not is_refused and front_end.is_current)
         if front_end.certificate_expiry is not None:
             metrics.certificate_expiry.set(front_end.certificate_expiry)
-        self._pools.count_endpoints()
+        self._engine.count_endpoints()
         metrics.watch = self._follower.watch_state
         metrics.ca_bundles = Counter(one.state for one in self._follower.ca_bundles)
-        metrics.findings_dropped = None if self._reporter is None else self._reporter.dropped
+        metrics.findings_dropped = self._records.findings_dropped
         return await asyncio.to_thread(expose, metrics.registry, accept)
 
 

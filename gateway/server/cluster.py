@@ -104,12 +104,13 @@ class LiveCluster(_Cluster):
     def activate(self, merged: Merged) -> None:
         """Follow only what *merged* needs, which is in force now, and report on its custom resources."""
         config = merged.config
-        if self.resources is not None:
-            self.resources.use(merged)
         self.ca_bundles.use(ca_bundle_sources(config))
         self.params.use(param_kinds(config))
         self.schemas.use(merged_versions(config))
+        # After the others, which reviews need.
         self.version.use(config)
+        if self.resources is not None:
+            self.resources.use(merged)
 
     @property
     def not_synced(self) -> str | None:

@@ -39,6 +39,7 @@ class ClusterFollower:
         self._starting: LiveCluster | None = None
         """The cluster that is being read at the start. A later reload does not affect readiness."""
         self._changed = asyncio.Event()
+        self._closing: set[asyncio.Task[None]] = set()
 
     @property
     def not_synced(self) -> str | None:
@@ -124,17 +125,21 @@ class ClusterFollower:
         if cluster is not None and cluster is not self._current:
             await cluster.close()
 
-    async def activate(self, cluster: LiveCluster | None, merged: Merged) -> None:
+    def activate(self, cluster: LiveCluster | None, merged: Merged) -> None:
         """Follow *cluster* from now on; *merged* is the configuration with its resources."""
+        old, self._current = self._current, cluster
+        if old is not None and old is not cluster:
+            task = asyncio.create_task(old.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
         if cluster is not None:
             cluster.activate(merged)
-        old, self._current = self._current, cluster
-        await self.abandon(old)
 
     async def close(self) -> None:
         """Follow no cluster any more."""
         old, self._current = self._current, None
         await self.abandon(old)
+        await asyncio.gather(*self._closing, return_exceptions=True)
 
     async def follow(self, put_in_force: Callable[[], Awaitable[bool]]) -> None:
         """Call *put_in_force* soon after each change of custom resources, until cancelled.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ class TokenKeyFollower:
 
     def __init__(self) -> None:
         self._keys: TokenKeys | None = None
+        self._closing: set[asyncio.Task[None]] = set()
 
     @property
     def not_read(self) -> str | None:
@@ -24,7 +26,7 @@ class TokenKeyFollower:
             None if keys is None or keys.tokens.keys else f"keys of webhook tokens not read: {keys.problem}"
         )
 
-    async def use(self, settings: GatewaySettings, tokens: WebhookTokens | None) -> None:
+    def activate(self, settings: GatewaySettings, tokens: WebhookTokens | None) -> None:
         """Follow the keys of *tokens* from now on, unless they are in a file; None: there are no tokens."""
         old, followed = self._keys, None if tokens is None else tokens.settings
         cluster = settings.kubernetes if followed is not None and followed.needs_cluster else None
@@ -32,7 +34,9 @@ class TokenKeyFollower:
             return
         self._keys = None
         if old is not None:
-            await old.close()
+            task = asyncio.get_running_loop().create_task(old.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
         if tokens is not None and tokens.settings.jwks_file is None:
             # Imported late: a gateway without webhook tokens does not need the client of the cluster.
             from gateway.server.kubernetes.token_keys import TokenKeys
@@ -43,3 +47,4 @@ class TokenKeyFollower:
         """Follow no keys any more."""
         if self._keys is not None:
             await self._keys.close()
+        await asyncio.gather(*self._closing, return_exceptions=True)

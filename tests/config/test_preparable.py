@@ -30,7 +30,7 @@ def prepare(*resources: CustomResource) -> None:
 
     async def make() -> None:
         pools = Pools(Metrics(), lambda pool: pool.targets)
-        await pools.discard(await pools.prepare(merge(Config(), resources, None).config))
+        await pools.abandon(await pools.stage(merge(Config(), resources, None).config))
 
     asyncio.run(make())
 

@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING
 import orjson
 
 from gateway.base.errors import MalformedReview, Overloaded
-from gateway.config.merge.digest import digest
 from gateway.config.merge.model import Config
-from gateway.engine.admit import Admission
-from gateway.engine.cluster_source import ClusterView
-from gateway.engine.paths import Paths
-from gateway.engine.snapshot import Pools
+from gateway.engine.cluster_source import ClusterView, NoCluster
+from gateway.engine.engine import Engine
 from gateway.observe.telemetry.metrics import Metrics
 from gateway.pure.core.deadline import Deadline
 from gateway.pure.core.large import LARGE_BYTES
@@ -25,10 +22,17 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from gateway.engine.cluster_source import FoundNamespace
+    from gateway.engine.cluster_source import FoundNamespace, NamespaceLookUp
     from gateway.pure.core.answer import Answer
 
 LARGE = "x" * (LARGE_BYTES + 1)
+
+
+class Cluster(NoCluster):
+    """A cluster without anything but a look-up of namespaces."""
+
+    def __init__(self, look_up: NamespaceLookUp) -> None:
+        self.view = ClusterView({}, look_up, lambda *_: lambda: None)
 
 
 class Case:
@@ -45,11 +49,8 @@ class Case:
         self.config = Config(mutating=(selective,))
 
     async def start(self) -> None:
-        self.pools = Pools(self.metrics, lambda pool: ())
-        view = ClusterView({}, self.look_up, lambda *_: lambda: None)
-        prepared = await self.pools.prepare(self.config)
-        snapshot = self.pools.use(prepared, Paths(self.config), digest(self.config), view)
-        self.admission = Admission(snapshot, self.metrics)
+        self.engine = Engine(self.metrics, lambda pool: ())
+        self.engine.activate(await self.engine.prepare(self.config, Cluster(self.look_up)))
 
     def look_up(
         self, name: str, timeout_s: float, found: Callable[[FoundNamespace], None]
@@ -61,9 +62,10 @@ class Case:
         self.cancelled_look_ups += 1
 
     def review(self, content: bytes, budget_s: float = 30.0) -> Callable[[], None]:
-        snapshot = self.admission.snapshot
+        snapshot = self.engine.snapshot
+        assert snapshot is not None
         deadline = Deadline.after(budget_s, snapshot.backends.now())
-        return self.admission.review(
+        return self.engine.review(
             snapshot.paths["/mutate"], content, deadline, self.answers.append, self.failed
         )
 
@@ -89,7 +91,7 @@ def run(scenario: Callable[[Case], Awaitable[None]]) -> Case:
             assert case.reviews_alive() == 0, "only the garbage collector would free the review"
         finally:
             gc.enable()
-            await case.pools.close(0.0)
+            await case.engine.close()
 
     asyncio.run(main())
     return case

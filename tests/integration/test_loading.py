@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.engine import acceptance
+from gateway.engine import engine
 from gateway.observe.telemetry.metrics import Metrics
 from gateway.server.app import Gateway
 from gateway.server.options import Options
@@ -45,7 +45,7 @@ def test_the_long_parts_of_a_reload_run_in_threads(tmp_path: Path, monkeypatch: 
         await gateway.start(options.load(), "127.0.0.1:0")
         watch(Options, "load")
         for name in ("to_judge", "Paths", "digest"):
-            watch(acceptance, name)
+            watch(engine, name)
         watch(Metrics, "begin_counters")
         write(3)
         try:

@@ -128,10 +128,11 @@ class Simulation:
         await self._load(number, within_s=2.0)
 
     async def _load(self, number: int, within_s: float) -> None:
-        prepared = await self._pools.prepare(self.world.configs[number][1])
-        await prepared.wait_until_ready(within_s)
+        staged = await self._pools.stage(self.world.configs[number][1])
+        await staged.wait_until_ready(within_s)
         self.journal.note("configuration %s is in force", number)
-        self.snapshot = self._pools.use(prepared, Paths(prepared.config), digest(prepared.config))
+        self.snapshot = self._pools.snapshot(staged, Paths(staged.config), digest(staged.config))
+        self._pools.activate(staged)
         self.pools_seen.update(dict.fromkeys(self._pools._pools.values()))
 
     def _move(self, name: str, addresses: list[str] | None) -> None:

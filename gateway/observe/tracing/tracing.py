@@ -22,7 +22,7 @@ _MISSING: Final = 'traces need optional packages; install "admission-gateway[tra
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedTracing:
+class StagedTracing:
     """Settings that can be put in use."""
 
     settings: TracingSettings | None
@@ -46,7 +46,7 @@ class Tracing:
         """Return a value that changes with the files of the tracer, see ``fingerprint_in_use``."""
         return fingerprint(_files(self.tracer.settings if self.tracer is not None else None))
 
-    async def prepare(self, settings: TracingSettings | None) -> PreparedTracing:
+    async def stage(self, settings: TracingSettings | None) -> StagedTracing:
         """Read the files of *settings*, and import the SDK if they need it.
 
         Raises:
@@ -54,7 +54,7 @@ class Tracing:
         """
         seen = fingerprint(_files(settings))
         if settings is None:
-            return PreparedTracing(None, {}, seen)
+            return StagedTracing(None, {}, seen)
         try:
             # In a thread, because it takes some hundred milliseconds.
             await asyncio.to_thread(_import)
@@ -63,11 +63,11 @@ class Tracing:
             raise ConfigError([problem]) from error
         path = settings.headers_file
         headers = {} if path is None else read_as(request_headers, path, "tracing.headersFile")
-        return PreparedTracing(settings, headers, seen)
+        return StagedTracing(settings, headers, seen)
 
-    def use(self, prepared: PreparedTracing) -> None:
-        """Trace by *prepared* settings; the spans so far go to the collector before."""
-        old, settings, seen = self.tracer, prepared.settings, prepared.fingerprint
+    def activate(self, staged: StagedTracing) -> None:
+        """Trace by *staged* settings; the spans so far go to the collector before."""
+        old, settings, seen = self.tracer, staged.settings, staged.fingerprint
         if (old.settings if old is not None else None) == settings and seen == self.fingerprint_in_use:
             return
         self.tracer, self.fingerprint_in_use = None, seen
@@ -76,7 +76,7 @@ class Tracing:
             from gateway.observe.tracing.tracer import Tracer
 
             self.counts.begin()
-            self.tracer = Tracer(settings, Collector(settings, prepared.headers, self.counts))
+            self.tracer = Tracer(settings, Collector(settings, staged.headers, self.counts))
         if old is not None:
             old.collector.close(lambda: None)
 

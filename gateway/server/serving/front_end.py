@@ -77,7 +77,7 @@ class FrontEnd:
         """When the serving certificate expires, in seconds since 1970."""
         return None if self._credentials is None else self._credentials.certificate.not_after
 
-    def load(self, settings: GatewaySettings) -> Credentials:
+    def stage(self, settings: GatewaySettings) -> Credentials:
         """Return the credentials of *settings*.
 
         Raises:
@@ -95,7 +95,7 @@ class FrontEnd:
             return Credentials(authenticator, ServerCertificate(settings.tls))
         return Credentials(authenticator, old.certificate)
 
-    def use(
+    def activate(
         self,
         settings: GatewaySettings,
         credentials: Credentials | None,
@@ -103,27 +103,27 @@ class FrontEnd:
         paths: PathTable[Selection],
     ) -> None:
         """Serve with *settings* from now on; *credentials* None: those in force stay."""
-        if credentials is not None:
-            self._use_credentials(credentials)
-        self._settings = settings
-        self.connections.use(
-            replace(
-                self.connections.bounds,
-                body_bytes=settings.max_request_bytes,
-                bytes_in_flight=settings.max_bytes_in_flight,
-            )
+        bounds = replace(
+            self.connections.bounds,
+            body_bytes=settings.max_request_bytes,
+            bytes_in_flight=settings.max_bytes_in_flight,
         )
         limits = RouterSettings(settings.deadline_reserve_s, settings.max_concurrent_reviews)
+        old = self._credentials
+        self._settings = settings
+        if credentials is not None:
+            self._credentials = credentials
+            self.router.authenticator = credentials.authenticator
+            self.tokens = credentials.authenticator.tokens
+            if self._listener is not None:
+                self._listener.tls = credentials.certificate
         self.router.replace(app, paths, limits)
-
-    def _use_credentials(self, credentials: Credentials) -> None:
-        old, self._credentials = self._credentials, credentials
-        self.router.authenticator = credentials.authenticator
-        self.tokens = credentials.authenticator.tokens
-        if old is not None and not credentials.authenticator.has_same_clients(old.authenticator):
+        self.connections.use(bounds)
+        if credentials is None or old is None:
+            return
+        if not credentials.authenticator.has_same_clients(old.authenticator):
+            # Last: everything is in force by now.
             self.connections.check_clients()
-        if self._listener is not None:
-            self._listener.tls = credentials.certificate
 
     async def start(self, address: str, check: Callable[[], None], shared: SharedSockets | None) -> None:
         """Listen at *address*, with the sockets *shared* if there are, and call *check* about once a second.

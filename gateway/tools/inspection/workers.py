@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gateway.config.kinds import addresses
 from gateway.engine.policy_check import PolicyCheck
-from gateway.engine.snapshot import Pools
-from gateway.observe.telemetry.metrics import Metrics
-from gateway.server.process.local_workers import STOP_GRACE_S, LocalWorkers, targets_of
 from gateway.tools.inspection.model import Finding
+from gateway.tools.offline.gateway import local_engine
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gateway.config.merge.model import Config
+    from gateway.engine.dispatch.pool import Pool
     from gateway.tools.inspection.model import Severity
 
 REACHED_WITHIN_S: Final = 5.0
@@ -43,44 +41,38 @@ async def check_workers(config: Config, reached_within_s: float = REACHED_WITHIN
     Raises:
         ConfigError: TLS files of a pool cannot be used.
     """
-    runtime = Path(tempfile.mkdtemp(prefix="admission-gateway-"))
-    workers = LocalWorkers(runtime)
-    pools = Pools(Metrics(), lambda pool: targets_of(pool, runtime))
-    # The findings have all that it would log.
-    watch = PolicyCheck(None, asyncio.get_running_loop().time, logs=False)
-    try:
-        workers.update(config.pools)
-        prepared = await pools.prepare(config)
-        await prepared.wait_until_ready(reached_within_s)
-        watch.use(config, prepared.made)
-        found: list[Finding] = [
-            Finding("warning", where, message, "the policies cannot be compared")
-            for where, message in await watch.read_all()
-        ]
-        found += [
-            Finding(
-                "warning",
-                where,
-                f"parameters are not judged by the policies themselves: {why}",
-                "a call fails if a policy cannot use them",
-            )
-            for where, why in watch.unjudged()
-        ]
-        for name, effect in watch.unreachable():
-            why = prepared.made[name].unreachable_reason or "not connected yet"
-            message = f"no worker is reachable ({why}); {effect}"
-            advice = "start its workers, or correct its targets"
-            found.append(Finding("error", f"worker pool {name}", message, advice))
-        for one in watch.mismatches():
-            is_harmless = one.reason == "other_kind" or one.is_of_candidate
-            severity: Severity = "warning" if is_harmless else "error"
-            found.append(
-                Finding(severity, one.place, one.message, "correct the webhook, or update the workers")
-            )
-        await pools.discard(prepared)
-    finally:
-        await watch.close()
-        await pools.close(0.0)
-        await workers.stop(STOP_GRACE_S)
-        shutil.rmtree(runtime, ignore_errors=True)
-    return sorted(found)
+    async with local_engine(reached_within_s) as (engine, _):
+        # The findings have all that it would log.
+        watch = PolicyCheck(None, asyncio.get_running_loop().time, logs=False)
+        try:
+            change = engine.activate(await engine.prepare(config))
+            watch.use(change.config, change.pools)
+            return sorted(await _findings(watch, change.pools))
+        finally:
+            await watch.close()
+
+
+async def _findings(watch: PolicyCheck, pools: Mapping[str, Pool]) -> list[Finding]:
+    found: list[Finding] = [
+        Finding("warning", where, message, "the policies cannot be compared")
+        for where, message in await watch.read_all()
+    ]
+    found += [
+        Finding(
+            "warning",
+            where,
+            f"parameters are not judged by the policies themselves: {why}",
+            "a call fails if a policy cannot use them",
+        )
+        for where, why in watch.unjudged()
+    ]
+    for name, effect in watch.unreachable():
+        why = pools[name].unreachable_reason or "not connected yet"
+        message = f"no worker is reachable ({why}); {effect}"
+        advice = "start its workers, or correct its targets"
+        found.append(Finding("error", f"worker pool {name}", message, advice))
+    for one in watch.mismatches():
+        is_harmless = one.reason == "other_kind" or one.is_of_candidate
+        severity: Severity = "warning" if is_harmless else "error"
+        found.append(Finding(severity, one.place, one.message, "correct the webhook, or update the workers"))
+    return found

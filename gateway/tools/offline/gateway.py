@@ -13,13 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import orjson
 
-from gateway.config.merge.digest import digest
-from gateway.config.merge.merged import NONE_REJECTED
 from gateway.engine.admit import Admission, needs_namespace
 from gateway.engine.cluster_source import NO_CLUSTER
-from gateway.engine.paths import Paths
+from gateway.engine.engine import Engine
 from gateway.engine.policy_check import PolicyCheck
-from gateway.engine.snapshot import Pools
 from gateway.observe.telemetry.metrics import Metrics
 from gateway.pure.core.deadline import Deadline
 from gateway.pure.core.explain import explain
@@ -33,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 
     from gateway.config.merge.model import Config
+    from gateway.engine.paths import Paths
     from gateway.engine.snapshot import Snapshot
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.decision import Decision
@@ -205,33 +203,45 @@ async def offline_gateway(config: Config, *, uses_cluster: bool = True) -> Async
         ClusterError: custom resources are needed, and the cluster is unreachable.
     """
     settings = config.gateway.kubernetes if uses_cluster else None
-    runtime = Path(tempfile.mkdtemp(prefix="admission-gateway-"))
-    workers = LocalWorkers(runtime)
-    metrics = Metrics()
-    pools = Pools(metrics, lambda pool: targets_of(pool, runtime))
-    watch = PolicyCheck(None, asyncio.get_running_loop().time, pools.parameters)
     cluster: ClusterOnce | None = None
-    try:
-        if settings is not None:
-            # Imported late: it loads much, which only a configuration with a cluster needs.
-            from gateway.server.cluster import ClusterOnce
+    if settings is not None:
+        # Imported late: it loads much, which only a configuration with a cluster needs.
+        from gateway.server.cluster import ClusterOnce
 
-            cluster = ClusterOnce(settings)
-        source = cluster or NO_CLUSTER
-        config = (await source.merge(config, NONE_REJECTED)).config
-        workers.update(config.pools)
-        prepared = await pools.prepare(config, source.stage(config))
-        snapshot = pools.use(prepared, Paths(config), digest(config), source.view)
-        await prepared.wait_until_ready(_READY_WITHIN_S)
-        watch.use(config, pools.by_name)
-        await watch.read_all()
-        await source.wait_until_synced()
-        yield OfflineGateway(snapshot, metrics, cluster)
+        cluster = ClusterOnce(settings)
+    try:
+        async with local_engine(_READY_WITHIN_S) as (engine, metrics):
+            watch = PolicyCheck(None, asyncio.get_running_loop().time, engine.parameters)
+            try:
+                change = engine.activate(await engine.prepare(config, cluster or NO_CLUSTER))
+                watch.use(change.config, change.pools)
+                await watch.read_all()
+                yield OfflineGateway(change.snapshot, metrics, cluster)
+            finally:
+                await watch.close()
     finally:
-        await watch.close()
         if cluster is not None:
             await cluster.close()
-        await pools.close(0.0)
+
+
+@asynccontextmanager
+async def local_engine(others_within_s: float) -> AsyncIterator[tuple[Engine, Metrics]]:
+    """Make an engine that starts the workers of its configuration, and ends them and itself on exit.
+
+    Other workers have *others_within_s* seconds until they are reachable.
+    """
+    runtime = Path(tempfile.mkdtemp(prefix="admission-gateway-"))
+    workers, metrics = LocalWorkers(runtime), Metrics()
+    engine = Engine(
+        metrics,
+        lambda pool: targets_of(pool, runtime),
+        lambda config: workers.update(config.pools),
+        others_within_s=others_within_s,
+    )
+    try:
+        yield engine, metrics
+    finally:
+        await engine.close()
         await workers.stop(STOP_GRACE_S)
         shutil.rmtree(runtime, ignore_errors=True)
 

@@ -1,0 +1,271 @@
+"""The engine: what a configuration and its cluster become, and the reviews by it.
+
+    prepare -> activate -> review, review, ...
+
+``prepare`` does everything that can fail and changes nothing that is in force. ``activate`` replaces the
+configuration in force in one step. A review keeps the configuration that it began with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gateway.base.errors import ConfigError
+from gateway.base.together import together
+from gateway.config.merge.digest import digest
+from gateway.engine.acceptance import RejectedError, blame, judge, to_judge
+from gateway.engine.admit import Admission
+from gateway.engine.cluster_source import NO_CLUSTER
+from gateway.engine.paths import Paths
+from gateway.engine.snapshot import OTHER_WORKERS_WITHIN_S, Pools
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gateway.base.errors import Problem
+    from gateway.config.kinds.worker_pool import WorkerPool
+    from gateway.config.merge.custom_resource import Key
+    from gateway.config.merge.merged import Merged
+    from gateway.config.merge.model import Config
+    from gateway.engine.acceptance import Judged
+    from gateway.engine.admit import Review, ReviewObserver
+    from gateway.engine.cluster_source import ClusterSource
+    from gateway.engine.dispatch.parameters import ParameterTable
+    from gateway.engine.dispatch.pool import Pool
+    from gateway.engine.siblings import Siblings
+    from gateway.engine.snapshot import Snapshot, StagedPools
+    from gateway.observe.telemetry.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Next:
+    """A configuration that differs from the one in force."""
+
+    pools: StagedPools
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """A configuration that can come into force."""
+
+    merged: Merged
+    """The files with the custom resources of the cluster."""
+    cluster: ClusterSource
+    next: _Next | None
+    """None: it is equal to the configuration in force."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Change:
+    """A configuration that has come into force, for those that have to know."""
+
+    before: Config | None
+    """The configuration before; None: this is the first."""
+    merged: Merged
+    snapshot: Snapshot
+    pools: Mapping[str, Pool]
+    is_new: bool
+    """Whether the configuration differs from the one before, or files that it names were read again."""
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self.merged.config
+
+
+class Engine:
+    """The configuration in force, and the next one. Make it on a running event loop."""
+
+    review: Review
+    """Reviews by the configuration in force; there is none before the first :meth:`activate`. It is replaced,
+    not changed: whoever holds it reviews by the same configuration for as long."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        targets: Callable[[WorkerPool], Sequence[str]],
+        on_config: Callable[[Config], None] = lambda config: None,
+        *,
+        require_webhooks: Callable[[Config, Config | None], None] = lambda config, in_force: None,
+        siblings: Siblings | None = None,
+        others_within_s: float = OTHER_WORKERS_WITHIN_S,
+    ) -> None:
+        """Make an engine without a configuration.
+
+        *targets* returns the addresses of the workers of a pool. *on_config* is called with a configuration
+        while it is prepared, for example to start its workers, and with the one that stays in force if that
+        fails. *require_webhooks* raises a ConfigError for a configuration without webhooks. *siblings* are
+        the other processes of the gateway. A new configuration waits *others_within_s* seconds for workers
+        that *on_config* does not start.
+        """
+        self.config: Config | None = None
+        """The configuration in force, including the custom resources of the cluster; None: there is none."""
+        self.snapshot: Snapshot | None = None
+        """The same, as reviews read it."""
+        self.is_rejected = False
+        """Whether workers rejected a part of the last prepared configuration. They may accept it later."""
+        self._metrics = metrics
+        self._on_config = on_config
+        self._require_webhooks = require_webhooks
+        self._siblings = siblings
+        self._others_within_s = others_within_s
+        self._pools = Pools(metrics, targets)
+        self._admission: Admission | None = None
+
+    # -- the next configuration -----------------------------------------------------------------------
+
+    async def prepare(
+        self, files: Config, cluster: ClusterSource = NO_CLUSTER, *, rereads_files: bool = True
+    ) -> Prepared:
+        """Return *files*, with the custom resources of *cluster*, ready to come into force.
+
+        Its workers have been reached by then, or have had the time for that, and accept it. Without
+        *rereads_files* the files that a configuration names are not read again, and one that is equal to the
+        configuration in force needs nothing. One configuration is prepared at a time, and then either
+        activated or abandoned.
+
+        Raises:
+            ConfigError: the configuration cannot be used, or workers reject a part of it that is in files.
+            ClusterError: the custom resources of *cluster* cannot be read.
+        """
+        self.is_rejected = False
+        rejected: dict[Key, tuple[Problem, ...]] = {}
+        try:
+            while True:
+                merged = await cluster.merge(files, rejected)
+                self._require_webhooks(merged.config, self.config)
+                if not rereads_files and merged.config == self.config:
+                    return Prepared(merged, cluster, None)
+                try:
+                    following = await self._stage(merged.config, cluster, rereads_files=rereads_files)
+                    return Prepared(merged, cluster, following)
+                except RejectedError as error:
+                    self.is_rejected = True
+                    self._refuse(error, files, merged, rejected)
+        except BaseException:
+            cluster.abandon()
+            raise
+
+    async def _stage(self, config: Config, cluster: ClusterSource, *, rereads_files: bool) -> _Next:
+        """Return the pools and the snapshot of *config* when its workers are ready, or could have been.
+
+        Raises:
+            RejectedError: workers reject what is not in force.
+            ConfigError: it cannot be used, or another process refuses it.
+        """
+        bundles = cluster.stage(config)
+        pools = await self._pools.stage(config, bundles, rereads_files=rereads_files)
+        try:
+            self._on_config(config)
+            await together(pools.wait_until_ready(self._others_within_s), cluster.wait_until_synced())
+            # In a thread: with the thousands of webhooks of a large cluster this would delay reviews.
+            paths, digest_, wanted = await asyncio.to_thread(
+                lambda: (Paths(config), digest(config), to_judge(config, self.config))
+            )
+            if self.config is not None or self._has_to_judge_first(digest_):
+                await self._judge(wanted, pools.by_name, digest_)
+            return _Next(pools, self._pools.snapshot(pools, paths, digest_, cluster.view))
+        except BaseException:
+            await self._abandon(pools)
+            raise
+
+    async def abandon(self, prepared: Prepared) -> None:
+        """Close what was made for *prepared*, which does not come into force."""
+        prepared.cluster.abandon()
+        if prepared.next is not None:
+            await self._abandon(prepared.next.pools)
+
+    async def _abandon(self, pools: StagedPools) -> None:
+        try:
+            if self.config is not None:
+                self._on_config(self.config)
+        finally:
+            await self._pools.abandon(pools)
+
+    def _has_to_judge_first(self, digest_: str) -> bool:
+        """Whether the first configuration is judged: this process starts beside others with another one."""
+        return self._siblings is not None and self._siblings.have_another_than(digest_)
+
+    async def _judge(self, wanted: Sequence[Judged], pools: Mapping[str, Pool], digest_: str) -> None:
+        """Raise RejectedError or ConfigError if workers reject *wanted*, by what all processes know."""
+        rejected, is_known = await judge(wanted, pools)
+        if rejected:
+            raise RejectedError(rejected, digest_)
+        siblings = self._siblings
+        if not is_known and siblings is not None and (problems := await siblings.follow(digest_)):
+            raise ConfigError(list(problems))
+
+    def _refuse(
+        self,
+        error: RejectedError,
+        files: Config,
+        merged: Merged,
+        rejected: dict[Key, tuple[Problem, ...]],
+    ) -> None:
+        """Add to *rejected* the custom resources that *error* is about.
+
+        Raises:
+            ConfigError: it is about files.
+        """
+        blamed = [blame(one, files, merged) for one in error.rejected]
+        of_files = {problem for problem, key in blamed if key is None or key in rejected}
+        if of_files:
+            if self._siblings is not None:
+                self._siblings.refused(error.digest, sorted(of_files))
+            raise ConfigError(sorted(of_files)) from None
+        for problem, key in blamed:
+            assert key is not None
+            rejected[key] = (*rejected.get(key, ()), problem)
+
+    def activate(self, prepared: Prepared) -> Change:
+        """Put *prepared* in force, and return what changed. Reviews that have begun keep what they have.
+
+        Whatever can fail was done before, so either all of it is in force, or nothing has changed.
+        """
+        before, following = self.config, prepared.next
+        if following is None:
+            assert self.snapshot is not None
+            return Change(before, prepared.merged, self.snapshot, self.pools, is_new=False)
+        admission = Admission(following.snapshot, self._metrics)
+        change = Change(before, prepared.merged, following.snapshot, following.pools.by_name, is_new=True)
+        self._pools.activate(following.pools)
+        self.config, self.snapshot = change.config, following.snapshot
+        self._admission, self.review = admission, admission.review
+        return change
+
+    def observe(self, observer: ReviewObserver) -> None:
+        """Notify *observer*, instead of the metrics alone, of the reviews by the configuration in force."""
+        assert self._admission is not None
+        self._admission.observer = observer
+
+    # -- the pools in force ---------------------------------------------------------------------------
+
+    @property
+    def pools(self) -> Mapping[str, Pool]:
+        """The worker pools in use."""
+        return self._pools.by_name
+
+    @property
+    def parameters(self) -> ParameterTable:
+        """The parameters of calls, which a ``PolicyCheck`` tells what workers declare."""
+        return self._pools.parameters
+
+    def fingerprint(self) -> object:
+        """Return a value that changes with the files that the pools read, see ``fingerprint_in_use``."""
+        return self._pools.fingerprint()
+
+    @property
+    def fingerprint_in_use(self) -> object:
+        """The fingerprint of these files when they were read."""
+        return self._pools.fingerprint_in_use
+
+    def count_endpoints(self) -> None:
+        """Update the gauges of endpoints by state, and of their calls in flight."""
+        self._pools.count_endpoints()
+
+    async def close(self, grace_s: float = 0.0) -> None:
+        """End all pools; calls in flight get up to *grace_s* seconds."""
+        await self._pools.close(grace_s)

@@ -1,0 +1,104 @@
+"""The records of reviews in one process: the decision log, reports, recordings, and what the pages show."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from gateway.engine.admit import Observers
+from gateway.engine.shadow_calls import ShadowCalls
+from gateway.observe.decisions.log import DecisionLog
+from gateway.observe.decisions.namespaces import NamespaceCounts
+from gateway.observe.decisions.observer import DecisionObserver
+from gateway.observe.decisions.recent import RecentDecisions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from gateway.config.kinds.gateway_configuration import GatewaySettings
+    from gateway.engine.admit import ReviewObserver
+    from gateway.engine.snapshot import Snapshot
+    from gateway.observe.decisions.observer import DecisionSink
+    from gateway.observe.recording.recorder import Recorder
+    from gateway.observe.telemetry.metrics import Metrics
+    from gateway.server.reports.observer import Reporter
+
+
+class ReviewRecords:
+    """All records of reviews. Make it on a running event loop."""
+
+    def __init__(self, metrics: Metrics, keep: Callable[[Coroutine[object, object, None]], None]) -> None:
+        """*keep* runs a coroutine beside the caller."""
+        self._metrics = metrics
+        self._keep = keep
+        self.decision_log = DecisionLog(metrics.decision_log)
+        self.recent = RecentDecisions()
+        """The recent decisions of this process."""
+        self.namespaces = NamespaceCounts()
+        self.shadows = ShadowCalls(metrics, self.decision_log.found_afterwards)
+        self._reporter: Reporter | None = None
+        self._recorder: Recorder | None = None
+        """None: nothing was recorded so far."""
+
+    @property
+    def findings_dropped(self) -> int | None:
+        """Findings that are in no report or Event; None: no reports are configured."""
+        return None if self._reporter is None else self._reporter.dropped
+
+    def observer(self, snapshot: Snapshot, *, has_pages: bool) -> ReviewObserver:
+        """Return the observer of the reviews by *snapshot*, which pages show if there are any."""
+        observers: list[ReviewObserver] = [self._metrics]
+        sinks: list[DecisionSink] = [self.decision_log] if self.decision_log.is_on else []
+        if has_pages:
+            sinks += [self.recent, self.namespaces]
+        if sinks:
+            observers.append(DecisionObserver(snapshot.digest, sinks))
+        if self._reporter is not None:
+            observers.append(self._reporter)
+        recording = None if self._recorder is None else self._recorder.observer(snapshot.digest)
+        observers += filter(None, (recording, self.shadows.observer(snapshot)))
+        return Observers(observers) if len(observers) > 1 else self._metrics
+
+    def activate_reports(self, settings: GatewaySettings) -> None:
+        """Write the reports of *settings* from now on."""
+        old = self._reporter
+        wanted = settings.reports, settings.kubernetes
+        if old is not None and (old.settings, old.cluster) == wanted:
+            return
+        self._reporter = None
+        if old is not None:
+            self._keep(old.close())
+        if settings.reports is not None and settings.kubernetes is not None:
+            # Imported late: a gateway without reports does not need the client of the cluster.
+            from gateway.server.reports.observer import Reporter
+
+            instance = f"{os.uname().nodename}_{os.getpid()}"
+            self._reporter = Reporter(settings.reports, settings.kubernetes, instance)
+
+    def activate_log(self, settings: GatewaySettings) -> None:
+        """Log decisions by *settings* from now on."""
+        self.recent.secret_names = self.shadows.secret_names = settings.logging.decision_log.secret_names
+        self.decision_log.use(settings.logging)
+
+    def activate_recording(self, settings: GatewaySettings) -> None:
+        """Record by *settings* from now on."""
+        self._metrics.is_recording = settings.record is not None
+        if self._recorder is None:
+            if settings.record is None:
+                return
+            # Imported late: it loads RE2, which a gateway without recordings may not need.
+            from gateway.observe.recording.recorder import Recorder
+
+            self._recorder = Recorder(self._metrics.recording)
+        self._recorder.use(settings.record)
+
+    async def close_reports(self) -> None:
+        """Write the findings that wait."""
+        if self._reporter is not None:
+            await self._reporter.close()
+
+    async def close(self) -> None:
+        """Write the last records."""
+        await self.decision_log.close()
+        if self._recorder is not None:
+            await self._recorder.close()
