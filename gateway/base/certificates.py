@@ -84,12 +84,12 @@ def parts_of(der: bytes) -> CertificateParts:
 
 
 def chain_problem(certificates: Sequence[CertificateParts], now: float) -> str:
-    """Return why a chain, with the leaf first, is not valid at *now* (seconds since 1970); empty: it is."""
+    """Return why a chain, with the leaf first, is not valid at *now* (seconds since 1970). Empty if it is."""
     return next(filter(None, (_problem(one, now) for one in certificates)), "")
 
 
 def roots_problem(certificates: Sequence[CertificateParts], now: float) -> str:
-    """Return why none of several roots is valid at *now* (seconds since 1970); empty: one is."""
+    """Return why none of several roots is valid at *now* (seconds since 1970). Empty if one is."""
     problems = [_problem(one, now) for one in sorted(certificates, key=lambda one: -one.not_after)]
     return problems[0] if problems and all(problems) else ""
 

@@ -17,7 +17,7 @@ class GatewayError(Exception):
 
 
 _SHOWN_CHARS: Final = 500
-"""Of file names and field paths in messages, which may contain keys of any length."""
+"""The longest file name or field path in a message. They may contain keys of any length."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

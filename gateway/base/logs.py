@@ -120,7 +120,7 @@ class LogSettings:
         """Whether all areas have the level ``debug``, whatever is configured."""
         self._levels: Mapping[Area, Level] = {}
         self._thresholds: dict[Area, int] = {}
-        """By area; empty: the levels of loggers decide."""
+        """The level of each area. While it is empty, the levels of loggers decide."""
 
     def allows(self, record: logging.LogRecord) -> bool:
         """Whether *record* is logged."""
@@ -153,7 +153,7 @@ class LogSettings:
 
 
 current: Final = LogSettings()
-"""Of this process."""
+"""The settings of this process."""
 
 
 def print_error(*lines: object) -> None:

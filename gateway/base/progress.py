@@ -46,7 +46,7 @@ class Progress:
     def __init__(
         self, label: str, total: int = 0, stream: TextIO | None = None, shown_after_s: float = SHOWN_AFTER_S
     ) -> None:
-        """*label* says what is done. *total* is the number of steps; 0: it is not known."""
+        """*label* says what is done. *total* is the number of steps, 0 if it is not known."""
         self._label = label
         self._total = total
         self._done = 0

@@ -101,4 +101,4 @@ def test_a_record_that_the_collector_refuses_is_counted(
     collector.status = 400
     counts = send(collector)
     assert counts.dropped["otlp"] == 1
-    assert f"{collector.endpoint}: records are dropped" in caplog.text
+    assert f"records are dropped: decision log: {collector.endpoint}: " in caplog.text

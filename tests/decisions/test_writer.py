@@ -102,7 +102,7 @@ def test_a_failing_sink_is_logged_once_and_its_records_are_counted(
     asyncio.run(main())
     assert gate.written[0].endswith("dropped")
     assert [record.getMessage() for record in caplog.records] == [
-        "decision log: gate: records are dropped: [Errno 28] No space left on device"
+        "records are dropped: decision log: gate: [Errno 28] No space left on device"
     ]
 
 

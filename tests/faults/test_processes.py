@@ -123,7 +123,7 @@ def test_a_process_that_hangs_is_replaced(
     for _ in range(20):
         assert gateway.review("/validate", POD)["allowed"]
     gateway.expect(
-        rf"gateway process 0 hangs, replacing it: process {before[0]}, in state T, could have run for 1"
+        rf"process hangs, replacing it: gateway process 0, pid {before[0]}, in state T, could have run for 1"
     )
     eventually(lambda: len(set(children_of(gateway.child.pid)) - set(before)) == 1)
     eventually(lambda: gateway.admin("/readyz")[0] == 200)

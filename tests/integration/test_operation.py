@@ -183,7 +183,7 @@ def test_a_killed_process_is_restarted(
     gateway = start_gateway(tmp_path, "--processes", "2")
     seen = len(gateway.log)
     os.kill(children_of(gateway.child.pid)[0], signal.SIGKILL)
-    gateway.expect("ended with status -9, restarting it", after=seen)
+    gateway.expect(r"process ended, restarting it: .*, status -9", after=seen)
     # The new process loads the configuration at its start; at this signal both load it.
     gateway.signal(signal.SIGHUP)
     gateway.expect(r"(?s)configuration reloaded.*configuration reloaded", after=seen)

@@ -118,8 +118,8 @@ def test_a_process_that_starts_again_does_not_take_what_the_others_refuse(
     found = gateway.expect(f"{REFUSED}webhooks(?s:.*){REFUSED}webhooks")
     first, *_ = gateway.children()
     os.kill(first, signal.SIGKILL)
-    gateway.expect(r"gateway process \d ended with status -9", after=found.end())
-    gateway.expect(r"gateway process \d ended with status \d+, restarting it", after=found.end())
+    gateway.expect(r"process ended, restarting it: gateway process \d, status -9", after=found.end())
+    gateway.expect(r"process ended, restarting it: gateway process \d, status \d+", after=found.end())
     for _ in range(20):
         assert is_as_before(gateway)
     assert gateway.admin("/readyz")[0] == 200

@@ -166,8 +166,8 @@ def test_damaged_unknown_and_long_lines_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"\0" * 100, "no header"),
-        (b'{"kind":"List"}\n', "no header"),
+        (b"\0" * 100, "not a header"),
+        (b'{"kind":"List"}\n', "not a header"),
         (HEADER.replace(b'"version":1', b'"version":2'), 'found version "2"'),
     ],
 )

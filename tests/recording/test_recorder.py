@@ -315,7 +315,7 @@ def test_files_that_cannot_be_written_are_logged_and_counted(
         await under_test.close()
 
     asyncio.run(main())
-    assert f"recording: {tmp_path}/none/none: records are dropped: " in caplog.text
+    assert f"records are dropped: recording: {tmp_path}/none/none: " in caplog.text
 
 
 def test_the_settings_can_change_and_a_key_file_makes_marks_equal(tmp_path: Path) -> None:

@@ -190,7 +190,9 @@ def test_a_path_of_another_registration_selects_phase_and_failure_policy(
     path = recording(tmp_path / "r.gz", *(review(pod(), HOOK, path=one) for one in paths))
     found = replay(path, "--config", config)
     assert (found["newlyDenied"], found["equal"]) == (2, 1)
-    assert found["leftOutByReason"] == [{"reason": "the request is no valid AdmissionRequest", "reviews": 1}]
+    assert found["leftOutByReason"] == [
+        {"reason": "the request is not a valid AdmissionRequest", "reviews": 1}
+    ]
     assert found["notes"][0]["reviews"] == 3
 
 

@@ -72,8 +72,8 @@ def test_a_denial_by_a_webhook_is_known_and_other_rejections_are_left_out(tmp_pa
         (event("connect", 200), "a request without an object"),
         (event(requestObject=None, level="Metadata"), "the audit level Metadata leaves out the object"),
         (event(objectRef={}), "the event lacks the kind of its object, or its resource"),
-        ("{", "the line of the audit log is no event"),
-        ("[]", "the line of the audit log is no event"),
+        ("{", "the line of the audit log is not an event"),
+        ("[]", "the line of the audit log is not an event"),
     ],
 )
 def test_what_an_audit_log_cannot_tell_is_left_out_with_the_reason(
@@ -109,7 +109,7 @@ def test_objects_of_files_and_lists_are_replayed_as_creations(tmp_path: Path) ->
         "metadata": {"name": "a", "namespace": "shop", "labels": {"x": "y"}},
     }
     assert cases[0].request["namespace"] == "shop"
-    assert found.left_out == {"a document that is no complete object": 2}
+    assert found.left_out == {"a document that is not a complete object": 2}
 
 
 def test_the_part_that_was_read_grows_with_each_object_of_a_file(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_damaged_lines_and_files_are_counted(tmp_path: Path, damage: dict[str, A
 
 def test_another_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a").write_text(json.dumps(secret()))
-    with pytest.raises(GatewayError, match="no recording"):
+    with pytest.raises(GatewayError, match="not a recording"):
         list(Recordings([tmp_path / "a"], ()).cases(Found()))
     (tmp_path / "b").write_bytes(HEADER)
     assert not list(Recordings([tmp_path / "b"], ()).cases(Found()))

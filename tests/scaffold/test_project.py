@@ -192,7 +192,7 @@ def test_nothing_that_exists_is_replaced(tmp_path: Path, kind: str) -> None:
         case _:
             taken.symlink_to(tmp_path / "nothing")
     before = tree(tmp_path)
-    with pytest.raises(GatewayError, match=r"p exists and is (not empty|no folder); expected a name"):
+    with pytest.raises(GatewayError, match=r"p exists and is (not empty|not a folder); expected a name"):
         project.write(taken, FILES)
     assert tree(tmp_path) == before
     assert not list(tmp_path.glob(".new-*"))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_WARNING: Final = "CA bundle of %s cannot be used, %s: %s"
 MAX_BYTES: Final = 1024 * 1024
 """Of a bundle: as much as a Secret or a ConfigMap holds. The roots of a Linux distribution have 220 KiB."""
 
@@ -51,13 +52,12 @@ class CaBundle:
 
     @property
     def warning(self) -> str:
-        """A line about the problem and its effect; empty: there is none."""
-        if not self.problem:
-            return ""
-        effect = (
-            "the last valid one stays in force" if self.pem else "its webhooks fail by their failurePolicy"
-        )
-        return f"CA bundle of {self.source} cannot be used, {effect}: {self.problem}"
+        """A line about the problem and its effect. Empty if there is none."""
+        return _WARNING % (self.source, self._effect, self.problem) if self.problem else ""
+
+    @property
+    def _effect(self) -> str:
+        return "the last valid one stays in force" if self.pem else "its webhooks fail by their failurePolicy"
 
     async def wait_until_read(self, timeout_s: float) -> None:
         """Wait up to *timeout_s* seconds until the object has been read."""
@@ -74,7 +74,7 @@ class CaBundle:
         self.is_read.set()
         if self._problem:
             if self._problem != had_problem:
-                log.warning("%s", self.warning)
+                log.warning(_WARNING, self.source, self._effect, self.problem)
         elif self.pem is not before or had_problem:
             count = self.pem.count(b"-----BEGIN CERTIFICATE-----")
             log.info("CA bundle of %s in force for new connections: %d certificates", self.source, count)

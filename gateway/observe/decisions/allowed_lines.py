@@ -40,7 +40,7 @@ class AllowedLines:
         """The beginning of a member of ``webhooks``, up to the milliseconds, by webhook and endpoint."""
 
     def line(self, answer: Answer, seconds: float, at: float, digest: str) -> bytes | None:
-        """Return the line of *answer*, whose webhooks all allowed the request; None: it needs more care."""
+        """Return the line of *answer*, whose webhooks all allowed the request. None if it needs more care."""
         evaluation, origin = answer.evaluation, answer.origin
         request, outcomes = evaluation.request, evaluation.outcomes
         name = request.name if self._secret_names or not is_secret(request.kind) else ""

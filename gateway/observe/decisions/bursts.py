@@ -25,7 +25,7 @@ Key = tuple[str, str, str]
 MAX_BURSTS: Final = 100
 """The one without a denial for the longest time goes first."""
 MAX_HELD_BYTES: Final = 16 * 1024
-"""Of the request of a last denial: parsed it takes some ten times as much memory."""
+"""The largest request of a last denial. Parsed it takes some ten times as much memory."""
 ENDS_AFTER_S: Final = 60.0
 
 

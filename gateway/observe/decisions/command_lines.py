@@ -85,7 +85,7 @@ def _is_value(text: str) -> bool:
 
 
 def passwords_of_arguments(arguments: Sequence[object], command: object = None) -> Iterator[str]:
-    """Yield of each of *arguments* the password at its end; empty: it has none.
+    """Yield the password at the end of each of *arguments*, an empty text for one without.
 
     *command* has the arguments before them, if it is a list.
     """

@@ -32,7 +32,7 @@ _NAME: Final = (
 """Regular expression of the end of a name, without regard to case."""
 _CREDENTIAL_NAME: Final = re.compile(_NAME + r"\Z", re.IGNORECASE)
 _LONGEST_NAME: Final = 253
-"""Of a field or an environment variable. A longer one is no name, and would fill the cache."""
+"""The longest name of a field or an environment variable. A longer text would fill the cache."""
 _REFERENCE_KEYS: Final = re.compile(
     r"(?:algorithm|apiGroup|apiVersion|audience|defaultMode|description|encoding|expirationSeconds|file|items|key"
     r"|kind|mode|mountPath|name|namespace|optional|path|rotationPolicy|sameSite|secretName|size|ttl|type|version"
@@ -144,7 +144,7 @@ def is_named_credential(document: dict[str, object]) -> bool:
 
 
 def credentials_of_arguments(arguments: Sequence[object], command: object = None) -> Iterator[str]:
-    """Yield of each of *arguments* of a command the credential at its end; empty: none by those before it.
+    """Yield the credential at the end of each of *arguments* of a command, an empty text for one without.
 
     *command* has the program, if it is a list beside *arguments*.
     """

@@ -30,7 +30,7 @@ MAX_UNMATCHED: Final = 200
 """Webhooks that were not called and are named with the reason; more are counted."""
 _UNMATCHED_STEP: Final = 50
 MAX_TEXTS: Final = 50
-"""Groups, warnings, and audit annotations, of each."""
+"""The most groups, warnings and audit annotations, each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class RecordDetails:
     """Everything about a decision that its record does not have."""
 
     groups: tuple[str, ...]
-    """Of the user."""
+    """The groups of the user."""
     object: bytes
     """JSON of the object before all changes, without secrets: on DELETE the stored one. Empty for none."""
     object_note: str

@@ -36,7 +36,7 @@ class WebhookDocument(TypedDict):
     mode: str
     exception: str
     parameters: NotRequired[Any]
-    """For the pages: the parameters of the call without secrets, or null."""
+    """The parameters of the call without secrets, or null. Only the pages have them."""
 
 
 class DecisionHead(TypedDict):

@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from gateway.observe.decisions.record import DecisionRecord, WebhookRecord
 
 MAX_NAME_CHARS: Final = 512
-"""Of a name; Kubernetes allows 253 of them."""
+"""The longest name; Kubernetes allows 253 characters."""
 MAX_MESSAGE_CHARS: Final = 2048
 MAX_WEBHOOK_MESSAGE_CHARS: Final = 256
 MAX_WEBHOOKS: Final = 32
-"""Of one record."""
+"""The most webhooks of one record."""
 MAX_LINE_BYTES: Final = 16 * 1024
 """Container runtimes split longer lines. With the bounds above only texts with many escapes are longer; all
 texts of such a record are cut to ``_SHORT_CHARS``."""
 _SHORT_CHARS: Final = 64
 _FEW_WEBHOOKS: Final = 8
 _MAX_TEXT_LINE_CHARS: Final = 4000
-"""Of up to four bytes each."""
+"""The longest line of text. A character has up to four bytes."""
 
 _PLAIN: Final = re.compile(r"[\w.:/@-]*")
 

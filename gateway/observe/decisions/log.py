@@ -50,9 +50,9 @@ class DecisionLog:
         self._clock = clock
         self._settings: LoggingSettings | None = None
         self._outputs: list[tuple[Callable[[Document], Any], Writer[Any]]] = []
-        """For each sink the form of records, and the writer."""
+        """The form of records and the writer of each sink."""
         self._allowed_lines: AllowedLines | None = None
-        """None: not all sinks take JSON."""
+        """None unless all sinks take JSON."""
         self._closing: list[Thread] = []
         self._has_noteworthy = self._has_all = self._has_secret_names = False
         self._sampled = 0.0

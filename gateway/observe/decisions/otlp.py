@@ -33,7 +33,7 @@ _SEVERITIES: Final = {
     "Denied": SeverityNumber.INFO,
     "FailedClosed": SeverityNumber.ERROR,
 }
-"""Of all other outcomes: a warning."""
+"""All other outcomes are warnings."""
 _SCOPE: Final = InstrumentationScope("admission-gateway", __version__)
 
 

@@ -185,7 +185,7 @@ class RecentDecisions:
 
     @property
     def since(self) -> float:
-        """Denials, failures and fail-opens before this time are gone, in seconds since 1970; 0: none are."""
+        """Denials, failures and fail-opens before this time are gone, in seconds since 1970; 0 if none."""
         return max(self._noteworthy.since, self._brief.since)
 
     def recent(self, wanted: DecisionFilter = EVERYTHING, limit: int = 100) -> list[RecentDecision]:

@@ -52,8 +52,8 @@ class WebhookRecord(NamedTuple):
     code: int
     """HTTP status: 200, that of the denial, or that of the failure."""
     message: str
-    """Of the denial or the failure. For ``Excluded`` the name of the condition; for ``Exempted`` the reason
-    of the exception."""
+    """The message of the denial, or the cause of the failure. For ``Excluded`` the name of the condition, for
+    ``Exempted`` the reason of the exception."""
     started_ms: float = 0.0
     """From the start of the review to the call, in milliseconds."""
     milliseconds: float = 0.0
@@ -68,14 +68,14 @@ class WebhookRecord(NamedTuple):
     exception: str = ""
     """The id of the exception for ``Exempted``, otherwise empty."""
     parameters: bytes = b""
-    """JSON of the parameters with which the policy was called; empty: none."""
+    """JSON of the parameters with which the policy was called. Empty without parameters."""
 
 
 class DecisionRecord(NamedTuple):
     """The decision of one review."""
 
     time: float
-    """Of the answer, in seconds since 1970."""
+    """The time of the answer, in seconds since 1970."""
     uid: str
     trace_id: str
     """32 hex digits of the API server's trace, or of the gateway's own; empty if there is none."""
@@ -108,7 +108,7 @@ class DecisionRecord(NamedTuple):
 
     @property
     def outcome(self) -> WebhookOutcome:
-        """That of the deciding webhook."""
+        """The outcome of the deciding webhook."""
         return "Allowed" if self.deciding is None else self.deciding.outcome
 
     @property

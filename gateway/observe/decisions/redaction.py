@@ -70,13 +70,13 @@ MAX_REPEATED: Final = 1024
 """Values that are replaced where they are a whole text."""
 MAX_NAME_CHARS: Final = 512
 MAX_MESSAGE_CHARS: Final = 8192
-"""Of a record; longer texts are cut."""
+"""The longest message of a record. Longer ones are cut."""
 _SEARCHED_BEYOND: Final = 1024
 """Characters after the cut that are searched, so that a value at the cut is found."""
 _MAX_CHECKED_BYTES: Final = 1024 * 1024
-"""Of an object whose names are checked, which takes eight milliseconds."""
+"""The largest object whose names are checked, which takes eight milliseconds."""
 MAX_SEARCHED_CHARS: Final = 48 * 1024
-"""Of all messages of a record. The rest is left out."""
+"""Characters of all messages of a record that are searched. The rest is left out."""
 SEARCHES_PER_SECOND: Final = 20
 """Denials of objects with secrets whose values are searched for in the messages, which takes ten milliseconds
 each with objects of ``_SEARCH_BYTES``. The messages of further ones are left out."""

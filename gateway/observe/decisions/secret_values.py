@@ -29,9 +29,10 @@ EARLIER_VERSION: Final = re.compile(r"last-applied|/applied\Z|/original\Z")
 _SHORT_ANNOTATION: Final = 256
 """A longer annotation of a Secret may contain a version of it in any encoding."""
 _PUBLIC_ANNOTATION: Final = re.compile(r"(?:[\w-]+\.)*(?:kubernetes\.io|k8s\.io|helm\.sh|cert-manager\.io)/")
-"""Of a Secret: policies, replayed ones too, may need the name of a service account or of a release."""
+"""Annotations of a Secret that stay. Policies, replayed ones too, may need the name of a service account or
+of a release."""
 _MAX_TEXT_CHARS: Final = 64 * 1024
-"""Of a text that is searched for credentials."""
+"""The longest text that is searched for credentials."""
 
 
 def is_private(key: str, text: str) -> bool:
@@ -146,7 +147,7 @@ def decoded(text: str) -> str:
 
 
 def as_bytes(text: str) -> str:
-    """Return what *text* is the base64 of, with surrogates for bytes that are not UTF-8; empty: it is not."""
+    """Return the bytes of *text*, base64, with surrogates for what is not UTF-8; empty if it is not that."""
     try:
         return base64.b64decode(text, validate=True).decode(errors="surrogateescape")
     except (binascii.Error, ValueError):

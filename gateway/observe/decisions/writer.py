@@ -30,7 +30,7 @@ DROPPED_S: Final = 1.0
 MAX_QUEUED: Final = 2000
 """Records that wait, besides as many that are being written."""
 MAX_QUEUED_BYTES: Final = 4 * 1024 * 1024
-"""Likewise of lines; other records have about the size of lines."""
+"""Bytes of lines that wait, likewise. Other records have about the size of lines."""
 _ATOMIC_BYTES: Final = 4096
 """PIPE_BUF of Linux: other writers of the pipe cannot write into the middle of so many bytes."""
 
@@ -42,7 +42,7 @@ class Sink(Protocol[Item_contra]):
     """Where records go. Only the writer's thread calls it."""
 
     name: str
-    """For messages."""
+    """Its name in messages."""
 
     def write(self, items: Sequence[Item_contra]) -> None:
         """Write *items*; may block.
@@ -140,7 +140,7 @@ class Writer(Generic[Item]):
                 lost = len(batch)
                 if not self._has_failed:
                     self._has_failed = True
-                    log.warning("%s: %s: records are dropped: %s", self._purpose, self._sink.name, error)
+                    log.warning("records are dropped: %s: %s: %s", self._purpose, self._sink.name, error)
             with suppress(RuntimeError):  # the loop was closed
                 self._loop.call_soon_threadsafe(self._written, lost)
         self._sink.close()

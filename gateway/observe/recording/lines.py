@@ -132,7 +132,7 @@ class ReviewLines:
         return bool(self._paths(request.kind[2])) or _is_secret(request) or not is_clean(request.json)
 
     def plain(self, answer: Answer, head: dict[str, Any]) -> bytes | None:
-        """Return the line of *answer*, which begins with *head*; None: it has something to replace."""
+        """Return the line of *answer*, which begins with *head*. None if it has something to replace."""
         evaluation = answer.evaluation
         request = evaluation.request
         is_plain = not evaluation.has_changed or _add_plain_patch(answer, head)

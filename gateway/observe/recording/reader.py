@@ -30,7 +30,7 @@ _GZIP: Final = zlib.MAX_WBITS | 16
 
 
 class UnreadableRecordingError(GatewayError):
-    """A file is no recording, or of another version."""
+    """A file is not a recording, or has another version."""
 
 
 @dataclass
@@ -44,11 +44,11 @@ class Reading:
     unknown_lines: int = 0
     """Lines of a type that this version does not know."""
     end: str = ""
-    """Why reading ended before the end of the file; empty: it did not."""
+    """Why reading ended before the end of the file. Empty if it did not."""
     read_bytes: int = 0
-    """Of the file, so far."""
+    """Bytes of the file that were read so far."""
     keys: set[str] = field(default_factory=set)
-    """Of the marks that replace values, see ``redaction.Marks``."""
+    """Ids of the keys of the marks that replace values, see ``redaction.Marks``."""
 
 
 def read_recording(path: Path, reading: Reading) -> Iterator[Json]:
@@ -96,7 +96,7 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 
 def _check_header(path: Path, document: dict[str, Any] | None) -> None:
     if document is None or document.get("apiVersion") != API_VERSION or document.get("kind") != "Recording":
-        raise UnreadableRecordingError(f"{path}: no recording: its first line is no header")
+        raise UnreadableRecordingError(f"{path}: not a recording: its first line is not a header")
     if document.get("version") != VERSION:
         found = shown(str(document.get("version")))
         raise UnreadableRecordingError(f"{path}: found version {found} of recordings, expected {VERSION}")

@@ -60,7 +60,7 @@ class Recorder:
         self._closing: list[Thread] = []
 
     def use(self, settings: RecordSettings | None) -> None:
-        """Record by *settings* from now on; None: nothing."""
+        """Record by *settings* from now on, or nothing with None."""
         if settings == self._settings:
             return
         self._end()
@@ -75,7 +75,7 @@ class Recorder:
         self._recording = Recording(settings, Marks(key), self.counts, self._clock)
 
     def observer(self, digest: str) -> RecordingObserver | None:
-        """Return what records the reviews by the configuration with *digest*; None: nothing is recorded."""
+        """Return what records the reviews by the configuration with *digest*. None if nothing is."""
         return None if self._recording is None else RecordingObserver(self._recording, digest)
 
     def _end(self) -> None:

@@ -31,9 +31,9 @@ class Definition:
     """The meaning, in Markdown for a page in docs/."""
     labels: tuple[str, ...] = ()
     is_lowest: bool = False
-    """Of a gauge: whether several processes expose their lowest value; otherwise the sum."""
+    """Whether several processes expose the lowest value of a gauge instead of the sum."""
     is_highest: bool = False
-    """Likewise, their highest."""
+    """Whether they expose the highest value."""
 
     @property
     def family(self) -> str:

@@ -25,7 +25,7 @@ class Uses:
     number: int = 0
     """Webhooks that were left out of a review."""
     last_at: float = 0.0
-    """Seconds since 1970; 0: never."""
+    """Seconds since 1970, 0 before the first use."""
 
 
 class ExceptionUses:

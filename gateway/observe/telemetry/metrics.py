@@ -132,11 +132,11 @@ class Metrics:
         """The timings of ``_calls`` for calls that allowed the request, which are nearly all."""
         self._pools: dict[str, PoolMetrics] = {}
         self.watch: tuple[bool, int] | None = None
-        """Whether the watches are connected, and the number of namespaces; None: no cluster is watched."""
+        """Whether the watches are connected, and the number of namespaces. None if no cluster is watched."""
         self.ca_bundles: Mapping[str, int] = {}
         """The number of followed CA bundles by state, see ``gateway.engine.credentials.ca_bundle``."""
         self.findings_dropped: int | None = None
-        """Findings that are in no report or Event; None: no reports are configured."""
+        """Findings that are in no report or Event. None without configured reports."""
         self.decision_log = LogCounts()
         self.recording = RecordingCounts()
         self.is_recording = False
@@ -145,17 +145,17 @@ class Metrics:
         self.cancelled: Counter[str] = Counter()
         """Reviews whose client disconnected before the answer, by phase."""
         self.spans: Mapping[SpanOutcome, int] = {}
-        """What became of spans; a thread counts, too. Empty: no traces are configured."""
+        """Spans by outcome; a thread counts, too. Empty without configured traces."""
         self.refused: Mapping[int, int] = {}
         """Requests that were answered with a status other than 200, by status; the front end counts them."""
         self.refused_tokens: Mapping[str, int] = {}
         """Refused webhook tokens by reason; the front end counts them."""
         self.configuration: tuple[str, Mapping[tuple[str, ...], int]] | None = None
-        """Of the configuration in force: the digest, and the timeouts of webhooks, in seconds by name and
-        type."""
+        """The digest of the configuration in force, and the timeouts of its webhooks, in seconds by name
+        and type."""
         self.exceptions = ExceptionUses()
         self.history: ConfigHistory | None = None
-        """Of the configurations kept for rollback; None: none are kept."""
+        """What is known of the configurations kept for rollback. None if none are kept."""
         self.policy_mismatches: Mapping[tuple[str, str, str], int] = {}
         """The number of workers by webhook, phase and reason, see ``gateway.engine.policy_check``."""
         self.worker_calls = Counts(definitions.WORKER_CALLS)

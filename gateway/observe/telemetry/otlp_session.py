@@ -41,5 +41,8 @@ def _first_cause(error: BaseException) -> str:
 
 
 def system_roots() -> str | None:
-    """Return the system's roots, as for all other connections of the gateway; None: those of requests."""
+    """Return the system's roots, as for all other connections of the gateway.
+
+    None if there are none; then those of requests are used.
+    """
     return ssl.get_default_verify_paths().cafile

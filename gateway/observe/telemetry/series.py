@@ -41,7 +41,7 @@ class Timing:
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
         self.exemplars: dict[int, Exemplar] | None = None
-        """The last traced duration of each bucket, by the bucket's index; None: there was none."""
+        """The last traced duration of each bucket, by the bucket's index. None before the first."""
         self.buckets = [0] * (len(bounds) + 1)
         """Durations up to each bound and above the one before; the last: above all bounds."""
         self.total_s = 0.0
@@ -125,7 +125,7 @@ class Numbers:
     """Counts of one webhook, or of the reviews of one phase."""
 
     buckets: list[int] = field(default_factory=list)
-    """Calls or reviews by duration, as in Timing; empty: none."""
+    """Calls or reviews by duration, as in Timing. Empty without any."""
     denied: int = 0
     failed_closed: int = 0
     """Failures that rejected the request, and refused dry runs."""

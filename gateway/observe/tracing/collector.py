@@ -41,7 +41,8 @@ MAX_QUEUED: Final = 4096
 MAX_BATCH: Final = 256
 INTERVAL_S: Final = 1.0
 TIMEOUT_S: Final = 10.0
-"""Of an export with its retries. The SDK retries after connection errors and the statuses 429, 502 to 504."""
+"""The limit of an export with its retries. The SDK retries after connection errors and the statuses 429
+and 502 to 504."""
 CLOSE_S: Final = 2.0
 """How long the last spans may take at the end of the process."""
 WARN_EVERY_S: Final = 60.0

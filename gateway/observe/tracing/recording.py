@@ -52,7 +52,7 @@ class RecordedLookUp:
     name: str
     began_at: float
     ended_at: float | None = None
-    """None: it was not complete when the review ended."""
+    """None if it was not complete when the review ended."""
 
 
 class RecordedTrace:
@@ -72,11 +72,11 @@ class RecordedTrace:
     )
 
     def __init__(self, parent: str, now: Callable[[], float]) -> None:
-        """*parent* is the trace context of the request; empty: the review begins a trace."""
+        """*parent* is the trace context of the request. If it is empty, the review begins a trace."""
         self._now = now
         self.trace_id = parent[3:35] or f"{_random_id(128):032x}"
         self.parent_id = parent[36:52]
-        """16 hex digits; empty: the review is the root."""
+        """16 hex digits, or empty if the review is the root."""
         self.span_id = new_span_id()
         self._prefix = f"00-{self.trace_id}-"
         flags = int(parent[53:] or "0", 16) & _KEPT_FLAGS | _SAMPLED

@@ -27,9 +27,9 @@ class StagedTracing:
 
     settings: TracingSettings | None
     headers: dict[str, str] = field(repr=False)
-    """For the collector."""
+    """They are sent to the collector."""
     fingerprint: object
-    """Of the files, before they were read."""
+    """The state of the files before they were read."""
 
 
 class Tracing:

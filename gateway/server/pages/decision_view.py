@@ -40,9 +40,9 @@ class View(NamedTuple):
 
     decision: DetailedDocument
     bars: list[Bar | None]
-    """Of each webhook; None: it was not called."""
+    """The call of each webhook, None for one that was not called."""
     length_ms: float
-    """Of the timeline."""
+    """The length of the timeline."""
     changes: list[Change]
     final: list[DiffLine]
     """The difference that all changes make; empty for fewer than two changes."""

@@ -38,7 +38,7 @@ def page_of(path: str) -> str | None:
 def merge(page: str, request: PageRequest, parts: Sequence[Json], processes: int) -> Json | None:
     """Return the JSON of *page*, from the *parts* of those of its *processes* that answered.
 
-    None: there is no such decision. There is at least one part, except for a form to explain a review.
+    Return None if there is no such decision. There is at least one part, except for a form to explain.
     """
     host = socket.gethostname()
     note = NOTE.format(host=host, command="decisions" if page in ("decisions", "decision") else "status")

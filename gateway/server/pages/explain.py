@@ -44,7 +44,7 @@ MAX_JSON_BYTES: Final = 1024 * 1024
 MAX_YAML_BYTES: Final = 256 * 1024
 """YAML takes a hundred times as long to parse."""
 BUDGET_S: Final = 10.0
-"""For each phase."""
+"""The time for each phase."""
 _DRY: Final = ("None", "NoneOnDryRun")
 
 
@@ -154,7 +154,7 @@ def _parsed(content: bytes) -> Json:
     except orjson.JSONDecodeError:
         if len(content) > MAX_YAML_BYTES:
             expected = f"expected JSON, or YAML of at most {MAX_YAML_BYTES} bytes"
-            raise MalformedReview(f"the text is no JSON and has {len(content)} bytes, {expected}") from None
+            raise MalformedReview(f"the text is not JSON and has {len(content)} bytes, {expected}") from None
         documents = list(parse_yaml(content.decode(errors="replace")))
         for field, message in (problem for one in documents for problem in one.found):
             raise MalformedReview(": ".join(filter(None, (field, message)))) from None

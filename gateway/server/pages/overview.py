@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gateway.server.pages.state import Json, ProcessState
 
 SHOWN_PROBLEMS: Final = 100
-"""Of a refused configuration, and warnings."""
+"""Problems of a refused configuration that are shown, and warnings."""
 SHOWN_EXCEPTIONS: Final = 200
 
 

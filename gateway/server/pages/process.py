@@ -48,7 +48,7 @@ class OneProcess:
         namespaces: NamespaceCounts,
         findings: Iterable[Json] = (),
     ) -> None:
-        """*state* returns the present state; None: no configuration is in force yet.
+        """*state* returns the present state, or None before a configuration is in force.
 
         *findings* are those of calls after the answer, the oldest first.
         """

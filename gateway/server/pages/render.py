@@ -56,7 +56,7 @@ _SECTIONS: Final = {"decision": "decisions", "missing": "decisions"}
 """Pages that belong to another one in the navigation."""
 
 _SHOWN_CHARS: Final = 4096
-"""Of one value."""
+"""Characters of one value that are shown."""
 
 
 def headers_of(page: str) -> bytes:
@@ -191,7 +191,7 @@ def expiry(seconds: float) -> Markup:
 
 
 def milliseconds(value: float | None) -> Markup:
-    """Return a time in milliseconds with its unit; None: no time."""
+    """Return a time in milliseconds with its unit, or that there is none."""
     if value is None:
         return Markup('<span class="zero">none</span>')
     if value >= 10_000:

@@ -27,9 +27,9 @@ class PageRequest(NamedTuple):
     path: str
     """Decoded."""
     query: Mapping[str, str]
-    """Without ``format``; of a repeated name the last value."""
+    """The query without ``format``. A repeated name has its last value."""
     body: bytes = b""
-    """The review to explain; empty: none."""
+    """The review to explain. Empty without one."""
     is_form: bool = False
     """Whether the form of a page sent the body, which that page shows again."""
 
@@ -56,13 +56,13 @@ class ProcessState:
     refused_resources: int
     """Custom resources that are not in force in their present form."""
     not_ready: str | None
-    """Why the process is not ready; None: it is."""
+    """Why the process is not ready. None if it is."""
     faults: Sequence[str]
     """Faults of workers and pools that do not affect readiness."""
     in_flight: int
     """Reviews in flight."""
     exception_uses: Mapping[str, Uses]
-    """By id."""
+    """The uses of each exception by its id."""
 
 
 def encoded(value: object, *, is_indented: bool = False) -> bytes:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from gateway.server.pages.state import Json
 
 MAX_LINES: Final = 3000
-"""Of a text. The time of a difference can grow with the square of it."""
+"""The most lines of a text. The time of a difference can grow with the square of it."""
 SHOWN_WEBHOOKS: Final = 500
-"""Of each phase; the JSON has all."""
+"""Webhooks of each phase that are shown. The JSON has all."""
 
 
 class DiffLine(NamedTuple):

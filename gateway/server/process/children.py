@@ -55,7 +55,7 @@ class Child:
         self._output = Output(name) if logs_output else None
         self._process: asyncio.subprocess.Process | None = None
         self.status = 0
-        """The last exit status of the command; below 0: the number of the signal that ended it."""
+        """The last exit status of the command. Below 0, a signal of that number ended it."""
         self._keeper = asyncio.create_task(self._keep(after))
 
     @property
@@ -130,7 +130,7 @@ class Child:
                     log.error(text, self.name, self._command[0], error.strerror, MAX_BACKOFF_S, self._effect)
             else:
                 problem = ""
-                log.warning("%s ended with status %d, restarting it", self.name, status)
+                log.warning("process ended, restarting it: %s, status %d", self.name, status)
             if time.monotonic() - started >= STEADY_S:
                 backoff_s = 0.0
             await asyncio.sleep(backoff_s)

@@ -72,7 +72,7 @@ class Liveness:
     def hangs(self, pid: int | None, now: float, sample: Sample | None, *, has_listened: bool) -> bool:
         """Return whether process *pid* hangs at *now*, monotonic seconds.
 
-        Call it every ``BEAT_S`` seconds. *sample* is that of the process; None: it is not known.
+        Call it every ``BEAT_S`` seconds. *sample* is that of the process, or None if it is not known.
         """
         elapsed_s = min(now - self._at, 2 * BEAT_S)  # the parent may have been stopped, too
         last, self._at, self._last = self._last, now, sample

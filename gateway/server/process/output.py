@@ -23,7 +23,7 @@ log.setLevel(logging.INFO)  # also in commands that log nothing else: the output
 LINE_BYTES: Final = 4096
 """A longer line is split into several records."""
 _READ_BYTES: Final = 4096
-"""Of one read, so that much output delays reviews by a millisecond at most."""
+"""Bytes per read. A larger read could block reviews for more than a millisecond."""
 _LAST_READS: Final = 64
 """Reads of this size that empty a full pipe."""
 _LEVELS: Final = {
@@ -56,11 +56,11 @@ class Output:
         """*name* is the prefix of each line."""
         self._name = name
         self._reading, self.writing = os.pipe()
-        """``writing`` is for the worker."""
+        """The worker writes to ``writing``."""
         os.set_blocking(self._reading, False)
         self._rest = b""
         self._level = logging.INFO
-        """Of the last line that began a record."""
+        """The level of the last line that began a record."""
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._reading, self._read)
         self._is_open = True

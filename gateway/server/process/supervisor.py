@@ -174,8 +174,8 @@ class Supervisor:
                 has_listened = self._listening.get(number) == pid
                 if liveness.hangs(pid, loop.time(), sample, has_listened=has_listened):
                     log.error(
-                        "%s hangs, replacing it: process %s, in state %s, could have run for %.0f s and has "
-                        "not answered",
+                        "process hangs, replacing it: %s, pid %s, in state %s, could have run for %.0f s and "
+                        "has not answered",
                         *(child.name, pid, "unknown" if sample is None else sample.state, liveness.silent_s),
                     )
                     child.replace()
@@ -202,7 +202,7 @@ class Supervisor:
         self._page_access.refresh()
 
     def _why_not_ready(self, states: Sequence[str | None]) -> str | None:
-        """Return why the gateway is not ready, by the states of the processes; None: it is ready.
+        """Return why the gateway is not ready, by the states of the processes. None if it is ready.
 
         A process that starts again is ignored, since the others get its connections. The first start waits
         for all processes.
@@ -294,7 +294,7 @@ class Supervisor:
         return self._metrics.add(expositions, running, accept)
 
     async def _metrics_of(self, number: int) -> tuple[int, bytes] | None:
-        """Return the process id and the exposition of process *number*; None: it is down."""
+        """Return the process id and the exposition of process *number*. None if it is down."""
         child = self._children[number]
         pid = child.pid
         try:

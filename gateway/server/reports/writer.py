@@ -52,7 +52,7 @@ class ReportWriter:
         """By namespace."""
         self._count = 0
         self._wake = asyncio.Event()
-        self._warned_of: str | None = None
+        self._warned_of: tuple[str, str] | None = None
 
     def add(self, finding: Finding) -> None:
         """Write *finding* at the next opportunity."""
@@ -84,7 +84,9 @@ class ReportWriter:
                     await self.expire()
                 self._warned_of = None
             except ClusterError as error:
-                self._warn(f"reports cannot be written now, findings wait for the next attempt: {error}")
+                self._warn(
+                    "reports cannot be written now, findings wait for the next attempt: %s", str(error)
+                )
                 self._wake.set()
             except Exception:
                 log.exception("reports cannot be written: internal error")
@@ -147,7 +149,9 @@ class ReportWriter:
                 kinds.append(kind)
         if not kinds:
             wanted = " or ".join(kind.group_version for kind in KINDS)
-            self._warn(f"findings are in no report: the cluster has no CustomResourceDefinitions of {wanted}")
+            self._warn(
+                "findings are in no report: the cluster has no CustomResourceDefinitions of %s", wanted
+            )
         return kinds
 
     async def _update(
@@ -159,7 +163,8 @@ class ReportWriter:
             try:
                 before = await api.find(f"{folder}/{NAME}")
                 if before is not None and not is_ours(before):
-                    self._warn(f"findings are in no report: {folder}/{NAME} has no label {LABEL}: {NAME}")
+                    found = f"{folder}/{NAME} has no label {LABEL}: {NAME}"
+                    self._warn("findings are in no report: %s", found)
                     return False
                 after = merged(before, findings, time.time(), self._settings, kind, namespace)
                 await self._replace(api, folder, before, after)
@@ -168,7 +173,7 @@ class ReportWriter:
                     continue
                 if error.status not in _REFUSED:
                     raise
-                self._warn(f"findings are in no report: {folder}/{NAME}: {error}")
+                self._warn("findings are in no report: %s", f"{folder}/{NAME}: {error}")
                 return False
             return True
         return False
@@ -185,8 +190,8 @@ class ReportWriter:
         elif after is not None and after != before:
             await api.write("PUT", f"{folder}/{NAME}", after)
 
-    def _warn(self, text: str) -> None:
+    def _warn(self, text: str, detail: str) -> None:
         # Once for each cause: an interval later it is the same.
-        if text != self._warned_of:
-            self._warned_of = text
-            log.warning("%s", text)
+        if (text, detail) != self._warned_of:
+            self._warned_of = text, detail
+            log.warning(text, detail)

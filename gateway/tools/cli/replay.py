@@ -154,7 +154,7 @@ def _print(document: dict[str, Any], parsed: argparse.Namespace) -> int:
 
 
 def _cluster(parsed: argparse.Namespace) -> KubernetesSettings | None:
-    """Return the cluster of the command; None: it does not use one."""
+    """Return the cluster of the command. None if it does not use one."""
     if parsed.kubeconfig is None and parsed.context is None and not parsed.cluster_objects:
         return None
     return cluster.select(None, parsed.kubeconfig, parsed.context)

@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--no-dry-run",
         action="store_true",
-        help="call webhooks with side effects too, as for a request that is no dry run",
+        help="call webhooks with side effects too, as for a request that is not a dry run",
     )
     parser.set_defaults(run=run)
 

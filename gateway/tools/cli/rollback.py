@@ -74,7 +74,7 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
 
 
 def _choose(history: History, prefix: str | None) -> Entry:
-    """Return the kept configuration whose digest begins with *prefix*; None: the one before that in force."""
+    """Return the kept configuration whose digest begins with *prefix*, or the one before that in force."""
     entries = history.entries()
     if not entries:
         message = f"{history.folder} has no configurations; serve keeps them with --state"
@@ -105,7 +105,7 @@ def _check(history: History, entry: Entry) -> None:
 
 
 def _change(history: History, change: Callable[[], None], digest: str) -> dict[str, Any]:
-    """Make the *change* of the pin, and wait until the gateway has *digest* pinned (empty: nothing).
+    """Make the *change* of the pin, and wait until the gateway has *digest* pinned, nothing if empty.
 
     A change that the gateway refuses is taken back.
     """
@@ -128,7 +128,7 @@ def _change(history: History, change: Callable[[], None], digest: str) -> dict[s
 
 
 def _signal_and_wait(history: History, pid: int, began_at: float, digest: str) -> str:
-    """Return why the gateway has not changed to *digest*; empty: it has, in all processes."""
+    """Return why the gateway has not changed to *digest*. Empty if it has, in all processes."""
     try:
         os.kill(pid, signal.SIGHUP)
     except OSError as error:

@@ -31,7 +31,7 @@ class Selected:
 
 
 def select(read: Sequence[Json], names: Sequence[str], excluded: Sequence[str]) -> Selected:
-    """Return the selection from *read*: objects that match *names* (empty: all), and not *excluded*."""
+    """Return the selection from *read*: what matches *names*, or all without names, and not *excluded*."""
     found = Selected()
     configurations = in_order(one for one in read if is_configuration(one) or is_policy(one))
     for document in read:

@@ -51,8 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--exclude-namespace",
         metavar="NS",
         action="append",
-        help="NS is excluded from the registration on purpose: it is no error that webhooks are not called "
-        "there; may be repeated",
+        help="NS is excluded from the registration on purpose: it is not an error that webhooks are not "
+        "called there; may be repeated",
     )
     add(
         "--workers",

@@ -76,15 +76,15 @@ class ClusterState:
     configurations: list[dict[str, Any]] = field(default_factory=list)
     """All webhook configurations."""
     services: dict[ServiceKey, Json | None] = field(default_factory=dict)
-    """None: it does not exist. Without those that could not be read."""
+    """The Services that could be read, None for one that does not exist."""
     ready: dict[ServiceKey, int] = field(default_factory=dict)
     """The number of ready endpoints of each Service."""
     labels: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Of namespaces; {} if one does not exist. Without those that could not be read."""
+    """The labels of the namespaces that could be read, {} for one that does not exist."""
     ca_bundles: dict[CaBundleSource, bytes | UnusableFileError] = field(default_factory=dict)
     """What ``caBundleFrom`` names: the certificates, PEM, or why there are none."""
     minor: int | None = None
-    """Of the API server's version; None: it is not known."""
+    """The minor version of the API server. None if it is not known."""
     unread: list[str] = field(default_factory=list)
     """A line for each missing right."""
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def ready_made_problems(config: Config) -> list[Problem]:
-    """Return a problem for each webhook whose policy is no ready-made one, or cannot use its parameters.
+    """Return a problem for each webhook whose policy is not a ready-made one, or cannot use its parameters.
 
     Webhooks of other pools are not judged.
     """

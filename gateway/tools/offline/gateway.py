@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from gateway.server.cluster import ClusterOnce
 
 BUDGET_S: Final = 30.0
-"""For each phase."""
+"""The time for each phase."""
 BOTH_PHASES: Final[tuple[Phase, ...]] = ("mutate", "validate")
 _READY_WITHIN_S: Final = 10.0
 
@@ -51,7 +51,7 @@ class OfflineReview:
     """A review after its phases."""
 
     answers: tuple[Answer, ...]
-    """Of the phases that were reached, in order; at least one."""
+    """The answers of the phases that were reached, in order. There is at least one."""
     not_reached: tuple[Selection, ...]
     """The webhooks of the phases after one that rejected the request."""
 

@@ -50,7 +50,7 @@ def differences(case: Case, reviewed: OfflineReview) -> Iterator[str]:
 
 
 def wanted_object(case: Case, reviewed: OfflineReview) -> object:
-    """Return the object that *case* expects after all changes; None: it does not check the object."""
+    """Return the object that *case* expects after all changes. None if it does not check the object."""
     expect = case.expect
     before = reviewed.answers[0].evaluation.request.object
     if expect.object is not None:

@@ -32,9 +32,9 @@ class CaseResult:
     suite: Suite
     case: Case
     problems: tuple[str, ...]
-    """Lines of text; empty: it passed."""
+    """Lines of text. Empty if the case passed."""
     reviewed: OfflineReview | None
-    """None: the review could not be run, or a webhook failed, whatever its failurePolicy."""
+    """None if the review could not be run, or a webhook failed, whatever its failurePolicy."""
     seconds: float
 
 

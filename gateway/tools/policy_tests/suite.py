@@ -36,7 +36,7 @@ _OF_OBJECTS: Final = ("operation", "oldObject", "resource", "user", "groups", "n
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """Everything that a case expects; None: not checked."""
+    """Everything that a case expects. What is None is not checked."""
 
     allowed: bool | None = None
     code: int | None = None
@@ -67,7 +67,7 @@ class Case:
     """The namespace of the request, if the case describes it."""
     phases: tuple[Phase, ...]
     webhooks: tuple[str, ...]
-    """Names of the only webhooks that take part; empty: all."""
+    """Names of the only webhooks that take part. If it is empty, all do."""
     expect: Expectation
 
 

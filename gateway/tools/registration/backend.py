@@ -32,7 +32,7 @@ class Backend:
     url: str = ""
     """Without a trailing slash."""
     ca_bundle: str | None = None
-    """Base64; None: the API server uses the roots of its system."""
+    """Base64. With None, the API server uses the roots of its system."""
 
     @property
     def namespace(self) -> str | None:

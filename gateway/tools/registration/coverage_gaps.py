@@ -86,7 +86,7 @@ def coverage_gaps(found: Iterable[tuple[str, Webhook, bool]]) -> list[CoverageGa
 def is_called_in(webhook: Webhook, namespace: str, labels: Mapping[str, str] | None) -> bool | None:
     """Whether the API server would call *webhook*, registered directly, for any request in *namespace*.
 
-    None: unknown labels decide. *labels* are the labels of the namespace, None: unknown.
+    None if labels decide that are not known. *labels* are those of the namespace, None if they are not known.
     """
     if not any(map(list, map(in_namespaces, webhook.rules))):
         return False
@@ -99,7 +99,7 @@ def is_called_in(webhook: Webhook, namespace: str, labels: Mapping[str, str] | N
 
 
 def selected(webhook: Webhook, namespace: str, labels: Mapping[str, str] | None) -> bool | None:
-    """Whether the namespaceSelector of *webhook* selects *namespace*; None: unknown labels decide."""
+    """Whether the namespaceSelector of *webhook* selects *namespace*. None if it needs labels not known."""
     own = {NAMESPACE_LABEL: namespace}
     selector = webhook.namespace_selector
     if labels is not None:

@@ -41,7 +41,7 @@ class _Exclusion:
     """Resources that wildcards exclude."""
 
     option: str | None
-    """The value of ``--include`` that includes the resources; None: always excluded."""
+    """The value of ``--include`` that includes the resources. None if nothing does."""
     condition: str
     """Name of the matchCondition."""
     rules: tuple[Rule, ...]
@@ -83,7 +83,7 @@ _EXCLUSIONS: Final = (
 
 
 def excluded_namespaces(own: str | None, others: Sequence[str], included: Collection[str]) -> list[str]:
-    """Return the excluded namespaces: the gateway's *own* (None: unknown), kube-system, and *others*."""
+    """Return the excluded namespaces: the gateway's *own* if it is known, kube-system, and *others*."""
     usual = [
         name
         for word, name in ((OWN_NAMESPACE, own), (KUBE_SYSTEM, KUBE_SYSTEM))

@@ -42,7 +42,7 @@ def entries(document: Json) -> list[Json]:
 
 
 def backend(entry: Json) -> tuple[str, ...] | None:
-    """Return namespace and name of the Service of *entry*, or the host of its URL; None: neither."""
+    """Return namespace and name of the Service of *entry*, or the host of its URL. None for neither."""
     match entry.get("clientConfig"):
         case {"service": {"namespace": str(namespace), "name": str(name)}}:
             return namespace, name

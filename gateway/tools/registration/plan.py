@@ -60,7 +60,7 @@ class RegistrationOptions:
     included: frozenset[str] = frozenset()
     """Values of ``exclusions.INCLUDABLE`` that are not excluded."""
     annotations: tuple[tuple[str, str], ...] = ()
-    """Of both objects."""
+    """The annotations of both objects."""
 
 
 @dataclass(slots=True)
@@ -141,7 +141,7 @@ def entry_name(name: str, phase: Phase, policy: FailurePolicy | None, key: str =
     """Return the name of an entry of the registration *name*: of all webhooks, or of the parts with *key*.
 
     The names of a phase's entries sort, byte by byte, in the order of their calls: by failurePolicy, by the
-    round *number* (0: no rounds), by *key*.
+    round *number* (0 without rounds), by *key*.
     """
     numbered = f"{number:04}" if number else ""
     head = "-".join(filter(None, ((policy or phase).lower(), numbered, key)))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gateway.tools.registration.plan import Plan
 
 SUFFIX: Final = ".static.k8s.io"
-"""Of every object in such a file; the API refuses it for other objects."""
+"""The end of the name of every object in such a file. The API refuses it for other objects."""
 PLUGINS: Final = {
     "MutatingWebhookConfiguration": ("MutatingAdmissionWebhook", "mutating"),
     "ValidatingWebhookConfiguration": ("ValidatingAdmissionWebhook", "validating"),

@@ -53,7 +53,7 @@ class AuditLog:
                     found.read = done / total
                     event = _parsed(line)
                     if event is None:
-                        found.leave_out("the line of the audit log is no event")
+                        found.leave_out("the line of the audit log is not an event")
                     elif (case := self._case(event, found)) is not None:
                         yield case
 

@@ -37,13 +37,13 @@ class Case:
     request: Json
     """The AdmissionRequest."""
     path: str
-    """The path of the gateway at which it came; empty: both phases, with all webhooks."""
+    """The path of the gateway at which it came. If it is empty, both phases run with all webhooks."""
     phase: Phase | None
-    """Of ``path``; None: both."""
+    """The phase of ``path``. None for both."""
     namespace: Namespace | None
-    """The namespace of the request as it was; None: it is not known from the source."""
+    """The namespace of the request as it was. None if the source does not have it."""
     expected: Result | None
-    """The answer at the time; None: it is not known."""
+    """The answer at the time. None if it is not known."""
     notes: tuple[str, ...] = ()
     """What the source does not have, so that policies may decide otherwise than at the time."""
     is_redacted: bool = False

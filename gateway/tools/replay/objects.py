@@ -68,10 +68,10 @@ def cases_of(document: object, note: str, found: Found) -> Iterator[Case]:
     """Yield the creation of the object *document*."""
     try:
         if not isinstance(document, dict):
-            raise ReviewError("it is no object")
+            raise ReviewError("it is not an object")
         request = request_for(_as_sent(document), OPTIONS)
     except ReviewError:
-        found.leave_out("a document that is no complete object")
+        found.leave_out("a document that is not a complete object")
         return
     yield Case(request, "", None, None, known(allowed=True), (note,))
 

@@ -33,7 +33,7 @@ _BOUNDS_MS: Final = (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 
 OTHERS: Final = ("(others)", "", "")
 
 _SOCKET: Final = re.compile(r"unix:\S+\.sock")
-"""Of a worker that the replay starts: its folder has another name each time."""
+"""The address of a worker that the replay starts. Its folder has another name each time."""
 
 TITLES: Final = {
     "newlyDenied": "newly denied",
@@ -84,7 +84,7 @@ class Report:
         """Reviews by what their source does not have."""
         self.groups: dict[str, dict[tuple[str, str, str], Group]] = {kind: {} for kind in KINDS}
         self.stopped = ""
-        """Why the replay ended early; empty: it did not."""
+        """Why the replay ended early. Empty if it did not."""
         self._times: dict[str, tuple[Times, Times]] = {}
 
     def add(self, case: Case, before: Result, after: Result) -> list[Difference]:

@@ -57,10 +57,10 @@ class Result:
     code: int
     message: str
     warnings: tuple[str, ...] | None
-    """None: not known."""
+    """None if they are not known."""
     webhooks: tuple[WebhookResult, ...]
     has_changed: bool | None
-    """Whether a webhook changed the object; None: not known."""
+    """Whether a webhook changed the object. None if that is not known."""
     final_object: Callable[[], object]
     """Returns the object after all changes. May raise UnusableResultError."""
     patches: Callable[[], dict[tuple[WebhookKey, int], list[Any]]]

@@ -35,7 +35,7 @@ MAX_FAILING: Final = 1000
 """Reviews in a row with a failed webhook, after which a replay ends: its workers are gone."""
 _SIDE_EFFECTS: Final = ("Some", "Unknown")
 NO_NAMESPACE: Final = "the labels of the namespace are not known (see --namespaces)"
-NOT_VALID: Final = "the request is no valid AdmissionRequest"
+NOT_VALID: Final = "the request is not a valid AdmissionRequest"
 DAMAGED: Final = "the recorded answer is damaged"
 NO_PATH: Final = (
     "its path is not one of the configuration: all webhooks of its phase and failurePolicy are called"
@@ -64,7 +64,7 @@ class Side:
         """Return what came of *case*, and whether its path is one of the configuration.
 
         Raises:
-            ReviewError: it is no valid review.
+            ReviewError: it is not a valid review.
         """
         request = {**case.request, "dryRun": True}
         try:

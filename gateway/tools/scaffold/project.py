@@ -91,7 +91,7 @@ def write(folder: Path, files: dict[str, str]) -> None:
     shown = printable(str(folder), 200)
     try:
         if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-            raise GatewayError(f"{shown} exists and is no folder; expected a name that is free")
+            raise GatewayError(f"{shown} exists and is not a folder; expected a name that is free")
         if folder.exists() and any(folder.iterdir()):
             raise GatewayError(
                 f"{shown} exists and is not empty; expected a name that is free, or an empty folder"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 10.0
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
-"""Of metrics and pages: those of ten thousand webhooks have a quarter."""
+"""The largest answer. Metrics and pages of ten thousand webhooks have a quarter of it."""
 ADMIN_PORT: Final = 9090
 MAX_PODS: Final = 100
 
@@ -34,7 +34,7 @@ class AddressedPort:
     url: str
     authorization: str = field(default="", repr=False)
     note: str = ""
-    """Empty: it has what there is."""
+    """Why it has less than there is. Empty if it has all."""
 
     async def get(self, path: str) -> tuple[int, bytes]:
         """Return status and body of the answer.
@@ -96,12 +96,12 @@ class PodPort:
     name: str
     api: ApiClient
     path: str
-    """Of the pod; empty if it does not run."""
+    """The path of the pod. Empty if it does not run."""
     port: int = ADMIN_PORT
     phase: str = ""
     authorization: str = field(default="", repr=False)
     note: str = ""
-    """Why the port cannot be forwarded; empty: it can, or was not tried."""
+    """Why the port cannot be forwarded. Empty if it can, or was not tried."""
 
     async def get(self, path: str) -> tuple[int, bytes]:
         """Return status and body of the answer.
@@ -127,7 +127,7 @@ async def pod_ports(
 ) -> tuple[ApiClient, list[PodPort]]:
     """Return the client of the cluster, to be closed, and the admin ports of the gateway's pods.
 
-    *authorization* is for pages that need a credential; empty: none is sent.
+    *authorization* is for pages that need a credential. If it is empty, none is sent.
 
     Raises:
         ClusterError: the pods cannot be listed.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _MAX_LINE_CHARS: Final = 500
 _MAX_LINES: Final = 50
-"""Of one message."""
+"""The most lines of one message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ async def _get(port: AdminPort, path: str, kind: str) -> Json:
         raise GatewayError(f"its pages cannot be read: {reason}")
     found = json.loads(body)
     if not isinstance(found, dict) or found.get("kind") != kind:
-        raise GatewayError(f"the answer is no {kind}: is this a gateway's admin port?")
+        raise GatewayError(f"the answer is not a {kind}: is this a gateway's admin port?")
     return found
 
 

@@ -44,12 +44,12 @@ class _Samples:
         return int(sum(value for found, value in self.of(name) if labels.items() <= found.items()))
 
     def one(self, name: str) -> float | None:
-        """Return the value of the only sample of *name*; None: there is none."""
+        """Return the value of the only sample of *name*. None if there is none."""
         found = self.of(name)
         return found[0][1] if found else None
 
     def label(self, name: str, label: str) -> str:
-        """Return a label of the first sample of *name*; empty: there is none."""
+        """Return a label of the first sample of *name*. Empty if there is none."""
         found = self.of(name)
         return found[0][0].get(label, "") if found else ""
 

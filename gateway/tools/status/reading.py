@@ -29,7 +29,7 @@ class AdminPort(Protocol):
 
     @property
     def note(self) -> str:
-        """Why an answer may not be that of the pages; empty: there is no reason that the answer has not."""
+        """Why an answer may not be that of the pages. Empty if only the answer itself can say it."""
 
     async def get(self, path: str) -> tuple[int, bytes]:
         """Return status and body of the answer.
