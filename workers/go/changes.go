@@ -42,16 +42,16 @@ func (r *Review) derived() ([]Operation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the object cannot be written as JSON: %w", err)
 	}
-	if _, ok := after.(map[string]any); ok && r.before != nil {
-		return tree.Diff(r.before, after), nil
-	}
-	switch {
-	case tree.Same(r.before, after):
+	if tree.Same(r.before, after) {
 		return nil, nil
-	case r.before == nil:
+	}
+	if r.before == nil {
 		return nil, errors.New("the object was set, but the request has no object to change")
 	}
-	return nil, errors.New("the object is to stay an object; to change nothing, leave it as it is")
+	if _, ok := after.(map[string]any); !ok {
+		return nil, errors.New("the object is to stay an object; to change nothing, leave it as it is")
+	}
+	return tree.Diff(r.before, after), nil
 }
 
 func (r *Review) ownPatch() ([]Operation, error) {

@@ -211,9 +211,7 @@ func (a *applying) add(path string, value any) error {
 
 func (a *applying) replace(path string, value any) error {
 	if path == "" {
-		_, isObject := value.(map[string]any)
-		_, isList := value.([]any)
-		if !isObject && !isList {
+		if !isContainer(value) {
 			return errors.New("the document can be replaced by an object or an array only")
 		}
 		a.document = value

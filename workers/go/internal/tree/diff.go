@@ -1,33 +1,25 @@
 package tree
 
 import (
-	"maps"
+	"slices"
+	"strconv"
 	"strings"
-
-	"github.com/wI2L/jsondiff"
 )
 
-// Bounds of a derived patch. The documents may be hostile, jsondiff has no bounds, and applying a patch costs CPU: above
-// these, whole members of the object are replaced, even if that is longer.
+// Bounds of a patch. The documents may be malicious, and applying a patch costs CPU: above these bounds whole
+// members are replaced, even if that is longer.
 const (
 	// maxOperations is kube-apiserver's limit for a user's JSON Patch.
 	maxOperations = 10_000
 	// maxShifted bounds the list items that change their index, summed over a patch.
 	maxShifted = 100_000_000
-	// maxPathParts bounds the parts of all its paths.
+	// maxPathParts bounds the parts of all its paths, and maxPathBytes their length: keys may be long.
 	maxPathParts = 500_000
-	// maxDiffDepth bounds the parts of one path: maxOperations such paths have maxPathParts.
-	maxDiffDepth = maxPathParts / maxOperations
-	// maxDiffSize bounds the memory of operations for all values: operationBytes and the path of each. It also bounds what
-	// jsondiff compares, which reads each value once for each level above it.
-	maxDiffSize    = 16 << 20
-	operationBytes = 64
-	// Lists of at most maxAlignedItems in documents of at most maxAlignedSize are aligned by their longest common
-	// subsequence, which takes quadratic time. The items of others are compared by index.
-	maxAlignedItems = 32
-	maxAlignedSize  = 1 << 20
-	// partOfString is how many bytes of a string take as long to compare as another value.
-	partOfString = 64
+	maxPathBytes = 8 << 20
+	// searchedLevels is the number of levels at which whole values are compared before their parts, and the
+	// number of nested lists that are compared: a deeper list is replaced as a whole. Each level reads all levels
+	// below it.
+	searchedLevels = 8
 )
 
 // Operation is one of a JSON Patch. Value is used by add, replace and test, From by move and copy.
@@ -54,101 +46,153 @@ func AppendPatch(text []byte, operations []Operation) []byte {
 	return Append(text, written)
 }
 
-// Diff returns operations that turn before into after: add, remove and replace on paths that exist.
+// Diff returns the operations that turn before into after: add, remove and replace on paths that exist, keys
+// in order of their code points. Lists are aligned by their common head and tail, which is sufficient
+// for typical policies and cheaper than an edit distance.
 //
 // Neither is changed; the operations share values with after.
 func Diff(before, after any) []Operation {
-	all, wasObject := before.(map[string]any)
-	now, isObject := after.(map[string]any)
-	if !wasObject || !isObject {
-		return []Operation{{Op: "replace", Path: "", Value: after}}
+	script := &script{}
+	script.value("", before, after, levels{})
+	if script.tooMuch {
+		return replacedMembers(before, after)
 	}
-	old, made := differing(all, now)
-	var size diffSize
-	size.add(old, 0, 0)
-	size.add(made, 0, 0)
-	if size.bytes > maxDiffSize {
-		return replacedMembers(old, made, after)
-	}
-	differ := &jsondiff.Differ{}
-	if size.bytes <= maxAlignedSize && size.items <= maxAlignedItems {
-		differ = differ.WithOpts(jsondiff.LCS())
-	}
-	differ.Compare(old, made)
-	found := differ.Patch()
-	if len(found) > maxOperations {
-		return replacedMembers(old, made, after)
-	}
-	operations := make([]Operation, len(found))
-	for index, operation := range found {
-		operations[index] = Operation{Op: operation.Type, Path: operation.Path, Value: operation.Value}
-	}
-	return operations
+	return script.operations
 }
 
-// differing returns the members of two objects that differ.
-func differing(before, after map[string]any) (old, made map[string]any) {
-	old, made = make(map[string]any), maps.Clone(after)
-	for key, value := range before {
-		if other, has := after[key]; has && Same(value, other) {
-			delete(made, key)
-		} else {
-			old[key] = value
-		}
-	}
-	return old, made
+// levels has the depth, and the number of lists in it.
+type levels struct{ all, lists int }
+
+type script struct {
+	operations []Operation
+	shifted    int
+	parts      int
+	bytes      int
+	tooMuch    bool
 }
 
-// diffSize says how much there is to compare: the bytes of operations for all values, with the paths of long strings
-// several times, and the items of the longest list.
-type diffSize struct{ bytes, items int }
-
-// add adds a value at a path of so many bytes. It ends early when it is too much.
-func (s *diffSize) add(value any, path, depth int) {
-	if depth > maxDiffDepth {
-		s.bytes = maxDiffSize
+// note adds an operation that changes the index of shifted list items.
+func (s *script) note(operation Operation, shifted int) {
+	s.shifted += shifted
+	s.bytes += len(operation.Path)
+	parts := strings.Count(operation.Path, "/")
+	s.parts += parts
+	if len(s.operations) == maxOperations || s.shifted > maxShifted || parts > maxLevels || s.parts > maxPathParts || s.bytes > maxPathBytes {
+		s.tooMuch = true
 	}
-	s.bytes += operationBytes + path
-	switch value := value.(type) {
-	case string:
-		s.bytes += path * (len(value) / partOfString)
-	case []any:
-		s.items = max(s.items, len(value))
-		for _, item := range value {
-			if s.bytes > maxDiffSize {
-				return
-			}
-			s.add(item, path+len("/0"), depth+1)
-		}
+	if !s.tooMuch {
+		s.operations = append(s.operations, operation)
+	}
+}
+
+func (s *script) value(path string, before, after any, at levels) {
+	if s.tooMuch {
+		return
+	}
+	switch before := before.(type) {
 	case map[string]any:
-		for key, member := range value {
-			if s.bytes > maxDiffSize {
-				return
-			}
-			s.add(member, path+len("/")+len(key), depth+1)
+		if after, ok := after.(map[string]any); ok {
+			s.object(path, before, after, levels{at.all + 1, at.lists})
+			return
+		}
+	case []any:
+		if after, ok := after.([]any); ok && at.lists < searchedLevels {
+			s.array(path, before, after, levels{at.all + 1, at.lists + 1})
+			return
+		}
+	}
+	if !Same(before, after) {
+		s.note(Operation{Op: "replace", Path: path, Value: after}, 0)
+	}
+}
+
+func (s *script) object(path string, before, after map[string]any, at levels) {
+	for _, key := range keysToLookInto(before, after, at.all <= searchedLevels) {
+		if s.tooMuch {
+			return
+		}
+		old, had := before[key]
+		value, has := after[key]
+		child := path + "/" + escape(key)
+		switch {
+		case !has:
+			s.note(Operation{Op: "remove", Path: child}, 0)
+		case !had:
+			s.note(Operation{Op: "add", Path: child, Value: value}, 0)
+		default:
+			s.value(child, old, value, at)
 		}
 	}
 }
 
-// replacedMembers returns the operations that replace differing members, or the whole object.
-func replacedMembers(old, made map[string]any, whole any) []Operation {
-	var operations []Operation
-	for key := range old {
-		if _, has := made[key]; !has {
-			operations = append(operations, Operation{Op: "remove", Path: "/" + escape(key)})
-		}
+func (s *script) array(path string, before, after []any, at levels) {
+	head := sharedHead(before, after)
+	tail := sharedTail(before[head:], after[head:])
+	old, added := before[head:len(before)-tail], after[head:len(after)-tail]
+	paired := min(len(old), len(added))
+	child := func(index int) string { return path + "/" + strconv.Itoa(head+index) }
+	for index := 0; index < paired && !s.tooMuch; index++ {
+		s.value(child(index), old[index], added[index], at)
 	}
-	for key, value := range made {
-		operation := Operation{Op: "replace", Path: "/" + escape(key), Value: value}
-		if _, had := old[key]; !had {
-			operation.Op = "add"
+	// From the end, so that earlier indices remain valid.
+	for index := len(old) - 1; index >= paired && !s.tooMuch; index-- {
+		s.note(Operation{Op: "remove", Path: child(index)}, tail)
+	}
+	for index := paired; index < len(added) && !s.tooMuch; index++ {
+		s.note(Operation{Op: "add", Path: child(index), Value: added[index]}, tail)
+	}
+}
+
+func replacedMembers(before, after any) []Operation {
+	whole := []Operation{{Op: "replace", Path: "", Value: after}}
+	old, wasObject := before.(map[string]any)
+	made, isObject := after.(map[string]any)
+	if !wasObject || !isObject {
+		return whole
+	}
+	var operations []Operation
+	for _, key := range keysToLookInto(old, made, true) {
+		path := "/" + escape(key)
+		value, has := made[key]
+		if _, had := old[key]; !has {
+			operations = append(operations, Operation{Op: "remove", Path: path})
+		} else if !had {
+			operations = append(operations, Operation{Op: "add", Path: path, Value: value})
+		} else {
+			operations = append(operations, Operation{Op: "replace", Path: path, Value: value})
 		}
-		operations = append(operations, operation)
 	}
 	if len(operations) > maxOperations {
-		return []Operation{{Op: "replace", Path: "", Value: whole}}
+		return whole
 	}
 	return operations
+}
+
+// keysToLookInto returns the keys of members that differ, in order; with searched false also those of lists
+// and objects in both that may differ.
+func keysToLookInto(before, after map[string]any, searched bool) []string {
+	var keys []string
+	for key, old := range before {
+		value, has := after[key]
+		if !has || (!searched && isContainer(old)) || !Same(old, value) {
+			keys = append(keys, key)
+		}
+	}
+	for key := range after {
+		if _, had := before[key]; !had {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func isContainer(value any) bool {
+	switch value.(type) {
+	case map[string]any, []any:
+		return true
+	}
+	return false
 }
 
 // escape returns key as a token of a JSON Pointer (RFC 6901).
