@@ -27,6 +27,12 @@ const MAX_SHIFTED = 100_000_000;
 /** Parts of all paths of a patch: fifty for each operation. */
 const MAX_PATH_PARTS = 500_000;
 
+/** Parts of one path, beyond which the gateway refuses a patch. */
+const MAX_LEVELS = 1024;
+
+/** Characters of all paths of a patch: keys may be long. */
+const MAX_PATH_LENGTH = 8 * 1024 * 1024;
+
 /** Levels at which whole values are compared before their parts; each level reads all levels below it. */
 const SEARCHED_LEVELS = 8;
 
@@ -114,13 +120,17 @@ class Script {
   readonly operations: Operation[] = [];
   #shifted = 0;
   #parts = 0;
+  #length = 0;
 
   /** Adds an operation by which `shifted` items of a list change their index. */
   note(operation: Operation, shifted = 0): void {
     this.#shifted += shifted;
-    this.#parts += operation.path.split("/").length - 1;
-    const isLong = this.operations.length === MAX_OPERATIONS;
-    if (isLong || this.#shifted > MAX_SHIFTED || this.#parts > MAX_PATH_PARTS) throw new TooMuch();
+    this.#length += operation.path.length;
+    const parts = this.#length > MAX_PATH_LENGTH ? 0 : operation.path.split("/").length - 1;
+    this.#parts += parts;
+    const isLong = this.operations.length === MAX_OPERATIONS || this.#shifted > MAX_SHIFTED;
+    const arePathsLong = this.#parts > MAX_PATH_PARTS || this.#length > MAX_PATH_LENGTH;
+    if (isLong || arePathsLong || parts > MAX_LEVELS) throw new TooMuch();
     this.operations.push(operation);
   }
 }

@@ -38,6 +38,20 @@ for (const { name, before, after } of parseJson(vectorText("diff.json")) as Diff
   });
 }
 
+test("diff: whole members are replaced where paths are too long", () => {
+  const nested = (key: string, levels: number, inner: unknown): unknown =>
+    levels === 0 ? inner : { [key]: nested(key, levels - 1, inner) };
+  const [old, now] = [0, 1].map((item) => new Array(10).fill(item) as unknown[]);
+  for (const [key, levels] of [
+    ["k".repeat(2 ** 20), 1],
+    ["k", 1024],
+  ] as const) {
+    const before = { same: true, member: nested(key, levels, old) };
+    const after = { same: true, member: nested(key, levels, now) };
+    assert.deepEqual(diff(before, after), [{ op: "replace", path: "/member", value: after.member }]);
+  }
+});
+
 /** The object after a patch; none if that is empty. */
 function patched(object: unknown, patch: string): unknown {
   return patch === "" ? object : applyPatch(clone(object), parseJson(patch) as Operation[]);
