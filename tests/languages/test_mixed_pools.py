@@ -1,16 +1,18 @@
-"""A pool with workers in different languages: all send the same bytes."""
+"""A pool with workers in different languages: their answers mean the same."""
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from admission_gateway_worker.json_patch.patch import apply_patch
 from tests.faults.kit import calls, configure, wait_until_ready
 from tests.languages.kit import FAILING, MUTATING, Question, configuration, questions
 from tests.languages.toolchains import PYTHON
@@ -52,12 +54,38 @@ def answers(gateway: GatewayProcess, questions: Iterable[Question]) -> dict[Ques
 def differences(expected: dict[Question, bytes], found: dict[Question, bytes]) -> list[str]:
     """Describe the answers that differ from *expected*, the first few in full."""
     assert expected.keys() >= found.keys()
-    others = [question for question in found if found[question] != expected[question]]
+    others = [
+        question
+        for question in found
+        if meaning(question, found[question]) != meaning(question, expected[question])
+    ]
     shown = [
         f"{question.path} {question.name}:\n{expected[question].decode()}\n{found[question].decode()}"
         for question in others[:5]
     ]
     return [*shown, f"... {len(others)} in all"] if others else []
+
+
+def meaning(question: Question, answer: bytes) -> dict[str, Any]:
+    """Return *answer* with what its patches lead to, in place of the patches."""
+    review: dict[str, Any] = json.loads(answer)
+    response, before = review["response"], json.loads(question.body)["request"].get("object")
+    if "patch" in response:
+        response["patch"] = apply_patch(
+            before, json.loads(base64.b64decode(response["patch"])), is_shared=True
+        )
+    annotations = response.get("auditAnnotations", {})
+    # Each patch is of the object that the ones before it leave.
+    for key in sorted(
+        filter(_PATCH.fullmatch, annotations), key=lambda key: list(map(int, re.findall("[0-9]+", key)))
+    ):
+        quoted = json.loads(annotations[key])
+        before = apply_patch(before, quoted["patch"], is_shared=True)
+        annotations[key] = {**quoted, "patch": before}
+    return review
+
+
+_PATCH: Final = re.compile(r"patch\.round_[0-9]+_index_[0-9]+")
 
 
 @pytest.fixture(scope="module")
