@@ -33,6 +33,9 @@ list move half as many."""
 MAX_PATH_PARTS: Final = 500_000
 """Parts of all paths of a patch; fifty for each operation."""
 
+MAX_PATH_LENGTH: Final = 8 * 1024 * 1024
+"""Characters of all paths of a patch that is derived. Each operation under a long key repeats the key."""
+
 _SEARCHED_LEVELS: Final = 8
 """Levels at which containers are compared as a whole before their members are. Each such level reads
 everything below it. Kubernetes' own types nest lists three levels deep, and schemas hardly deeper."""
@@ -113,14 +116,16 @@ class _Script:
     def __init__(self, max_operations: int) -> None:
         self.operations: list[Operation] = []
         self._max_operations = max_operations
-        self._shifted = self._parts = 0
+        self._shifted = self._parts = self._length = 0
 
     def note(self, op: str, path: str, shifted: int = 0, **value: object) -> None:
         """Add an operation that moves *shifted* items of a list."""
         self._shifted += shifted
         self._parts += path.count("/")
+        self._length += len(path)
         is_long = len(self.operations) == self._max_operations
-        if is_long or self._shifted > MAX_SHIFTED or self._parts > MAX_PATH_PARTS:
+        are_paths_long = self._parts > MAX_PATH_PARTS or self._length > MAX_PATH_LENGTH
+        if is_long or are_paths_long or self._shifted > MAX_SHIFTED:
             raise _TooMuchError
         self.operations.append({"op": op, "path": path, **value})
 
