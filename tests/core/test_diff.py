@@ -5,7 +5,14 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from admission_gateway_worker.json_patch.diff import MAX_OPERATIONS, MAX_SHIFTED, diff, escape, same
+from admission_gateway_worker.json_patch.diff import (
+    MAX_OPERATIONS,
+    MAX_PATH_LENGTH,
+    MAX_SHIFTED,
+    diff,
+    escape,
+    same,
+)
 from admission_gateway_worker.json_patch.patch import apply_patch
 
 
@@ -98,6 +105,7 @@ def test_tokens_are_escaped(key: str, token: str) -> None:
 
 
 LONG = MAX_OPERATIONS + 1
+KEY = "k" * (MAX_PATH_LENGTH // 8)
 
 
 def applied(before: dict[str, object], after: object) -> list[dict[str, object]]:
@@ -116,6 +124,7 @@ def applied(before: dict[str, object], after: object) -> list[dict[str, object]]
         pytest.param([0] * (MAX_SHIFTED // 50), [1] * 60 + [0] * (MAX_SHIFTED // 50), id="shifted"),
         pytest.param({str(n): 1 for n in range(LONG)}, {str(n): 2 for n in range(LONG)}, id="values"),
         pytest.param({f"a{n}": 1 for n in range(LONG)}, {f"b{n}": 1 for n in range(LONG)}, id="keys"),
+        pytest.param({KEY: [0] * 10}, {KEY: [1] * 10}, id="paths"),
     ],
 )
 def test_whole_members_are_replaced_when_a_patch_would_be_too_long(before: object, after: object) -> None:
