@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.base.errors import ConfigError
 from gateway.config.kinds.gateway_configuration import GatewaySettings
-from gateway.config.kinds.policy_settings import ListedParamKind, PolicySettings, read_policy_settings
+from gateway.config.kinds.policy_settings import ListedParamKind, PolicySettings
 from gateway.config.merge.custom_resource import CustomResource
 from gateway.config.merge.load import load
 from gateway.config.merge.merged import Merged, merge
@@ -237,7 +237,7 @@ def test_a_built_in_kind_fits_its_own_resource_alone(group: str, data: st.DataOb
     one, other = RESOURCES[group][data.draw(known)], RESOURCES[group][data.draw(known)]
     listed = {"apiVersion": f"{group}/v1".lstrip("/"), "kind": one.kind, "resource": other.name}
     problems = Problems("a.yaml")
-    read_policy_settings(Fields({"paramKinds": [listed]}, "", problems))
+    PolicySettings.read(Fields({"paramKinds": [listed]}, "", problems))
     assert bool(problems.found) == (one != other or (group, one.name) == ("", "secrets"))
 
 

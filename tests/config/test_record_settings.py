@@ -46,8 +46,8 @@ def test_every_field_is_read(load_documents: Callable[..., Config], tmp_path: Pa
     expected = RecordSettings(
         *(tmp_path, 2.5, 3, 4, 65536, 5, 7200.0, tmp_path / "key"),
         (
-            RedactionRule((), (("a", None, "b.c", None), ("d",))),
-            RedactionRule(("ConfigMap",), (("data", None),)),
+            RedactionRule((("a", None, "b.c", None), ("d",))),
+            RedactionRule((("data", None),), ("ConfigMap",)),
         ),
     )
     assert load_documents(gateway(record=record)).gateway.record == expected

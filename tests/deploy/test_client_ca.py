@@ -71,8 +71,8 @@ def test_kubeconfig_has_the_certificate_for_the_registered_service(client_certif
     text = (API_SERVER / "webhooks.kubeconfig").read_text()
     assert FOLDER in text
     (client_certificates / "kubeconfig").write_text(text.replace(FOLDER, str(client_certificates)))
-    problems = Problems("")
-    users = read_webhook_users(Fields({"file": "kubeconfig"}, "", problems), "file", client_certificates)
+    problems = Problems("", folder=client_certificates)
+    users = read_webhook_users(Fields({"file": "kubeconfig"}, "", problems), "file")
     assert problems.found == []
     assert users is not None
     for o in objects(REGISTRATION):

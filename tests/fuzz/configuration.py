@@ -43,6 +43,7 @@ MODULES: Final = (
     "gateway/config/kinds/client_config.py",
     "gateway/config/kinds/gateway_configuration.py",
     "gateway/config/kinds/worker_pool.py",
+    "gateway/config/kinds/declare.py",
     "gateway/config/kinds/addresses.py",
     "gateway/config/kinds/names.py",
     "gateway/config/kinds/metadata.py",

@@ -118,7 +118,7 @@ def test_keys_are_found_by_discovery(tmp_path: Path, document: dict[str, Any], p
         issuer.objects[DISCOVERY] = {"issuer": issuer.url, "jwks_uri": f"{issuer.url}/keys", **document}
         issuer.objects["/keys"] = BOTH
         settings = WebhookTokenSettings(
-            issuer.url, ("https://a",), None, "Issuer", issuer_ca_file=tmp_path / "ca.crt"
+            ("https://a",), issuer.url, "Issuer", issuer_ca_file=tmp_path / "ca.crt"
         )
         found = WebhookTokens(settings, Counter())
 
@@ -141,9 +141,7 @@ def test_an_issuer_with_a_certificate_of_nobody_and_one_with_too_many_bytes(
         issuer.objects[DISCOVERY] = {"issuer": issuer.url, "jwks_uri": f"{issuer.url}/keys"}
         issuer.objects["/keys"] = BOTH
         for ca_file, expected in ((None, "CERTIFICATE_VERIFY_FAILED"), (tmp_path / "ca.crt", "more than")):
-            settings = WebhookTokenSettings(
-                issuer.url, ("https://a",), None, "Issuer", issuer_ca_file=ca_file
-            )
+            settings = WebhookTokenSettings(("https://a",), issuer.url, "Issuer", issuer_ca_file=ca_file)
             found = WebhookTokens(settings, Counter())
 
             async def scenario(keys: TokenKeys, expected: str = expected) -> None:

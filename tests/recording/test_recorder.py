@@ -201,7 +201,7 @@ def test_no_value_below_a_configured_path_is_in_a_line(
     review = request(
         object={"kind": "Thing", "metadata": {"name": CANARY}, "spec": {"hidden": value, "a": 1}}
     )
-    rules = (RedactionRule(("Pod",), (("spec", "hidden"),)),)
+    rules = (RedactionRule((("spec", "hidden"),), ("Pod",)),)
     (line,) = record(folder, answer({}, HOOKS, review), redact=rules)
     found = line["request"]["object"]
     assert CANARY not in orjson.dumps(found["spec"]).decode()

@@ -82,7 +82,7 @@ def test_values_at_configured_paths_are_replaced_wherever_they_occur() -> None:
 
 
 def test_paths_are_those_of_the_kind_and_of_all_kinds() -> None:
-    paths = paths_by_kind([RedactionRule((), (("a",),)), RedactionRule(("Pod", "Job"), (("b", None),))])
+    paths = paths_by_kind([RedactionRule((("a",),)), RedactionRule((("b", None),), ("Pod", "Job"))])
     assert paths("Pod") == (("a",), ("b", None))
     assert paths("Other") == (("a",),)
 

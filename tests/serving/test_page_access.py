@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.config.kinds.serving_settings import Authentication, PageSettings
+from gateway.config.kinds.serving_settings import PageSettings
 from gateway.server.serving.admin import ADMIN_BOUNDS, AdminRoutes
 from gateway.server.serving.message import HttpRequest, Response
 from gateway.server.serving.page_access import PageAccess, is_local
@@ -108,7 +108,7 @@ def test_configured_credentials_are_needed_for_every_host(tmp_path: Path, addres
     tokens, users = tmp_path / "tokens", tmp_path / "users"
     tokens.write_text("secret-token\n")
     users.write_text("ann:pass\n")
-    access = PageAccess(PageSettings(authentication=Authentication(tokens, users)), address)
+    access = PageAccess(PageSettings(token_file=tokens, basic_auth_file=users), address)
     assert access.is_current
     assert status(access) == 401
     assert status(access, authorization=b"Bearer other-token") == 401
@@ -121,7 +121,7 @@ def test_configured_credentials_are_needed_for_every_host(tmp_path: Path, addres
 
 def test_the_supervisor_reads_the_pages_of_its_processes_without_credentials(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("secret-token\n")
-    settings = PageSettings(authentication=Authentication(tmp_path / "tokens"))
+    settings = PageSettings(token_file=tmp_path / "tokens")
     assert status(PageAccess(settings, f"unix:{tmp_path}/a.sock")) == 200
 
 

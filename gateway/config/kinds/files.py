@@ -1,14 +1,14 @@
 """Reads the fields that name files with certificates, keys and credentials, and checks the files.
 
-The files are read again where they are used. Messages contain nothing of their content.
+Relative paths begin in the folder of the document. The files are read again where they are used. Messages
+contain nothing of their content.
 """
 
 from __future__ import annotations
 
 import base64
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from admission_gateway_worker.text import printable
 from gateway.base.certificates import certificate_parts, chain_problem, public_key, roots, roots_problem
@@ -29,18 +29,17 @@ if TYPE_CHECKING:
     from gateway.config.yaml.fields import Fields
 
 
-@dataclass(frozen=True, slots=True)
-class KeyPair:
+class KeyPair(NamedTuple):
     """The files of a certificate and its key; both or neither."""
 
     cert_file: Path | None
     key_file: Path | None
 
 
-def read_ca_file(fields: Fields, name: str, folder: Path) -> Path | None:
-    """Return the path of the PEM certificates in the field *name*, relative to *folder*."""
+def read_ca_file(fields: Fields, name: str) -> Path | None:
+    """Return the path of the PEM certificates in the field *name*."""
     found: list[CertificateParts] = []
-    path = _checked(fields, name, folder, lambda content: found.extend(certificate_parts(content)))
+    path = _checked(fields, name, lambda content: found.extend(certificate_parts(content)))
     if message := roots_problem(found, time.time()):
         fields.problems.warn(fields.at(name), f"{printable(path)} {message}")
     return path
@@ -66,44 +65,44 @@ def read_ca_bundle(fields: Fields, name: str) -> bytes | None:
     return None
 
 
-def read_token_file(fields: Fields, name: str, folder: Path) -> Path | None:
-    """Return the path in the field *name*, relative to *folder*, of a file with one bearer token per line."""
-    return _checked(fields, name, folder, bearer_tokens)
+def read_token_file(fields: Fields, name: str) -> Path | None:
+    """Return the path in the field *name*, of a file with one bearer token per line."""
+    return _checked(fields, name, bearer_tokens)
 
 
-def read_basic_auth_file(fields: Fields, name: str, folder: Path) -> Path | None:
-    """Return the path in *name*, relative to *folder*, of a file with one ``user:password`` per line."""
-    return _checked(fields, name, folder, basic_credentials)
+def read_basic_auth_file(fields: Fields, name: str) -> Path | None:
+    """Return the path in *name*, of a file with one ``user:password`` per line."""
+    return _checked(fields, name, basic_credentials)
 
 
-def read_headers_file(fields: Fields, name: str, folder: Path) -> Path | None:
-    """Return the path in the field *name*, relative to *folder*, of a file with ``NAME: VALUE`` lines."""
-    return _checked(fields, name, folder, request_headers)
+def read_headers_file(fields: Fields, name: str) -> Path | None:
+    """Return the path in the field *name*, of a file with ``NAME: VALUE`` lines."""
+    return _checked(fields, name, request_headers)
 
 
-def read_recording_key_file(fields: Fields, name: str, folder: Path) -> Path | None:
-    """Return the path in the field *name*, relative to *folder*, of a file with the key of recordings."""
-    return _checked(fields, name, folder, recording_key)
+def read_recording_key_file(fields: Fields, name: str) -> Path | None:
+    """Return the path in the field *name*, of a file with the key of recordings."""
+    return _checked(fields, name, recording_key)
 
 
-def read_json_web_keys(fields: Fields, name: str, folder: Path) -> Path | None:
-    """Return the path in the field *name*, relative to *folder*, of a JSON Web Key Set."""
-    return _checked(fields, name, folder, check_json_web_keys)
+def read_json_web_keys(fields: Fields, name: str) -> Path | None:
+    """Return the path in the field *name*, of a JSON Web Key Set."""
+    return _checked(fields, name, check_json_web_keys)
 
 
-def read_key_pair(fields: Fields, folder: Path, *, warns: bool = True) -> KeyPair:
-    """Return the paths in ``certFile`` and ``keyFile``, relative to *folder*; they must match.
+def read_key_pair(fields: Fields, *, warns: bool = True) -> KeyPair:
+    """Return the paths in ``certFile`` and ``keyFile``; they must match.
 
     *warns* is whether a certificate that is not valid now is a warning.
     """
     public_keys: list[bytes] = []
     chain: list[CertificateParts] = []
-    cert_file = _checked(fields, "certFile", folder, lambda content: chain.extend(certificate_parts(content)))
+    cert_file = _checked(fields, "certFile", lambda content: chain.extend(certificate_parts(content)))
     # The first is the server's; the others are intermediates (RFC 8446 section 4.4.2).
     public_keys += [one.public_key for one in chain[:1]]
     if warns and (message := chain_problem(chain, time.time())):
         fields.problems.warn(fields.at("certFile"), f"{printable(cert_file)} {message}")
-    key_file = _checked(fields, "keyFile", folder, lambda content: public_keys.append(public_key(content)))
+    key_file = _checked(fields, "keyFile", lambda content: public_keys.append(public_key(content)))
     for name, present, other, absent in (
         ("certFile", key_file, "keyFile", cert_file),
         ("keyFile", cert_file, "certFile", key_file),
@@ -116,14 +115,14 @@ def read_key_pair(fields: Fields, folder: Path, *, warns: bool = True) -> KeyPai
     return KeyPair(cert_file, key_file)
 
 
-def _checked(fields: Fields, name: str, folder: Path, check: Callable[[bytes], object]) -> Path | None:
+def _checked(fields: Fields, name: str, check: Callable[[bytes], object]) -> Path | None:
     text = fields.string(name, None)
     if text is None:
         return None
     if not text:
         fields.problem(name, "is empty, expected the path of a file")
         return None
-    path = fields.problems.resolve(folder, text)
+    path = fields.problems.resolve(fields.folder, text)
     try:
         check(read_file(path))
     except UnusableFileError as error:

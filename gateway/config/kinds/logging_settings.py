@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 from urllib.parse import urlsplit
 
 from gateway.base.logs import AREAS, DEFAULT_LEVEL, LEVELS, Area, Level, LogFormat
 from gateway.base.text import shown
+from gateway.config.kinds.declare import (
+    Boolean,
+    Choice,
+    Declared,
+    Group,
+    Integer,
+    Number,
+    Read,
+    Row,
+    Text,
+    Type,
+    declare,
+    optional,
+    required,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
+    from gateway.config.kinds.declare import Schema
     from gateway.config.yaml.fields import Fields
 
 LoggedDecisions = Literal["None", "Denied", "All"]
@@ -27,96 +43,13 @@ FILE_BYTES = (64 * 1024, 1024**4)
 MAX_KEPT_FILES = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionFile:
-    """A file with the decision log, one JSON object a line."""
-
-    path: Path
-    max_bytes: int = 100 * 1024 * 1024
-    """Size at which the file is renamed to ``PATH.1``, and a new one begins."""
-    keep: int = 5
-    """Renamed files that are kept: ``PATH.1`` is the youngest."""
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionLogSettings:
-    """The decision log besides the choice of decisions.
-
-    It is written to standard error unless there is a file or an endpoint.
-    """
-
-    sample_percent: float = 0.0
-    """Of the decisions that ``decisions`` leaves out, so many percent are logged too."""
-    max_per_second: int = 1000
-    """Records of a process; further ones are dropped and counted."""
-    secret_names: bool = False
-    """Whether records of Secrets have the name of the object."""
-    file: DecisionFile | None = None
-    otlp_endpoint: str = ""
-    """URL to which records are sent as OTLP logs; empty: they are not sent."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoggingSettings:
-    """The mapping ``logging``, with its defaults."""
-
-    format: LogFormat = "text"
-    """The form of lines on standard error."""
-    decisions: LoggedDecisions = "Denied"
-    """``Denied``: denials, failures and fail-opens."""
-    decision_log: DecisionLogSettings = field(default_factory=DecisionLogSettings)
-    levels: Mapping[Area, Level] = field(default_factory=dict)
-    """Areas with another level than ``gateway.base.logs.DEFAULT_LEVEL``."""
-
-
-def read_logging(fields: Fields, folder: Path) -> LoggingSettings:
-    """Return the settings behind *fields*, which stand in a file in *folder*."""
-    default = LoggingSettings()
-    settings = LoggingSettings(
-        format=fields.choice("format", FORMATS, default.format),
-        levels=_read_levels(fields.group("levels")),
-        decisions=fields.choice("decisions", LOGGED_DECISIONS, default.decisions),
-        decision_log=_read_decision_log(fields.group("decisionLog"), folder),
-    )
-    fields.finish()
-    return settings
-
-
-def _read_levels(fields: Fields) -> dict[Area, Level]:
-    levels = {area: fields.choice(area, LEVELS, DEFAULT_LEVEL) for area in AREAS}
-    fields.finish()
-    return {area: level for area, level in levels.items() if level != DEFAULT_LEVEL}
-
-
-def _read_decision_log(fields: Fields, folder: Path) -> DecisionLogSettings:
-    default = DecisionLogSettings()
-    settings = DecisionLogSettings(
-        sample_percent=fields.number("samplePercent", default.sample_percent, 0, 100),
-        max_per_second=fields.integer("maxPerSecond", default.max_per_second, 1, MAX_PER_SECOND),
-        secret_names=fields.boolean("secretNames"),
-        file=_read_file(fields.mapping("file"), folder),
-        otlp_endpoint=fields.optional_string("otlpEndpoint", _check_otlp),
-    )
-    fields.finish()
-    return settings
-
-
-def _read_file(fields: Fields | None, folder: Path) -> DecisionFile | None:
-    if fields is None:
-        return None
-    default = DecisionFile(Path())
-    path = folder / fields.required_string("path")
+def _read_path(source: Fields, name: str) -> Path:
+    path = source.folder / source.required_string(name)
     if not path.parent.is_dir():
-        fields.problem("path", f"found {shown(str(path))}, expected a file in a folder that exists")
-    elif fields.content.get("path") and path.is_dir():
-        fields.problem("path", f"found {shown(str(path))}, which is a folder, expected a file")
-    settings = DecisionFile(
-        path,
-        fields.integer("maxBytes", default.max_bytes, *FILE_BYTES),
-        fields.integer("keep", default.keep, 0, MAX_KEPT_FILES),
-    )
-    fields.finish()
-    return settings
+        source.problem(name, f"found {shown(str(path))}, expected a file in a folder that exists")
+    elif source.content.get(name) and path.is_dir():
+        source.problem(name, f"found {shown(str(path))}, which is a folder, expected a file")
+    return path
 
 
 def _check_otlp(text: str) -> str | None:
@@ -136,3 +69,88 @@ def _check_url(text: str) -> str | None:
     except ValueError:
         is_right = False
     return None if is_right else f"found {shown(text)}, expected a URL such as http://collector:4318/v1/logs"
+
+
+class _Levels(Type["Mapping[Area, Level]"]):
+    """The areas with another level than ``DEFAULT_LEVEL``."""
+
+    words = "mapping"
+    _level = Choice(LEVELS)
+
+    def read(self, source: Fields, name: str, default: object) -> Mapping[Area, Level]:
+        fields = source.group(name)
+        levels = {area: self._level.read(fields, area, DEFAULT_LEVEL) for area in AREAS}
+        fields.finish()
+        return {area: level for area, level in levels.items() if level != DEFAULT_LEVEL}
+
+    def schema(self) -> Schema:
+        properties = {area: {**self._level.schema(), "description": ""} for area in AREAS}
+        return {"type": "object", "properties": properties, "additionalProperties": False}
+
+    def rows(self, path: str) -> Iterator[Row]:
+        for area in AREAS:
+            yield Row(f"{path}.{area}", self._level.words, f"`{DEFAULT_LEVEL}`", "")
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionFile(Declared):
+    """A file with the decision log, one JSON object a line."""
+
+    path: Path = required(Read("path", _read_path), "The file, in a folder that exists")
+    max_bytes: int = declare(
+        Integer(*FILE_BYTES, "bytes"),
+        "At this size, at least 65,536, the file becomes `PATH.1`, and a new one begins",
+        default=100 * 1024 * 1024,
+    )
+    keep: int = declare(
+        Integer(0, MAX_KEPT_FILES, "files"),
+        "Older files that are kept: `PATH.1` is the youngest. At most 1,000",
+        default=5,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionLogSettings(Declared):
+    """The decision log besides the choice of decisions."""
+
+    sample_percent: float = declare(
+        Number(0, 100, "percent"),
+        "Of the decisions that `decisions` leaves out, so many are logged too, from 0 to 100",
+        default=0.0,
+    )
+    max_per_second: int = declare(
+        Integer(1, MAX_PER_SECOND, "records per second"),
+        "Of each process, from 1 to 1,000,000. Further records are dropped, and counted. Allowed requests"
+        " leave a quarter of it to the others",
+        default=1000,
+    )
+    secret_names: bool = declare(
+        Boolean(), "Whether records of Secrets have the name of the object", default=False
+    )
+    file: DecisionFile | None = optional(
+        Group(DecisionFile), "Writes to a file, one JSON object a line. The processes of a gateway share it"
+    )
+    otlp_endpoint: str = declare(
+        Text("URL", _check_otlp),
+        "Sends the records as OTLP logs over HTTP, such as to `http://collector:4318/v1/logs`",
+        default="",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LoggingSettings(Declared):
+    """The mapping ``logging``, with its defaults."""
+
+    format: LogFormat = declare(Choice(FORMATS), "Form of the lines on standard error", default="text")
+    decisions: LoggedDecisions = declare(
+        Choice(LOGGED_DECISIONS),
+        "The decisions that are logged: none; denials, failures and fail-opens; all",
+        default="Denied",
+    )
+    decision_log: DecisionLogSettings = declare(
+        Group(DecisionLogSettings),
+        "Where the decision log goes, and its bounds. Standard error, unless `file` or `otlpEndpoint` is "
+        "given",
+        default=DecisionLogSettings(),
+    )
+    levels: Mapping[Area, Level] = declare(_Levels(), "Level of each [area](metrics.md#logs)", default={})

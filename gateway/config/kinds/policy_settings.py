@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gateway.base.text import one_of, shown
+from gateway.config.kinds.declare import Declared, Groups, Read, Text, declare, required
 from gateway.config.kinds.names import dns_1035_label, group_version
 from gateway.config.yaml.documents import POLICY_KINDS
 from gateway.pure.openapi.built_in_resources import RESOURCES
@@ -22,57 +23,78 @@ MAX_PARAM_KINDS: Final = 32
 _RESOURCE: Final = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
+def _resource(text: str) -> str | None:
+    if _RESOURCE.fullmatch(text):
+        return None
+    return f"found {shown(text)}, expected the plural name of the kind, in small letters"
+
+
+def _check_kind(text: str) -> str | None:
+    return dns_1035_label(text.lower())
+
+
+def _read_left(source: Fields, name: str) -> tuple[str, ...]:
+    def check(text: str) -> str | None:
+        return None if text in POLICY_KINDS else f"found {shown(text)}, expected {one_of(POLICY_KINDS)}"
+
+    return tuple(dict.fromkeys(source.strings(name, check)))
+
+
 @dataclass(frozen=True, slots=True)
-class ListedParamKind:
+class ListedParamKind(Declared):
     """A kind of parameters that policies in custom resources may use."""
 
-    api_version: str
-    kind: str
-    resource: str
-    """The plural name of the kind in the API."""
+    api_version: str = required(Text(check=group_version), "Such as `v1` or `example.com/v1`")
+    kind: str = required(Text(check=_check_kind), "Such as `ConfigMap`")
+    resource: str = required(
+        Text(check=_resource),
+        "The plural name of the kind, such as `configmaps`. Not `secrets` of the core group",
+    )
 
     @property
     def group(self) -> str:
         """The API group; empty for the core group."""
         return self.api_version.rpartition("/")[0]
 
+    def check(self, source: Fields) -> None:
+        """Report a resource that is not that of the kind."""
+        if _RESOURCE.fullmatch(self.resource):
+            _check_resource(source, self)
+
 
 @dataclass(frozen=True, slots=True)
-class PolicySettings:
+class PolicySettings(Declared):
     """The settings of policies."""
 
-    param_kinds: tuple[ListedParamKind, ...] = ()
-    left_to_api_server: tuple[str, ...] = ()
-    """Kinds of policies that the API server evaluates itself."""
+    param_kinds: tuple[ListedParamKind, ...] = declare(
+        Groups(ListedParamKind, MAX_PARAM_KINDS),
+        "Kinds from which policies in custom resources may take "
+        "[parameters](policies.md#parameters-of-custom-resources). Not Secret. Needs "
+        "`kubernetes.customResources`",
+        default=(),
+    )
+    left_to_api_server: tuple[str, ...] = declare(
+        Read("list of strings", _read_left, "array"),
+        "Kinds of policies, such as `ValidatingAdmissionPolicy`, that the gateway [leaves to the API "
+        "server](policies.md#policies-that-the-api-server-evaluates): neither evaluated nor registered",
+        default=(),
+        name="leftToAPIServer",
+    )
 
     @property
     def plural_names(self) -> dict[tuple[str, str], str]:
         """The plural names of ``param_kinds``, by apiVersion and kind."""
         return {(one.api_version, one.kind): one.resource for one in self.param_kinds}
 
-
-def read_policy_settings(fields: Fields) -> PolicySettings:
-    """Return the ``policies`` group in *fields*."""
-    found = fields.mappings("paramKinds")
-    if len(found) > MAX_PARAM_KINDS:
-        fields.problem("paramKinds", f"found {len(found)}, expected at most {MAX_PARAM_KINDS}")
-    kinds: dict[tuple[str, str], ListedParamKind] = {}
-    for one in found:
-        kind = ListedParamKind(
-            one.required_string("apiVersion", group_version),
-            one.required_string("kind", lambda text: dns_1035_label(text.lower())),
-            one.required_string("resource", _resource),
-        )
-        one.finish()
-        key = kind.api_version, kind.kind
-        if key in kinds:
-            one.problem("kind", f"found {shown(kind.kind)} of {shown(kind.api_version)} twice")
-        elif _RESOURCE.fullmatch(kind.resource):
-            _check_resource(one, kind)
-        kinds.setdefault(key, kind)
-    left = [_left(fields, path, text) for path, text in fields.indexed_strings("leftToAPIServer")]
-    fields.finish()
-    return PolicySettings(tuple(kinds.values()), tuple(dict.fromkeys(left)))
+    def check(self, source: Fields) -> None:
+        """Report kinds that are listed twice."""
+        seen = set[tuple[str, str]]()
+        for index, one in enumerate(self.param_kinds):
+            key = one.api_version, one.kind
+            if key in seen:
+                message = f"found {shown(one.kind)} of {shown(one.api_version)} twice"
+                source.problems.add(f"{source.at('paramKinds')}[{index}].kind", message)
+            seen.add(key)
 
 
 def _check_resource(fields: Fields, kind: ListedParamKind) -> None:
@@ -95,15 +117,3 @@ def _check_resource(fields: Fields, kind: ListedParamKind) -> None:
             if one.kind.lower() == kind.kind.lower():
                 reason = f"expected {one.name}, the plural name of {one.kind}"
                 fields.problem("resource", f"found {shown(kind.resource)}, {reason}")
-
-
-def _resource(text: str) -> str | None:
-    if _RESOURCE.fullmatch(text):
-        return None
-    return f"found {shown(text)}, expected the plural name of the kind, in small letters"
-
-
-def _left(fields: Fields, path: str, text: str) -> str:
-    if text not in POLICY_KINDS:
-        fields.problems.add(path, f"found {shown(text)}, expected {one_of(POLICY_KINDS)}")
-    return text

@@ -7,6 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gateway.base.text import shown
+from gateway.config.kinds.declare import (
+    Declared,
+    Duration,
+    File,
+    Groups,
+    Integer,
+    Number,
+    Read,
+    Texts,
+    declare,
+    required,
+)
 from gateway.config.kinds.files import read_recording_key_file
 
 if TYPE_CHECKING:
@@ -26,78 +38,6 @@ _STEP: Final = re.compile(r"\.?([A-Za-z_][\w-]*)|\.?(\*)|\[(\*)\]|\['([^'\\]+)'\
 """One step of a path: ``.name``, ``.*``, ``[*]`` or ``['name']``, of RFC 9535."""
 
 
-@dataclass(frozen=True, slots=True)
-class RedactionRule:
-    """Values of objects that are replaced, besides those that always are."""
-
-    kinds: tuple[str, ...]
-    """Kinds without group and version; empty: all."""
-    paths: tuple[JsonPath, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RecordSettings:
-    """The mapping ``record``, with its defaults."""
-
-    folder: Path
-    sample_percent: float = 10.0
-    """Of all reviews, chosen by a hash of the uid."""
-    per_combination: int = 10
-    """Reviews of each combination of kind, operation, webhook and outcome that a process records in an hour,
-    whatever the sample."""
-    max_per_second: int = 100
-    """Reviews of a process; further ones are dropped and counted."""
-    max_file_bytes: int = 64 * 1024 * 1024
-    """Size, compressed, at which a new file begins."""
-    max_files: int = 16
-    """Files in the folder, of all processes; the oldest are deleted."""
-    max_age_s: float = 7 * 86_400.0
-    """Seconds after which a file is deleted."""
-    key_file: Path | None = None
-    """Key of the hashes that replace values; None: a random one of the process."""
-    redact: tuple[RedactionRule, ...] = ()
-
-
-def read_record(fields: Fields | None, folder: Path) -> RecordSettings | None:
-    """Return the settings behind *fields*, which stand in a file in *folder*; None: nothing is recorded."""
-    if fields is None:
-        return None
-    default = RecordSettings(folder)
-    settings = RecordSettings(
-        folder=_read_folder(fields, folder),
-        sample_percent=fields.number("samplePercent", default.sample_percent, 0, 100),
-        per_combination=fields.integer("perCombination", default.per_combination, 0, MAX_PER_COMBINATION),
-        max_per_second=fields.integer("maxPerSecond", default.max_per_second, 1, MAX_PER_SECOND),
-        max_file_bytes=fields.integer("maxFileBytes", default.max_file_bytes, *FILE_BYTES),
-        max_files=fields.integer("maxFiles", default.max_files, 1, MAX_FILES),
-        max_age_s=fields.duration("maxAge", default.max_age_s, *AGE_S),
-        key_file=read_recording_key_file(fields, "keyFile", folder),
-        redact=tuple(map(_read_rule, fields.mappings("redact"))),
-    )
-    if not settings.sample_percent and not settings.per_combination:
-        fields.problems.warn(fields.path, "records nothing: samplePercent and perCombination are 0")
-    fields.finish()
-    return settings
-
-
-def _read_folder(fields: Fields, folder: Path) -> Path:
-    text = fields.required_string("folder", lambda text: "contains a NUL character" if "\0" in text else None)
-    path = folder / text
-    if text and "\0" not in text and not (path.is_dir() or (path.parent.is_dir() and not path.exists())):
-        found = f"found {shown(str(path))}"
-        fields.problem("folder", f"{found}, expected a folder, or a new one in a folder that exists")
-    return path
-
-
-def _read_rule(fields: Fields) -> RedactionRule:
-    kinds = fields.strings("kinds", lambda text: None if text else "is empty, expected a kind")
-    paths = fields.strings("paths", lambda text: None if parse_path(text) else _bad_path(text))
-    if not fields.has("paths"):
-        fields.problem("paths", "is required")
-    fields.finish()
-    return RedactionRule(kinds, tuple(found for text in paths if (found := parse_path(text))))
-
-
 def _bad_path(text: str) -> str:
     return f"found {shown(text)}, expected a path such as $.spec.containers[*].env[*].value or $.data['a.b']"
 
@@ -113,3 +53,90 @@ def parse_path(text: str) -> JsonPath | None:
         steps.append(step[1] or step[4])
         at = step.end()
     return tuple(steps) or None
+
+
+def _read_folder(source: Fields, name: str) -> Path:
+    text = source.required_string(name, lambda text: "contains a NUL character" if "\0" in text else None)
+    path = source.folder / text
+    if text and "\0" not in text and not (path.is_dir() or (path.parent.is_dir() and not path.exists())):
+        found = f"found {shown(str(path))}"
+        source.problem(name, f"{found}, expected a folder, or a new one in a folder that exists")
+    return path
+
+
+def _read_paths(source: Fields, name: str) -> tuple[JsonPath, ...]:
+    paths = source.strings(name, lambda text: None if parse_path(text) else _bad_path(text))
+    if not source.has(name):
+        source.problem(name, "is required")
+    return tuple(found for text in paths if (found := parse_path(text)))
+
+
+@dataclass(frozen=True, slots=True)
+class RedactionRule(Declared):
+    """Values of objects that are replaced, besides those that always are."""
+
+    paths: tuple[JsonPath, ...] = required(
+        Read("list of strings", _read_paths, "array"),
+        "From the object, with names and `[*]`, such as `$.spec.containers[*].env[*].value` or "
+        "`$.data['a.b']`",
+    )
+    kinds: tuple[str, ...] = declare(
+        Texts(check=lambda text: None if text else "is empty, expected a kind"),
+        "Such as `ConfigMap`. Absent: all",
+        default=(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSettings(Declared):
+    """The mapping ``record``, with its defaults."""
+
+    folder: Path = required(
+        Read("path", _read_folder),
+        "The folder of the files. It is made, for its owner alone, in a folder that exists",
+    )
+    sample_percent: float = declare(
+        Number(0, 100, "percent"), "Of all reviews, from 0 to 100, by a hash of the uid", default=10.0
+    )
+    per_combination: int = declare(
+        Integer(0, MAX_PER_COMBINATION, "reviews"),
+        "Recorded whatever the sample, in an hour and process, of each combination of kind, operation, "
+        "webhook and outcome",
+        default=10,
+    )
+    max_per_second: int = declare(
+        Integer(1, MAX_PER_SECOND, "reviews per second"),
+        "Of each process, from 1 to 1,000,000. Further ones are dropped, and counted. The sample leaves a"
+        " quarter of it to rare combinations",
+        default=100,
+    )
+    max_file_bytes: int = declare(
+        Integer(*FILE_BYTES, "bytes"),
+        "Size of a compressed file, at least 65,536, at which the next one begins",
+        default=64 * 1024 * 1024,
+    )
+    max_files: int = declare(
+        Integer(1, MAX_FILES, "files"),
+        "Files in the folder, from 1 to 10,000; the oldest are deleted",
+        default=16,
+    )
+    max_age_s: float = declare(
+        Duration(*AGE_S),
+        "How long a file is kept after its last review, from 1m to 8760h",
+        default=7 * 86_400.0,
+        name="maxAge",
+    )
+    key_file: Path | None = declare(
+        File(read_recording_key_file),
+        "Key of the hashes that replace values, at least 16 random bytes. Absent: a random key of each "
+        "process",
+        default=None,
+    )
+    redact: tuple[RedactionRule, ...] = declare(
+        Groups(RedactionRule), "Further values that are replaced", default=()
+    )
+
+    def check(self, source: Fields) -> None:
+        """Warn if nothing is recorded."""
+        if not self.sample_percent and not self.per_combination:
+            source.problems.warn(source.path, "records nothing: samplePercent and perCombination are 0")

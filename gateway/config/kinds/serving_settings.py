@@ -2,32 +2,63 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from gateway.base.text import shown
+from gateway.config.kinds.declare import (
+    Boolean,
+    Declared,
+    File,
+    Group,
+    Text,
+    Texts,
+    declare,
+    optional,
+    required,
+)
 from gateway.config.kinds.files import read_basic_auth_file, read_ca_file, read_key_pair, read_token_file
 from gateway.config.kinds.names import configuration_name, dns_1123_label, dns_1123_subdomain
-from gateway.config.kinds.webhook_token_settings import read_webhook_tokens
+from gateway.config.kinds.webhook_token_settings import WebhookTokenSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gateway.config.kinds.webhook_token_settings import WebhookTokenSettings
     from gateway.config.yaml.fields import Fields
 
 
+def _service(text: str) -> str | None:
+    namespace, slash, name = text.partition("/")
+    if not slash:
+        return f"found {shown(text)}, expected NAMESPACE/NAME"
+    return dns_1123_label(namespace) or dns_1123_label(name)
+
+
 @dataclass(frozen=True, slots=True)
-class SelfManagedTls:
+class SelfManagedTls(Declared):
     """A certificate that the gateway issues and renews itself, in a Secret of the cluster."""
 
     namespace: str
     """Of the Service and the Secret."""
-    service: str
-    """The Service at which API servers call the gateway; the certificate has its name."""
-    secret: str
-    registration: str
-    """Name of the registered objects whose ``caBundle`` is kept up to date."""
+    service: str = required(
+        Text("`NAMESPACE/NAME`"), "The gateway's Service. The certificate is for `NAME.NAMESPACE.svc`"
+    )
+    secret: str = declare(
+        Text(check=dns_1123_subdomain),
+        "The Secret, in the namespace of the Service",
+        default="admission-gateway-tls",
+    )
+    registration: str = declare(
+        Text(check=configuration_name),
+        "Name of the registered objects whose `caBundle` the gateway keeps up to date",
+        default="admission-gateway",
+    )
+
+    @classmethod
+    def read_together(cls, source: Fields) -> dict[str, Any]:
+        """Return the two parts of the Service."""
+        namespace, _, service = source.required_string("service", _service).partition("/")
+        return {"namespace": namespace, "service": service}
 
     @property
     def dns_names(self) -> tuple[str, ...]:
@@ -41,97 +72,81 @@ class SelfManagedTls:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerTls:
+class ServerTls(Declared):
     """The serving certificate, and the client certificates that are accepted."""
 
-    cert_file: Path | None = None
-    key_file: Path | None = None
-    client_ca_file: Path | None = None
-    """None: no client certificate is requested."""
-    client_names: tuple[str, ...] = ()
-    """Names allowed in a client's certificate (CN or DNS name); empty: any that the CA signed."""
-    self_managed: SelfManagedTls | None = None
-    """Where the certificate is kept if the gateway issues it itself; None: it is in the files."""
+    cert_file: Path | None = declare(
+        File(words="path of a PEM file"),
+        "Serving certificate with its chain. Needed to serve, here or by `--tls-cert`",
+        default=None,
+    )
+    key_file: Path | None = declare(File(words="path of a PEM file"), "Its key", default=None)
+    client_ca_file: Path | None = declare(
+        File(read_ca_file, "path of a PEM file"),
+        "Roots of client certificates. Absent: no client certificate is requested",
+        default=None,
+        name="clientCAFile",
+    )
+    client_names: tuple[str, ...] = declare(
+        Texts(check=lambda text: None if text else "is empty, expected a name"),
+        "Allowed common names or DNS names of client certificates. Absent: all that the CA signed. Needs "
+        "`clientCAFile`",
+        default=(),
+    )
+    self_managed: SelfManagedTls | None = optional(
+        Group(SelfManagedTls),
+        "The gateway [issues its certificate itself](install.md#certificates), and keeps it in a Secret; "
+        "needs `kubernetes`, and excludes `certFile` and `keyFile`. A change takes effect at the next "
+        "start",
+    )
+
+    @classmethod
+    def read_together(cls, source: Fields) -> dict[str, Any]:
+        """Return the certificate and its key."""
+        # A running gateway waits for a new certificate: it logs an error, and ``check`` fails.
+        return read_key_pair(source, warns=False)._asdict()
+
+    def check(self, source: Fields) -> None:
+        """Report settings that exclude or require each other."""
+        if self.self_managed is not None and (self.cert_file or self.key_file):
+            source.problem("selfManaged", "is not allowed together with certFile and keyFile")
+        if self.client_names and not source.has("clientCAFile"):
+            message = "requires clientCAFile: without it no client certificate is requested"
+            source.problem("clientNames", message)
 
 
 @dataclass(frozen=True, slots=True)
-class Authentication:
+class Authentication(Declared):
     """Files with credentials of clients. None: this way of authentication is off."""
 
-    token_file: Path | None = None
-    """One bearer token a line; lines starting with # and blank lines are ignored."""
-    basic_auth_file: Path | None = None
-    """One ``user:password`` a line."""
-    webhook_tokens: WebhookTokenSettings | None = None
-    """Tokens of API servers; never for pages."""
+    token_file: Path | None = declare(
+        File(read_token_file),
+        "Bearer tokens, one a line. Blank lines and lines that begin with `#` are skipped",
+        default=None,
+    )
+    basic_auth_file: Path | None = declare(
+        File(read_basic_auth_file), "`USER:PASSWORD`, one a line", default=None
+    )
+    webhook_tokens: WebhookTokenSettings | None = optional(
+        Group(WebhookTokenSettings),
+        "Tokens by which API servers authenticate, see [callers](security.md#tokens-of-api-servers)",
+    )
+    """Never for pages."""
 
 
 @dataclass(frozen=True, slots=True)
-class PageSettings:
+class PageSettings(Declared):
     """The pages of the admin port."""
 
-    is_enabled: bool = True
-    authentication: Authentication = field(default_factory=Authentication)
-    """Credentials of readers. Without any, the pages are served over loopback only."""
-
-
-def read_server_tls(fields: Fields, folder: Path) -> ServerTls:
-    """Return the ``tls`` group in *fields*, of a file in *folder*."""
-    # A running gateway waits for a new one: it logs an error, and ``check`` fails.
-    pair = read_key_pair(fields, folder, warns=False)
-    tls = ServerTls(
-        cert_file=pair.cert_file,
-        key_file=pair.key_file,
-        client_ca_file=read_ca_file(fields, "clientCAFile", folder),
-        client_names=fields.strings(
-            "clientNames", lambda text: None if text else "is empty, expected a name"
-        ),
-        self_managed=_read_self_managed(fields.mapping("selfManaged")),
+    is_enabled: bool = declare(Boolean(), "", default=True, name="enabled")
+    token_file: Path | None = declare(
+        File(read_token_file), "Bearer tokens of readers, as in `authentication.tokenFile`", default=None
     )
-    if tls.self_managed is not None and (pair.cert_file or pair.key_file):
-        fields.problem("selfManaged", "is not allowed together with certFile and keyFile")
-    if tls.client_names and not fields.has("clientCAFile"):
-        fields.problem("clientNames", "requires clientCAFile: without it no client certificate is requested")
-    fields.finish()
-    return tls
-
-
-def _read_self_managed(fields: Fields | None) -> SelfManagedTls | None:
-    if fields is None:
-        return None
-    place = fields.required_string("service", _service)
-    secret = fields.string("secret", "admission-gateway-tls", dns_1123_subdomain)
-    registration = fields.string("registration", "admission-gateway", configuration_name)
-    fields.finish()
-    namespace, _, service = place.partition("/")
-    return SelfManagedTls(namespace, service, secret, registration)
-
-
-def _service(text: str) -> str | None:
-    namespace, slash, name = text.partition("/")
-    if not slash:
-        return f"found {shown(text)}, expected NAMESPACE/NAME"
-    return dns_1123_label(namespace) or dns_1123_label(name)
-
-
-def read_authentication(fields: Fields, folder: Path) -> Authentication:
-    """Return the ``authentication`` group in *fields*, of a file in *folder*."""
-    tokens = read_webhook_tokens(fields.mapping("webhookTokens"), folder)
-    authentication = replace(_read_credential_files(fields, folder), webhook_tokens=tokens)
-    fields.finish()
-    return authentication
-
-
-def read_pages(fields: Fields, folder: Path) -> PageSettings:
-    """Return the ``pages`` group in *fields*, of a file in *folder*."""
-    is_enabled = fields.boolean("enabled") or not fields.has("enabled")
-    pages = PageSettings(is_enabled, _read_credential_files(fields, folder))
-    fields.finish()
-    return pages
-
-
-def _read_credential_files(fields: Fields, folder: Path) -> Authentication:
-    return Authentication(
-        token_file=read_token_file(fields, "tokenFile", folder),
-        basic_auth_file=read_basic_auth_file(fields, "basicAuthFile", folder),
+    basic_auth_file: Path | None = declare(
+        File(read_basic_auth_file), "`USER:PASSWORD` of readers, one a line", default=None
     )
+
+    @property
+    def authentication(self) -> Authentication:
+        """Credentials of readers. Without any, the pages are served over loopback only."""
+        return Authentication(self.token_file, self.basic_auth_file)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from gateway.base.text import shown, url_without_secrets
+from gateway.config.kinds.declare import Choice, Declared, File, Group, Integer, Read, declare, required
 from gateway.config.kinds.files import read_ca_file, read_headers_file, read_key_pair
 
 if TYPE_CHECKING:
@@ -25,82 +26,15 @@ MILLION = 1_000_000
 MAX_SPANS_PER_SECOND = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class CollectorTls:
-    """TLS to the collector. All files are PEM."""
-
-    ca_file: Path | None = None
-    """Roots that the collector's certificate must chain to; None: the system's."""
-    cert_file: Path | None = None
-    """The gateway's certificate, for collectors that request one."""
-    key_file: Path | None = None
+def _read_endpoint(source: Fields, name: str) -> str:
+    return _with_path(source.required_string(name, _check_endpoint))
 
 
-@dataclass(frozen=True, slots=True)
-class TracingSettings:
-    """The mapping ``tracing``, with its defaults."""
-
-    endpoint: str
-    """URL to which spans are sent, with its path."""
-    sampling_rate_per_million: int = 0
-    """Of the reviews without a trace context, so many begin a trace. The others follow the flag of the API
-    server, as the API server's own requests follow that of its clients."""
-    max_spans_per_second: int = 1000
-    """Of one process. Clients of the API server may set the sampled flag, so that spans need a bound."""
-    headers_file: Path | None = None
-    """Headers of the requests to the collector, one ``NAME: VALUE`` a line."""
-    tls: CollectorTls = field(default_factory=CollectorTls)
-    resource_attributes: Mapping[str, str] = field(default_factory=dict)
-    """Attributes of the gateway itself, beside those that it finds."""
-
-
-def read_tracing(fields: Fields | None, folder: Path) -> TracingSettings | None:
-    """Return the settings behind *fields*, which stand in a file in *folder*; None: there are none."""
-    if fields is None:
-        return None
-    default = TracingSettings("")
-    fields.choice("protocol", PROTOCOLS, PROTOCOLS[0])
-    settings = TracingSettings(
-        endpoint=_with_path(fields.required_string("endpoint", _check_endpoint)),
-        sampling_rate_per_million=fields.integer("samplingRatePerMillion", 0, 0, MILLION),
-        max_spans_per_second=fields.integer(
-            "maxSpansPerSecond", default.max_spans_per_second, 1, MAX_SPANS_PER_SECOND
-        ),
-        headers_file=read_headers_file(fields, "headersFile", folder),
-        tls=_read_tls(fields.group("tls"), folder),
-        resource_attributes=_read_attributes(fields),
-    )
-    _warn(fields, settings)
-    fields.finish()
-    return settings
-
-
-def _read_tls(fields: Fields, folder: Path) -> CollectorTls:
-    pair = read_key_pair(fields, folder)
-    tls = CollectorTls(read_ca_file(fields, "caFile", folder), pair.cert_file, pair.key_file)
-    fields.finish()
-    return tls
-
-
-def _read_attributes(fields: Fields) -> Mapping[str, str]:
-    attributes = fields.string_map("resourceAttributes")
+def _read_attributes(source: Fields, name: str) -> Mapping[str, str]:
+    attributes = source.string_map(name)
     if "" in attributes:
-        fields.problem("resourceAttributes", "has an empty name")
+        source.problem(name, "has an empty name")
     return attributes
-
-
-def _warn(fields: Fields, settings: TracingSettings) -> None:
-    if fields.problems.found:
-        return
-    url = urlsplit(settings.endpoint)
-    if url.port == _GRPC_PORT:
-        message = f"has port {_GRPC_PORT}, usually that of OTLP over gRPC; OTLP over HTTP has 4318"
-        fields.problems.warn(fields.at("endpoint"), message)
-    if url.scheme == "http":
-        if settings.headers_file is not None and url.hostname not in _LOOPBACK:
-            fields.problems.warn(fields.at("endpoint"), "is plain HTTP: others can read the headers")
-        if settings.tls != CollectorTls():
-            fields.problems.warn(fields.at("tls"), "has no effect: the endpoint is plain HTTP")
 
 
 def _check_endpoint(text: str) -> str | None:
@@ -120,3 +54,77 @@ def _check_endpoint(text: str) -> str | None:
 def _with_path(endpoint: str) -> str:
     is_base = endpoint.partition("://")[2].removesuffix("/").count("/") == 0
     return endpoint.removesuffix("/") + TRACES_PATH if is_base else endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorTls(Declared):
+    """TLS to the collector. All files are PEM."""
+
+    ca_file: Path | None = declare(
+        File(read_ca_file),
+        "PEM certificates that the collector's has to chain to. Absent: those of the system",
+        default=None,
+    )
+    cert_file: Path | None = declare(
+        File(), "The gateway's certificate, for collectors that request one", default=None
+    )
+    key_file: Path | None = declare(File(), "Its key, PEM", default=None)
+
+    @classmethod
+    def read_together(cls, source: Fields) -> dict[str, Any]:
+        """Return the certificate and its key."""
+        return read_key_pair(source)._asdict()
+
+
+@dataclass(frozen=True, slots=True)
+class TracingSettings(Declared):
+    """The mapping ``tracing``, with its defaults."""
+
+    endpoint: str = required(
+        Read("URL", _read_endpoint),
+        "The collector of the spans, such as `http://collector:4318`; the path `/v1/traces` is added if "
+        "there is none",
+    )
+    sampling_rate_per_million: int = declare(
+        Integer(0, MILLION),
+        "Of a million reviews without a `traceparent`, so many begin a trace. The others follow the flag "
+        "of the API server",
+        default=0,
+    )
+    max_spans_per_second: int = declare(
+        Integer(1, MAX_SPANS_PER_SECOND, "spans per second"),
+        "Of each process, from 1 to 1,000,000. Further reviews are not recorded, and counted",
+        default=1000,
+    )
+    headers_file: Path | None = declare(
+        File(read_headers_file),
+        "Headers for the collector, one `NAME: VALUE` a line. Blank lines and lines with a leading `#` "
+        "are skipped",
+        default=None,
+    )
+    tls: CollectorTls = declare(
+        Group(CollectorTls), "TLS to the collector, if `endpoint` is an `https` URL", default=CollectorTls()
+    )
+    resource_attributes: Mapping[str, str] = declare(
+        Read("map of strings", _read_attributes, "object"),
+        "Attributes of the gateway in its spans, such as `k8s.cluster.name`. They replace those of "
+        "`OTEL_RESOURCE_ATTRIBUTES`",
+        default={},
+    )
+    protocol: str = declare(
+        Choice(PROTOCOLS), "OTLP over HTTP, the only one that is supported", default=PROTOCOLS[0]
+    )
+
+    def check(self, source: Fields) -> None:
+        """Warn about settings that do not fit each other."""
+        if source.problems.found:
+            return
+        url = urlsplit(self.endpoint)
+        if url.port == _GRPC_PORT:
+            message = f"has port {_GRPC_PORT}, usually that of OTLP over gRPC; OTLP over HTTP has 4318"
+            source.problems.warn(source.at("endpoint"), message)
+        if url.scheme == "http":
+            if self.headers_file is not None and url.hostname not in _LOOPBACK:
+                source.problems.warn(source.at("endpoint"), "is plain HTTP: others can read the headers")
+            if self.tls != CollectorTls():
+                source.problems.warn(source.at("tls"), "has no effect: the endpoint is plain HTTP")

@@ -7,6 +7,17 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.base.text import shown
 from gateway.config.kinds.client_config import CONFIGURATION_KINDS, url_problems
+from gateway.config.kinds.declare import (
+    Choice,
+    Declared,
+    File,
+    Groups,
+    Read,
+    Text,
+    declare,
+    optional,
+    required,
+)
 from gateway.config.kinds.files import read_ca_file, read_json_web_keys
 from gateway.config.kinds.names import dns_1123_subdomain
 
@@ -20,81 +31,77 @@ MAX_ITEMS: Final = 20
 JWKS_FROM: Final = ("Cluster", "Issuer")
 
 
+def _audience(text: str) -> str | None:
+    if problems := url_problems(text):
+        return problems[0]
+    return f"found {shown(text)}, expected it without a slash at the end" if text.endswith("/") else None
+
+
+def _read_audiences(source: Fields, name: str) -> tuple[str, ...]:
+    audiences = source.strings(name, _audience)
+    if len(audiences) > MAX_ITEMS:
+        source.problem(name, f"found {len(audiences)}, expected at most {MAX_ITEMS}")
+    if not audiences:
+        source.problem(name, "is required, expected the URL at which API servers call the gateway")
+    return audiences
+
+
 @dataclass(frozen=True, slots=True)
-class BoundRegistration:
+class BoundRegistration(Declared):
     """A webhook configuration that tokens may be bound to."""
 
-    kind: str
-    name: str
-    uid: str | None = None
-    """None: also after it was deleted and created again."""
+    kind: str = required(Choice(CONFIGURATION_KINDS), "")
+    name: str = required(Text(check=dns_1123_subdomain), "")
+    """Also those of kube-apiserver's files, which end in .static.k8s.io."""
+    uid: str | None = optional(Text(), "Absent: also after the object was created again")
 
 
 @dataclass(frozen=True, slots=True)
-class WebhookTokenSettings:
+class WebhookTokenSettings(Declared):
     """The tokens that are accepted."""
 
-    issuer: str = DEFAULT_ISSUER
-    """The claim ``iss``: ``--service-account-issuer`` of the API server."""
-    audiences: tuple[str, ...] = ()
-    """URLs at which API servers call the gateway, without the path; at least one."""
-    jwks_file: Path | None = None
-    """The issuer's public keys; None: they are read from ``jwks_from``."""
-    jwks_from: str = "Cluster"
-    """``Cluster`` (the API server of ``kubernetes``) or ``Issuer`` (OpenID Connect Discovery)."""
-    issuer_ca_file: Path | None = None
-    """Roots for the issuer's certificate; None: those of the system."""
-    registrations: tuple[BoundRegistration, ...] = ()
-    """Empty: any that has the audience."""
+    audiences: tuple[str, ...] = required(
+        Read(f"list of URLs, at most {MAX_ITEMS}", _read_audiences, "array"),
+        "Where API servers call the gateway, without the path: `https://NAME.NAMESPACE.svc:PORT`, always "
+        "with the port, or the `--url` of `manifests`. The claim `aud` has to be one of these with the "
+        "path of the request",
+    )
+    issuer: str = declare(
+        Text(), "The claim `iss`: `--service-account-issuer` of kube-apiserver", default=DEFAULT_ISSUER
+    )
+    jwks_from: str = declare(
+        Choice(JWKS_FROM),
+        "Who has the public keys: the API server of `kubernetes`, or the issuer by OpenID Connect Discovery",
+        default="Cluster",
+    )
+    jwks_file: Path | None = declare(
+        File(read_json_web_keys),
+        "The public keys in a file, a JSON Web Key Set. Not together with `jwksFrom`",
+        default=None,
+    )
+    issuer_ca_file: Path | None = declare(
+        File(read_ca_file, "path of a PEM file"),
+        "Roots of the issuer's certificate. Absent: those of the system. Only with `jwksFrom: Issuer`",
+        default=None,
+        name="issuerCAFile",
+    )
+    registrations: tuple[BoundRegistration, ...] = declare(
+        Groups(BoundRegistration, MAX_ITEMS),
+        "The webhook configurations that a token may be bound to. Absent: any",
+        default=(),
+    )
 
     @property
     def needs_cluster(self) -> bool:
         """Whether the keys are read from the cluster's API server."""
         return self.jwks_file is None and self.jwks_from == "Cluster"
 
-
-def read_webhook_tokens(fields: Fields | None, folder: Path) -> WebhookTokenSettings | None:
-    """Return the settings behind *fields*; None if there are none."""
-    if fields is None:
-        return None
-    if fields.has("jwksFile") and fields.has("jwksFrom"):
-        fields.problem("jwksFile", "is not allowed together with jwksFrom")
-    jwks_from = fields.choice("jwksFrom", JWKS_FROM, "Cluster")
-    if fields.has("issuerCAFile") and jwks_from != "Issuer":
-        fields.problem("issuerCAFile", "is for jwksFrom: Issuer alone")
-    issuer = fields.string("issuer", DEFAULT_ISSUER)
-    if jwks_from == "Issuer":
-        for message in url_problems(issuer):
-            fields.problem("issuer", message)
-    audiences = fields.strings("audiences", _audience)
-    entries = fields.mappings("registrations")
-    for name, found in (("audiences", audiences), ("registrations", entries)):
-        if len(found) > MAX_ITEMS:
-            fields.problem(name, f"found {len(found)}, expected at most {MAX_ITEMS}")
-    if not audiences:
-        fields.problem("audiences", "is required, expected the URL at which API servers call the gateway")
-    settings = WebhookTokenSettings(
-        issuer,
-        audiences,
-        read_json_web_keys(fields, "jwksFile", folder),
-        jwks_from,
-        read_ca_file(fields, "issuerCAFile", folder),
-        tuple(map(_read_registration, entries)),
-    )
-    fields.finish()
-    return settings
-
-
-def _read_registration(fields: Fields) -> BoundRegistration:
-    kind = fields.choice("kind", CONFIGURATION_KINDS)
-    # Also the names of kube-apiserver's files, which end in .static.k8s.io.
-    name = fields.required_string("name", dns_1123_subdomain)
-    registration = BoundRegistration(kind, name, fields.string("uid", None))
-    fields.finish()
-    return registration
-
-
-def _audience(text: str) -> str | None:
-    if problems := url_problems(text):
-        return problems[0]
-    return f"found {shown(text)}, expected it without a slash at the end" if text.endswith("/") else None
+    def check(self, source: Fields) -> None:
+        """Report settings that exclude or require each other."""
+        if source.has("jwksFile") and source.has("jwksFrom"):
+            source.problem("jwksFile", "is not allowed together with jwksFrom")
+        if source.has("issuerCAFile") and self.jwks_from != "Issuer":
+            source.problem("issuerCAFile", "is for jwksFrom: Issuer alone")
+        if self.jwks_from == "Issuer":
+            for message in url_problems(self.issuer):
+                source.problem("issuer", message)

@@ -62,15 +62,15 @@ def _patterns(target: str) -> list[str]:
     return [target, *(f"*.{'.'.join(parts[index:])}" for index in range(1, len(parts)))]
 
 
-def read_webhook_users(fields: Fields, name: str, folder: Path) -> WebhookUsers | None:
-    """Return the users in the kubeconfig at the path in the field *name*, relative to *folder*, if any."""
+def read_webhook_users(fields: Fields, name: str) -> WebhookUsers | None:
+    """Return the users in the kubeconfig at the path in the field *name*, if any."""
     text = fields.string(name, None)
     if text is None:
         return None
     if not text:
         fields.problem(name, "is empty, expected the path of a kubeconfig")
         return None
-    path = fields.problems.resolve(folder, text)
+    path = fields.problems.resolve(fields.folder, text)
     try:
         document = read_document(path)
     except UnusableFileError as error:

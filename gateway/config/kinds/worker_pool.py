@@ -180,8 +180,8 @@ def _read_worker_tls(fields: Fields | None, folder: Path | None) -> WorkerTls | 
         return None
     files = WorkerTls()
     if folder is not None:
-        pair = read_key_pair(fields, folder)
-        ca_file = read_ca_file(fields, "caFile", folder)
+        pair = read_key_pair(fields)
+        ca_file = read_ca_file(fields, "caFile")
         files = WorkerTls(ca_file=ca_file, cert_file=pair.cert_file, key_file=pair.key_file)
     else:
         fields.accept("caFile", "certFile", "keyFile")

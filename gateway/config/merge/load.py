@@ -370,7 +370,7 @@ def _read(document: Document, collected: _Collected) -> None:
     elif kind in POLICY_KINDS or kind in POLICY_KINDS.values():
         name = collected.policies.read(document, fields, kind)
     else:
-        collected.gateway = read_gateway_configuration(fields, folder)
+        collected.gateway = read_gateway_configuration(fields)
     _check_first(document, collected, kind, name)
 
 

@@ -106,6 +106,12 @@ class Fields:
         self.path = path
         self.problems = problems
 
+    @property
+    def folder(self) -> Path:
+        """Where relative paths begin. Not for a custom resource, which may name no files."""
+        assert self.problems.folder is not None, "a custom resource may name no files"
+        return self.problems.folder
+
     def at(self, name: str) -> str:
         """The path of the field *name*."""
         return child(self.path, name)
