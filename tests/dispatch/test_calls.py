@@ -129,7 +129,7 @@ def test_cancelled_ids_are_sent_in_several_batches(monkeypatch: pytest.MonkeyPat
     async def scenario() -> None:
         nothing: Any = None
         never: Any = lambda _: asyncio.Event().wait()  # noqa: E731
-        found = stream.ReviewStream(never, nothing, nothing, lambda: 0.0)
+        found = stream.ReviewStream(never, nothing, nothing, nothing, lambda: 0.0)
         found._cancelled = list(range(20))
         batches = [worker_pb2.ReviewBatch.FromString(found._next_batch()) for _ in range(3)]
         assert [list(batch.cancelled) for batch in batches] == [

@@ -82,7 +82,7 @@ class Bed:
         self._submitted: list[CallGroup] = []
         self._open = 0
         self._unread: list[bytes] = []
-        self.stream = ReviewStream(self._dial, self, _METRICS, lambda: 0.0)
+        self.stream = ReviewStream(self._dial, self, self, _METRICS, lambda: 0.0)
 
     async def _dial(self, owner: StreamConnectionOwner) -> StreamConnection:
         self.call = StreamingCall("/a.B/C", "worker.test", "http")
@@ -186,6 +186,20 @@ class Bed:
 
     # -- the owner of the stream ------------------------------------------------------------------
 
+    def finish(self, group: CallGroup, index: int, verdict: Verdict, code: str) -> None:
+        raise AssertionError("a stream ends calls in batches")
+
+    def retry(
+        self,
+        group: CallGroup,
+        failure: Failed,
+        code: str,
+        index: int | None = None,
+        *,
+        may_reuse: bool = False,
+    ) -> None:
+        raise AssertionError("the owner of the stream decides what is retried")
+
     def refuse(self, group: CallGroup, index: int) -> None:
         raise AssertionError("there are no chains")
 
@@ -197,7 +211,7 @@ class Bed:
             assert isinstance(verdict, Allowed | Denied | Failed)
             self._settle(group, index)
 
-    def count(self, code: str, number: int = 1) -> None:
+    def count(self, code: str, number: int = 1, *, is_enforced: bool = True) -> None:
         assert number > 0
 
     def count_one(self, group: CallGroup, code: str) -> None:

@@ -16,6 +16,7 @@ from gateway.observe.tracing.collector import WARN_EVERY_S, DropLog
 from gateway.observe.tracing.recording import MAX_CALLS, MAX_LOOK_UPS, RecordedTrace
 from gateway.observe.tracing.spans import _LOOK_UPS, SpanMaker
 from gateway.observe.tracing.tracer import SpanBudget
+from gateway.pure.core.call import Delivery
 from gateway.pure.core.conditions import ConditionTask
 from gateway.pure.core.trace import read_traceparent
 from gateway.pure.core.verdict import Denied, Failed, FailureReason
@@ -45,7 +46,7 @@ def spans(found: Answer, trace: RecordedTrace | None = None) -> list[Any]:
     for outcome in found.evaluation.outcomes:
         if outcome.call is not None:
             trace.begin(outcome.call)
-            outcome.call.started_at = trace.ended_at = 100.0
+            outcome.call.delivery.started_at = trace.ended_at = 100.0
     return list(SpanMaker(Resource({}), Clock()).review(trace, 99.0, found.selection.phase, found))
 
 
@@ -53,22 +54,22 @@ def spans(found: Answer, trace: RecordedTrace | None = None) -> list[Any]:
 def test_a_recorded_trace_sends_valid_contexts_that_are_sampled(flags: int) -> None:
     trace = RecordedTrace(f"{PARENT[:-2]}{flags:02x}", Clock())
     # A call is a key by identity.
-    call: Any = type("Call", (), {})()
+    call: Any = type("Call", (), {"delivery": Delivery()})()
     trace.begin(call)
-    for sent in (trace.traceparent, call.traceparent):
+    for sent in (trace.traceparent, call.delivery.traceparent):
         assert read_traceparent(sent.encode()) == sent
         assert sent[3:35] == TRACE
         assert int(sent[-2:], 16) == flags & 2 | 1
-    assert trace.traceparent != call.traceparent
+    assert trace.traceparent != call.delivery.traceparent
 
 
 def test_calls_and_look_ups_of_a_review_are_bounded() -> None:
     trace = RecordedTrace("", Clock())
-    calls: list[Any] = [type("Call", (), {})() for _ in range(MAX_CALLS + 3)]
+    calls: list[Any] = [type("Call", (), {"delivery": Delivery()})() for _ in range(MAX_CALLS + 3)]
     for call in calls:
         trace.begin(call)
     assert (len(trace.calls), trace.dropped) == (MAX_CALLS, 3)
-    assert calls[-1].traceparent == trace.traceparent
+    assert calls[-1].delivery.traceparent == trace.traceparent
     results: list[int] = []
     for number in range(MAX_LOOK_UPS + 3):
         trace.look_up("namespace", results.append)(number)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 from gateway.engine.dispatch.verdicts import failed_deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from gateway.engine.dispatch.timer_wheel import TimerWheel
     from gateway.pure.core.call import Call
@@ -64,6 +64,39 @@ class Transport(Protocol):
 
     def withdraw(self, group: CallGroup, index: int) -> None:
         """Drop a call; a worker that has received it is notified."""
+
+
+class CallSink(Protocol):
+    """Takes the results of calls from the transports: an endpoint, which has the calls in flight."""
+
+    def finish(self, group: CallGroup, index: int, verdict: Verdict, code: str) -> None:
+        """End a call unless it has ended; *code* is its gRPC status."""
+
+    def finish_calls(self, group: CallGroup, answered: Mapping[int, tuple[Call, Verdict]]) -> None:
+        """End open calls, by index, with their verdicts; their gRPC statuses are counted already."""
+
+    def refuse(self, group: CallGroup, index: int) -> None:
+        """Take back a call of a chain that was not evaluated as a part of it."""
+
+    def retry(
+        self,
+        group: CallGroup,
+        failure: Failed,
+        code: str,
+        index: int | None = None,
+        *,
+        may_reuse: bool = False,
+    ) -> None:
+        """Take back a call that was lost with the worker, or all of *group*; *code* is its gRPC status.
+
+        *failure* is the verdict if it cannot be retried. *may_reuse*: this endpoint may be used again.
+        """
+
+    def count(self, code: str, number: int = 1, *, is_enforced: bool = True) -> None:
+        """Count calls that ended with gRPC status *code*; see ``CallGroup.is_enforced``."""
+
+    def count_one(self, group: CallGroup, code: str) -> None:
+        """Count a call of *group* that ended with gRPC status *code*."""
 
 
 class CallObserver(Protocol):

@@ -129,11 +129,12 @@ class EvaluationDriver:
         for call, verdict in answered:
             if not is_alone and not self._is_first(group, call, verdict, now):
                 continue
-            call.started_at = started_at
-            call.elapsed_s = now - started_at
-            call.endpoint = address
-            call.is_repeated = is_repeated
-            if call.cache_key:
+            delivery = call.delivery
+            delivery.started_at = started_at
+            delivery.elapsed_s = now - started_at
+            delivery.endpoint = address
+            delivery.is_repeated = is_repeated
+            if delivery.cache_key:
                 self._backends.verdicts.keep(call, verdict)
             if (
                 type(verdict) is not Allowed
@@ -144,7 +145,7 @@ class EvaluationDriver:
         self._receive(received)
 
     def _is_first(self, group: CallGroup, call: Call, verdict: Verdict, now: float) -> bool:
-        """Whether *verdict* counts, and not that of a hedge; its followers' timeouts begin *now*."""
+        """Return whether this is the call's first verdict. Start the timeouts of the calls behind it."""
         other = group.hedge_peer
         if other is not None and call in other.calls:
             if type(verdict) is Failed:
@@ -360,9 +361,9 @@ class EvaluationDriver:
             parameters = table.of(client, self._evaluation.request, self._evaluation.namespace)
             if isinstance(parameters, Failed):
                 return parameters
-            call.parameters = parameters
+            call.delivery.parameters = parameters
         if (kept := self._backends.verdicts.find(call)) is not None:
-            call.endpoint = CACHE
+            call.delivery.endpoint = CACHE
         return kept
 
     def _add_to_group(self, call: Call, groups: dict[GroupKey, CallGroup]) -> Failed | None:

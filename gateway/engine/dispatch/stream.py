@@ -34,7 +34,7 @@ from gateway.engine.dispatch.verdicts import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
-    from gateway.engine.dispatch.calls import CallGroup
+    from gateway.engine.dispatch.calls import CallGroup, CallSink
     from gateway.engine.dispatch.stream_connection import StreamConnection, StreamConnectionOwner
     from gateway.observe.telemetry.metrics import PoolMetrics
     from gateway.pure.core.call import Call
@@ -58,19 +58,7 @@ SMALL_BYTES: Final = 1024
 
 
 class StreamOwner(Protocol):
-    """Receives the results and events of a stream."""
-
-    def finish_calls(self, group: CallGroup, answered: Mapping[int, tuple[Call, Verdict]]) -> None:
-        """Take open calls, by index, with their verdicts; their gRPC statuses are counted already."""
-
-    def refuse(self, group: CallGroup, index: int) -> None:
-        """Take back a call of a chain that was not evaluated as a part of it."""
-
-    def count(self, code: str, number: int = 1) -> None:
-        """Count calls that ended with gRPC status *code*."""
-
-    def count_one(self, group: CallGroup, code: str) -> None:
-        """Count a call of *group* that ended with gRPC status *code*."""
+    """Receives the events of a stream; a ``CallSink`` takes the results of its calls."""
 
     def opened(self) -> None:
         """The stream is connected."""
@@ -88,6 +76,7 @@ class ReviewStream:
     def __init__(
         self,
         dial: Callable[[StreamConnectionOwner], Awaitable[StreamConnection]],
+        sink: CallSink,
         owner: StreamOwner,
         metrics: PoolMetrics,
         now: Callable[[], float],
@@ -96,6 +85,7 @@ class ReviewStream:
         """None before the worker is connected."""
         self.has_chains = True
         """Whether the worker may have chains; False after a verdict in a chain that is not marked so."""
+        self._sink = sink
         self._owner = owner
         self._metrics = metrics
         self._now = now
@@ -335,12 +325,12 @@ class ReviewStream:
                 response = verdict.response
                 if response.allowed or (outcome := verdict.WhichOneof("outcome")) == "response":
                     answered += 1
-                    has_parameters = call.parameters != b""
+                    has_parameters = call.delivery.parameters != b""
                     taken[index] = call, verdict_of(response, has_parameters=has_parameters)
                 elif outcome == "error":
                     failure, code = _failure_of(verdict.error, group.deadline)
                     taken[index] = call, failure
-                    self._owner.count_one(group, code)
+                    self._sink.count_one(group, code)
                 else:
                     answered += 1
                     taken[index] = call, failed_malformed("a verdict without an outcome")
@@ -348,14 +338,14 @@ class ReviewStream:
             # Also those before a Flood.
             self._finish(group, taken)
             if answered:
-                self._owner.count("OK", answered)
+                self._sink.count("OK", answered)
         return used
 
     def _finish(self, group: CallGroup | None, answered: Mapping[int, tuple[Call, Verdict]]) -> None:
         if group is not None and answered:
             if group.open_count == len(answered):
                 del self._written[group.number]
-            self._owner.finish_calls(group, answered)
+            self._sink.finish_calls(group, answered)
 
     def _refuse(self, group: CallGroup, index: int) -> None:
         """Take back a call whose worker has no chains, unless it has ended."""
@@ -363,7 +353,7 @@ class ReviewStream:
         if group.calls[index] is not None:
             if group.open_count == 1:
                 del self._written[group.number]
-            self._owner.refuse(group, index)
+            self._sink.refuse(group, index)
 
     def _end_batch(self, batch: worker_pb2.VerdictBatch) -> None:
         """Process the rest of *batch*, after its verdicts."""
@@ -419,10 +409,11 @@ def _add(
             added.payload = payload_index
         if after:
             added.after = after
-        if call.traceparent:
-            added.traceparent, call.sent_at = call.traceparent, now
-        if call.parameters:
-            added.parameters, size = ids.of(call.parameters, batch)
+        delivery = call.delivery
+        if delivery.traceparent:
+            added.traceparent, delivery.sent_at = delivery.traceparent, now
+        if delivery.parameters:
+            added.parameters, size = ids.of(delivery.parameters, batch)
             added_bytes += size
         added_bytes += len(policy)
     return added_bytes

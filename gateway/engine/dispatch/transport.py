@@ -17,6 +17,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
+from gateway.engine.dispatch.calls import CallSink
 from gateway.engine.dispatch.dialer import load_grpc
 from gateway.engine.dispatch.rpc import CallStatus
 from gateway.engine.dispatch.stream import ReviewStream
@@ -24,7 +25,7 @@ from gateway.engine.dispatch.unary import SERVICE, UnaryCalls
 from gateway.engine.dispatch.verdicts import failed_status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     import grpc
 
@@ -32,10 +33,9 @@ if TYPE_CHECKING:
     from gateway.engine.dispatch.calls import CallGroup, Transport
     from gateway.engine.dispatch.dialer import Dialer
     from gateway.engine.dispatch.outlier_detection import OutlierState
-    from gateway.engine.dispatch.stream_connection import StreamConnection
+    from gateway.engine.dispatch.stream_connection import StreamConnection, StreamConnectionOwner
     from gateway.observe.telemetry.metrics import PoolMetrics
-    from gateway.pure.core.call import Call
-    from gateway.pure.core.verdict import Failed, Verdict
+    from gateway.pure.core.verdict import Failed
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +50,8 @@ _BROKEN_BY_AN_ANSWER: Final = ("INTERNAL", "RESOURCE_EXHAUSTED", "UNKNOWN", "OK"
 exception, or it ended the stream itself, open calls or not."""
 
 
-class TransportOwner(Protocol):
-    """Receives the results and events of a transport."""
+class TransportOwner(CallSink, Protocol):
+    """Takes the results of calls, and the events of a transport."""
 
     address: str
     failed_attempts: int
@@ -59,32 +59,6 @@ class TransportOwner(Protocol):
     ban_status: CallStatus | None
     """Status of the stream that led to the last ban."""
     outlier: OutlierState
-
-    def finish(self, group: CallGroup, index: int, verdict: Verdict, code: str) -> None:
-        """Take the verdict of a call, and its gRPC status."""
-
-    def finish_calls(self, group: CallGroup, answered: Mapping[int, tuple[Call, Verdict]]) -> None:
-        """Take open calls, by index, with their verdicts; their gRPC statuses are counted already."""
-
-    def refuse(self, group: CallGroup, index: int) -> None:
-        """Take back a call of a chain that was not evaluated as a part of it."""
-
-    def retry(
-        self,
-        group: CallGroup,
-        failure: Failed,
-        code: str,
-        index: int | None = None,
-        *,
-        may_reuse: bool = False,
-    ) -> None:
-        """Take back a call that was lost with the worker, or all of *group*; *code* is its gRPC status."""
-
-    def count(self, code: str, number: int = 1, *, is_enforced: bool = True) -> None:
-        """Count calls that ended with gRPC status *code*; see ``CallGroup.is_enforced``."""
-
-    def count_one(self, group: CallGroup, code: str) -> None:
-        """Count a call of *group* that ended with gRPC status *code*."""
 
     def ready(self, transport: WorkerTransport) -> None:
         """The worker is connected."""
@@ -134,17 +108,10 @@ class WorkerTransport:
         self._dialer = dialer
         self._mode = mode
         self._owner = owner
-        # The owner's own methods: one call less for each of the many answers.
-        self.finish = owner.finish
-        self.finish_calls = owner.finish_calls
-        self.refuse = owner.refuse
-        self.retry = owner.retry
-        self.count = owner.count
-        self.count_one = owner.count_one
         self._metrics = metrics
         self._now = now
         self._channel: grpc.aio.Channel | None = None
-        self._unary = UnaryCalls(self._open_channel, dialer.account, self, now)
+        self._unary = UnaryCalls(self._open_channel, dialer.account, owner, self.unavailable, now)
         self._probe: asyncio.Task[None] | None = None
         self._stream: ReviewStream | None = None
         self.is_streaming = mode != "Unary"
@@ -161,7 +128,7 @@ class WorkerTransport:
         """Return the transport of a group of calls; large ones would delay others on the stream."""
         ban_status = self._owner.ban_status
         if ban_status is not None and self._now() < self._owner.outlier.banned_until:
-            return BackoffTransport(self.retry, ban_status)
+            return BackoffTransport(self._owner.retry, ban_status)
         if not self.is_streaming or is_large:
             return self._unary
         if self._stream is None:
@@ -169,7 +136,7 @@ class WorkerTransport:
                 if self._is_broken_by_an_answer:
                     # Other policies must not be delayed by the faulty one.
                     return self._unary
-                return BackoffTransport(self.retry, self._last_status)
+                return BackoffTransport(self._owner.retry, self._last_status)
             self._stream = self._open_stream()
         return self._stream
 
@@ -293,11 +260,11 @@ class WorkerTransport:
         for index, call in enumerate(group.calls):
             if call is not None and call.after is not None:
                 self._owner.count(code, is_enforced=group.is_enforced)
-                self.refuse(group, index)
+                self._owner.refuse(group, index)
         return group.open_count > 0
 
     def _ban(self, status: CallStatus, unanswered: list[CallGroup]) -> None:
-        """Send a worker that violated the protocol nothing, by Review neither."""
+        """After a protocol violation, send the worker no more calls, neither on the stream nor by Review."""
         self._is_lost.set()
         self._owner.banned(self, status)
         self._reconnect_at = self._next_attempt_at()
@@ -319,9 +286,10 @@ class WorkerTransport:
         return max(self._now() + backoff_s, outlier.banned_until, outlier.stream_after)
 
     def _open_stream(self) -> ReviewStream:
-        return ReviewStream(
-            lambda owner: self._dialer.dial(REVIEW_STREAM, owner), self, self._metrics, self._now
-        )
+        def dial(owner: StreamConnectionOwner) -> Awaitable[StreamConnection]:
+            return self._dialer.dial(REVIEW_STREAM, owner)
+
+        return ReviewStream(dial, self._owner, self, self._metrics, self._now)
 
     async def _open_channel(self) -> grpc.aio.Channel:
         await load_grpc()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import grpc
 
-    from gateway.engine.dispatch.calls import CallGroup
+    from gateway.engine.dispatch.calls import CallGroup, CallSink
     from gateway.engine.dispatch.cpu_budget import CpuAccount
     from gateway.pure.core.call import Call
     from gateway.pure.core.verdict import Verdict
@@ -42,19 +42,6 @@ LARGE_BYTES: Final = 256 * 1024
 
 _ADMISSION_REQUEST: Final = b"\x12"
 """The tag of ``ReviewRequest.admission_request``: field 2, length-delimited."""
-
-
-class UnaryOwner(Protocol):
-    """Receives the results of unary calls."""
-
-    def finish(self, group: CallGroup, index: int, verdict: Verdict, code: str) -> None:
-        """Take the verdict of a call, and its gRPC status."""
-
-    def retry(self, group: CallGroup, failure: Failed, code: str, index: int) -> None:
-        """Take back a call that was lost with the worker."""
-
-    def unavailable(self, reason: str) -> None:
-        """The worker could not be reached."""
 
 
 class ByteLimiter:
@@ -101,13 +88,16 @@ class UnaryCalls:
         self,
         open_channel: Callable[[], Awaitable[grpc.aio.Channel]],
         account: CpuAccount,
-        owner: UnaryOwner,
+        sink: CallSink,
+        unavailable: Callable[[str], None],
         now: Callable[[], float],
     ) -> None:
+        """*unavailable* is called with the reason when the worker cannot be reached."""
         self._open_channel = open_channel
         self._account = account
         self._method: Method | None = None
-        self._owner = owner
+        self._sink = sink
+        self._unavailable = unavailable
         self._now = now
         self._limiter = ByteLimiter(MAX_REQUEST_BYTES)
         self._queue = WorkQueue()
@@ -141,7 +131,7 @@ class UnaryCalls:
         await asyncio.gather(*tasks.values(), return_exceptions=True)
         for group, index in tasks:
             closed = failed_status("CANCELLED", "the connection to the worker was closed")
-            self._owner.finish(group, index, closed, "CANCELLED")
+            self._sink.finish(group, index, closed, "CANCELLED")
 
     def _start(self, key: CallKey, call: Call) -> None:
         self._tasks[key] = task = asyncio.get_running_loop().create_task(self._call(key, call))
@@ -152,19 +142,19 @@ class UnaryCalls:
         group, index = key
         code, verdict = await self._review(group, call)
         if code == "UNAVAILABLE" and isinstance(verdict, Failed):
-            self._owner.unavailable(verdict.cause)
-            self._owner.retry(group, verdict, code, index)
+            self._unavailable(verdict.cause)
+            self._sink.retry(group, verdict, code, index)
             return
         if code != "DEADLINE_EXCEEDED":
             self.last_received_at = self._now()
-        self._owner.finish(group, index, verdict, code)
+        self._sink.finish(group, index, verdict, code)
 
     async def _review(self, group: CallGroup, call: Call) -> tuple[str, Verdict]:
         if self._method is None:
             self._method = (await self._open_channel()).unary_unary(REVIEW)
         import grpc  # by now it is loaded, see gateway.engine.dispatch.dialer.load_grpc
 
-        size = len(call.payload.json) + len(group.namespace_json) + len(call.parameters)
+        size = len(call.payload.json) + len(group.namespace_json) + len(call.delivery.parameters)
         size = min(MAX_REQUEST_BYTES, size)
         try:
             async with self._limiter.hold(size):
@@ -174,8 +164,11 @@ class UnaryCalls:
                     request = await self._queue.run(_request_in_steps(group, call))
                 timeout_s = max(0.0, group.deadline.remaining_s(self._now()))
                 metadata = None
-                if call.traceparent:
-                    metadata, call.sent_at = (("traceparent", call.traceparent),), self._now()
+                if call.delivery.traceparent:
+                    metadata, call.delivery.sent_at = (
+                        (("traceparent", call.delivery.traceparent),),
+                        self._now(),
+                    )
                 answer = await self._method(request, timeout=timeout_s, metadata=metadata)
             assert isinstance(answer, bytes)
             if len(answer) <= WHOLE_BYTES:
@@ -183,7 +176,7 @@ class UnaryCalls:
             else:
                 response = await run_in_slices(read_response(answer), self._account)
                 self._account.pay(1)
-            return "OK", verdict_of(response, has_parameters=call.parameters != b"")
+            return "OK", verdict_of(response, has_parameters=call.delivery.parameters != b"")
         except grpc.aio.AioRpcError as error:
             code, details = error.code().name, error.details() or ""
             if code == "DEADLINE_EXCEEDED":
@@ -202,7 +195,7 @@ def _request(group: CallGroup, call: Call) -> bytes:
     other = worker_pb2.ReviewRequest(
         policy=call.invocation.webhook.worker.policy,
         namespace_object=group.namespace_json,
-        parameters=call.parameters,
+        parameters=call.delivery.parameters,
     )
     json = call.payload.json
     return b"".join((other.SerializeToString(), _ADMISSION_REQUEST, _varint(len(json)), json))

@@ -109,7 +109,7 @@ class VerdictCache:
         self._lookups: Counter[Lookup] = Counter() if lookups is None else lookups
 
     def find(self, call: Call) -> Verdict | None:
-        """Return the verdict for *call*; None, with ``call.cache_key`` for :meth:`keep`, if there is none."""
+        """Return the verdict for *call*; None, with its ``cache_key`` for :meth:`keep`, if there is none."""
         if not self._kept:
             return None
         webhook = call.invocation.webhook
@@ -118,13 +118,13 @@ class VerdictCache:
         if kept is None or webhook.cache is None or call.after is not None:
             return None
         key = webhook.cache.key.digest(call.payload.condition_input)
-        if key and call.parameters:
+        if key and call.delivery.parameters:
             # Those of a namespace can differ.
-            key += hashlib.sha256(call.parameters).digest()
+            key += hashlib.sha256(call.delivery.parameters).digest()
         verdict = kept.find(key)
         self._lookups[webhook.name, webhook.phase, "miss" if verdict is None else "hit"] += 1
         if verdict is None:
-            call.cache_key = key
+            call.delivery.cache_key = key
         return verdict
 
     def keep(self, call: Call, verdict: Verdict) -> None:
@@ -132,4 +132,4 @@ class VerdictCache:
         webhook = call.invocation.webhook
         kept = self._kept.get(webhook)
         if kept is not None and webhook.cache is not None:
-            kept.keep(call.cache_key, verdict, webhook.cache.ttl_s)
+            kept.keep(call.delivery.cache_key, verdict, webhook.cache.ttl_s)

@@ -197,27 +197,45 @@ class Applied:
     """Whether at least one operation was applied, even without effect."""
 
 
+class Delivery:
+    """How the driver makes a call, and what it notes for metrics and records. No outcome depends on it.
+
+    The defaults are those of the class, because a call sets few of them.
+    """
+
+    parameters: bytes = b""
+    """JSON of the parameters that are sent; empty if there are none."""
+    cache_key: bytes = b""
+    """The digest under which the driver keeps the verdict; empty if it does not."""
+    elapsed_s: float = 0.0
+    """Seconds until the verdict."""
+    started_at: float = 0.0
+    """When the first attempt was made, in seconds on the monotonic clock."""
+    endpoint: str = ""
+    """Address of the worker or HTTPS server whose verdict counted."""
+    is_repeated: bool = False
+    """Whether it was retried or hedged at another endpoint."""
+    traceparent: str = ""
+    """The trace context that is sent; empty if there is none."""
+    sent_at: float = 0.0
+    """When the last attempt was written, in seconds on the monotonic clock. It is 0 if none was written,
+    or if the call is not traced."""
+
+
 class Call:
     """One call of a webhook, requested by the evaluation and made by its driver."""
 
     __slots__ = (
         "after",
         "applied",
-        "cache_key",
-        "elapsed_s",
-        "endpoint",
+        "delivery",
         "index",
         "invocation",
         "is_ahead",
         "is_followed",
         "is_matched",
-        "is_repeated",
         "mode",
-        "parameters",
         "payload",
-        "sent_at",
-        "started_at",
-        "traceparent",
         "verdict",
     )
 
@@ -246,24 +264,8 @@ class Call:
         """Whether other calls were made ``after`` this one."""
         self.is_matched = after is None
         """Whether the webhook is known to match the object on which the call is evaluated."""
-        self.parameters = b""
-        """JSON of the parameters that are sent; empty: none. The driver sets it."""
         self.verdict: Verdict | None = None
         self.applied: Applied | None = None
         """The result of the verdict's patch, if that was applied before the verdict's turn."""
-        self.cache_key = b""
-        """The digest under which the driver keeps the verdict; empty: it does not."""
-        self.elapsed_s = 0.0
-        """Seconds until the verdict. It and the next three are for metrics and records: the driver sets them,
-        and nothing here reads them."""
-        self.started_at = 0.0
-        """When the first attempt was made, in seconds on the monotonic clock."""
-        self.endpoint = ""
-        """Address of the worker or HTTPS server whose verdict counted."""
-        self.is_repeated = False
-        """Whether it was retried or hedged at another endpoint."""
-        self.traceparent = ""
-        """The trace context that is sent; empty: none."""
-        self.sent_at = 0.0
-        """When the last attempt was written, in seconds on the monotonic clock; 0 if it was not, or is not
-        traced."""
+        self.delivery = Delivery()
+        """The driver's part of the call."""
