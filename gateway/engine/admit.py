@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from gateway.base.errors import NotAttested, Overloaded
 from gateway.engine.dispatch.driver import EvaluationDriver
 from gateway.pure.core.answer import NO_ORIGIN, Answer
+from gateway.pure.core.deadline import Deadline
 from gateway.pure.core.decision import decide, with_reference
 from gateway.pure.core.evaluation import NO_MODES, Evaluation
 from gateway.pure.core.large import LARGE_BYTES
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from gateway.engine.cluster_source import FoundNamespace
     from gateway.engine.snapshot import Snapshot
     from gateway.pure.core.answer import Origin
-    from gateway.pure.core.deadline import Deadline
+    from gateway.pure.core.call import Payload
     from gateway.pure.core.matching import Selection
     from gateway.pure.core.review import AdmissionRequest
     from gateway.pure.core.webhook import Phase
@@ -266,6 +267,41 @@ class _Review:
 
 def _do_nothing() -> None:
     pass
+
+
+def call_apart(
+    snapshot: Snapshot,
+    selection: Selection,
+    before: Evaluation,
+    payload: Payload,
+    called: Callable[[Evaluation], None],
+    failed: Callable[[Exception], None],
+) -> Cancel:
+    """Call the one webhook of *selection* with *payload*, apart from *before*, the evaluation of its review.
+
+    Its timeout begins now. *called* or *failed* is called once, perhaps before this returns. Returns a
+    function that cancels the call.
+    """
+    evaluation = Evaluation(
+        selection,
+        before.request,
+        before.namespace,
+        now=time.time(),
+        modes={0: "Shadow"},
+        payload=payload,
+        params=snapshot.params,
+        schemas=snapshot.schemas,
+    )
+    backends = snapshot.backends
+    deadline = Deadline.after(selection.webhooks[0].timeout_s, backends.now())
+    driver = EvaluationDriver(evaluation, backends, deadline, called, failed)
+    try:
+        calls = evaluation.start()
+    except Exception as error:
+        failed(error)
+    else:
+        driver.start(calls)
+    return driver.cancel
 
 
 def needs_namespace(selection: Selection, request: AdmissionRequest) -> bool:

@@ -9,16 +9,19 @@ configuration in force in one step. A review keeps the configuration that it beg
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gateway.base.errors import ConfigError
 from gateway.base.together import together
 from gateway.config.merge.digest import digest
 from gateway.engine.acceptance import RejectedError, blame, judge, to_judge
-from gateway.engine.admit import Admission
+from gateway.engine.admit import Admission, call_apart
 from gateway.engine.cluster_source import NO_CLUSTER
+from gateway.engine.dry_run import DryRuns
 from gateway.engine.paths import Paths
+from gateway.engine.shadow_calls import ShadowCalls
 from gateway.engine.snapshot import OTHER_WORKERS_WITHIN_S, Pools
 
 if TYPE_CHECKING:
@@ -44,7 +47,9 @@ class _Next:
     """A configuration that differs from the one in force."""
 
     pools: StagedPools
-    snapshot: Snapshot
+    admission: Admission
+    """The reviews by it."""
+    dry_run: DryRuns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,6 +72,8 @@ class Change:
     merged: Merged
     snapshot: Snapshot
     pools: Mapping[str, Pool]
+    activated_at: float
+    """In seconds since 1970."""
     is_new: bool
     """Whether the configuration differs from the one before, or files that it names were read again."""
 
@@ -82,6 +89,8 @@ class Engine:
     review: Review
     """Reviews by the configuration in force; there is none before the first :meth:`activate`. It is replaced,
     not changed: whoever holds it reviews by the same configuration for as long."""
+    dry_run: DryRuns
+    """Likewise for commands and pages: ``await dry_run(body)``."""
 
     def __init__(
         self,
@@ -105,6 +114,8 @@ class Engine:
         """The configuration in force, including the custom resources of the cluster; None: there is none."""
         self.snapshot: Snapshot | None = None
         """The same, as reviews read it."""
+        self.activated_at = 0.0
+        """When it came into force, in seconds since 1970."""
         self.is_rejected = False
         """Whether workers rejected a part of the last prepared configuration. They may accept it later."""
         self._metrics = metrics
@@ -167,7 +178,8 @@ class Engine:
             )
             if self.config is not None or self._has_to_judge_first(digest_):
                 await self._judge(wanted, pools.by_name, digest_)
-            return _Next(pools, self._pools.snapshot(pools, paths, digest_, cluster.view))
+            snapshot = self._pools.snapshot(pools, paths, digest_, cluster.view)
+            return _Next(pools, Admission(snapshot, self._metrics), DryRuns(snapshot))
         except BaseException:
             await self._abandon(pools)
             raise
@@ -226,20 +238,28 @@ class Engine:
         Whatever can fail was done before, so either all of it is in force, or nothing has changed.
         """
         before, following = self.config, prepared.next
-        if following is None:
-            assert self.snapshot is not None
-            return Change(before, prepared.merged, self.snapshot, self.pools, is_new=False)
-        admission = Admission(following.snapshot, self._metrics)
-        change = Change(before, prepared.merged, following.snapshot, following.pools.by_name, is_new=True)
-        self._pools.activate(following.pools)
-        self.config, self.snapshot = change.config, following.snapshot
-        self._admission, self.review = admission, admission.review
-        return change
+        is_new = following is not None
+        if following is not None:
+            self._admission = following.admission
+            self.review, self.snapshot = self._admission.review, self._admission.snapshot
+            self.config = prepared.merged.config
+            self.activated_at = time.time()
+            self.dry_run = following.dry_run
+            self._pools.activate(following.pools)
+        assert self.snapshot is not None
+        return Change(before, prepared.merged, self.snapshot, self.pools, self.activated_at, is_new=is_new)
 
     def observe(self, observer: ReviewObserver) -> None:
         """Notify *observer*, instead of the metrics alone, of the reviews by the configuration in force."""
         assert self._admission is not None
         self._admission.observer = observer
+
+    def calls_apart(self, log_finding: Callable[[dict[str, Any]], None]) -> ShadowCalls:
+        """Return the calls of shadows and candidates, which are made after the answers of reviews.
+
+        *log_finding* takes the documents of findings, without secrets.
+        """
+        return ShadowCalls(self._metrics, log_finding, call_apart)
 
     # -- the pools in force ---------------------------------------------------------------------------
 

@@ -16,15 +16,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.base.work_queue import WorkQueue
-from gateway.engine.dispatch.driver import NO_ROOM_FOR_SHADOWS, EvaluationDriver
+from gateway.engine.dispatch.driver import NO_ROOM_FOR_SHADOWS
 from gateway.observe.decisions.line import decision
 from gateway.observe.decisions.rate import TokenBucket
 from gateway.observe.decisions.record import record_of, record_of_webhook
 from gateway.observe.decisions.redaction import Redactor
 from gateway.pure.core.comparison import Comparison, compare, is_sampled
-from gateway.pure.core.deadline import Deadline
 from gateway.pure.core.decision import PLAIN_ALLOWED
-from gateway.pure.core.evaluation import Evaluation
 from gateway.pure.core.labels import EVERYTHING
 from gateway.pure.core.large import LARGE_BYTES
 from gateway.pure.core.matching import Selection
@@ -37,8 +35,16 @@ if TYPE_CHECKING:
     from gateway.observe.telemetry.metrics import Metrics
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.call import Payload
+    from gateway.pure.core.evaluation import Evaluation
     from gateway.pure.core.outcome import Outcome
     from gateway.pure.core.webhook import Candidate, Phase, Webhook
+
+    Cancel = Callable[[], None]
+    CallApart = Callable[
+        [Snapshot, Selection, Evaluation, Payload, Callable[[Evaluation], None], Callable[[Exception], None]],
+        Cancel,
+    ]
+    """``gateway.engine.admit.call_apart``."""
 
 log = logging.getLogger(__name__)
 
@@ -79,18 +85,21 @@ class _Work:
 class ShadowCalls:
     """The calls after the answer of one process. Make it on a running event loop."""
 
-    def __init__(self, metrics: Metrics, log_finding: Callable[[dict[str, Any]], None]) -> None:
-        """*log_finding* takes the documents of findings, without secrets."""
+    def __init__(
+        self, metrics: Metrics, log_finding: Callable[[dict[str, Any]], None], call_apart: CallApart
+    ) -> None:
+        """*log_finding* takes the documents of findings, without secrets. *call_apart* makes a call."""
         self.findings: deque[dict[str, Any]] = deque(maxlen=MAX_FINDINGS)
         """The documents of the last findings, the oldest first."""
         self.secret_names = False
         """Whether findings have the names of Secrets."""
         self._metrics = metrics
         self._log_finding = log_finding
+        self._call_apart = call_apart
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Work] = deque()
-        self._running: dict[_Work, EvaluationDriver | None] = {}
-        """Calls, and comparisons without a driver."""
+        self._running: dict[_Work, Cancel | None] = {}
+        """What cancels a call; None: its result is compared."""
         self._bytes = 0
         self._timer: asyncio.Handle | None = None
         self._due_at = 0.0
@@ -110,9 +119,9 @@ class ShadowCalls:
         if self._timer is not None:
             self._timer.cancel()
         self._waiting.clear()
-        for driver in self._running.values():
-            if driver is not None:
-                driver.cancel()
+        for cancel in self._running.values():
+            if cancel is not None:
+                cancel()
         self._running.clear()
 
     def _enter(self, work: _Work) -> None:
@@ -145,28 +154,17 @@ class ShadowCalls:
         self._metrics.rollouts.dropped(work.webhook)
 
     def _call(self, work: _Work) -> None:
-        before, backends = work.answer.evaluation, work.snapshot.backends
-        evaluation = Evaluation(
+        self._running[work] = _starting
+        cancel = self._call_apart(
+            work.snapshot,
             work.selection,
-            before.request,
-            before.namespace,
-            now=time.time(),
-            modes={0: "Shadow"},
-            payload=work.payload,
-            params=work.snapshot.params,
-            schemas=work.snapshot.schemas,
+            work.answer.evaluation,
+            work.payload,
+            partial(self._called, work),
+            partial(self._crashed, work),
         )
-        deadline = Deadline.after(work.webhook.timeout_s, backends.now())
-        driver = EvaluationDriver(
-            evaluation, backends, deadline, partial(self._called, work), partial(self._crashed, work)
-        )
-        self._running[work] = driver
-        try:
-            calls = evaluation.start()
-        except Exception as error:
-            self._crashed(work, error)
-        else:
-            driver.start(calls)
+        if self._running.get(work) is _starting:
+            self._running[work] = cancel
 
     def _called(self, work: _Work, evaluation: Evaluation) -> None:
         outcome = evaluation.outcomes[0] if evaluation.outcomes else None
@@ -223,6 +221,10 @@ class ShadowCalls:
         document["paths"] = [redactor.text(path)[:256] for path in found.paths]
         self.findings.append(document)
         self._log_finding(document)
+
+
+def _starting() -> None:
+    """Stand for what cancels a call that is about to begin."""
 
 
 class ShadowObserver:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import disable_created_metrics
 
-from gateway.base.errors import ConfigError
+from gateway.base.errors import ConfigError, Problem
 from gateway.base.file_changes import FileChanges
 from gateway.config.merge.model import log_change
 from gateway.engine.cluster_source import NO_CLUSTER
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from gateway.config.kinds.worker_pool import WorkerPool
     from gateway.config.merge.model import Config
+    from gateway.engine.engine import Change
     from gateway.engine.siblings import Siblings
     from gateway.observe.telemetry.exposition import Exposition
     from gateway.server.options import Options
@@ -80,13 +81,13 @@ class Gateway:
         self.metrics = Metrics("" if process is None else str(process))
         self._files: Config | None = None
         """The part of the configuration in force that is from files."""
-        self._records = ReviewRecords(self.metrics, self._keep)
         self._options = options
         self._shared = shared
         self._not_ready: str | None = STARTING
         self._engine = Engine(
             self.metrics, targets, on_config, require_webhooks=options.require_webhooks, siblings=siblings
         )
+        self._records = ReviewRecords(self.metrics, self._engine, self._keep)
         self._siblings = siblings
         self._judged_revision = 0
         """That of the answers of workers when they were last asked to accept a configuration again."""
@@ -94,7 +95,7 @@ class Gateway:
         self._front_end = FrontEnd()
         self._refusal: Refusal | None = None
         """The last configuration, if it was refused."""
-        self._loaded_at = self._started_at = time.time()
+        self._started_at = time.time()
         self._window = Window(self.metrics)
         self._admin_address = ""
         self.metrics.refused = self._front_end.connections.refused
@@ -122,7 +123,7 @@ class Gateway:
                 ("recordings", lambda reload: records.activate_recording(reload.settings)),
                 ("traces", self._activate_tracing),
                 ("the observer of reviews", self._activate_observer),
-                ("the front end", self._activate_front_end),
+                ("connections of other clients", self._check_clients),
                 ("the log of changes", self._log_change),
                 ("the check of policies", self._activate_policy_check),
                 ("metrics", self._activate_metrics),
@@ -210,9 +211,8 @@ class Gateway:
         """Return the problems of the configuration, and whether these are new; None: it is in force."""
         async with self._reloading:
             state, began_at = self._fingerprint(), time.monotonic()
-            try:
-                await self._put_in_force(await asyncio.to_thread(self._options.load))
-            except ConfigError as error:
+            error = await self._load_and_put_in_force()
+            if error is not None:
                 self._refusal = Refusal(time.time(), error.problems)
                 self._keeper.refused(str(error))
                 self._tracing.reloaded(began_at, "files", str(error))
@@ -221,6 +221,17 @@ class Gateway:
             self._tracing.reloaded(began_at, "files")
             self._changes.accepted((state[0], *self._fingerprint_in_use))
             return None, False
+
+    async def _load_and_put_in_force(self) -> ConfigError | None:
+        """Return why the files are not in force; None: they are."""
+        try:
+            await self._put_in_force(await asyncio.to_thread(self._options.load))
+        except ConfigError as error:
+            return error
+        except Exception as error:
+            log.exception("internal error: the configuration cannot be put in force")
+            return ConfigError([Problem("", "", f"internal error: {type(error).__name__}")])
+        return None
 
     def _fingerprint(self) -> tuple[object, ...]:
         """Return a value that changes with the files of the configuration, and with those that it names."""
@@ -256,7 +267,9 @@ class Gateway:
             ConfigError: that is not possible; nothing has changed.
         """
         staged = await self._stage(files)
+        # From here on nothing fails halfway: both have been made before.
         change = self._engine.activate(staged.prepared)
+        self._activate_front_end(staged, change)
         self._files, self._cluster_refusal = files, ""
         await self._followers.notify(Reload(staged, change))
 
@@ -283,6 +296,13 @@ class Gateway:
             raise
         return Staged(files, from_files, cluster, prepared)
 
+    def _activate_front_end(self, staged: Staged, change: Change) -> None:
+        if change.is_new:
+            from_files, paths = staged.from_files, change.snapshot.paths
+            app = application(self._engine.review, paths, self._tracing, self._front_end)
+            credentials = None if from_files is None else from_files.credentials
+            self._front_end.activate(staged.files.gateway, credentials, app, paths)
+
     # -- what follows the configuration in force ------------------------------------------------------
 
     def _activate_pages(self, reload: Reload) -> None:
@@ -299,12 +319,9 @@ class Gateway:
         has_pages = self._page_access.are_on
         self._engine.observe(self._records.observer(reload.change.snapshot, has_pages=has_pages))
 
-    def _activate_front_end(self, reload: Reload) -> None:
-        self._loaded_at = time.time()
-        from_files, snapshot = reload.staged.from_files, reload.change.snapshot
-        credentials = None if from_files is None else from_files.credentials
-        app = application(self._engine.review, snapshot.paths, self._tracing.tracer, self._front_end)
-        self._front_end.activate(reload.settings, credentials, app, snapshot.paths)
+    def _check_clients(self, reload: Reload) -> None:
+        if reload.staged.from_files is not None:
+            self._front_end.check_clients(reload.staged.from_files.credentials)
 
     def _log_change(self, reload: Reload) -> None:
         change = reload.change
@@ -316,7 +333,7 @@ class Gateway:
 
     def _activate_metrics(self, reload: Reload) -> Awaitable[None]:
         metrics, settings, config = self.metrics, reload.settings, reload.change.config
-        metrics.reload_timestamp.set(self._loaded_at)
+        metrics.reload_timestamp.set(reload.change.activated_at)
         metrics.reviews_in_flight_limit.set(settings.max_concurrent_reviews)
         metrics.request_bytes_in_flight_limit.set(settings.max_bytes_in_flight)
         metrics.use(reload.change.snapshot.digest, config.webhooks, config.exceptions)
@@ -387,7 +404,8 @@ class Gateway:
         return ProcessState(
             config=self.config,
             snapshot=self._engine.snapshot,
-            loaded_at=self._loaded_at,
+            dry_run=self._engine.dry_run,
+            loaded_at=self._engine.activated_at,
             started_at=self._started_at,
             refusal=self._refusal,
             refused_resources=self._follower.refused,

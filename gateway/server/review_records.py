@@ -6,7 +6,6 @@ import os
 from typing import TYPE_CHECKING
 
 from gateway.engine.admit import Observers
-from gateway.engine.shadow_calls import ShadowCalls
 from gateway.observe.decisions.log import DecisionLog
 from gateway.observe.decisions.namespaces import NamespaceCounts
 from gateway.observe.decisions.observer import DecisionObserver
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 
     from gateway.config.kinds.gateway_configuration import GatewaySettings
     from gateway.engine.admit import ReviewObserver
+    from gateway.engine.engine import Engine
     from gateway.engine.snapshot import Snapshot
     from gateway.observe.decisions.observer import DecisionSink
     from gateway.observe.recording.recorder import Recorder
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 class ReviewRecords:
     """All records of reviews. Make it on a running event loop."""
 
-    def __init__(self, metrics: Metrics, keep: Callable[[Coroutine[object, object, None]], None]) -> None:
+    def __init__(
+        self, metrics: Metrics, engine: Engine, keep: Callable[[Coroutine[object, object, None]], None]
+    ) -> None:
         """*keep* runs a coroutine beside the caller."""
         self._metrics = metrics
         self._keep = keep
@@ -35,7 +37,7 @@ class ReviewRecords:
         self.recent = RecentDecisions()
         """The recent decisions of this process."""
         self.namespaces = NamespaceCounts()
-        self.shadows = ShadowCalls(metrics, self.decision_log.found_afterwards)
+        self.shadows = engine.calls_apart(self.decision_log.found_afterwards)
         self._reporter: Reporter | None = None
         self._recorder: Recorder | None = None
         """None: nothing was recorded so far."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from gateway.engine.admit import Review
     from gateway.engine.paths import Paths
-    from gateway.observe.tracing.tracer import Tracer
+    from gateway.observe.tracing.tracing import Tracing
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.deadline import Deadline
     from gateway.pure.core.matching import Selection
@@ -24,15 +24,14 @@ if TYPE_CHECKING:
 
 
 def application(
-    review: Review, paths: Paths, tracer: Tracer | None, front_end: FrontEnd
+    review: Review, paths: Paths, tracing: Tracing, front_end: FrontEnd
 ) -> Callable[[Exchange, Selection, Deadline], Cancel]:
     """Return the function that *front_end* calls for each request.
 
-    *review* and *paths* belong to the same configuration. *tracer* records reviews, if there is one.
+    *review* and *paths* belong to the same configuration. *tracing* has the tracer, if there is one.
     """
     fail = front_end.router.fail
     api_group = front_end.api_group
-    begin_trace = passed_on if tracer is None else tracer.trace
     of_images = paths.of_image_reviews
 
     def answered(exchange: Exchange, answer: Answer) -> None:
@@ -49,9 +48,11 @@ def application(
             body = image_review.admission_review(body)
         header = request.headers.get(b"traceparent")
         traceparent = "" if header is None else read_traceparent(header)
-        origin = Origin(request.target, begin_trace(traceparent), api_group(request))
+        tracer = tracing.tracer
+        trace = passed_on(traceparent) if tracer is None else tracer.trace(traceparent)
+        origin = Origin(request.target, trace, api_group(request))
         rest = selection, body, deadline, partial(answered, exchange), partial(fail, exchange), origin
-        if tracer is not None and isinstance(origin.trace, RecordedTrace):
+        if tracer is not None and isinstance(trace, RecordedTrace):
             return tracer.review(review, request.received_at, *rest)
         return review(*rest)
 

@@ -9,10 +9,8 @@ plugin/webhook/request/admissionreview.go.
 
 from __future__ import annotations
 
-import asyncio
 import time
 import uuid
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
 import orjson
@@ -20,24 +18,18 @@ import orjson
 from admission_gateway_worker.json_patch.steps import finish
 from gateway.base.errors import MalformedReview
 from gateway.config.yaml.parsing import parse_yaml
-from gateway.engine.admit import Admission
 from gateway.engine.object_review import DEFAULT_GROUPS, RequestOptions, request_for
 from gateway.observe.decisions.recent import capture, detailed_page_json
-from gateway.pure.core.answer import Origin
-from gateway.pure.core.deadline import Deadline
 from gateway.pure.core.explain import mismatch
-from gateway.pure.core.matching import Selection
 from gateway.pure.core.review import V1
-from gateway.pure.core.speculation import ChangeMemory
 from gateway.server.pages.page_thread import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gateway.engine.snapshot import Snapshot
+    from gateway.engine.dry_run import DryRun, DryRuns
     from gateway.observe.decisions.document import DetailedDocument, NotCalledDocument
-    from gateway.pure.core.answer import Answer
-    from gateway.pure.core.webhook import Phase, Webhook
+    from gateway.pure.core.webhook import Webhook
     from gateway.server.pages.state import Json
 
 MAX_JSON_BYTES: Final = 1024 * 1024
@@ -45,81 +37,46 @@ MAX_YAML_BYTES: Final = 256 * 1024
 """YAML takes a hundred times as long to parse."""
 BUDGET_S: Final = 10.0
 """The time for each phase."""
-_DRY: Final = ("None", "NoneOnDryRun")
-
-
-class _NoObserver:
-    def review_answered(self, answer: Answer, seconds: float) -> None: ...
-
-    def review_cancelled(self, phase: Phase) -> None: ...
 
 
 async def explain(
-    snapshot: Snapshot, content: bytes, query: Mapping[str, str], *, secret_names: bool
+    dry_run: DryRuns,
+    content: bytes,
+    query: Mapping[str, str],
+    *,
+    secret_names: bool,
 ) -> Json:
     """Return the decisions of both phases on *content*: JSON or YAML of a review, or of an object.
 
     *query* may have ``operation``, ``user``, ``groups`` (separated by commas), ``namespace`` and
-    ``resource``, which are for an object.
+    ``resource``, which are for an object. *dry_run* is that of the engine.
 
     Raises:
         ReviewError: *content* is neither, or *query* is wrong.
     """
-    request = await in_thread(request_of, content, query)
-    decisions: list[DetailedDocument] = []
-    phases: tuple[Phase, ...] = ("mutate", "validate")
-    for phase in phases:
-        found, answer = await _explain_phase(snapshot, phase, request, secret_names=secret_names)
-        decisions.append(found)
-        if not answer.decision.allowed:
-            break
-        if answer.decision.patch:
-            request = {**request, "object": answer.evaluation.final_object}
+    body = _body(await in_thread(request_of, content, query))
+    found = await dry_run(body, side_effects="left_out", budget_s=BUDGET_S)
     return {
-        "decisions": decisions,
-        "notReached": [] if len(decisions) == len(phases) else list(phases[len(decisions) :]),
+        "decisions": await in_thread(_decisions, found, secret_names),
+        "notReached": [selection.phase for selection in found.not_reached],
     }
 
 
-async def _explain_phase(
-    snapshot: Snapshot, phase: Phase, request: Json, *, secret_names: bool
-) -> tuple[DetailedDocument, Answer]:
-    whole = snapshot.paths[f"/{phase}"]
-    kept = [hook for hook in whole.webhooks if hook.side_effects in _DRY]
-    selection = Selection(phase, kept, whole.exceptions)
-    # With a memory of its own, so that the review does not change the order of calls of others.
-    admission = Admission(replace(snapshot, memory=ChangeMemory()), _NoObserver())
-    answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+def _body(request: Json) -> bytes:
     try:
-        body = orjson.dumps({"kind": "AdmissionReview", "apiVersion": V1, "request": request})
+        return orjson.dumps({"kind": "AdmissionReview", "apiVersion": V1, "request": request})
     except TypeError:
         raise MalformedReview("the review nests too deeply") from None
-    now = snapshot.backends.now
-    begin = now()
-    cancel = admission.review(
-        selection,
-        body,
-        Deadline.after(BUDGET_S, begin),
-        answered.set_result,
-        answered.set_exception,
-        Origin(f"/{phase}".encode()),
-    )
-    try:
-        answer = await answered
-    except asyncio.CancelledError:
-        cancel()
-        raise
-    seconds = now() - begin
-    found = await in_thread(_document, answer, seconds, snapshot.digest, secret_names)
-    left_out = [hook for hook in whole.webhooks if hook.side_effects not in _DRY]
-    found["notCalled"] += [_not_called(hook, mismatch(hook, answer.evaluation)) for hook in left_out]
-    return found, answer
 
 
-def _document(answer: Answer, seconds: float, digest: str, secret_names: bool) -> DetailedDocument:
-    return detailed_page_json(
-        finish(capture(answer, seconds, time.time(), digest, secret_names=secret_names))
-    )
+def _decisions(found: DryRun, secret_names: bool) -> list[DetailedDocument]:
+    decisions = []
+    for answer, seconds, left_out in zip(found.answers, found.seconds, found.left_out, strict=True):
+        made = capture(answer, seconds, time.time(), found.digest, secret_names=secret_names)
+        decision = detailed_page_json(finish(made))
+        decision["notCalled"] += [_not_called(hook, mismatch(hook, answer.evaluation)) for hook in left_out]
+        decisions.append(decision)
+    return decisions
 
 
 def _not_called(webhook: Webhook, reason: str) -> NotCalledDocument:

@@ -91,7 +91,7 @@ class OneProcess:
     async def _explain(self, request: PageRequest, state: ProcessState) -> Json:
         secret_names = self._recent.secret_names
         try:
-            return await explain(state.snapshot, request.body, request.query, secret_names=secret_names)
+            return await explain(state.dry_run, request.body, request.query, secret_names=secret_names)
         except ReviewError as error:
             return {"decisions": [], "notReached": [], "error": str(error)}
 

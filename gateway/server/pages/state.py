@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from gateway.base.errors import Problem
     from gateway.config.merge.model import Config
+    from gateway.engine.dry_run import DryRuns
     from gateway.engine.snapshot import Snapshot
     from gateway.observe.telemetry.exception_uses import Uses
 
@@ -48,6 +49,8 @@ class ProcessState:
 
     config: Config
     snapshot: Snapshot
+    dry_run: DryRuns
+    """By the same configuration."""
     loaded_at: float
     """When the configuration came into force, in seconds since 1970."""
     started_at: float

@@ -32,6 +32,8 @@ class Credentials:
 
     authenticator: ClientAuthenticator
     certificate: ServerCertificate
+    has_same_clients: bool
+    """Whether the clients of the credentials before are all accepted too."""
 
 
 class FrontEnd:
@@ -90,10 +92,13 @@ class FrontEnd:
             before=None if old is None else old.authenticator,
             refused_tokens=self.refused_tokens,
         )
+        if old is None or old_settings is None:
+            return Credentials(authenticator, ServerCertificate(settings.tls), has_same_clients=True)
         # A certificate with the same settings reloads its files by itself.
-        if old is None or old_settings is None or settings.tls != old_settings.tls:
-            return Credentials(authenticator, ServerCertificate(settings.tls))
-        return Credentials(authenticator, old.certificate)
+        is_same = settings.tls == old_settings.tls
+        certificate = old.certificate if is_same else ServerCertificate(settings.tls)
+        has_same_clients = authenticator.has_same_clients(old.authenticator)
+        return Credentials(authenticator, certificate, has_same_clients)
 
     def activate(
         self,
@@ -102,14 +107,16 @@ class FrontEnd:
         app: Callable[[Exchange, Selection, Deadline], Cancel | None],
         paths: PathTable[Selection],
     ) -> None:
-        """Serve with *settings* from now on; *credentials* None: those in force stay."""
+        """Serve with *settings* from now on; *credentials* None: those in force stay.
+
+        It cannot fail halfway, see ``Engine.activate``.
+        """
         bounds = replace(
             self.connections.bounds,
             body_bytes=settings.max_request_bytes,
             bytes_in_flight=settings.max_bytes_in_flight,
         )
         limits = RouterSettings(settings.deadline_reserve_s, settings.max_concurrent_reviews)
-        old = self._credentials
         self._settings = settings
         if credentials is not None:
             self._credentials = credentials
@@ -119,10 +126,10 @@ class FrontEnd:
                 self._listener.tls = credentials.certificate
         self.router.replace(app, paths, limits)
         self.connections.use(bounds)
-        if credentials is None or old is None:
-            return
-        if not credentials.authenticator.has_same_clients(old.authenticator):
-            # Last: everything is in force by now.
+
+    def check_clients(self, credentials: Credentials) -> None:
+        """End the connections of clients that *credentials*, which are in force now, do not accept."""
+        if not credentials.has_same_clients:
             self.connections.check_clients()
 
     async def start(self, address: str, check: Callable[[], None], shared: SharedSockets | None) -> None:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gateway.config.merge.model import Config
+    from gateway.engine.dry_run import DryRun
     from gateway.engine.object_review import Json
     from gateway.pure.core.webhook import Phase
-    from gateway.tools.offline.gateway import OfflineReview
 
 STATUS: Final = {"allowed": 0, "denied": 1, "undecided": 3}
 WRONG: Final = 2
@@ -145,15 +145,16 @@ def _body(found: Json, parsed: argparse.Namespace) -> bytes:
         ) from None
 
 
-async def _review(config: Config, body: bytes, phase: str) -> OfflineReview:
-    from gateway.tools.offline.gateway import BOTH_PHASES, offline_gateway
+async def _review(config: Config, body: bytes, phase: str) -> DryRun:
+    from gateway.engine.dry_run import BOTH_PHASES
+    from gateway.tools.offline.gateway import offline_gateway
 
     phases: tuple[Phase, ...] = tuple(one for one in BOTH_PHASES if phase in (one, "both"))
     async with offline_gateway(config) as gateway:
         return await gateway.review(body, phases)
 
 
-def _decision(reviewed: OfflineReview) -> Iterator[str]:
+def _decision(reviewed: DryRun) -> Iterator[str]:
     """Yield the decision as text: result, warnings, and failures that let the request pass."""
     decision = reviewed.decision
     if decision.status is None:
@@ -171,11 +172,11 @@ def _decision(reviewed: OfflineReview) -> Iterator[str]:
             yield f"failed: {name}: {outcome.verdict.cause}; failurePolicy Ignore lets the request pass"
 
 
-def _changes(reviewed: OfflineReview, *, is_styled: bool) -> Iterator[str]:
+def _changes(reviewed: DryRun, *, is_styled: bool) -> Iterator[str]:
     """Yield the changes of the object as text, printable except for colours."""
     from gateway.tools.offline.changes import changes, coloured
 
-    request = reviewed.answers[0].evaluation.request
+    request = reviewed.request
     if request.has_object:
         lines = list(changes(request.object, reviewed.final_object))
         if lines:

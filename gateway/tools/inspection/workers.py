@@ -41,7 +41,7 @@ async def check_workers(config: Config, reached_within_s: float = REACHED_WITHIN
     Raises:
         ConfigError: TLS files of a pool cannot be used.
     """
-    async with local_engine(reached_within_s) as (engine, _):
+    async with local_engine(reached_within_s) as engine:
         # The findings have all that it would log.
         watch = PolicyCheck(None, asyncio.get_running_loop().time, logs=False)
         try:

@@ -19,12 +19,12 @@ from gateway.tools.offline.changes import changes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from gateway.engine.dry_run import DryRun
     from gateway.engine.object_review import Json
-    from gateway.tools.offline.gateway import OfflineReview
     from gateway.tools.policy_tests.suite import Case
 
 
-def differences(case: Case, reviewed: OfflineReview) -> Iterator[str]:
+def differences(case: Case, reviewed: DryRun) -> Iterator[str]:
     """Yield the differences as lines of text, continuations indented; none if all is as expected."""
     expect, found = case.expect, actual(reviewed)
     if expect.is_empty:
@@ -49,10 +49,10 @@ def differences(case: Case, reviewed: OfflineReview) -> Iterator[str]:
         yield from _indented(changes(wanted, reviewed.final_object))
 
 
-def wanted_object(case: Case, reviewed: OfflineReview) -> object:
+def wanted_object(case: Case, reviewed: DryRun) -> object:
     """Return the object that *case* expects after all changes. None if it does not check the object."""
     expect = case.expect
-    before = reviewed.answers[0].evaluation.request.object
+    before = reviewed.request.object
     if expect.object is not None:
         return _with_namespace(expect.object, before)
     if expect.patch is None or before is None:
@@ -63,7 +63,7 @@ def wanted_object(case: Case, reviewed: OfflineReview) -> object:
         return {"the expected patch does not apply": str(error)}
 
 
-def actual(reviewed: OfflineReview) -> dict[str, Any]:
+def actual(reviewed: DryRun) -> dict[str, Any]:
     """Return the decision in the fields of ``expect``."""
     decision = reviewed.decision
     found: dict[str, Any] = {"allowed": decision.allowed}

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gateway.config.merge.model import Config
-    from gateway.tools.offline.gateway import OfflineGateway, OfflineReview
+    from gateway.engine.dry_run import DryRun
+    from gateway.tools.offline.gateway import OfflineGateway
     from gateway.tools.policy_tests.suite import Case, Suite
 
 
@@ -33,7 +34,7 @@ class CaseResult:
     case: Case
     problems: tuple[str, ...]
     """Lines of text. Empty if the case passed."""
-    reviewed: OfflineReview | None
+    reviewed: DryRun | None
     """None if the review could not be run, or a webhook failed, whatever its failurePolicy."""
     seconds: float
 
@@ -86,7 +87,7 @@ def _check_webhooks(config: Config, chosen: Sequence[tuple[Suite, Case]]) -> Non
 
 async def _run(gateway: OfflineGateway, suite: Suite, case: Case) -> CaseResult:
     begin = time.monotonic()
-    reviewed: OfflineReview | None = None
+    reviewed: DryRun | None = None
     try:
         name = decode(case.body).namespace
         namespace = case.namespace or gateway.namespaces.get(name) or bare_namespace(name, {}, {})

@@ -16,10 +16,10 @@ from gateway.base.files import SUFFIXES, UnusableFileError, read_file
 from gateway.base.text import described
 from gateway.config.kinds.namespace import NAME_LABEL
 from gateway.config.yaml.documents import GATEWAY_VERSION, POLICY_TEST, read_documents, unreadable
+from gateway.engine.dry_run import BOTH_PHASES
 from gateway.engine.object_review import DEFAULT_GROUPS, DEFAULT_USER, RequestOptions, request_for, review_of
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.review import OPERATIONS
-from gateway.tools.offline.gateway import BOTH_PHASES
 from gateway.tools.offline.reading import read_review
 
 if TYPE_CHECKING:

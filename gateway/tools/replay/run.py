@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from gateway.base.errors import ReviewError
-from gateway.pure.core.matching import Selection
+from gateway.engine.dry_run import BOTH_PHASES, allows_dry_run
 from gateway.pure.core.review import V1
-from gateway.tools.offline.gateway import BOTH_PHASES, after
 from gateway.tools.replay.results import UnusableResultError, made
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from gateway.config.merge.model import Config
+    from gateway.pure.core.matching import Selection
     from gateway.pure.core.namespace import Namespace
     from gateway.tools.offline.gateway import OfflineGateway
     from gateway.tools.replay.cases import Case, Found
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 AT_ONCE: Final = 128
 MAX_FAILING: Final = 1000
 """Reviews in a row with a failed webhook, after which a replay ends: its workers are gone."""
-_SIDE_EFFECTS: Final = ("Some", "Unknown")
 NO_NAMESPACE: Final = "the labels of the namespace are not known (see --namespaces)"
 NOT_VALID: Final = "the request is not a valid AdmissionRequest"
 DAMAGED: Final = "the recorded answer is damaged"
@@ -47,7 +46,7 @@ def left_out_webhooks(config: Config) -> list[WebhookKey]:
     return [
         (webhook.phase, webhook.configuration, webhook.name)
         for webhook in config.webhooks
-        if webhook.side_effects in _SIDE_EFFECTS
+        if not allows_dry_run(webhook)
     ]
 
 
@@ -71,16 +70,16 @@ class Side:
             body = orjson.dumps({"kind": "AdmissionReview", "apiVersion": V1, "request": request})
         except TypeError:
             raise ReviewError("it nests too deeply") from None
-        answers = []
-        is_known = True
-        for path in [case.path] if case.path else [f"/{phase}" for phase in BOTH_PHASES]:
-            selection, is_path = self._selection(path)
-            is_known = is_known and is_path
-            answers.append(await self.gateway.answer(selection, body, namespace, lambda: self.now))
-            if not answers[-1].decision.allowed:
-                break
-            body = after(answers[-1], body)
-        return made(answers), is_known
+        paths = [case.path] if case.path else [f"/{phase}" for phase in BOTH_PHASES]
+        found = [self._selection(path) for path in paths]
+        run = await self.gateway.dry_run(
+            body,
+            [selection for selection, _ in found],
+            side_effects="left_out",
+            at=self.now,
+            namespaces={} if namespace is None else {namespace.name: namespace},
+        )
+        return made(run.answers), all(is_path for _, is_path in found)
 
     def _selection(self, path: str) -> tuple[Selection, bool]:
         """Return the webhooks at *path* that may be called, and whether there is such a path."""
@@ -95,8 +94,7 @@ class Side:
                 found = self.gateway.paths.get(f"/{phase}{policy}")
             if found is None:
                 raise ReviewError(f"{path}: no path of a gateway")
-            kept = [webhook for webhook in found.webhooks if webhook.side_effects not in _SIDE_EFFECTS]
-            known = Selection(found.phase, kept, found.exceptions), is_path
+            known = found, is_path
             if len(self._selections) < AT_ONCE:
                 self._selections[path] = known
         return known
