@@ -1,11 +1,12 @@
-"""Makes ``chart/values.schema.json`` and the table of values in ``chart/README.md``: ``make manifests``.
+"""Makes ``chart/values.schema.json``, and the tables of values and settings: ``make manifests``.
 
     python -m deploy.chart_values
 
 Names, defaults and descriptions come from ``chart/values.yaml``: the comment above a value describes it. A
 mapping whose members have comments is a group; every other mapping is one value, which Kubernetes defines.
-Webhooks and pools have the schema of the custom resources, and ``configuration`` that of the table in
-docs/configuration.md, which the tests hold equal to what the gateway reads.
+The table is in ``chart/README.md``. Webhooks and pools have the schema of the custom resources.
+``configuration`` has that of the fields that the gateway declares, of which the table in
+docs/configuration.md is made too.
 
 Source: helm.sh "Charts", Schema Files; json-schema.org draft 7.
 """
@@ -21,6 +22,7 @@ import yaml
 
 from deploy import crds
 from deploy.monitoring import ROOT, table, with_tables
+from gateway.config.kinds.gateway_configuration import GatewaySettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -174,45 +176,10 @@ def _schema(value: Value) -> Schema:
 
 
 def _configuration() -> Schema:
-    """Return the schema of a GatewayConfiguration, from the table of its fields in the documentation."""
-    section = CONFIGURATION_PAGE.read_text().partition("\n## GatewayConfiguration\n")[2].partition("\n## ")[0]
-    made: Schema = {"type": "object", "properties": {}, "additionalProperties": False}
-    for path, kind, default, meaning in re.findall(
-        r"^\| `([^`]+)` \| (.+?) \| (.+?) \| (.*?) ?\|$", section, re.MULTILINE
-    ):
-        if SET_BY_THE_CHART.match(path):
-            continue
-        *parents, name = path.split(".")
-        parent = made
-        for step in parents:
-            parent = parent["properties"][step.removesuffix("[]")]
-            parent = parent["items"] if step.endswith("[]") else parent
-        parent["properties"][name] = {**_documented(kind), "description": _plain(meaning)}
-        if default == "required":
-            parent.setdefault("required", []).append(name)
-    return made
-
-
-def _documented(kind: str) -> Schema:
-    """Return the schema of a field whose type the documentation calls *kind*."""
-    choices = re.findall("`([^`]+)`", kind)
-    if len(choices) > 1:
-        return {"enum": choices}
-    word = kind.partition(",")[0]
-    if word == "mapping":
-        return {"type": "object", "properties": {}, "additionalProperties": False}
-    if word == "list":
-        return {"type": "array", "items": _documented("mapping")}
-    if word.startswith("list of "):
-        return {"type": "array", **_TEXTS}
-    if word.startswith("map of "):
-        return {"type": "object", **_TEXTS_BY_NAME}
-    return {"type": word if word in {"integer", "number", "boolean"} else "string"}
-
-
-def _plain(markdown: str) -> str:
-    """Return *markdown* without links."""
-    return re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", markdown)
+    """Return the schema of a GatewayConfiguration, without the fields that other values set."""
+    made = GatewaySettings.schema()
+    fields = made["properties"].items()
+    return {**made, "properties": {name: one for name, one in fields if not SET_BY_THE_CHART.match(name)}}
 
 
 def _pool() -> Schema:
@@ -257,7 +224,12 @@ def outputs() -> dict[Any, str]:
     """Return the files that are made here, each with its content."""
     values = read_values(VALUES.read_text())
     rows = (_row(value) for value in leaves(values))
+    settings = ((f"`{path}`", *cells) for path, *cells in GatewaySettings.rows())
+    settings_table = table(("field", "type, unit", "default", "meaning"), settings)
     return {
+        CONFIGURATION_PAGE: with_tables(
+            CONFIGURATION_PAGE.read_text(), {"settings": settings_table}, "manifests"
+        ),
         SCHEMA: json.dumps(schema(values), indent=1, ensure_ascii=False) + "\n",
         README: with_tables(
             README.read_text(), {"values": table(("value", "default", "meaning"), rows)}, "manifests"

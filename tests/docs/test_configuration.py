@@ -111,7 +111,8 @@ def parents(paths: set[str]) -> set[str]:
     return {path.rpartition(".")[0] for path in paths}
 
 
-@pytest.mark.parametrize("kind", SECTIONS)
+# The table of GatewayConfiguration is made of the fields themselves.
+@pytest.mark.parametrize("kind", [kind for kind in SECTIONS if kind != "GatewayConfiguration"])
 def test_the_page_has_every_field(tmp_path: Path, kind: str) -> None:
     paths = set(documented(kind))
     everywhere = {"apiVersion", "kind", "metadata"} | (

@@ -212,11 +212,9 @@ class Read(Type[T]):
 
     def schema(self) -> Schema:
         """As in :class:`Type`."""
-        more = {
-            "object": {"additionalProperties": {"type": "string"}},
-            "array": {"items": {"type": "string"}},
-        }
-        return {"type": self._kind, **more}
+        members = {"array": "items", "object": "additionalProperties"}
+        of_texts: Schema = {members[self._kind]: {"type": "string"}} if self._kind in members else {}
+        return {"type": self._kind, **of_texts}
 
 
 class File(Read["Path | None"]):

@@ -64,7 +64,7 @@ MAX_BYTES_IN_FLIGHT = 1024**4
 """More than a machine has."""
 LONGEST_RESERVE_S = 30.0
 """The longest budget that a review can have."""
-LONGEST_DRAIN_S = 3600.0
+LONGEST_DRAIN_S = 3600
 
 
 def has_go_types(minor: int) -> bool:
