@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import orjson
@@ -15,7 +14,8 @@ from gateway.server import app
 from gateway.server.app import Gateway
 from gateway.server.options import Options
 from gateway.server.reload import NOT_FOLLOWED
-from tests.core.build import body, document
+from tests.core.build import document
+from tests.engine.https import post
 from tests.policies.documents import binding, policy, written
 from tests.waiting import until
 
@@ -54,14 +54,7 @@ class World:
 
     async def answer(self) -> str:
         """The text with which the front end denies a Pod."""
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.gateway.port, ssl=context)
-        content = body(document())
-        head = "POST /validate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
-        writer.write(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
-        answer = (await reader.read()).partition(b"\r\n\r\n")[2]
-        writer.close()
+        answer = await post(self.gateway.port, "/validate", document())
         return str(orjson.loads(answer)["response"]["status"]["message"])
 
 
