@@ -56,7 +56,6 @@ def test_a_patch_turns_the_one_document_into_the_other(vector: dict[str, Any]) -
     assert orjson.dumps(patched, option=orjson.OPT_SORT_KEYS) == orjson.dumps(
         vector["after"], option=orjson.OPT_SORT_KEYS
     )
-    assert orjson.loads(vector["text"]) == vector["patch"]
 
 
 @pytest.mark.parametrize(
