@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import http.client
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, quote
 
+import httpx2
+
+from admission_gateway_worker.client_tls import tls_context
+from admission_gateway_worker.kubernetes_client import reason_of
 from gateway.base.errors import GatewayError
+from gateway.base.text import without_url_secrets
 from gateway.server.kubernetes.access import connect
 from gateway.server.kubernetes.port_forward import fetch
 
@@ -45,22 +49,25 @@ class AddressedPort:
         return await asyncio.to_thread(self._get, path)
 
     def _get(self, path: str) -> tuple[int, bytes]:
-        parts = urlsplit(self.url)
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        connection = kind(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
+        headers = {"Accept-Encoding": "identity"}
+        if self.authorization:
+            headers["Authorization"] = self.authorization
+        body = bytearray()
         try:
-            headers = {"Authorization": self.authorization} if self.authorization else {}
-            connection.request("GET", parts.path.rstrip("/") + path, headers=headers)
-            response = connection.getresponse()
-            body = response.read(MAX_ANSWER_BYTES + 1)
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else None
-            raise GatewayError(f"{self.name}: {reason or error or type(error).__name__}") from None
-        finally:
-            connection.close()
-        if len(body) > MAX_ANSWER_BYTES:
-            raise GatewayError(f"{self.name}: an answer of more than {MAX_ANSWER_BYTES // 1024**2} MiB")
-        return response.status, body
+            # Only what a file has is sent: no user of the URL.
+            url = f"{httpx2.URL(self.url).copy_with(userinfo=b'', query=None)}".rstrip("/") + path
+            with (
+                httpx2.Client(verify=tls_context(b""), trust_env=False, timeout=TIMEOUT_S) as client,
+                client.stream("GET", url, headers=headers) as response,
+            ):
+                for chunk in response.iter_bytes():
+                    body += chunk
+                    if len(body) > MAX_ANSWER_BYTES:
+                        limit = f"{MAX_ANSWER_BYTES // 1024**2} MiB"
+                        raise GatewayError(f"{self.name}: an answer of more than {limit}")
+                return response.status_code, bytes(body)
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
+            raise GatewayError(f"{self.name}: {without_url_secrets(reason_of(error))}") from None
 
 
 def authorization_of(token_file: Path | None, basic_auth_file: Path | None) -> str:
