@@ -112,7 +112,7 @@ class PolicyCheck:
         self._tasks: dict[WorkerEndpoint, asyncio.Task[None]] = {}
         self._limit = asyncio.Semaphore(MAX_ASKED)
 
-    def use(self, config: Config, pools: Mapping[str, Pool]) -> None:
+    def activate(self, config: Config, pools: Mapping[str, Pool]) -> None:
         """Watch *pools*, those of *config*, from now on; log those without a reachable worker at once."""
         webhooks: dict[str, list[Webhook]] = {name: [] for name in pools}
         clients: dict[str, list[tuple[Webhook, WorkerRef]]] = {name: [] for name in pools}

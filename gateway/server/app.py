@@ -329,14 +329,14 @@ class Gateway:
         log_change(change.before, change.config, has_new_files=has_new_files)
 
     def _activate_policy_check(self, reload: Reload) -> None:
-        self._policy_check.use(reload.change.config, reload.change.pools)
+        self._policy_check.activate(reload.change.config, reload.change.pools)
 
     def _activate_metrics(self, reload: Reload) -> Awaitable[None]:
         metrics, settings, config = self.metrics, reload.settings, reload.change.config
         metrics.reload_timestamp.set(reload.change.activated_at)
         metrics.reviews_in_flight_limit.set(settings.max_concurrent_reviews)
         metrics.request_bytes_in_flight_limit.set(settings.max_bytes_in_flight)
-        metrics.use(reload.change.snapshot.digest, config.webhooks, config.exceptions)
+        metrics.activate(reload.change.snapshot.digest, config.webhooks, config.exceptions)
         return asyncio.to_thread(metrics.begin_counters, config.webhooks)
 
     def _tell_siblings(self, reload: Reload) -> None:

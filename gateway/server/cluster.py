@@ -47,9 +47,9 @@ class _Cluster:
 
     def stage(self, config: Config) -> Mapping[CaBundleSource, CaBundle]:
         """Follow the parameters, schemas and bundles of *config* too, and return the bundles."""
-        self.params.follow(param_kinds(config), config.gateway.policies.plural_names)
-        self.schemas.follow(merged_versions(config))
-        return self.ca_bundles.follow(ca_bundle_sources(config))
+        self.params.stage(param_kinds(config), config.gateway.policies.plural_names)
+        self.schemas.stage(merged_versions(config))
+        return self.ca_bundles.stage(ca_bundle_sources(config))
 
     async def wait_until_synced(self) -> None:
         """Wait a while until parameters and schemas of policies have been read."""
@@ -59,7 +59,7 @@ class _Cluster:
     def abandon(self) -> None:
         """Follow only what is in force."""
         for part in (self.ca_bundles, self.params, self.schemas):
-            part.use()
+            part.abandon()
 
     async def close(self) -> None:
         """End the watches and look-ups."""
@@ -104,13 +104,13 @@ class LiveCluster(_Cluster):
     def activate(self, merged: Merged) -> None:
         """Follow only what *merged* needs, which is in force now, and report on its custom resources."""
         config = merged.config
-        self.ca_bundles.use(ca_bundle_sources(config))
-        self.params.use(param_kinds(config))
-        self.schemas.use(merged_versions(config))
+        self.ca_bundles.activate(ca_bundle_sources(config))
+        self.params.activate(param_kinds(config))
+        self.schemas.activate(merged_versions(config))
         # After the others, which reviews need.
-        self.version.use(config)
+        self.version.activate(config)
         if self.resources is not None:
-            self.resources.use(merged)
+            self.resources.activate(merged)
 
     @property
     def not_synced(self) -> str | None:

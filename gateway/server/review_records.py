@@ -80,7 +80,7 @@ class ReviewRecords:
     def activate_log(self, settings: GatewaySettings) -> None:
         """Log decisions by *settings* from now on."""
         self.recent.secret_names = self.shadows.secret_names = settings.logging.decision_log.secret_names
-        self.decision_log.use(settings.logging)
+        self.decision_log.activate(settings.logging)
 
     def activate_recording(self, settings: GatewaySettings) -> None:
         """Record by *settings* from now on."""
@@ -92,7 +92,7 @@ class ReviewRecords:
             from gateway.observe.recording.recorder import Recorder
 
             self._recorder = Recorder(self._metrics.recording)
-        self._recorder.use(settings.record)
+        self._recorder.activate(settings.record)
 
     async def close_reports(self) -> None:
         """Write the findings that wait."""

@@ -62,7 +62,7 @@ def logged(
 
     async def main() -> None:
         log = DecisionLog(counts, clock=lambda: next(times))
-        log.use(LoggingSettings(decisions=decisions, decision_log=chosen))
+        log.activate(LoggingSettings(decisions=decisions, decision_log=chosen))
         for one in answers:
             log.offer(one, 0.1, "d1", is_noteworthy=is_noteworthy(one))
         for _ in range(refused):
@@ -153,7 +153,7 @@ def test_changed_settings_apply_to_the_next_decision(tmp_path: Path) -> None:
     async def main() -> None:
         log = DecisionLog(LogCounts())
         for settings in (to("a"), to("a"), to("b"), to("c", "None"), to("b")):
-            log.use(settings)
+            log.activate(settings)
             log.offer(ALLOWED, 0.1, "", is_noteworthy=False)
         await log.close()
 
@@ -167,7 +167,7 @@ def test_standard_error_has_the_form_of_the_logs(
 ) -> None:
     async def main() -> None:
         log = DecisionLog(LogCounts())
-        log.use(LoggingSettings(format=form))
+        log.activate(LoggingSettings(format=form))
         log.offer(DENIED, 0.1, "", is_noteworthy=True)
         await log.close()
 
@@ -187,7 +187,7 @@ def test_the_end_waits_for_a_blocked_destination_only_so_long(
 
     async def main() -> None:
         log = DecisionLog(LogCounts())
-        log.use(LoggingSettings(decision_log=DecisionLogSettings(file=DecisionFile(pipe))))
+        log.activate(LoggingSettings(decision_log=DecisionLogSettings(file=DecisionFile(pipe))))
         log.offer(DENIED, 0.1, "", is_noteworthy=True)
         await log.close()
 

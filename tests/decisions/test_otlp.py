@@ -68,7 +68,7 @@ def send(collector: Collector) -> LogCounts:
 
     async def main() -> None:
         log = DecisionLog(counts)
-        log.use(LoggingSettings(decision_log=DecisionLogSettings(otlp_endpoint=collector.endpoint)))
+        log.activate(LoggingSettings(decision_log=DecisionLogSettings(otlp_endpoint=collector.endpoint)))
         log.offer(TRACED, 0.25, "ab" * 32, is_noteworthy=True)
         await log.close()
         await asyncio.sleep(0)  # for what the thread has reported

@@ -79,7 +79,7 @@ def test_a_flapping_pool_is_logged_at_most_once_in_thirty_seconds(
     caplog.set_level(logging.INFO)
     clock, pool = Clock(), FakePool()
     watch = PolicyCheck(None, clock)
-    watch.use(config, {"p": cast("Pool", pool)})
+    watch.activate(config, {"p": cast("Pool", pool)})
     began, every = clock(), 100
     for _ in range(every):
         for is_reachable in (False, False, False, False, True):
@@ -96,7 +96,7 @@ def test_a_flapping_pool_is_logged_at_most_once_in_thirty_seconds(
 def test_a_short_loss_is_not_logged(config: Config, caplog: pytest.LogCaptureFixture) -> None:
     clock, pool = Clock(), FakePool()
     watch = PolicyCheck(None, clock)
-    watch.use(config, {"p": cast("Pool", pool)})
+    watch.activate(config, {"p": cast("Pool", pool)})
     pool.is_reachable = False
     watch.check()
     clock.now_s += LOST_AFTER_S / 2
@@ -142,14 +142,14 @@ def test_what_workers_declare_holds_for_their_pool_alone(tmp_path: Path) -> None
     pool = cast("Pool", FakePool(endpoints=(FakeEndpoint(listing),)))
 
     async def use() -> None:
-        watch.use(config, {"p": pool})
+        watch.activate(config, {"p": pool})
         await watch.read_all()
 
     asyncio.run(use())
     (found,) = watch.mismatches()
     assert found.reason == "parameters"
     assert isinstance(table.of(hook.worker, REQUEST, None), Failed)
-    watch.use(config, {"p": cast("Pool", FakePool())})
+    watch.activate(config, {"p": cast("Pool", FakePool())})
     assert table.of(hook.worker, REQUEST, None) == b'{"max":"3"}'
     assert not table.has_schemas
 
@@ -170,7 +170,7 @@ def test_a_worker_is_asked_when_it_connects_and_when_the_parameters_change(
     async def run() -> None:
         watch = PolicyCheck(None, Clock())
         for value in (3, 3, 4):
-            watch.use(config_of(value), pools)
+            watch.activate(config_of(value), pools)
             await watch.read_all()
             await watch.read_all()
         assert endpoint.asked == ["list", ("x", b'{"max":3}'), ("x", b'{"max":4}')]
@@ -230,7 +230,7 @@ def test_what_a_worker_does_not_say_is_in_the_log(
 
     async def scenario() -> None:
         watch = PolicyCheck(None, Clock())
-        watch.use(config, {"p": cast("Pool", FakePool(endpoints=(FakeEndpoint(listing),)))})
+        watch.activate(config, {"p": cast("Pool", FakePool(endpoints=(FakeEndpoint(listing),)))})
         await watch.read_all()
         await watch.close()
 

@@ -18,7 +18,7 @@ def exposed() -> Series:
     metrics.history = SimpleNamespace(errors=0, is_pinned=False)
     metrics.spans = spans = SpanCounts()
     spans.begin()
-    metrics.use("digest", ())
+    metrics.activate("digest", ())
     declared = {
         name: tuple(getattr(collector, "_labelnames", ()))
         for collector, names in metrics.registry._collector_to_names.items()

@@ -82,7 +82,7 @@ def read(cluster: Cluster) -> Schemas:
     async def read() -> Schemas:
         followed = ClusterSchemas(KubernetesSettings(cluster.kubeconfig()))
         try:
-            followed.follow([(KIND.group, KIND.version), ("", "v1")])
+            followed.stage([(KIND.group, KIND.version), ("", "v1")])
             await until(lambda: KIND in followed.current.kinds)
             assert not followed.warning
             return followed.current

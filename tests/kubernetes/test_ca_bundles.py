@@ -70,7 +70,7 @@ def test_each_kind_is_followed_until_it_is_not_needed(server: ApiServer, follow:
     server.hold(path, webhooks=entries)
 
     async def scenario(followed: ClusterCaBundles) -> None:
-        bundles = followed.follow([SECRET, CONFIG_MAP, ISTIO])
+        bundles = followed.stage([SECRET, CONFIG_MAP, ISTIO])
         await until(lambda: all(one.state == "current" for one in bundles.values()))
         assert {one.pem for one in bundles.values()} == {bundles[SECRET].pem}
         assert {one[1]["fieldSelector"] for one in server.requests} == {
@@ -80,16 +80,16 @@ def test_each_kind_is_followed_until_it_is_not_needed(server: ApiServer, follow:
         }
         server.hold(path, webhooks=[{"name": ISTIO.key, "clientConfig": {"caBundle": encoded(OTHER)}}])
         await until(lambda: bundles[ISTIO].pem != bundles[SECRET].pem)
-        followed.use([SECRET])
+        followed.activate([SECRET])
         await until(lambda: server.watches == 1)
-        assert followed.follow([SECRET])[SECRET] is bundles[SECRET]
+        assert followed.stage([SECRET])[SECRET] is bundles[SECRET]
 
     follow(scenario)
 
 
 def test_the_last_valid_bundle_stays_until_there_is_a_better_one(server: ApiServer, follow: Any) -> None:
     async def scenario(followed: ClusterCaBundles) -> None:
-        bundle = followed.follow([SECRET])[SECRET]
+        bundle = followed.stage([SECRET])[SECRET]
         await bundle.wait_until_read(60)
         assert (bundle.state, bundle.pem) == ("missing", b"")
         server.hold(AT, data={"ca.crt": encoded(PEM)})
@@ -125,7 +125,7 @@ def test_many_objects_are_followed_through_several_clients(server: ApiServer, fo
         server.hold(f"/api/v1/namespaces/certificates/secrets/{source.name}", data={"ca.crt": encoded(PEM)})
 
     async def scenario(followed: ClusterCaBundles) -> None:
-        bundles = followed.follow(sources)
+        bundles = followed.stage(sources)
         await until(lambda: all(one.state == "current" for one in bundles.values()))
 
     follow(scenario)

@@ -95,7 +95,7 @@ def test_objects_of_a_kind_are_found_by_name_and_selector(server: ApiServer, run
     server.keep(MAPS.format("other", "c"))
 
     async def scenario(cluster: ClusterParams) -> None:
-        cluster.use({("v1", "ConfigMap")})
+        cluster.activate({("v1", "ConfigMap")})
         (one,) = await found(cluster, CONFIG_MAP, ref("b"))
         assert one == {
             "apiVersion": "v1",
@@ -124,7 +124,7 @@ def test_objects_of_a_kind_are_found_by_name_and_selector(server: ApiServer, run
 
 def test_an_object_that_the_watch_has_not_shown_is_requested(server: ApiServer, run: Any) -> None:
     async def scenario(cluster: ClusterParams) -> None:
-        cluster.use({("v1", "ConfigMap")})
+        cluster.activate({("v1", "ConfigMap")})
         await cluster.wait_until_synced(PATIENCE_S)
         server.keep(MAPS.format("default", "new"), is_shown=False, data={"a": "b"})
         (one,) = await found(cluster, CONFIG_MAP, ref("new"))
@@ -145,7 +145,7 @@ def test_a_kind_that_appears_later_is_found_and_one_that_goes_is_unknown(server:
     unknown = "failed to find resource referenced by paramKind: 'limits.example.com/v1, Kind=Limit'"
 
     async def scenario(cluster: ClusterParams) -> None:
-        cluster.use({("limits.example.com/v1", "Limit")})
+        cluster.activate({("limits.example.com/v1", "Limit")})
         assert await found(cluster, LIMIT, ref("a")) == unknown
         assert "the API server does not have Limit of limits.example.com/v1" in cluster.warnings[0]
         assert cluster.is_connected
@@ -167,7 +167,7 @@ def test_the_last_objects_stay_while_the_api_server_is_away(server: ApiServer, r
     server.keep(MAPS.format("default", "a"))
 
     async def scenario(cluster: ClusterParams) -> None:
-        cluster.use({("v1", "ConfigMap")})
+        cluster.activate({("v1", "ConfigMap")})
         await cluster.wait_until_synced(PATIENCE_S)
         await until(lambda: cluster.is_connected)
         for kind in ("list params", "watch params", "discovery", "get"):
@@ -195,7 +195,7 @@ def test_objects_that_have_not_been_read_are_waited_for_a_second(
     server.faults["list params"].extend([refuse(403, "no")] * 10_000)
 
     async def scenario(cluster: ClusterParams) -> None:
-        cluster.use({("v1", "ConfigMap")})
+        cluster.activate({("v1", "ConfigMap")})
         text = (
             "paramKind kind `&ParamKind{APIVersion:v1,Kind:ConfigMap,}` not yet synced to use for admission"
         )
@@ -212,17 +212,17 @@ def test_objects_that_have_not_been_read_are_waited_for_a_second(
 def test_a_kind_is_followed_once_and_only_while_it_is_used(server: ApiServer, run: Any) -> None:
     async def scenario(cluster: ClusterParams) -> None:
         kinds = {("v1", "ConfigMap")}
-        cluster.use(kinds)
+        cluster.activate(kinds)
         await until(lambda: server.watches == 1)
-        cluster.follow(kinds | {("v1", "Binding")})
+        cluster.stage(kinds | {("v1", "Binding")})
         await cluster.wait_until_synced(PATIENCE_S)
         # It cannot be listed.
         assert await found(cluster, ParamKind("v1", "Binding"), ref("a")) == (
             "failed to find resource referenced by paramKind: '/v1, Kind=Binding'"
         )
-        cluster.use()
+        cluster.abandon()
         assert server.asked("list params") == 1
-        cluster.use(set())
+        cluster.activate(set())
         await until(lambda: server.watches == 0)
         assert cluster.of(CONFIG_MAP) is None
 
@@ -232,8 +232,8 @@ def test_a_kind_is_followed_once_and_only_while_it_is_used(server: ApiServer, ru
 def test_a_kind_that_is_listed_with_another_plural_name_is_not_read(server: ApiServer, run: Any) -> None:
     async def scenario(cluster: ClusterParams) -> None:
         kinds = {("v1", "ConfigMap")}
-        cluster.follow(kinds, {("v1", "ConfigMap"): "pods"})
-        cluster.use(kinds)
+        cluster.stage(kinds, {("v1", "ConfigMap"): "pods"})
+        cluster.activate(kinds)
         assert "failed to find resource" in str(await found(cluster, CONFIG_MAP, ref("a")))
         (warning,) = cluster.warnings
         assert (
@@ -241,7 +241,7 @@ def test_a_kind_that_is_listed_with_another_plural_name_is_not_read(server: ApiS
             in warning
         )
         assert server.asked("list params") == 0
-        cluster.follow(kinds, {("v1", "ConfigMap"): "configmaps"})
+        cluster.stage(kinds, {("v1", "ConfigMap"): "configmaps"})
         await cluster.wait_until_synced(PATIENCE_S)
         assert not cluster.warnings
 
@@ -250,7 +250,7 @@ def test_a_kind_that_is_listed_with_another_plural_name_is_not_read(server: ApiS
 
 def test_a_look_up_can_be_cancelled(server: ApiServer, run: Any) -> None:
     async def scenario(cluster: ClusterParams) -> None:
-        cluster.use({("v1", "ConfigMap")})
+        cluster.activate({("v1", "ConfigMap")})
         await cluster.wait_until_synced(PATIENCE_S)
         results: list[FoundParam] = []
         cluster.look_up(ParamLookup("v1", "ConfigMap", "default", "a"), 5.0, results.append)()

@@ -84,7 +84,7 @@ def test_custom_resources_are_merged_by_the_schema_of_the_cluster(
     async def scenario(cluster: ClusterSchemas) -> None:
         with pytest.raises(UnknownKindError):
             merged(cluster)
-        cluster.follow([version])
+        cluster.stage([version])
         await cluster.wait_until_synced(10)
         assert merged(cluster) == [{"name": "a", "size": 1, "colour": "red"}]
         pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"hostNetwork": True}}
@@ -97,7 +97,7 @@ def test_a_changed_schema_is_read_again_and_an_unchanged_one_is_not(
     server: ApiServer, run: Callable[[Scenario], None]
 ) -> None:
     async def scenario(cluster: ClusterSchemas) -> None:
-        cluster.follow([("example.io", "v1")])
+        cluster.stage([("example.io", "v1")])
         await cluster.wait_until_synced(10)
         before = cluster.current
         asked = len(server.requests)
@@ -115,7 +115,7 @@ def test_the_last_known_schemas_stay_while_the_cluster_is_away(
     server: ApiServer, run: Callable[[Scenario], None]
 ) -> None:
     async def scenario(cluster: ClusterSchemas) -> None:
-        cluster.follow([("example.io", "v1")])
+        cluster.stage([("example.io", "v1")])
         await cluster.wait_until_synced(10)
         server.faults["get"].extend([refuse(500)] * 3)
         await until(lambda: cluster.warning != "")
@@ -128,7 +128,7 @@ def test_the_last_known_schemas_stay_while_the_cluster_is_away(
 
 def test_a_document_that_cannot_be_read_does_not_keep_others_back(run: Callable[[Scenario], None]) -> None:
     async def scenario(cluster: ClusterSchemas) -> None:
-        cluster.follow([("*", "*")])
+        cluster.stage([("*", "*")])
         await cluster.wait_until_synced(10)
         assert merged(cluster)
         assert "404" in cluster.warning
@@ -138,13 +138,13 @@ def test_a_document_that_cannot_be_read_does_not_keep_others_back(run: Callable[
 
 def test_schemas_that_no_policy_needs_are_dropped(run: Callable[[Scenario], None]) -> None:
     async def scenario(cluster: ClusterSchemas) -> None:
-        cluster.follow([("example.io", "v1")])
+        cluster.stage([("example.io", "v1")])
         await cluster.wait_until_synced(10)
-        cluster.use([("other.io", "v1")])
+        cluster.activate([("other.io", "v1")])
         await cluster.wait_until_synced(10)
         with pytest.raises(UnknownKindError):
             merged(cluster)
-        cluster.use([])
+        cluster.activate([])
         assert cluster.warning == ""
 
     run(scenario)

@@ -102,12 +102,12 @@ def test_each_difference_is_logged_once_until_the_configuration_or_the_cluster_c
     async def main() -> None:
         followed = ClusterVersion(KubernetesSettings(server.kubeconfig(tmp_path)))
         try:
-            followed.use(config(None))
+            followed.activate(config(None))
             await until(lambda: followed.difference)
             assert followed.difference.endswith("compares maps and lists otherwise")
             before = server.asked("version")
             await until(lambda: server.asked("version") > before + 2)
-            followed.use(config("1.33"))
+            followed.activate(config("1.33"))
             assert followed.difference == ""
             server.objects["/version"] = info("37")
             await until(lambda: followed.difference)

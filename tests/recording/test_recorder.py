@@ -53,7 +53,7 @@ def record(
 
     async def main() -> None:
         under_test = Recorder(counts)
-        under_test.use(RecordSettings(folder, **{"sample_percent": 100.0, **members}))
+        under_test.activate(RecordSettings(folder, **{"sample_percent": 100.0, **members}))
         observer = under_test.observer("d1")
         assert observer is not None
         for one in answers:
@@ -215,7 +215,7 @@ def counted(folder: Path, *answers: Answer, clock: Any = None, **members: Any) -
 
     async def main() -> None:
         under_test = Recorder(counts, **({} if clock is None else {"clock": clock}))
-        under_test.use(RecordSettings(folder, **members))
+        under_test.activate(RecordSettings(folder, **members))
         observer = under_test.observer("d1")
         assert observer is not None
         for one in answers:
@@ -307,7 +307,7 @@ def test_files_that_cannot_be_written_are_logged_and_counted(
 
     async def main() -> None:
         under_test = Recorder(counts)
-        under_test.use(RecordSettings(tmp_path / "none" / "none", sample_percent=100.0))
+        under_test.activate(RecordSettings(tmp_path / "none" / "none", sample_percent=100.0))
         observer = under_test.observer("d1")
         assert observer is not None
         observer.review_answered(answer(webhooks=HOOKS), 0.001)
@@ -326,12 +326,12 @@ def test_the_settings_can_change_and_a_key_file_makes_marks_equal(tmp_path: Path
     async def main() -> None:
         under_test = Recorder(RecordingCounts())
         for folder, key_file in zip(folders, (key, key, None), strict=True):
-            under_test.use(RecordSettings(folder, key_file=key_file))
+            under_test.activate(RecordSettings(folder, key_file=key_file))
             observer = under_test.observer("d1")
             assert observer is not None
             observer.review_answered(of_secret(), 0.001)
             await until(lambda: not under_test._recording._pending)  # type: ignore[union-attr]
-        under_test.use(None)
+        under_test.activate(None)
         assert under_test.observer("d1") is None
         await under_test.close()
 
@@ -348,7 +348,7 @@ def test_the_settings_can_change_and_a_key_file_makes_marks_equal(tmp_path: Path
 def test_without_its_key_nothing_is_recorded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         under_test = Recorder(RecordingCounts())
-        under_test.use(RecordSettings(tmp_path, key_file=tmp_path / "none"))
+        under_test.activate(RecordSettings(tmp_path, key_file=tmp_path / "none"))
         assert under_test.observer("d1") is None
         await under_test.close()
 

@@ -25,7 +25,7 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 @pytest.fixture
 def exposition() -> str:
     metrics = Metrics()
-    metrics.use("d" * 64, ())
+    metrics.activate("d" * 64, ())
     metrics._calls["h.v.test", "validate", "CREATE", 200, False].observe(0.002)
     metrics._calls["h.v.test", "validate", "CREATE", 403, True].observe(0.004)
     metrics._rejections.labels("h.v.test", "validating", "CREATE", "no_error", "403").inc(3)

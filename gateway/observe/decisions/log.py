@@ -60,7 +60,7 @@ class DecisionLog:
         self._refusals = TokenBucket(REFUSALS_PER_SECOND, REFUSALS_AT_ONCE)
         self._redactors = Redactors(clock)
 
-    def use(self, settings: LoggingSettings) -> None:
+    def activate(self, settings: LoggingSettings) -> None:
         """Log by *settings* from now on."""
         if settings == self._settings:
             return

@@ -59,7 +59,7 @@ class Recorder:
         self._recording: Recording | None = None
         self._closing: list[Thread] = []
 
-    def use(self, settings: RecordSettings | None) -> None:
+    def activate(self, settings: RecordSettings | None) -> None:
         """Record by *settings* from now on, or nothing with None."""
         if settings == self._settings:
             return

@@ -185,7 +185,7 @@ class Metrics:
         self.certificate_expiry = self._gauge(definitions.CERTIFICATE_EXPIRY)
         self._gauge(definitions.BUILD_INFO).labels(__version__, platform.python_version()).set(1)
 
-    def use(
+    def activate(
         self, digest: str, webhooks: Iterable[Webhook], exceptions: Sequence[PolicyException] = ()
     ) -> None:
         """Expose *digest*, *webhooks* and *exceptions* of the configuration in force from now on."""

@@ -47,14 +47,18 @@ class ClusterCaBundles:
         self._in_use: frozenset[CaBundleSource] = frozenset()
         self._ending: set[asyncio.Task[None]] = set()
 
-    def follow(self, sources: Collection[CaBundleSource]) -> Mapping[CaBundleSource, CaBundle]:
+    def stage(self, sources: Collection[CaBundleSource]) -> Mapping[CaBundleSource, CaBundle]:
         """Follow *sources*, beside those in use, and return their bundles."""
         self._set(self._in_use | frozenset(sources))
         return {bundle.source: bundle for bundle in self.bundles}
 
-    def use(self, sources: Collection[CaBundleSource] | None = None) -> None:
-        """Follow only *sources* from now on; None: only those in use before."""
-        self._in_use = self._in_use if sources is None else frozenset(sources)
+    def activate(self, sources: Collection[CaBundleSource]) -> None:
+        """Follow only *sources* from now on, which are in force."""
+        self._in_use = frozenset(sources)
+        self._set(self._in_use)
+
+    def abandon(self) -> None:
+        """Follow only those in force."""
         self._set(self._in_use)
 
     @property
@@ -64,7 +68,7 @@ class ClusterCaBundles:
 
     async def close(self) -> None:
         """End the watches."""
-        self.use(())
+        self.activate(())
         await asyncio.gather(*self._ending, return_exceptions=True)
         await self._accesses.close()
 

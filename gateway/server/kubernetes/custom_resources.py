@@ -170,7 +170,7 @@ class ClusterCustomResources:
             statuses.append(status.with_type_warnings(checked[2]))
         return replace(merged, statuses=tuple(statuses))
 
-    def use(self, merged: Merged) -> None:
+    def activate(self, merged: Merged) -> None:
         """Log the result for each resource, and write it to the cluster: *merged* is now in force."""
         if self.merged is None:
             # Not before: a gateway that does not serve yet writes nothing.
@@ -195,7 +195,7 @@ class ClusterCustomResources:
                 log.info("custom resource without effect: %s: %s", status.resource.where, status.note)
         self._writer.use(merged.statuses)
         policies = (read.content for read in merged.read.values())
-        self._schemas.use(custom_versions(one for one in policies if isinstance(one, ValidatingPolicy)))
+        self._schemas.activate(custom_versions(one for one in policies if isinstance(one, ValidatingPolicy)))
         self._wake_at_next_end(merged.config.exceptions)
 
     def _wake_at_next_end(self, exceptions: Iterable[PolicyException]) -> None:

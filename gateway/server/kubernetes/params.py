@@ -88,7 +88,7 @@ class ClusterParams:
         self._resources: Mapping[KindKey, str] = NO_RESOURCES
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def follow(self, kinds: Collection[KindKey], resources: Mapping[KindKey, str] = NO_RESOURCES) -> None:
+    def stage(self, kinds: Collection[KindKey], resources: Mapping[KindKey, str] = NO_RESOURCES) -> None:
         """Follow *kinds*, beside those in use.
 
         *resources* are the plural names by which kinds are listed in the GatewayConfiguration. The rights of
@@ -97,9 +97,13 @@ class ClusterParams:
         self._resources = resources
         self._set(self._in_use | frozenset(kinds))
 
-    def use(self, kinds: Collection[KindKey] | None = None) -> None:
-        """Follow only *kinds* from now on; None: only those in use before."""
-        self._in_use = self._in_use if kinds is None else frozenset(kinds)
+    def activate(self, kinds: Collection[KindKey]) -> None:
+        """Follow only *kinds* from now on, which are in force."""
+        self._in_use = frozenset(kinds)
+        self._set(self._in_use)
+
+    def abandon(self) -> None:
+        """Follow only those in force."""
         self._set(self._in_use)
 
     def of(self, kind: ParamKind) -> _FollowedKind | None:
@@ -152,7 +156,7 @@ class ClusterParams:
 
     async def close(self) -> None:
         """End the watches and look-ups."""
-        self.use(())
+        self.activate(())
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._accesses.close()
 

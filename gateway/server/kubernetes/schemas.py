@@ -60,13 +60,17 @@ class ClusterSchemas:
         self.current: Schemas = built_in_schemas()
         """The schemas known now, of the kinds of Kubernetes itself and of those that are followed."""
 
-    def follow(self, versions: Collection[GroupVersion]) -> None:
+    def stage(self, versions: Collection[GroupVersion]) -> None:
         """Follow the documents of *versions*, beside those in use."""
         self._set(self._in_use | frozenset(versions))
 
-    def use(self, versions: Collection[GroupVersion] | None = None) -> None:
-        """Follow only *versions* from now on; None: only those in use before."""
-        self._in_use = self._in_use if versions is None else frozenset(versions)
+    def activate(self, versions: Collection[GroupVersion]) -> None:
+        """Follow only *versions* from now on, which are in force."""
+        self._in_use = frozenset(versions)
+        self._set(self._in_use)
+
+    def abandon(self) -> None:
+        """Follow only those in force."""
         self._set(self._in_use)
 
     async def wait_until_synced(self, timeout_s: float) -> None:

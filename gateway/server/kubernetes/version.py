@@ -75,7 +75,7 @@ class ClusterVersion:
         self.difference = ""
         """How expressions differ from those of the API server; empty: they do not, as far as is known."""
 
-    def use(self, config: Config) -> None:
+    def activate(self, config: Config) -> None:
         """Compare the version with that of *config* from now on, and log each new difference."""
         self._config = config
         self._compare()

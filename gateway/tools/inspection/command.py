@@ -167,7 +167,7 @@ async def _of_policies(files: Config, whole: Config, target: KubernetesSettings)
 
     schemas = ClusterSchemas(target)
     try:
-        schemas.follow(group_versions(whole))
+        schemas.stage(group_versions(whole))
         await schemas.wait_until_synced(_SCHEMAS_WITHIN_S)
         known = set(policy_warnings(files, built_in_schemas()))
         found = [

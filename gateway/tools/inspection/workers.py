@@ -46,7 +46,7 @@ async def check_workers(config: Config, reached_within_s: float = REACHED_WITHIN
         watch = PolicyCheck(None, asyncio.get_running_loop().time, logs=False)
         try:
             change = engine.activate(await engine.prepare(config))
-            watch.use(change.config, change.pools)
+            watch.activate(change.config, change.pools)
             return sorted(await _findings(watch, change.pools))
         finally:
             await watch.close()

@@ -103,7 +103,7 @@ async def offline_gateway(config: Config, *, uses_cluster: bool = True) -> Async
             watch = PolicyCheck(None, asyncio.get_running_loop().time, engine.parameters)
             try:
                 change = engine.activate(await engine.prepare(config, cluster or NO_CLUSTER))
-                watch.use(change.config, change.pools)
+                watch.activate(change.config, change.pools)
                 await watch.read_all()
                 yield OfflineGateway(engine, change.snapshot, cluster)
             finally:
