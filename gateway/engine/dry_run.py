@@ -19,7 +19,7 @@ from gateway.pure.core.deadline import Deadline
 from gateway.pure.core.explain import explain
 from gateway.pure.core.matching import Selection
 from gateway.pure.core.response import encode
-from gateway.pure.core.speculation import ChangeMemory
+from gateway.pure.core.speculation import ChangeRates
 from gateway.pure.core.verdict import Denied
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ class DryRuns:
     def __init__(self, snapshot: Snapshot) -> None:
         self._paths = snapshot.paths
         # With a memory of its own, so that the order of calls of other reviews does not change.
-        self._snapshot = replace(snapshot, memory=ChangeMemory())
+        self._snapshot = replace(snapshot, memory=ChangeRates())
         self._dry_parts: WeakKeyDictionary[Selection, Selection | None] = WeakKeyDictionary()
 
     async def __call__(

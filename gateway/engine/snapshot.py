@@ -21,7 +21,7 @@ from gateway.engine.dispatch.pool import PREFERENCE, Pool, tls_fingerprint
 from gateway.engine.dispatch.timer_wheel import TimerWheel
 from gateway.engine.dispatch.verdict_cache import VerdictCache
 from gateway.pure.conditions.resolver import ConditionResolver, FairExecutor
-from gateway.pure.core.speculation import ChangeMemory
+from gateway.pure.core.speculation import ChangeRates
 from gateway.pure.core.webhook import CaBundleSource, HttpsClient, Webhook
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Snapshot:
     """By name. A watched cluster updates it; a review uses its namespace as it was at the start."""
     look_up: NamespaceLookUp | None
     """Looks up a namespace that is not in ``namespaces``; None: there are no others."""
-    memory: ChangeMemory
+    memory: ChangeRates
     audit_level: AuditLevel
     digest: str
     """The digest of the configuration."""
@@ -254,7 +254,7 @@ class Pools:
             backends,
             config.namespaces if cluster is None else cluster.namespaces,
             None if cluster is None else cluster.look_up,
-            ChangeMemory(),
+            ChangeRates(),
             config.gateway.audit_level,
             digest,
             config.gateway.decision_reference,

@@ -21,7 +21,7 @@ MAX_NAMES = 40
 """Names that a module may import from the product: so much of the rest its reader has to know."""
 MORE_NAMES = {
     "gateway/config/merge/load.py": "reads every kind, and checks the kinds against each other",
-    "gateway/pure/admission_policies/bound.py": "joins policy, binding, parameters and authorizer",
+    "gateway/pure/admission_policies/in_force.py": "joins policy, binding, parameters and authorizer",
     "gateway/pure/cel/program/builder.py": "has a case for each part of the syntax of CEL",
     "gateway/tools/cli/manifests.py": "one command with many destinations",
     "gateway/tools/inspection/command.py": "runs all checks of `check`",

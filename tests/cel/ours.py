@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.pure.cel.compile import compile_condition
 from gateway.pure.cel.errors import EvaluationError, InvalidExpression
-from gateway.pure.cel.meter import spent
+from gateway.pure.cel.meter import cost_so_far
 from gateway.pure.conditions.match_conditions import CompiledConditions
 from gateway.pure.core.conditions import (
     AccessCheck,
@@ -42,7 +42,7 @@ def decide(expression: str, request: dict[str, Any]) -> tuple[str, str, int]:
         if not isinstance(result, Unresolved):
             break
         decisions |= {check: _decision(json.loads(check.spec)) for check in result.checks}
-    cost = math.floor(spent() + 1e-6)
+    cost = math.floor(cost_so_far() + 1e-6)
     if isinstance(result, Failed):
         return "error", result.cause.removeprefix(f"expression '{expression}' resulted in error: "), cost
     return ("false" if isinstance(result, Excluded) else "true"), "", cost

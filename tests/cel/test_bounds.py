@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.pure.cel.compile import compile_condition
 from gateway.pure.cel.indexing import find
-from gateway.pure.cel.meter import BRIEF_LIMIT, spent
+from gateway.pure.cel.meter import BRIEF_LIMIT, cost_so_far
 from gateway.pure.cel.operators import is_in
 from gateway.pure.conditions.match_conditions import CompiledConditions
 from gateway.pure.core.conditions import ConditionInput, Excluded, Unresolved
@@ -111,7 +111,7 @@ def test_each_round_of_a_macro_is_charged(short: int, longer: int) -> None:
 
     def cost(length: int) -> float:
         judge("object.l.all(x, x >= 0 && x.size > 1 || true)", {"l": ["a"] * length})
-        return spent()
+        return cost_so_far()
 
     empty, one = cost(0), cost(1)
     assert cost(short) == empty + short * (one - empty)
@@ -122,7 +122,7 @@ def test_each_round_of_a_macro_is_charged(short: int, longer: int) -> None:
 def test_the_cost_of_a_search_grows_with_the_text(length: int) -> None:
     def cost(size: int) -> float:
         judge("object.s.matches('^(a|b)*$')", {"s": "a" * size})
-        return spent()
+        return cost_so_far()
 
     assert cost(length) == cost(0) + (-(-(1 + length) // 10) - 1) * 2
 
@@ -234,7 +234,7 @@ def test_a_long_list_of_constants_is_free() -> None:
     constants = ", ".join(f"'c{number}'" for number in range(300))
     data = {f"k{number}": "" for number in range(4_000)}
     assert judge(f"object.data.all(k, !(k in [{constants}]))", {"data": data}) is None
-    assert spent() == 20_003
+    assert cost_so_far() == 20_003
 
 
 def test_nested_sorting_is_checked_once() -> None:
@@ -257,7 +257,7 @@ def test_a_long_evaluation_does_not_run_on_the_event_loop() -> None:
     conditions = CompiledConditions([compile_condition("c", "object.l.all(x, x >= 0)")])
 
     assert conditions.evaluate(seen({"l": list(range(100))}), {}) is None
-    assert spent() <= BRIEF_LIMIT
+    assert cost_so_far() <= BRIEF_LIMIT
     result = conditions.evaluate(seen({"l": list(range(100_000))}), {})
     assert isinstance(result, Unresolved)
     assert result.evaluation is not None

@@ -14,7 +14,7 @@ from gateway.pure.cel.compile import Expression, compile_expression
 from gateway.pure.cel.environment import policy_environment
 from gateway.pure.cel.errors import CostExceeded, EvaluationError, InvalidExpression
 from gateway.pure.cel.lazy import LazyVariables
-from gateway.pure.cel.meter import EXPRESSION_LIMIT, METER, spent, start
+from gateway.pure.cel.meter import EXPRESSION_LIMIT, METER, cost_so_far, start
 from gateway.pure.cel.program.source import all_true_source
 from gateway.pure.conditions.access import KnownDecisions
 from tests.cel.expressions import EXPRESSIONS, REQUEST
@@ -89,7 +89,7 @@ def evaluated(expression: Expression, code: Any, request: dict[str, Any]) -> tup
         shown = f"value {code(frame)!r}"
     except (EvaluationError, CostExceeded) as error:
         shown = f"{type(error).__name__} {error}"
-    return shown, spent(), METER.steps, lazy.take_cost()
+    return shown, cost_so_far(), METER.steps, lazy.take_cost()
 
 
 def check(text: str, request: dict[str, Any]) -> bool | None:
@@ -112,7 +112,7 @@ def check(text: str, request: dict[str, Any]) -> bool | None:
     cost = together.run(lazy.frame(expression.program.slots), EXPRESSION_LIMIT)
     if cost < 0:
         return False
-    assert (closures[0], closures[1]) == ("value True", cost + spent()), text
+    assert (closures[0], closures[1]) == ("value True", cost + cost_so_far()), text
     assert lazy.take_cost() == closures[3], text
     start(EXPRESSION_LIMIT)
     assert together.needs_frame or together.run(lazy.frame(0)[:-1], EXPRESSION_LIMIT) == cost, text

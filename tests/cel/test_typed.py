@@ -13,7 +13,7 @@ from gateway.pure.cel.compile import compile_expression
 from gateway.pure.cel.environment import GLOBALS, policy_environment
 from gateway.pure.cel.errors import EvaluationError, InvalidExpression
 from gateway.pure.cel.go_types import SLOT
-from gateway.pure.cel.meter import EXPRESSION_LIMIT, METER, spent
+from gateway.pure.cel.meter import EXPRESSION_LIMIT, METER, cost_so_far
 from gateway.pure.cel.types import BOOL, DYN
 from gateway.pure.conditions.access import KnownDecisions
 from gateway.pure.conditions.match_conditions import request_variable
@@ -58,7 +58,7 @@ def decide(
     except EvaluationError as error:
         return "error", str(error), 0
     assert METER.inputs is None
-    return ("true" if value else "false"), "", math.floor(spent() + 1e-6)
+    return ("true" if value else "false"), "", math.floor(cost_so_far() + 1e-6)
 
 
 @pytest.mark.parametrize("has_source", [False, True], ids=["closures", "source"])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from gateway.pure.core.call import Call
     from gateway.pure.core.review import AdmissionRequest, Json
-    from gateway.pure.core.speculation import ChangeMemory
+    from gateway.pure.core.speculation import ChangeRates
     from gateway.pure.core.verdict import Verdict
     from gateway.pure.core.webhook import Mode
 
@@ -105,7 +105,7 @@ def settle(
     request: AdmissionRequest,
     answers: Callable[[Call], Verdict] | Mapping[str, Verdict] | None = None,
     namespaces: Mapping[str, Mapping[str, str]] | None = None,
-    memory: ChangeMemory | None = None,
+    memory: ChangeRates | None = None,
     modes: Mapping[int, Mode] = NO_MODES,
 ) -> Evaluation:
     """Run an evaluation to its end, its calls ending in the order in which they were made.

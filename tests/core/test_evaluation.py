@@ -12,7 +12,7 @@ from gateway.pure.core.decision import decide
 from gateway.pure.core.evaluation import Evaluation
 from gateway.pure.core.matching import Selection
 from gateway.pure.core.review import decode
-from gateway.pure.core.speculation import ChangeMemory
+from gateway.pure.core.speculation import ChangeRates
 from gateway.pure.core.verdict import ALLOWED, Denied, Failed, FailureReason
 from gateway.pure.core.webhook import WorkerRef
 from tests.core.build import POD, add, body, document, labelled, patch, request, settle, webhook
@@ -38,7 +38,7 @@ def hooks(letters: str, **members: Any) -> list[Webhook]:
     return [webhook(letter, **members) for letter in letters]
 
 
-def begin(webhooks: Sequence[Webhook], memory: ChangeMemory | None = None, **members: Any) -> Evaluation:
+def begin(webhooks: Sequence[Webhook], memory: ChangeRates | None = None, **members: Any) -> Evaluation:
     return Evaluation(Selection(webhooks[0].phase, webhooks), request(**members), None, memory)
 
 
@@ -361,8 +361,8 @@ def test_the_second_round_speculates_too_if_the_last_webhooks_changed_nothing() 
 # Memory.
 
 
-def habitual(*webhooks: Webhook) -> ChangeMemory:
-    memory = ChangeMemory()
+def habitual(*webhooks: Webhook) -> ChangeRates:
+    memory = ChangeRates()
     for hook in webhooks:
         for _ in range(9):
             memory.note(hook, request(), changed=True)
@@ -443,7 +443,7 @@ def test_a_patch_of_a_request_that_nests_too_deeply_to_be_rewritten_is_a_failure
 
 def test_changes_by_webhooks_are_noted_in_the_memory() -> None:
     webhooks = hooks("ab")
-    memory = ChangeMemory()
+    memory = ChangeRates()
     for _ in range(9):
         settle(webhooks, request(), {"a": patch(add("/x", 1))}, memory=memory)
     assert memory.usually_changes(webhooks[0], request())

@@ -12,7 +12,7 @@ from gateway.pure.core.annotations import MAX_NOT_ENFORCED_CHARS, AuditLevel
 from gateway.pure.core.decision import MAX_WARNING_CHARS, MAX_WARNINGS_CHARS, Decision, decide
 from gateway.pure.core.explain import explain
 from gateway.pure.core.matching import Selection
-from gateway.pure.core.speculation import ChangeMemory
+from gateway.pure.core.speculation import ChangeRates
 from gateway.pure.core.verdict import ALLOWED, Allowed, Denied, Failed, FailureReason, Verdict
 from tests.core.build import POD, add, patch, request, settle, webhook
 
@@ -112,7 +112,7 @@ def test_a_patch_is_judged_and_not_applied(mode: Mode) -> None:
 
 
 def test_nothing_is_chained_behind_a_webhook_that_is_not_enforced() -> None:
-    memory, given = ChangeMemory(), request()
+    memory, given = ChangeRates(), request()
     chain = [webhook(name) for name in (A, B)]
     for _ in range(9):
         memory.note(chain[0], given, changed=True)

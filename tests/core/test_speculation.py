@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from gateway.pure.core import speculation
-from gateway.pure.core.speculation import ChangeMemory
+from gateway.pure.core.speculation import ChangeRates
 from tests.core.build import request, resource, webhook
 
 HOOK = webhook()
 ASKED = request()
 
 
-def remembered(*changes: bool) -> ChangeMemory:
-    memory = ChangeMemory()
+def remembered(*changes: bool) -> ChangeRates:
+    memory = ChangeRates()
     for changed in changes:
         memory.note(HOOK, ASKED, changed=changed)
     return memory

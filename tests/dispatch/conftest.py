@@ -23,7 +23,7 @@ from gateway.pure.core.evaluation import Evaluation
 from gateway.pure.core.labels import EVERYTHING
 from gateway.pure.core.matching import Selection
 from gateway.pure.core.review import decode
-from gateway.pure.core.speculation import ChangeMemory
+from gateway.pure.core.speculation import ChangeRates
 from gateway.pure.core.webhook import Rule, Webhook, WorkerRef
 from tests.kit import PATIENCE_S, REVIEWS
 
@@ -91,7 +91,7 @@ class Bed:
         selection = Selection(webhooks[0].phase, webhooks)
         body = options.get("body") or (REVIEWS / "pod-create-mutate.json").read_bytes()
         request = decode(body)
-        memory = ChangeMemory()
+        memory = ChangeRates()
         for _ in range(9 if options.get("chained") else 0):
             for webhook, script in zip(webhooks, scripts, strict=True):
                 memory.note(webhook, request, changed="label" in script)

@@ -12,7 +12,7 @@ from gateway.pure.cel.compile import Expression, compile_expression
 from gateway.pure.cel.environment import policy_environment
 from gateway.pure.cel.errors import CostExceeded, EvaluationError, InvalidExpression
 from gateway.pure.cel.lazy import LazyVariables
-from gateway.pure.cel.meter import spent
+from gateway.pure.cel.meter import cost_so_far
 from gateway.pure.conditions.match_conditions import RequestVariables
 from gateway.pure.core.conditions import AccessDecision
 from gateway.pure.openapi.go_types import in_conditions
@@ -83,10 +83,10 @@ def _evaluate(expression: Expression, budget: float) -> tuple[object, float]:
     try:
         found: object = [expression.evaluate(frame, budget)]
     except CostExceeded:
-        return _EXCEEDED, spent()
+        return _EXCEEDED, cost_so_far()
     except EvaluationError as error:
         found = str(error)
-    return found, spent()
+    return found, cost_so_far()
 
 
 class _Decisions(dict[Any, AccessDecision]):

@@ -21,8 +21,8 @@ import yaml
 from gateway.base.errors import ConfigError
 from gateway.config.merge.load import load
 from gateway.engine.object_review import RequestOptions, request_for, review_of
-from gateway.pure.admission_policies import bound as bound_policies
-from gateway.pure.admission_policies.bound import Bound
+from gateway.pure.admission_policies import in_force as bound_policies
+from gateway.pure.admission_policies.in_force import PolicyInForce
 from gateway.pure.admission_policies.policy import FAILURES_KEY, MAX_ANNOTATION_BYTES, MAX_FAILURES
 from gateway.pure.cel import meter
 from gateway.pure.core.conditions import (
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 MODULES: Final = (
     "gateway/config/kinds/validating_policy.py",
     "gateway/config/merge/policy_documents.py",
-    "gateway/pure/admission_policies/bound.py",
+    "gateway/pure/admission_policies/in_force.py",
     "gateway/pure/admission_policies/evaluation.py",
     "gateway/pure/admission_policies/mutating.py",
     "gateway/pure/admission_policies/mutations.py",
@@ -264,7 +264,7 @@ def _reword(source: Source, document: Json) -> None:
 def _decide(config: Config, request: AdmissionRequest) -> None:
     for hook in (*config.mutating, *config.validating):
         bound = hook.policy
-        assert isinstance(bound, Bound)
+        assert isinstance(bound, PolicyInForce)
         before = orjson.dumps(request.document)
         found = _result(bound, request)
         assert orjson.dumps(request.document) == before, "it changed the request"
@@ -276,7 +276,7 @@ def _decide(config: Config, request: AdmissionRequest) -> None:
         _check(found)
 
 
-def _result(bound: Bound[Any, Any], request: AdmissionRequest) -> PolicyResult | NotMatched:
+def _result(bound: PolicyInForce[Any, Any], request: AdmissionRequest) -> PolicyResult | NotMatched:
     """Return the decision, after all its tasks."""
     conditions = ConditionInput(request.document, request.object, request.old_object)
     seen = PolicyInput(conditions, request, _SPACE if request.namespace == "default" else None)

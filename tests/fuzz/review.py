@@ -21,7 +21,7 @@ from gateway.pure.core.labels import EVERYTHING, Requirement, Selector
 from gateway.pure.core.matching import Selection
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.review import AdmissionRequest, decode
-from gateway.pure.core.speculation import ChangeMemory
+from gateway.pure.core.speculation import ChangeRates
 from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
 from gateway.pure.core.webhook import Rule
 from gateway.server.serving.routes import failure
@@ -129,7 +129,7 @@ def _run(source: Source) -> None:
     if hooks and choices.chance(2):
         # The rest of the input is the patch of the first webhook.
         verdicts[0] = Allowed(source.rest())
-    memory = ChangeMemory()
+    memory = ChangeRates()
     first = _settled(Selection(phase, hooks), text, namespace, memory, verdicts, lambda out: 0)
     answer_bytes = first.answer(level)
     _check(first, orjson.loads(answer_bytes))
@@ -212,7 +212,7 @@ def _settled(
     selection: Selection,
     text: bytes,
     namespace: Namespace | Failed | None,
-    memory: ChangeMemory,
+    memory: ChangeRates,
     verdicts: Sequence[Verdict],
     choose: Any,
 ) -> Trace:

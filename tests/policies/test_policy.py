@@ -17,7 +17,7 @@ from gateway.config.yaml.fields import Fields, Problems
 from gateway.engine.object_review import RequestOptions, request_for, review_of
 from gateway.pure.admission_policies.evaluation import OUT_OF_BUDGET, Allowance
 from gateway.pure.admission_policies.params import FixedParams, UnreadParamsError
-from gateway.pure.admission_policies.policy import BoundPolicy, as_webhook
+from gateway.pure.admission_policies.policy import ValidatingPolicyInForce, as_webhook
 from gateway.pure.cel.lazy import LazyVariables
 from gateway.pure.core import fast_allow
 from gateway.pure.core.conditions import (
@@ -53,14 +53,14 @@ def read(reader: Any, spec: dict[str, Any], name: str = "p") -> Any:
 
 def bound(
     *validations: dict[str, Any] | str, actions: tuple[str, ...] = ("Deny",), **spec: Any
-) -> BoundPolicy:
+) -> ValidatingPolicyInForce:
     listed = [{"expression": each} if isinstance(each, str) else each for each in validations]
     policy = read(
         read_validating_policy,
         {"matchConstraints": {"resourceRules": RULES}, "validations": listed, **spec},
     )
     binding = read(read_validating_binding, {"policyName": "p", "validationActions": list(actions)}, "b")
-    return BoundPolicy(policy, [binding], FixedParams([]))
+    return ValidatingPolicyInForce(policy, [binding], FixedParams([]))
 
 
 def policy_input(**data: str) -> PolicyInput:
@@ -144,7 +144,7 @@ class Unread:
         raise AssertionError("no binding has a selector")
 
 
-def reading_params(files: FixedParams) -> BoundPolicy:
+def reading_params(files: FixedParams) -> ValidatingPolicyInForce:
     policy = read(
         read_validating_policy,
         {
@@ -155,7 +155,7 @@ def reading_params(files: FixedParams) -> BoundPolicy:
     )
     ref = {"name": "x", "parameterNotFoundAction": "Deny"}
     spec = {"policyName": "p", "validationActions": ["Deny"], "paramRef": ref}
-    return BoundPolicy(policy, [read(read_validating_binding, spec, "b")], files)
+    return ValidatingPolicyInForce(policy, [read(read_validating_binding, spec, "b")], files)
 
 
 def test_a_policy_waits_for_parameters_of_the_cluster() -> None:
@@ -193,7 +193,7 @@ def test_parameters_in_files_are_not_taken_from_the_cluster() -> None:
 def test_a_refused_policy_fails_by_its_failure_policy() -> None:
     for failure_policy, expected in (("Fail", Denied), ("Ignore", Failed)):
         plain = bound("true", failurePolicy=failure_policy)
-        policy = BoundPolicy(plain.policy, plain.bindings, refusal="it is broken")
+        policy = ValidatingPolicyInForce(plain.policy, plain.bindings, refusal="it is broken")
         found = verdict(policy.evaluate(policy_input(), {}))
         assert isinstance(found, expected)
         assert "it is broken" in (found.message if isinstance(found, Denied) else found.cause)
@@ -333,7 +333,7 @@ def test_a_policy_that_allows_is_settled_fast(value: str, *, is_matched: bool) -
     verdicts = [(type(one.verdict), one.evaluated_s is not None) for one in evaluation.outcomes]
     assert verdicts == ([(Allowed if value == "1" else Denied, True)] if is_matched else [])
     given.namespace = space
-    fast_s = BoundPolicy(policy.policy, bindings).allow_fast(given)
+    fast_s = ValidatingPolicyInForce(policy.policy, bindings).allow_fast(given)
     assert (fast_s is not None) is (value == "1")
 
 
@@ -348,6 +348,6 @@ def test_bindings_of_one_parameter_share_an_evaluation() -> None:
     policy = bound("object.data.a == '1'", {"expression": "false", "message": "no"})
     specs = [{"policyName": "p", "validationActions": ["Deny"]}] * 3
     bindings = [read(read_validating_binding, spec, name) for spec, name in zip(specs, "cab", strict=True)]
-    found = verdict(BoundPolicy(policy.policy, bindings).evaluate(policy_input(a="1"), {}))
+    found = verdict(ValidatingPolicyInForce(policy.policy, bindings).evaluate(policy_input(a="1"), {}))
     assert isinstance(found, Denied)
     assert [line.split("'")[3] for line in found.message.split("\n")] == ["a", "b", "c"]

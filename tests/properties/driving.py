@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gateway.pure.core.call import Call
     from gateway.pure.core.conditions import ConditionTask, TaskResult
     from gateway.pure.core.review import AdmissionRequest, Json
-    from gateway.pure.core.speculation import ChangeMemory
+    from gateway.pure.core.speculation import ChangeRates
     from gateway.pure.core.verdict import Verdict
 
 NONE: Final[Mapping[Call, Call]] = MappingProxyType({})
@@ -129,7 +129,7 @@ def evaluated(case: Case, call: Call, after: Mapping[Call, Call]) -> Json | None
     return held
 
 
-def evaluation_of(case: Case, request: AdmissionRequest, memory: ChangeMemory | None) -> Evaluation:
+def evaluation_of(case: Case, request: AdmissionRequest, memory: ChangeRates | None) -> Evaluation:
     selection = Selection(case.phase, case.webhooks, by_webhook(case.exceptions))
     return Evaluation(selection, request, known(NAMESPACES, request), memory, modes=case.modes)
 

@@ -34,7 +34,7 @@ from gateway.pure.core.conditions import (
     Unresolved,
 )
 from gateway.pure.core.labels import EVERYTHING, Requirement, Selector
-from gateway.pure.core.speculation import ChangeMemory
+from gateway.pure.core.speculation import ChangeRates
 from gateway.pure.core.verdict import (
     ALLOWED,
     NO_DETAILS,
@@ -382,8 +382,8 @@ class Case:
     def answer(self, name: str, shown: Json | None) -> Verdict:
         return self.behaviours[int(name[1 : name.index(".")])](shown)
 
-    def memory(self, given: AdmissionRequest) -> ChangeMemory:
-        memory = ChangeMemory()
+    def memory(self, given: AdmissionRequest) -> ChangeRates:
+        memory = ChangeRates()
         for place, changes in self.habits:
             for _ in range(changes if place < len(self.webhooks) else 0):
                 memory.note(self.webhooks[place], given, changed=True)

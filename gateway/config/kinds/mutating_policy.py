@@ -15,12 +15,12 @@ from gateway.config.kinds.metadata import read_metadata
 from gateway.config.kinds.names import configuration_name, dns_1123_subdomain
 from gateway.config.kinds.rollout import MODES
 from gateway.config.kinds.validating_policy import (
+    ALWAYS_TRUE,
     MODE,
-    NOTHING,
     default_not_found,
-    read_beginning,
     read_match_resources,
     read_param_ref,
+    read_spec_head,
     spec_json,
 )
 from gateway.config.kinds.webhook_configuration import REINVOCATION_POLICIES
@@ -46,7 +46,7 @@ def read_mutating_policy(fields: Fields) -> MutatingPolicy:
     name = read_metadata(fields, configuration_name).name
     spec = fields.required_group("spec")
     fields.finish()
-    begin = read_beginning(spec, _check_operations)
+    begin = read_spec_head(spec, _check_operations)
     mutations = tuple(_mutation(each, begin.expressions) for each in spec.mappings("mutations"))
     if not mutations:
         spec.problem("mutations", "is required with at least one entry")
@@ -112,4 +112,4 @@ def _mutation(fields: Fields, expressions: Expressions) -> Mutation:
             member.finish()
     fields.finish()
     # After a problem the result is dropped.
-    return Mutation(patch_type, expression or NOTHING)
+    return Mutation(patch_type, expression or ALWAYS_TRUE)

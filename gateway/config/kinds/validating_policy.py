@@ -67,7 +67,7 @@ def read_validating_policy(fields: Fields) -> ValidatingPolicy:
     fields.accept("status")
     spec = fields.required_group("spec")
     fields.finish()
-    begin = read_beginning(spec)
+    begin = read_spec_head(spec)
     expressions = begin.expressions
     validations = tuple(_validation(each, expressions) for each in spec.mappings("validations"))
     annotations = tuple(_annotations(spec, name, expressions))
@@ -78,7 +78,7 @@ def read_validating_policy(fields: Fields) -> ValidatingPolicy:
     return ValidatingPolicy(name, begin.match, begin.param_kind, begin.conditions, spec_json(spec), rules)
 
 
-class Beginning(NamedTuple):
+class SpecHead(NamedTuple):
     """The part of a spec that policies of both kinds have."""
 
     failure_policy: FailurePolicy
@@ -89,7 +89,7 @@ class Beginning(NamedTuple):
     """With all variables."""
 
 
-def read_beginning(spec: Fields, check: Callable[[Fields], None] = lambda _: None) -> Beginning:
+def read_spec_head(spec: Fields, check: Callable[[Fields], None] = lambda _: None) -> SpecHead:
     """Return what policies of both kinds have in *spec*; *check* gets matchConstraints, which were read."""
     failure_policy = spec.choice("failurePolicy", FAILURE_POLICIES, "Fail")
     param_kind = _param_kind(spec)
@@ -102,7 +102,7 @@ def read_beginning(spec: Fields, check: Callable[[Fields], None] = lambda _: Non
     conditions = tuple(_conditions(spec, expressions))
     for variable in spec.mappings("variables"):
         expressions.read_variable(variable)
-    return Beginning(failure_policy, param_kind, match, conditions, expressions)
+    return SpecHead(failure_policy, param_kind, match, conditions, expressions)
 
 
 def default_not_found(fields: Fields) -> NotFoundAction | None:
@@ -214,7 +214,7 @@ def _validation(fields: Fields, expressions: Expressions) -> Validation:
     reason = fields.choice("reason", REASONS, "Invalid") if fields.has("reason") else ""
     fields.finish()
     # After a problem the result is dropped.
-    return Validation(expression or NOTHING, message, message_expression, reason)
+    return Validation(expression or ALWAYS_TRUE, message, message_expression, reason)
 
 
 def _annotations(spec: Fields, policy: str, expressions: Expressions) -> Iterator[AuditAnnotation]:
@@ -236,10 +236,10 @@ def _annotations(spec: Fields, policy: str, expressions: Expressions) -> Iterato
             fields.problem("valueExpression", f"found {size} bytes, {expected}")
         expression = expressions.read(fields, "valueExpression", (STRING, NULL), is_trimmed=True)
         fields.finish()
-        yield AuditAnnotation(key, expression or NOTHING)
+        yield AuditAnnotation(key, expression or ALWAYS_TRUE)
 
 
-NOTHING: Final = compile_expression("true", policy_environment(None, has_params=False))
+ALWAYS_TRUE: Final = compile_expression("true", policy_environment(None, has_params=False))
 """In place of an expression with a problem."""
 
 

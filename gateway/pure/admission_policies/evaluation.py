@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.pure.cel.errors import CostExceeded, EvaluationError
 from gateway.pure.cel.lazy import LazyVariables
-from gateway.pure.cel.meter import BRIEF_LIMIT, METER, count_cost, long_limit, spent, start_expression
+from gateway.pure.cel.meter import BRIEF_LIMIT, METER, cost_so_far, count_cost, long_limit, start_expression
 from gateway.pure.cel.program.source import all_true_source
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def evaluate_all(
         allowance.take(METER.budget - METER.left)
         of_variables = lazy.take_cost()
         allowance.take(of_variables)
-        budget -= of_variables + spent()
+        budget -= of_variables + cost_so_far()
         if budget < 0:
             raise OutOfBudgetError(OUT_OF_BUDGET)
         results.append(result)

@@ -11,8 +11,8 @@ import orjson
 
 from admission_gateway_worker.json_patch.diff import diff
 from gateway.pure.admission_policies.apply_configuration import merger
-from gateway.pure.admission_policies.bound import Application, Bound, namespace_values
 from gateway.pure.admission_policies.evaluation import TooLongError
+from gateway.pure.admission_policies.in_force import PolicyInForce, PolicyRun, namespace_values
 from gateway.pure.admission_policies.model import MutatingBinding, MutatingPolicy
 from gateway.pure.admission_policies.mutations import mutate
 from gateway.pure.admission_policies.params import NO_PARAMS
@@ -51,7 +51,7 @@ def as_webhooks(
 ) -> Iterator[Webhook]:
     """Yield *policy* with its *bindings* as entries of the mutating phase: one for each mode of a binding.
 
-    For *params* and *refusal* see :class:`Bound`.
+    For *params* and *refusal* see :class:`PolicyInForce`.
     """
     # Read now, so that no review waits for it.
     built_in_schemas()
@@ -59,7 +59,7 @@ def as_webhooks(
         of_mode = [each for each in bindings if each.mode == mode]
         if not of_mode:
             continue
-        bound = BoundMutations(policy, of_mode, params, refusal)
+        bound = MutatingPolicyInForce(policy, of_mode, params, refusal)
         yield bound.as_entry(
             "mutate",
             reinvocation_policy=policy.rules.reinvocation_policy,
@@ -77,7 +77,7 @@ def _merged_versions(policy: MutatingPolicy) -> frozenset[tuple[str, str]]:
     )
 
 
-class BoundMutations(Bound[MutatingPolicy, MutatingBinding]):
+class MutatingPolicyInForce(PolicyInForce[MutatingPolicy, MutatingBinding]):
     """A MutatingAdmissionPolicy with its bindings of one mode."""
 
     kind = "MutatingAdmissionPolicy"
@@ -87,16 +87,16 @@ class BoundMutations(Bound[MutatingPolicy, MutatingBinding]):
         policy_input: PolicyInput,
         decisions: Mapping[AccessCheck, AccessDecision],
         allowance: Allowance,
-    ) -> _Application:
-        return _Application(self, policy_input, decisions, allowance)
+    ) -> _MutatingRun:
+        return _MutatingRun(self, policy_input, decisions, allowance)
 
 
-class _Application(Application[MutatingPolicy, MutatingBinding]):
+class _MutatingRun(PolicyRun[MutatingPolicy, MutatingBinding]):
     _types_of_conditions = staticmethod(in_conditions_of_mutations)
 
     def __init__(
         self,
-        bound: BoundMutations,
+        bound: MutatingPolicyInForce,
         policy_input: PolicyInput,
         decisions: Mapping[AccessCheck, AccessDecision],
         allowance: Allowance,

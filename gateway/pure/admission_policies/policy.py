@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from gateway.pure.admission_policies.bound import Application, Bound, namespace_values, shared_values
+from gateway.pure.admission_policies.in_force import PolicyInForce, PolicyRun, namespace_values, shared_values
 from gateway.pure.admission_policies.model import ValidatingBinding, ValidatingPolicy
 from gateway.pure.admission_policies.params import NO_PARAMS
 from gateway.pure.admission_policies.validating import Evaluated, Refusal, evaluate, failure
@@ -52,11 +52,11 @@ def as_webhook(
     *params* are the parameters in files; kinds that they lack are taken from the cluster. With a *refusal*,
     the reason why the policy cannot be evaluated, its failurePolicy decides.
     """
-    bound = BoundPolicy(policy, bindings, params, refusal)
+    bound = ValidatingPolicyInForce(policy, bindings, params, refusal)
     return bound.as_entry("validate", checks_parameter_authors=checks_parameter_authors)
 
 
-class BoundPolicy(Bound[ValidatingPolicy, ValidatingBinding]):
+class ValidatingPolicyInForce(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
     """A ValidatingAdmissionPolicy with its bindings."""
 
     kind = "ValidatingAdmissionPolicy"
@@ -109,14 +109,14 @@ class BoundPolicy(Bound[ValidatingPolicy, ValidatingBinding]):
         policy_input: PolicyInput,
         decisions: Mapping[AccessCheck, AccessDecision],
         allowance: Allowance,
-    ) -> _Application:
-        return _Application(self, policy_input, decisions, allowance)
+    ) -> _ValidatingRun:
+        return _ValidatingRun(self, policy_input, decisions, allowance)
 
 
-class _Application(Application[ValidatingPolicy, ValidatingBinding]):
+class _ValidatingRun(PolicyRun[ValidatingPolicy, ValidatingBinding]):
     def __init__(
         self,
-        bound: BoundPolicy,
+        bound: ValidatingPolicyInForce,
         policy_input: PolicyInput,
         decisions: Mapping[AccessCheck, AccessDecision],
         allowance: Allowance,

@@ -107,7 +107,7 @@ def suspend(budget: float) -> tuple[float, float, int]:
 
 def resume(saved: tuple[float, float, int]) -> float:
     """Go on with the expression that was suspended, and return the cost of the other one."""
-    cost = spent()
+    cost = cost_so_far()
     METER.budget, METER.left, METER.checks = saved
     return cost
 
@@ -191,6 +191,6 @@ def count_cost(units: float) -> None:
     METER.steps += units * _UNIT
 
 
-def spent() -> float:
+def cost_so_far() -> float:
     """Return the cost of the expression so far."""
     return METER.budget - METER.left + METER.checks * _CHECK

@@ -17,9 +17,9 @@ from gateway.pure.cel.meter import (
     HOOK_LIMIT,
     METER,
     begin,
+    cost_so_far,
     count_cost,
     long_limit,
-    spent,
 )
 from gateway.pure.conditions.access import KnownDecisions, subject_of
 from gateway.pure.core.conditions import Excluded, LongEvaluation, Unresolved
@@ -126,7 +126,7 @@ class CompiledConditions:
                     unresolved += 1
                 errors.append(f"expression '{condition.expression}' resulted in error: {error}")
             budget -= METER.budget - METER.left
-            cost += spent()
+            cost += cost_so_far()
             if cost > HOOK_LIMIT:
                 return Failed(FailureReason.CONDITION, _OUT_OF_BUDGET, 403)
             if value is False and excluded is None and not missing:

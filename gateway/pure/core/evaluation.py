@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from gateway.pure.core.namespace import Namespace
     from gateway.pure.core.policy import FollowedSchemas, Params
     from gateway.pure.core.review import AdmissionRequest, Json
-    from gateway.pure.core.speculation import ChangeMemory
+    from gateway.pure.core.speculation import ChangeRates
     from gateway.pure.core.verdict import DryRunRefused, Verdict
     from gateway.pure.core.webhook import Mode
 
@@ -88,7 +88,7 @@ class Evaluation:
         selection: Selection,
         request: AdmissionRequest,
         namespace: Namespace | Failed | None,
-        memory: ChangeMemory | None = None,
+        memory: ChangeRates | None = None,
         now: float = math.inf,
         modes: Mapping[int, Mode] = NO_MODES,
         payload: Payload | None = None,

@@ -93,7 +93,7 @@ class PolicyException:
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
+class ExemptionInput:
     """A review at the turn of one webhook, as far as exceptions depend on it."""
 
     request: AdmissionRequest
@@ -123,7 +123,7 @@ class Circumstances:
         return kind, f"{kind}.{group}"
 
 
-def applies(exception: PolicyException, review: Circumstances) -> bool:
+def applies(exception: PolicyException, review: ExemptionInput) -> bool:
     """Whether the webhooks that *exception* names are left out of *review*."""
     match, request = exception.match, review.request
     return (
@@ -145,7 +145,7 @@ def _is_in_namespaces(exception: PolicyException, request: AdmissionRequest) -> 
     return namespaces is None or (request.namespace != "" and namespaces.matches(request.namespace))
 
 
-def _names_match(names: Patterns | None, review: Circumstances) -> bool:
+def _names_match(names: Patterns | None, review: ExemptionInput) -> bool:
     if names is None or "" in names.prefixes:
         return True
     if name := review.name():
@@ -158,7 +158,7 @@ def _all_match(selector: Selector, labels: Sequence[Mapping[str, str]]) -> bool:
     return bool(labels) and all(map(selector.matches, labels))
 
 
-def _namespace_matches(selector: Selector, review: Circumstances) -> bool:
+def _namespace_matches(selector: Selector, review: ExemptionInput) -> bool:
     request, namespace = review.request, review.namespace
     if is_namespace_write(request):
         states = [review.outline] if request.operation == "CREATE" else [review.outline, request.old_outline]
@@ -184,7 +184,7 @@ class ExceptionIndex:
         selectors = [self.exceptions[index].match.object_selector for index in others]
         self._selectors = SelectorIndex(selectors) if others else None
 
-    def find(self, review: Circumstances) -> PolicyException | None:
+    def find(self, review: ExemptionInput) -> PolicyException | None:
         """Return the first exception, by its id, that applies to *review*; None: no exception does."""
         found: list[int] = []
         if self._selectors is not None:
@@ -210,7 +210,7 @@ def _indexed_by(exception: PolicyException) -> tuple[str, Iterable[str]]:
     return ("", ()) if match.kinds is None else ("kinds", match.kinds)
 
 
-def _values(field: str, review: Circumstances) -> tuple[str, ...]:
+def _values(field: str, review: ExemptionInput) -> tuple[str, ...]:
     match field:
         case "namespaces":
             return (review.request.namespace,)

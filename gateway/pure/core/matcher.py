@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.pure.core.condition_state import ConditionState
 from gateway.pure.core.conditions import NOT_MATCHED, Unresolved
-from gateway.pure.core.exemptions import Circumstances
+from gateway.pure.core.exemptions import ExemptionInput
 from gateway.pure.core.matching import PolicyInvocation, object_matches, selectors_match
 from gateway.pure.core.reinvocation import NO_REINVOCATION, Reinvocation
 from gateway.pure.core.verdict import DRY_RUN_REFUSED, Failed
@@ -160,7 +160,7 @@ def mismatch_of(
         if matched is not True and policy is not None and policy.excludes(payload.request):
             return NOT_MATCHED
     if invocation.exceptions is not None:
-        review = Circumstances(payload.request, payload.outline, payload.labels, namespace, now)
+        review = ExemptionInput(payload.request, payload.outline, payload.labels, namespace, now)
         exception = invocation.exceptions.find(review)
         if exception is not None:
             return exception

@@ -20,7 +20,7 @@ _WEIGHT: Final = 0.2
 """Weight of the latest answer in the moving average: about ten answers change the result."""
 
 
-class ChangeMemory:
+class ChangeRates:
     """For each webhook and kind of object, how often the webhook has changed it lately."""
 
     def __init__(self) -> None:

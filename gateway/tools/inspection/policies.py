@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.base.errors import Problem
 from gateway.base.text import shown
-from gateway.pure.admission_policies.bound import Bound
 from gateway.pure.admission_policies.expression_warnings import kinds_of
+from gateway.pure.admission_policies.in_force import PolicyInForce
 from gateway.pure.admission_policies.model import ValidatingPolicy
 from gateway.pure.admission_policies.type_checking import type_errors
 from gateway.pure.core.matching import checks_parameter_authors
@@ -28,7 +28,7 @@ def policy_warnings(config: Config, schemas: Schemas) -> Iterator[Problem]:
     kinds = kinds_of(schemas)
     for webhook in (*config.mutating, *config.validating):
         bound = webhook.policy
-        if not isinstance(bound, Bound) or checks_parameter_authors(webhook):
+        if not isinstance(bound, PolicyInForce) or checks_parameter_authors(webhook):
             continue
         kind = bound.kind
         if isinstance(bound.policy, ValidatingPolicy):
@@ -43,7 +43,7 @@ def group_versions(config: Config) -> set[tuple[str, str]]:
     found = set()
     for webhook in (*config.mutating, *config.validating):
         bound = webhook.policy
-        if isinstance(bound, Bound):
+        if isinstance(bound, PolicyInForce):
             for rule in webhook.rules:
                 found |= {(group, version) for group in rule.api_groups for version in rule.api_versions}
             if bound.policy.param_kind is not None:
@@ -52,7 +52,7 @@ def group_versions(config: Config) -> set[tuple[str, str]]:
     return {(group, version) for group, version in found if "*" not in (group, version)}
 
 
-def _param_warnings(bound: Bound[Any, Any], kind: str) -> Iterator[Problem]:
+def _param_warnings(bound: PolicyInForce[Any, Any], kind: str) -> Iterator[Problem]:
     """Yield a warning for each binding that refuses requests of all namespaces without its parameters."""
     policy = bound.policy
     if policy.rules.failure_policy == "Ignore" or bound.cluster_kind is None:

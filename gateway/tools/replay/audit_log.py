@@ -62,7 +62,7 @@ class AuditLog:
         if event.get("stage") != "ResponseComplete" or verb in _READ:
             return None  # another event has the end of the request, or nothing was admitted
         expected = _result(event)
-        reason = self._obstacle(event, verb)
+        reason = self._why_left_out(event, verb)
         if not reason and expected is None:
             reason = "the API server rejected the request for another reason than a webhook"
         if reason:
@@ -76,7 +76,7 @@ class AuditLog:
         notes = (AS_CREATION,) if is_update else (NO_DEFAULTS,)
         return Case(request, "", None, None, expected, notes)
 
-    def _obstacle(self, event: dict[str, Any], verb: object) -> str:
+    def _why_left_out(self, event: dict[str, Any], verb: object) -> str:
         """Return why *event* cannot be replayed; empty if it can."""
         if verb in ("delete", "deletecollection"):
             return "a deletion: an audit log does not have the deleted object"

@@ -52,7 +52,7 @@ _NAMESPACE_METADATA: Final = (
 )
 
 
-class Bound(ABC, Generic[P, B]):
+class PolicyInForce(ABC, Generic[P, B]):
     """A policy with its bindings, sorted by name: an ``AdmissionPolicy``."""
 
     kind: str
@@ -188,7 +188,7 @@ class Bound(ABC, Generic[P, B]):
         policy_input: PolicyInput,
         decisions: Mapping[AccessCheck, AccessDecision],
         allowance: Allowance,
-    ) -> Application[P, B]:
+    ) -> PolicyRun[P, B]:
         """Return the way of the policy through one request."""
 
     def params_of(self, binding: B, policy_input: PolicyInput, namespace: str) -> Sequence[Json | None]:
@@ -278,19 +278,19 @@ def namespace_of(policy_input: PolicyInput) -> Namespace | Failed | None:
     return found
 
 
-class Application(ABC, Generic[P, B]):
+class PolicyRun(ABC, Generic[P, B]):
     """A policy on its way through one request."""
 
     _types_of_conditions: GoTypes = staticmethod(in_conditions)
 
     def __init__(
         self,
-        bound: Bound[P, B],
+        bound: PolicyInForce[P, B],
         policy_input: PolicyInput,
         decisions: Mapping[AccessCheck, AccessDecision],
         allowance: Allowance,
     ) -> None:
-        self._bound: Bound[P, B] = bound
+        self._bound: PolicyInForce[P, B] = bound
         self._policy: P = bound.policy
         self._input = policy_input
         self._seen = policy_input.conditions
