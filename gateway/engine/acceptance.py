@@ -140,7 +140,7 @@ async def _ask_pool(
 
 
 def blame(rejected: Rejected, files: Config, merged: Merged) -> tuple[Problem, Key | None]:
-    """Return the problem, and the custom resource that is refused for it; None: the files are."""
+    """Return the problem, and the custom resource that is refused for it, or None if the files are."""
     problem, judged = rejected.problem, rejected.judged
     if judged.is_new:
         keys = {read.resource.where: key for key, read in merged.read.items()}

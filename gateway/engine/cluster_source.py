@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gateway.pure.core.webhook import CaBundleSource
 
     FoundNamespace = Namespace | Failed | None
-    """A namespace; None: there is none of that name; Failed: the look-up failed."""
+    """A namespace, None if there is none of that name, or Failed if the look-up failed."""
     NamespaceLookUp = Callable[[str, float, Callable[[FoundNamespace], None]], Callable[[], None]]
     """Looks up a namespace by name within a timeout in seconds, and returns a function that cancels this.
     The callback is called once, with the result, and never before the look-up has returned."""
@@ -39,14 +39,14 @@ class ClusterView:
     namespaces: Mapping[str, Namespace]
     """By name; a watch updates it."""
     look_up: NamespaceLookUp | None
-    """Looks up a namespace that is not in ``namespaces``; None: there are no others."""
+    """Looks up a namespace that is not in ``namespaces``. None if there are no others."""
     authorize: Authorize
     params: Params | None = None
-    """The objects from which policies take parameters; None: from none."""
+    """The objects from which policies take parameters. None if no cluster is followed."""
     look_up_param: LookUpParam | None = None
     """Looks up a parameter that ``params`` has not read yet."""
     schemas: FollowedSchemas | None = None
-    """None: objects are merged by the schemas that come with the gateway."""
+    """None if objects are merged by the schemas that come with the gateway."""
 
 
 class ClusterSource(Protocol):
@@ -54,7 +54,7 @@ class ClusterSource(Protocol):
 
     @property
     def view(self) -> ClusterView | None:
-        """The part that reviews read; None: there is no cluster."""
+        """The part that reviews read, or None without a cluster."""
 
     async def merge(self, files: Config, rejected: Rejections) -> Merged:
         """Return the configuration of *files* together with the custom resources of the cluster.

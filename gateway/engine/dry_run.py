@@ -54,7 +54,7 @@ class DryRun:
     seconds: tuple[float, ...]
     """How long each took."""
     left_out: tuple[tuple[Webhook, ...], ...]
-    """Of each, the webhooks that took no part because of their sideEffects."""
+    """The webhooks of each phase that took no part because of their sideEffects."""
     not_reached: tuple[Selection, ...]
     """The webhooks of the phases after one that rejected the request."""
 
@@ -132,7 +132,7 @@ def allows_dry_run(webhook: Webhook) -> bool:
 
 
 def _without_side_effects(selection: Selection) -> Selection | None:
-    """Return the webhooks of *selection* whose sideEffects allow a dry run; None: all of them do."""
+    """Return the webhooks of *selection* whose sideEffects allow a dry run, or None if all do."""
     kept = [webhook for webhook in selection.webhooks if allows_dry_run(webhook)]
     if len(kept) == len(selection.webhooks):
         return None
@@ -212,9 +212,9 @@ class DryRuns:
 
         Args:
             body: An AdmissionReview as JSON.
-            selections: The webhooks of each phase; None: all of both phases.
+            selections: The webhooks of each phase. None for all of both phases.
             side_effects: What becomes of webhooks whose sideEffects allow no dry run.
-            at: The time for exceptions, in seconds since 1970; None: now.
+            at: The time for exceptions, in seconds since 1970. None for now.
             namespaces: All namespaces, instead of those of the configuration and its cluster.
             budget_s: The time for each phase.
 

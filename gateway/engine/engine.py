@@ -60,7 +60,7 @@ class Prepared:
     """The files with the custom resources of the cluster."""
     cluster: ClusterSource
     next: _Next | None
-    """None: it is equal to the configuration in force."""
+    """None if it is equal to the configuration in force."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +68,7 @@ class Change:
     """A configuration that has come into force, for those that have to know."""
 
     before: Config | None
-    """The configuration before; None: this is the first."""
+    """The configuration before. None if this is the first."""
     merged: Merged
     snapshot: Snapshot
     pools: Mapping[str, Pool]
@@ -111,7 +111,7 @@ class Engine:
         that *on_config* does not start.
         """
         self.config: Config | None = None
-        """The configuration in force, including the custom resources of the cluster; None: there is none."""
+        """The configuration in force, with the custom resources of the cluster. None before the first."""
         self.snapshot: Snapshot | None = None
         """The same, as reviews read it."""
         self.activated_at = 0.0

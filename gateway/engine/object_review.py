@@ -43,9 +43,9 @@ class RequestOptions:
     user: str = DEFAULT_USER
     groups: tuple[str, ...] = DEFAULT_GROUPS
     namespace: str = ""
-    """Of the request; default: that of the object, else ``default``."""
+    """The request's namespace. By default that of the object, else ``default``."""
     resource: str = ""
-    """Plural name, perhaps with a subresource (``pods/exec``); default: that of the object's kind."""
+    """Plural name, perhaps with a subresource (``pods/exec``). By default that of the object's kind."""
     old: Mapping[str, Any] | None = None
     """The stored object, for UPDATE."""
     is_dry_run: bool = True

@@ -18,7 +18,7 @@ For PHASE ``mutate`` or ``validate``, and POLICY ``fail`` or ``ignore``:
 
 The API server accepts a path only if every part of it is a DNS name, as the names of configurations and
 webhooks are. A named webhook that does not exist is ignored, so that a registration may be older than the
-configuration. ``only`` without any existing webhook is no valid path, and neither is a KEY that no webhook
+configuration. ``only`` without any existing webhook is not a valid path, and neither is a KEY that no webhook
 has. Each request of a webhook belongs to one of its parts, and each part to one section. There is one
 exception: if the webhook at which a section begins does not exist, the webhooks of its configuration that may
 be before or after it are in both sections. Such a webhook may be called twice until the gateway is registered
@@ -93,7 +93,7 @@ class Paths:
         named_for_images = config.gateway.image_review_webhooks
         of_images = [one for one in config.validating if one.name in named_for_images]
         self.of_image_reviews = Selection("validate", of_images, self._exceptions) if of_images else None
-        """The webhooks that answer ImageReviews; None: there is no path for them."""
+        """The webhooks that answer ImageReviews. None if there is no path for them."""
         self._fixed: dict[str, Selection] = {}
         self._chosen: OrderedDict[str, Selection] = OrderedDict()
         self._by_versions: OrderedDict[str, Selection] = OrderedDict()
@@ -255,7 +255,7 @@ def _first_sections(
 
     A bound at a missing webhook counts as after all of its configuration.
     """
-    # The configuration from which each bound counts, in descending order; True: from the next one.
+    # The configuration from which each bound counts, in descending order. With True it counts from the next.
     waiting = sorted(
         ((name, webhook != START, number) for number, (name, webhook) in enumerate(bounds, 2)), reverse=True
     )

@@ -70,7 +70,7 @@ class _WatchedPool:
     clients: Clients = ()
     """Webhooks with their clients and those of their candidates, which the pool serves."""
     lost_at: float | None = None
-    """When no worker was reachable first; None: one is."""
+    """When no worker was reachable first. None while one is."""
     is_logged: bool = False
     """Whether it was logged that no worker is reachable."""
     logged_at: float = float("-inf")

@@ -42,7 +42,7 @@ class PolicyMismatch:
     """Their addresses."""
     hint: str = ""
     worker: WorkerRef | None = None
-    """The client with the parameters, or that of the candidate; None: the webhook's own."""
+    """The client with the parameters, or that of the candidate. None for the webhook's own."""
     problem: str = ""
     """The reason why the parameters are refused: path, found and expected."""
     is_fatal: bool = True

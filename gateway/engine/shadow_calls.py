@@ -75,7 +75,7 @@ class _Work:
     """With the one webhook that is called."""
     payload: Payload
     in_force: Outcome | None
-    """The outcome with which that of the candidate is compared; None: it is no candidate."""
+    """The outcome with which that of the candidate is compared. None if this is not a candidate."""
 
     @property
     def size_bytes(self) -> int:
@@ -99,7 +99,7 @@ class ShadowCalls:
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Work] = deque()
         self._running: dict[_Work, Cancel | None] = {}
-        """What cancels a call; None: its result is compared."""
+        """What cancels a call, or None while its result is compared."""
         self._bytes = 0
         self._timer: asyncio.Handle | None = None
         self._due_at = 0.0
@@ -107,7 +107,7 @@ class ShadowCalls:
         self._rate = TokenBucket(FINDINGS_PER_SECOND, FINDINGS_AT_ONCE)
 
     def observer(self, snapshot: Snapshot) -> ShadowObserver | None:
-        """Return the observer that makes these calls for reviews by *snapshot*; None: there are none."""
+        """Return the observer that makes these calls for reviews by *snapshot*, or None without any."""
         webhooks = (*snapshot.paths["/mutate"].webhooks, *snapshot.paths["/validate"].webhooks)
         rollouts = (webhook.rollout for webhook in webhooks if webhook.rollout is not None)
         if any(one.mode == "Shadow" or one.candidate is not None for one in rollouts):
@@ -234,7 +234,7 @@ class ShadowObserver:
         self._snapshot = snapshot
         self._enter = enter
         self._selections: dict[tuple[Webhook, bool], Selection] = {}
-        """Of one webhook, by whether it is a candidate."""
+        """Selections of one webhook, by the webhook and whether its candidate is called."""
 
     def review_answered(self, answer: Answer, seconds: float) -> None:
         """Have the calls made that *answer* leaves."""
@@ -275,7 +275,7 @@ def _candidate_of(webhook: Webhook) -> Candidate | None:
 
 
 def _payload_at(evaluation: Evaluation, position: int) -> Payload | None:
-    """Return the object at the turn of the webhook at *position*; None: its turn did not come."""
+    """Return the object at the turn of the webhook at *position*, or None if its turn did not come."""
     for outcome in evaluation.outcomes:
         is_later = outcome.round == 1 or outcome.invocation.position > position
         if is_later and outcome.payload is not None:

@@ -33,9 +33,9 @@ class Decision:
     """What one process decided last."""
 
     digest: str = ""
-    """The digest of the configuration in force; empty: there is none yet."""
+    """The digest of the configuration in force. Empty before the first."""
     refused: str = ""
-    """The digest of the configuration that its workers rejected since; empty: there is none."""
+    """The digest of the configuration that its workers rejected since. Empty if they rejected none."""
     problems: tuple[Problem, ...] = ()
     """Why it was refused."""
     sockets: tuple[str, ...] = ()

@@ -90,7 +90,7 @@ class Snapshot:
     namespaces: Mapping[str, Namespace]
     """By name. A watched cluster updates it; a review uses its namespace as it was at the start."""
     look_up: NamespaceLookUp | None
-    """Looks up a namespace that is not in ``namespaces``; None: there are no others."""
+    """Looks up a namespace that is not in ``namespaces``. None if there are no others."""
     memory: ChangeRates
     audit_level: AuditLevel
     digest: str
@@ -98,9 +98,9 @@ class Snapshot:
     decision_reference: DecisionReference = "None"
     """Where a refusal names the command that shows its decision."""
     params: Params | None = None
-    """The objects of the cluster from which policies take parameters; None: no cluster is followed."""
+    """The objects of the cluster from which policies take parameters. None without a cluster."""
     schemas: FollowedSchemas | None = None
-    """The schemas of the kinds of the cluster; None: no cluster is followed."""
+    """The schemas of the kinds of the cluster. None without a cluster."""
     has_go_types: bool = True
     """Whether values of expressions have Go types, as in Kubernetes from 1.37 on."""
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gateway.config.yaml.fields import Fields
 
 JsonPath = tuple[str | None, ...]
-"""Names of members, from an object; None: all members of a mapping, or all items of a list."""
+"""Names of members, from an object. None stands for all members of a mapping, or all items of a list."""
 
 MAX_PER_SECOND: Final = 1_000_000
 MAX_PER_COMBINATION: Final = 1_000_000
@@ -43,7 +43,7 @@ def _bad_path(text: str) -> str:
 
 
 def parse_path(text: str) -> JsonPath | None:
-    """Return the steps of the JSONPath *text*, whose ``$`` may be left out; None: it is not supported."""
+    """Return the steps of the JSONPath *text*, or None if it is not supported. ``$`` may be left out."""
     rest, steps = text.removeprefix("$"), list[str | None]()
     at = 0
     while at < len(rest):

@@ -39,7 +39,7 @@ class SelfManagedTls(Declared):
     """A certificate that the gateway issues and renews itself, in a Secret of the cluster."""
 
     namespace: str
-    """Of the Service and the Secret."""
+    """The namespace of the Service and the Secret."""
     service: str = required(
         Text("`NAMESPACE/NAME`"), "The gateway's Service. The certificate is for `NAME.NAMESPACE.svc`"
     )
@@ -117,7 +117,7 @@ class ServerTls(Declared):
 
 @dataclass(frozen=True, slots=True)
 class Authentication(Declared):
-    """Files with credentials of clients. None: this way of authentication is off."""
+    """Files with credentials of clients. Without its file, a way of authentication is off."""
 
     token_file: Path | None = declare(
         File(read_token_file),

@@ -50,10 +50,10 @@ class Version:
     match_policy: MatchPolicy
     timeout_s: int
     side_effects: SideEffects | None
-    """None: required."""
+    """None if the field is required."""
     allowed_side_effects: tuple[SideEffects, ...]
     review_versions: tuple[ReviewVersion, ...] | None
-    """None: required."""
+    """None if the field is required."""
 
 
 V1 = Version("Fail", "Equivalent", 10, None, ("None", "NoneOnDryRun"), None)

@@ -36,7 +36,7 @@ class WebhookUsers:
     """The user of the ``current-context``, for hosts without a user of their own."""
 
     def find(self, client: HttpsClient) -> KubeconfigUser | None:
-        """Return the user for the server of *client*; None: calls have no credentials.
+        """Return the user for the server of *client*, or None if calls have no credentials.
 
         Users for any server do not apply to a server that a custom resource names: its author could capture
         these credentials.

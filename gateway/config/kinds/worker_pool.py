@@ -41,12 +41,12 @@ class WorkerTls:
     """TLS to the workers of a pool. All files are PEM."""
 
     ca_file: Path | None = None
-    """Roots that the worker's certificate must chain to; None: ``ca_bundle``, or the system's."""
+    """Roots that the worker's certificate must chain to. By default ``ca_bundle``, or the system's."""
     cert_file: Path | None = None
     """The gateway's certificate, for workers that request one."""
     key_file: Path | None = None
     server_name: str | None = None
-    """The expected name in the worker's certificate; None: the host in the target."""
+    """The expected name in the worker's certificate. By default the host in the target."""
     ca_bundle: bytes | None = None
     """The roots themselves, PEM, instead of ``ca_file``."""
 
@@ -56,7 +56,7 @@ class Hedge:
     """When a hedge, a second call at another endpoint, is made; the first answer counts."""
 
     after_s: float | None = None
-    """Seconds without an answer; None: the ``percentile`` of the pool's own latencies."""
+    """Seconds without an answer. By default the ``percentile`` of the pool's own latencies."""
     percentile: float = 95.0
     """From 50 to below 100; used when ``after_s`` is None."""
     budget_percent: float = 5.0
@@ -76,9 +76,9 @@ class WorkerPool:
     max_in_flight: int = 1024
     """Calls per endpoint. Above it a call with Ignore makes room for one with Fail, or the new call fails."""
     tls: WorkerTls | None = None
-    """None: plaintext."""
+    """None for plaintext."""
     hedge: Hedge | None = None
-    """None: no hedges."""
+    """None if no call is hedged."""
     policies: PolicySource = field(default="Own", compare=False, repr=False)
     """Whose policies the workers serve. No decision depends on it: it is for ``check``."""
 
@@ -89,7 +89,7 @@ class WorkerPool:
 
 
 def read_worker_pool(fields: Fields, folder: Path | None) -> WorkerPool:
-    """Return the WorkerPool behind *fields*, which stand in a file in *folder*; None: in the cluster."""
+    """Return the WorkerPool behind *fields*, from a file in *folder*, or from the cluster if that is None."""
     name = read_metadata(fields, dns_1123_subdomain).name
     spec = fields.required_mapping("spec")
     fields.finish()

@@ -38,7 +38,7 @@ class BoundEntry:
     policy: Policy
     bindings: tuple[Binding, ...]
     refusal: str
-    """Why the policy cannot be evaluated; empty: it can."""
+    """Why the policy cannot be evaluated, or empty."""
     webhooks: tuple[Webhook, ...]
 
 

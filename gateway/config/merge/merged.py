@@ -76,7 +76,7 @@ class ResourceStatus:
 
     resource: CustomResource
     reason: str
-    """Of the status condition: Accepted, CannotSucceed, Invalid, NameInFiles, NoWorkerPool,
+    """The reason of the status condition: Accepted, CannotSucceed, Invalid, NameInFiles, NoWorkerPool,
     RejectedByWorkers, Expired, UnknownWebhook, ParamKindNotListed, PolicyInFiles, NoPolicy,
     LeftToAPIServer or Pinned."""
     problems: tuple[Problem, ...] = ()

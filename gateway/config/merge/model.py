@@ -59,9 +59,9 @@ class Config:
     warnings: tuple[Problem, ...] = ()
     """About values that are accepted, but probably a mistake."""
     pinned: Pinned | None = field(default=None, repr=False)
-    """None: it is that of the files."""
+    """None if it is the configuration of the files."""
     source: bytes = field(default=b"", repr=False, compare=False)
-    """JSON of the documents in files: a list of objects with ``file`` and ``content``. Empty: it has none."""
+    """JSON of the documents in files: a list of objects with ``file`` and ``content``, or empty."""
 
     named_files: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """The paths that the documents name, and how they write them. Others are from the command line."""
@@ -106,7 +106,7 @@ def summary(config: Config) -> str:
 
 
 def log_change(old: Config | None, new: Config, *, has_new_files: bool) -> None:
-    """Log what is to be known about *new*, which replaces *old*; None: it is the first.
+    """Log what is to be known about *new*, which replaces *old*, or is the first if that is None.
 
     With *has_new_files* all warnings are logged, otherwise those that *old* does not have.
     """

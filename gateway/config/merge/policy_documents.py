@@ -152,7 +152,7 @@ class PolicyDocuments:
 
 
 def _unfound(kind: ParamKind | None, ref: ParamRef | None, store: FixedParams) -> str:
-    """Return a warning if *ref* finds no object of *kind* in files, whatever the request; empty: it may."""
+    """Return a warning if *ref* finds no object of *kind* in files, whatever the request, or ""."""
     from gateway.pure.admission_policies.params import ParamsError, collect
 
     objects = None if kind is None else store.of(kind)

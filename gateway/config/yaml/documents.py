@@ -58,7 +58,7 @@ _LIST_KINDS: dict[tuple[str, str], str | None] = {
     },
     **{(GATEWAY_VERSION, f"{kind}List"): kind for kind in CUSTOM_KINDS},
 }
-"""Kinds of lists, and the kind of their ``items``; None: any kind, which each item names."""
+"""Kinds of lists, and the kind of their ``items``, or None if each item names its kind."""
 
 
 def plural_of(kind: str) -> str:
@@ -73,7 +73,7 @@ class Document:
     file: Path
     problems: Problems
     content: dict[str, object] | None
-    """None: there is nothing to read. If that is a problem, it is among the problems."""
+    """None if there is nothing to read. If that is a problem, it is among the problems."""
     path: str = ""
     """Its path in the list that contains it: ``items[3]``."""
 

@@ -51,7 +51,7 @@ class Problems:
     questionable: list[tuple[str, str]] = field(default_factory=list)
     """Warnings: field path and message of values that are accepted, but probably a mistake."""
     folder: Path | None = None
-    """Where relative paths of a webhook begin; None: in a custom resource, which may name no files."""
+    """Where relative paths of a webhook begin. None in a custom resource, which may name no files."""
     named_files: dict[str, str] = field(default_factory=dict)
     """The paths that :meth:`resolve` returned, and the texts from which they were made."""
 

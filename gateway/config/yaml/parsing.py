@@ -182,7 +182,7 @@ class _YamlReader:
 
     def __init__(self, text: str) -> None:
         self.number = 0
-        """Of the last document."""
+        """The number of the last document."""
         self.begun: Parsed | None = None
         """The document that is not complete."""
         self._events = yaml.parse(text, Loader=_Loader)
@@ -288,7 +288,7 @@ class _YamlReader:
         return found
 
     def _key(self, event: yaml.Event, lines: dict[str, int]) -> str | None:
-        """Return the key; None: it is refused. *lines* has those before it."""
+        """Return the key, or None if it is refused. *lines* has the keys before it."""
         key = self._value(event)
         if not isinstance(key, str):
             quote = "" if isinstance(key, dict | list) else "; put it in quotes"

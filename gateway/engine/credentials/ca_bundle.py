@@ -31,16 +31,16 @@ class CaBundle:
     def __init__(self, source: CaBundleSource) -> None:
         self.source = source
         self.pem = b""
-        """The last valid ones; empty: there were none yet. A new value is another object."""
+        """The last valid certificates, empty if there were none yet. A new value is another object."""
         self.is_read = asyncio.Event()
         """Set once the object has been read, or is known to be missing."""
         self.unread: Callable[[], str] = str
-        """Returns why changes of the object do not arrive at present; empty: they do."""
+        """Returns why changes of the object do not arrive at present, or "" if they do."""
         self._problem = "it has not been read yet"
 
     @property
     def problem(self) -> str:
-        """Why ``pem`` may not be what the object has; empty: it is."""
+        """Why ``pem`` may not be what the object has. Empty if it is."""
         return self.unread() or self._problem
 
     @property
@@ -81,7 +81,7 @@ class CaBundle:
 
 
 def bundle_in(content: bytes | None) -> bytes | UnusableFileError:
-    """Return the certificates in *content*, PEM, or why there are none; None: the field is missing.
+    """Return the certificates in *content*, PEM, or why there are none. *content* is None without the field.
 
     Nothing of the content is in a message. It takes some milliseconds for the roots of a distribution.
     """

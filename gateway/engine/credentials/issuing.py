@@ -68,7 +68,7 @@ def issue_server(
         addresses: IP addresses that clients may use.
         lifetime: For how long it is valid from *now* on.
         now: The present time.
-        authority: The CA that signs it; None: it signs itself.
+        authority: The CA that signs it. None for a certificate that signs itself.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     signer, issuer = (

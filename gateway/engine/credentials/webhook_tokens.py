@@ -161,7 +161,7 @@ class WebhookTokens:
             raise
 
     def api_group(self, token: bytes) -> str | None:
-        """Return the API group that a valid *token* attests; None: any, or the token is none of these."""
+        """Return the API group that a valid *token* attests, or None for any or an invalid token."""
         try:
             group = self._find(token).api_group
         except TokenError:

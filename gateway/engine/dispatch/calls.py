@@ -186,7 +186,7 @@ class CallGroup:
         """The group with the same calls at another endpoint, while both are open. The observer clears it."""
         self.hedge_timer: HedgeTimer | None = None
         self.after: Call | None = None
-        """The call that leaves the object for these calls; None: the payload has it."""
+        """The call that leaves the object for these calls. None if the payload has it."""
         self.timeout_s = deadline.budget_s
         """Timeout of the calls, which begin when ``after`` has ended. The deadline is that of the review
         until then."""

@@ -77,7 +77,7 @@ class Dialer:
     def __init__(self, address: str, tls: WorkerTls | None, server_name: str | None) -> None:
         """Prepare connections to *address*, a gRPC name of a single address.
 
-        *server_name* is the name that the worker's certificate must have; None: the name in the address.
+        *server_name* is the name that the worker's certificate must have, by default that in the address.
 
         Raises:
             ConfigError: a file in *tls* cannot be used, or *server_name* is not a host name.

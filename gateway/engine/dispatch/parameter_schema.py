@@ -43,7 +43,7 @@ MAX_PATTERNS: Final = 50
 _PATTERN_BYTES: Final = 256 * 1024
 """Limit of a compiled pattern."""
 _DATA: Final = ("const", "default", "enum", "examples")
-"""Keywords whose values are no schemas."""
+"""Keywords whose values are not schemas."""
 _BRANCHES: Final = ("anyOf", "oneOf")
 """Keywords whose one error has the errors of all their branches."""
 _DYNAMIC: Final = ("$dynamicRef", "$recursiveRef")
@@ -58,7 +58,7 @@ class UnusableSchema(Exception):
 
 
 class ParameterSchema:
-    """The schema that a worker declares for one policy; empty: the policy takes no parameters."""
+    """The schema that a worker declares for one policy. It is empty if the policy takes no parameters."""
 
     def __init__(self, text: str) -> None:
         self.fault = ""
@@ -69,7 +69,7 @@ class ParameterSchema:
         """Subschemas with all references written out."""
         self._has_branches = False
         self._names: tuple[str, ...] = ()
-        """Of the parameters, for hints."""
+        """The names of the parameters, for hints."""
         if text:
             try:
                 self._compile(text)
@@ -229,7 +229,7 @@ class _Size:
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
-        # The name of $id in draft 4; elsewhere it is no keyword.
+        # The name of $id in draft 4; elsewhere it is not a keyword.
         self._at_root = (*_AT_ROOT, "id") if "draft-04" in str(root.get("$schema")) else _AT_ROOT
         self.has_branches = False
         """Whether one of ``_BRANCHES`` was found."""
@@ -263,7 +263,7 @@ class _Size:
                 raise UnusableSchema(f"{name} is supported at the top only")
             self.has_branches = self.has_branches or name in _BRANCHES
             if name == "enum" and isinstance(item, list):
-                # Where one of them is no plain value, they are compared one after the other.
+                # Where one of them is not a plain value, they are compared one after the other.
                 size += len(item) if any(isinstance(one, (dict, list)) for one in item) else 0
             if name == "$ref" and isinstance(item, str):
                 size += self._of_reference(item)

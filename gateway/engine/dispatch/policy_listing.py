@@ -30,14 +30,14 @@ class PolicyListing:
     """The answers of one worker."""
 
     policies: Mapping[str, bool] | None
-    """For each policy by name, whether it is mutating; None: there is no list, for the reason in ``why``."""
+    """Whether each policy is mutating, by its name. None if there is no list, for the reason in ``why``."""
     why: str = ""
     schemas: Mapping[str, str] = field(default_factory=dict)
-    """For each policy that takes parameters, their JSON Schema."""
+    """The JSON Schema of the parameters of each policy that takes some."""
     checked: Mapping[ParameterKey, str] = field(default_factory=dict)
-    """Why no call can be evaluated with these parameters; empty: they can be used."""
+    """Why no call can be evaluated with these parameters. Empty if they can be used."""
     unchecked: str = ""
-    """Why the worker judged no further parameters; empty: it judged all that it was asked about."""
+    """Why the worker judged no further parameters. Empty if it judged all that it was asked about."""
     is_reached: bool = True
 
 

@@ -29,7 +29,7 @@ class NoAnswerError(Exception):
     def __init__(self, why: str, code: str = "") -> None:
         super().__init__(why)
         self.code = code
-        """The gRPC status of the call; empty: there is none, such as of a worker that cannot be reached."""
+        """The gRPC status of the call. Empty without one, as when the worker cannot be reached."""
 
 
 async def call_once(dialer: Dialer, method: str, request: bytes, parse: Callable[[bytes], T]) -> T:

@@ -83,8 +83,8 @@ async def send(
 
     Args:
         request: What to send.
-        timeout_text: The value of ``?timeout=``, by which the server learns how long the gateway waits;
-            empty: there is no such parameter.
+        timeout_text: The value of ``?timeout=``, by which the server learns how long the gateway waits. Empty
+            leaves the parameter out.
         connections: Where to send it.
         context: The TLS context for new connections.
         slot: For a large answer.

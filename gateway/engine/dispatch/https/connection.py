@@ -79,7 +79,7 @@ class ClientConnection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[HttpResponse] | None = None
         self._slot: LargeAnswerSlot | None = None
-        """For the answer, if it is large."""
+        """The slot for the answer, if it is large."""
         self._response = HttpResponse(0)
         self._body = bytearray()
         self._drained: asyncio.Future[None] | None = None

@@ -93,7 +93,7 @@ class HttpsServer:
         except CredentialsError as error:
             raise ConfigError([Problem("clientConfig", client.url, str(error))]) from error
         self.bundle = bundle if client.ca_from is None or bundle is not None else CaBundle(client.ca_from)
-        """The root certificates that are followed; None: they are fixed."""
+        """The root certificates that are followed. None if they are fixed."""
         self._roots = client.ca_pem
         """The root certificates in use."""
         parts = urlsplit(client.url)
