@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def merger(schemas: FollowedSchemas | None) -> Merge:
-    """Return the merge by *schemas*; None: by those that come with the gateway."""
+    """Return the merge by *schemas*, or by those that come with the gateway if that is None."""
 
     def merge(live: Json, patch: Json) -> Json:
         version, kind = str(live.get("apiVersion", "")), str(live.get("kind", ""))

@@ -37,13 +37,13 @@ class _Candidates(Generic[B]):
     """The bindings that may match the requests of one place."""
 
     labels: Mapping[str, str] | None
-    """Of the namespace at the time; None: they are not known, or not the ones to match."""
+    """The labels of the namespace at the time. None if they are not known, or not the ones to match."""
     bindings: Sequence[tuple[B, bool]]
     """In order, each with whether it matches for certain."""
     are_certain: bool
     """Whether there are any, and all match for certain."""
     index: SelectorIndex | None
-    """Of their objectSelectors; None: there are few."""
+    """The index of their objectSelectors. None if there are few."""
 
 
 class Bindings(Generic[B]):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gateway.pure.cel.compile import Expression
 
     Result = tuple[object] | EvaluationError | None
-    """The value of an expression in a tuple, or why it has none; None: there is no expression."""
+    """The value of an expression in a tuple, or why it has none. None if there is no expression."""
 
 POLICY_LIMIT: Final = 10_000_000
 """RuntimeCELCostBudget: all expressions of one kind of one policy, binding and parameter together."""

@@ -78,7 +78,7 @@ class PolicyInForce(ABC, Generic[P, B]):
             and any(each.param_ref for each in bindings)
             else None
         )
-        """apiVersion and kind of the parameters that are taken from the cluster; None: none are."""
+        """apiVersion and kind of the parameters that are taken from the cluster. None if none are."""
         match = policy.match
         self.has_narrow_rules = bool(match.excluded) or any(each.names for each in match.named_rules)
         """Whether more decides than the rules, which the entry has."""
@@ -304,7 +304,7 @@ class PolicyRun(ABC, Generic[P, B]):
             self._prepared.known.decisions = decisions
         self._known = self._prepared.known
         self._go_types = self._types_of_conditions if self._seen.has_go_types else None
-        """Of the values of matchConditions; None: they have none."""
+        """The Go types of the values of matchConditions. None if they have none."""
         self._begin = 0.0
         self._lookups: dict[ParamLookup, None] = {}
 
@@ -320,7 +320,7 @@ class PolicyRun(ABC, Generic[P, B]):
 
     @abstractmethod
     def _misconfigured(self, binding: B | None, cause: str) -> None:
-        """Note an error of the configuration. None: it is one of the policy."""
+        """Note an error of the configuration of *binding*, or of the policy if that is None."""
 
     def _details(self) -> Details:
         """Return what a denial says of the object. Source: pkg/admission/errors.go (extractResourceName)."""

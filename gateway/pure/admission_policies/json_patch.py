@@ -158,7 +158,7 @@ def _applied(document: Json, operation: Operation, work: Work) -> Json:
 
 
 def _unreadable(operation: Operation) -> str:
-    """Return the message about an operation that the API server's library cannot read; empty: it can.
+    """Return the message about an operation that the API server's library cannot read, or "".
 
     The path of a move or copy is read after the value at ``from``, see :func:`_error`.
     """
@@ -180,7 +180,7 @@ def _unreadable_path(operation: Operation) -> str:
 
 
 def _escape(text: str) -> str:
-    """Return the problem of *text* as JSON; empty: there is none.
+    """Return the problem of *text* as JSON, or "".
 
     The API server quotes texts as Go does, with escapes that JSON does not know.
     """
@@ -200,7 +200,7 @@ def _parts(path: str) -> list[str]:
 
 
 def _parent(document: object, path: str) -> object:
-    """Return the object or array at which *path* ends; None: there is none."""
+    """Return the object or array that the last part of *path* is in, or None."""
     *parents, _ = _parts(path) or [""]
     found = document if "/" in path else None
     for part in parents:
@@ -294,7 +294,7 @@ def _add_problem(document: Json, operation: Operation) -> str:
 
 
 def _index_problem(container: object, path: str, length: int | None = None) -> str:
-    """Return why the last part of *path* is no index of *container*; empty: it is, or needs not be."""
+    """Return why *path* ends in no index of *container*, or "" if it does, or that is not an array."""
     key = _parts(path)[-1]
     if not isinstance(container, list):
         return ""

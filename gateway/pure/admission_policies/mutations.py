@@ -75,7 +75,7 @@ class Mutated(NamedTuple):
 
     object: Json
     errors: list[str]
-    """Of mutations that failed, in order; the others were applied."""
+    """The errors of mutations that failed, in order. The others were applied."""
 
 
 def mutate(

@@ -71,7 +71,7 @@ class FixedParams:
         }
 
     def of(self, kind: ParamKind) -> FixedObjects | None:
-        """Return the objects of *kind*; None: no file has one."""
+        """Return the objects of *kind*, or None if no file has one."""
         return self._by_kind.get((kind.api_version, kind.kind))
 
 

@@ -173,7 +173,7 @@ class _ValidatingRun(PolicyRun[ValidatingPolicy, ValidatingBinding]):
         self._denials.append((text, reason or "Invalid"))
 
     def _evaluated(self, param: Json | None, namespace: Namespace | None) -> Evaluated | None:
-        """Return the result for one parameter; None: matchConditions exclude the request."""
+        """Return the result for one parameter, or None if matchConditions exclude the request."""
         rules, prepared = self._policy.rules, self._prepared
         objects = (self._seen.object, self._seen.old_object)
         authorizer, check, request = prepared.authorizer, prepared.check, prepared.request

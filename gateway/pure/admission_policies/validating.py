@@ -67,7 +67,7 @@ class Rules:
     validations: Sequence[Validation]
     audit_annotations: Sequence[AuditAnnotation]
     all_true: AllTrue | None = field(init=False)
-    """Of all validations; None if a messageExpression has a loop, whose cost counts in any case."""
+    """All validations in one. None if a messageExpression has a loop, whose cost counts in any case."""
     has_message_expressions: bool = field(init=False)
 
     def __post_init__(self) -> None:

@@ -24,7 +24,7 @@ MAX_EXACT: Final = (1 << 53) - 1
 _VALUE: Final = "*structpb.Value"
 _GO_NAMES: Final = {LIST: "'list(dyn)'", MAP: "'map(dyn, dyn)'"}
 _MAX_INTEGRAL: Final = 2.0**63
-"""Doubles from here on stay doubles: they are no integers for the API server, nor for every JSON writer."""
+"""Doubles from here on stay doubles: they are not integers for the API server, nor for every JSON writer."""
 
 
 class _Null(int):

@@ -156,7 +156,7 @@ def policy_environment(
 ) -> Environment:
     """Return the environment of expressions of an admission policy.
 
-    *variables* are the types of the policy's variables that can be used; None: there is no ``variables``.
+    *variables* are the types of the policy's variables that can be used, or None without ``variables``.
     With *has_structs* there are the types and functions of patches.
     """
     names = dict(ENVIRONMENT.variables)

@@ -26,7 +26,7 @@ _CONTAINER: Final = 60
 
 
 class _KeyError:
-    """What a Go struct has at a key that is no text: an error, which other values compare with."""
+    """What a Go struct has at a key that is not text: an error, which other values compare with."""
 
 
 _KEY_ERROR: Final = _KeyError()

@@ -2,8 +2,8 @@
 
 The variables of an expression refer to Go structs, maps and slices in the API server. Here they are plain
 JSON, as all other values. Which of them have a Go type is found out by identity, and only where it matters:
-where a list or map meets a value of another kind, a key that is no text, or a list or map with lists or maps
-in it.
+where a list or map meets a value of another kind, a key that is not text, or a list or map with lists or
+maps in it.
 
 Source: k8s.io/apiserver pkg/cel/common/valuesschemalesstyped.go.
 """

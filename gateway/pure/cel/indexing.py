@@ -39,7 +39,7 @@ def invalid_key(key: object) -> EvaluationError:
 
 
 def check_go_key(container: object, key: object) -> None:
-    """Raise EvaluationError if *container* has a Go type, and *key* is no text, or no int for a list."""
+    """Raise EvaluationError if *container* has a Go type, and *key* is not text, or for a list not an int."""
     if type(key) is not (int if type(container) is list else str) and type_in_go(container):
         what = "index" if type(container) is list else "map key"
         raise EvaluationError(f"unsupported {what} type: {go_type(key)}")

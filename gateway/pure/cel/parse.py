@@ -260,7 +260,7 @@ class _Parser:
             raise CompileError(str(problem), token.at) from None
 
     def _struct_name(self) -> str:
-        """Return the name of a type before an opening brace, after its first part was taken; empty: none."""
+        """Return the type before an opening brace, after its first part was taken, or "" without a brace."""
         end = self._next
         while self._tokens[end].text == "." and self._tokens[end + 1].kind == "name":
             end += 2

@@ -135,7 +135,7 @@ def _offset_problem(zone: str) -> str:
 
 @lru_cache(maxsize=128)
 def _zone(name: str) -> tzinfo | None:
-    """Return the time zone *name*; None: there is none, which is kept, too."""
+    """Return the time zone *name*, or None if it does not exist. Either result is kept."""
     if name in ("", "UTC", "Local"):
         return UTC
     if ".." in name or name[:1] in ("/", "\\") or "\\" in name:

@@ -17,9 +17,9 @@ class Origin(NamedTuple):
     target: bytes
     """The request target: path and query, as sent."""
     trace: Trace | None = None
-    """None: the request has no valid trace context, and the gateway begins no trace."""
+    """None if the request has no valid trace context, and the gateway begins no trace."""
     api_group: str | None = None
-    """The only API group that the caller may send reviews of; None: any."""
+    """The only API group that the caller may send reviews of. None for any."""
 
     @property
     def traceparent(self) -> str:

@@ -191,7 +191,7 @@ class Applied:
     """The result of a webhook's patch."""
 
     payload: Payload | None
-    """The payload for later webhooks; None: unchanged."""
+    """The payload for later webhooks. None if it is unchanged."""
     failure: Failed | None
     is_patched: bool
     """Whether at least one operation was applied, even without effect."""
@@ -258,8 +258,8 @@ class Call:
         self.is_ahead = is_ahead
         """Whether it is speculative: made before its turn."""
         self.after = after
-        """The call that leaves the object for this one, until that call is settled; None: the payload has
-        the object."""
+        """The call that leaves the object for this one, until that call is settled. None if the payload
+        has the object."""
         self.is_followed = False
         """Whether other calls were made ``after`` this one."""
         self.is_matched = after is None

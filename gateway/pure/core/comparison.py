@@ -41,7 +41,7 @@ def is_sampled(uid: str, percent: float) -> bool:
 
 
 def compare(in_force: Outcome, candidate: Outcome) -> Generator[None, None, Comparison]:
-    """Return how *candidate* differs from *in_force*, which is no failure; yields between steps.
+    """Return how *candidate* differs from *in_force*, which is not a failure; yields between steps.
 
     Raises:
         RecursionError, TypeError: an object nests too deeply.

@@ -57,7 +57,7 @@ class ConditionState:
     def evaluate(
         self, index: int, conditions: MatchConditions, condition_input: ConditionInput
     ) -> ConditionResult:
-        """Return the result of *conditions* for *condition_input*, the current object; None: all are true."""
+        """Return the result of *conditions* for *condition_input*, or None if all are true."""
         if index not in self._results:
             condition_input.brief_steps = min(self._brief_steps, condition_input.brief_steps)
             self._set(index, conditions.evaluate(condition_input, self._decisions))

@@ -55,7 +55,7 @@ class FoundParam:
     """The result of a ParamLookup."""
 
     object: Json | None = None
-    """None: there is no such object, or none was looked up."""
+    """None if there is no such object, or none was looked up."""
     error: str = ""
     """Why there is no result; empty if there is one."""
 
@@ -162,13 +162,13 @@ class PolicyResult:
     elapsed_s: float = 0.0
     """Duration of the evaluation."""
     changed: Json | None = None
-    """The object as the policy leaves it; None: unchanged. ``reported`` has the patch."""
+    """The object as the policy leaves it. None if it is unchanged. ``reported`` has the patch."""
     invoked: Collection[object] = ()
     """The bindings and parameters that are invoked again after a change: those with IfNeeded."""
 
 
 ConditionResult = Excluded | Failed | Unresolved | None
-"""The result of conditions; None: all are true."""
+"""The result of conditions. None if all are true."""
 PolicyAnswer = PolicyResult | NotMatched | Failed | Unresolved
 """The result of a policy. Failed: its evaluation came to no end."""
 Evaluated = ConditionResult | PolicyAnswer

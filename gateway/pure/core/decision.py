@@ -74,7 +74,7 @@ class Decision:
     """The answer to one review, before it is encoded."""
 
     status: Status | None = None
-    """None: the request is allowed."""
+    """None if the request is allowed."""
     patch: bytes = b""
     """JSON of the JSON Patch from the request's object to the final one; empty for no change."""
     warnings: tuple[str, ...] = ()

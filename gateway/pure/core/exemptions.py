@@ -51,10 +51,10 @@ class Patterns:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The requests of an exception. None: any."""
+    """The requests of an exception. A field that is None matches any."""
 
     namespaces: Patterns | None = None
-    """Of the request; that of a Namespace is its own name. Objects without a namespace are not covered."""
+    """The request's; that of a Namespace is its own name. Objects without a namespace are not covered."""
     names: Patterns | None = None
     kinds: frozenset[str] | None = None
     """``KIND``, or ``KIND.GROUP``."""
@@ -78,9 +78,9 @@ class PolicyException:
     reason: str
     owner: str
     expires: str
-    """The end as it is written, by RFC 3339; empty: it is permanent."""
+    """The end as it is written, by RFC 3339. Empty if it is permanent."""
     expires_at: float | None
-    """The end in seconds since 1970; None: it is permanent."""
+    """The end in seconds since 1970. None if it is permanent."""
 
     @property
     def id(self) -> str:
@@ -185,7 +185,7 @@ class ExceptionIndex:
         self._selectors = SelectorIndex(selectors) if others else None
 
     def find(self, review: ExemptionInput) -> PolicyException | None:
-        """Return the first exception, by its id, that applies to *review*; None: no exception does."""
+        """Return the first exception, by its id, that applies to *review*, or None."""
         found: list[int] = []
         if self._selectors is not None:
             # Without labels only an empty selector matches, which the index always finds.

@@ -55,7 +55,7 @@ class _Invocation:
     has_matched_namespace: bool
     """Whether only the objectSelector is left to evaluate."""
     exceptions: ExceptionIndex | None = None
-    """The exceptions that name the webhook; None: there are none."""
+    """The exceptions that name the webhook. None if there are none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

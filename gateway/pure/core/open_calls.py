@@ -57,8 +57,8 @@ class OpenCalls:
     ) -> None:
         """Discard the calls from *first* on that are on other objects than that of *payload*.
 
-        The call *settled* has left this object; None: a policy has. Calls after *settled* stay if it was
-        allowed; otherwise the worker may have left another object.
+        The call *settled* has left this object, or a policy has if that is None. Calls after *settled* stay
+        if it was allowed; otherwise the worker may have left another object.
         """
         is_left = is_allowed and payload.can_be_chained
         for index in range(first, len(self.by_index)):

@@ -115,7 +115,7 @@ def settle_policy(
 def settle(
     call: Call, verdict: Verdict, round_number: int, *, is_mutating: bool
 ) -> tuple[Outcome, Payload | None]:
-    """Return the outcome of *call*, and the payload for later webhooks; None: unchanged.
+    """Return the outcome of *call*, and the payload for later webhooks, None if unchanged.
 
     The patch of a webhook that is not enforced is judged like any other, and changes nothing.
     """

@@ -46,7 +46,7 @@ class ParamObjects(Protocol):
         """Whether objects of this kind are in namespaces."""
 
     def get(self, namespace: str, name: str) -> Json | None:
-        """Return the object; *namespace* is empty if the kind is not namespaced. None: there is none.
+        """Return the object, or None. *namespace* is empty if the kind is not namespaced.
 
         Raises:
             UnreadParamsError: it has to be looked up first.
@@ -60,7 +60,7 @@ class Params(Protocol):
     """The objects of all kinds."""
 
     def of(self, kind: ParamKind) -> ParamObjects | None:
-        """Return the objects of *kind*; None: the kind is not known.
+        """Return the objects of *kind*, or None if the kind is not known.
 
         Raises:
             UnreadParamsError: they have not been read yet.
@@ -112,15 +112,15 @@ class PolicyInput:
         self.namespace = namespace
         """The request's namespace; None if there is none, Failed if the look-up failed."""
         self.params = params
-        """The objects of the cluster from which policies take parameters; None: no cluster is followed."""
+        """The objects of the cluster from which policies take parameters. None without a cluster."""
         self.schemas = schemas
-        """The schemas of the kinds of the cluster; None: no cluster is followed."""
+        """The schemas of the kinds of the cluster. None without a cluster."""
         self.found_params = _NONE_FOUND
         """The parameters that were looked up for this review."""
         self.matched: Selectable | None = None
-        """The object with which selectors of mutating policies are matched; None: the present one."""
+        """The object with which selectors of mutating policies are matched. None for the present one."""
         self.invoked: Collection[object] | None = None
-        """In the round of reinvocation: ``PolicyResult.invoked`` of the first round; None: all may be
+        """In the round of reinvocation, ``PolicyResult.invoked`` of the first round. None if all may be
         invoked."""
         self.prepared: object | None = None
         """The values of expressions that all policies share."""

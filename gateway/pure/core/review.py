@@ -99,7 +99,7 @@ class AdmissionRequest:
     _pruned: bytes | None = field(default=None, repr=False)
     """The result of ``pruned_in_steps`` for ``json``, if that nests too deeply to be parsed."""
     outline: Outline | None = field(default=None, repr=False)
-    """Of a large request, which is parsed only if all of it is needed."""
+    """The outline of a large request, which is parsed only if all of it is needed."""
     _object: Json | None = field(default=None, repr=False)
     """The object of a large request of which only the object was needed."""
     _can_be_rewritten: bool | None = field(default=None, repr=False)
@@ -141,7 +141,7 @@ class AdmissionRequest:
 
     @property
     def groups(self) -> list[str]:
-        """``userInfo.groups``, without members that are no texts."""
+        """``userInfo.groups``, without members that are not texts."""
         info = self.document.get("userInfo") if self.outline is None else self.outline.user_info
         groups = info.get("groups") if isinstance(info, dict) else None
         return [one for one in groups if isinstance(one, str)] if isinstance(groups, list) else []

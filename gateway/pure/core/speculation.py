@@ -21,7 +21,7 @@ _WEIGHT: Final = 0.2
 
 
 class ChangeRates:
-    """For each webhook and kind of object, how often the webhook has changed it lately."""
+    """How often each webhook has changed objects of each kind lately."""
 
     def __init__(self) -> None:
         self._rates: dict[tuple[Webhook, str, str, str], float] = {}

@@ -80,7 +80,7 @@ class Denied:
     audit_annotations: tuple[tuple[str, str], ...] = ()
     details: Details = NO_DETAILS
     status: str = ""
-    """``status.status`` of an HTTPS webhook's answer; empty: ``Failure``."""
+    """``status.status`` of an HTTPS webhook's answer. Empty stands for ``Failure``."""
     metadata: tuple[tuple[str, str | int], ...] = ()
     """Members of ``status.metadata`` (meta/v1 ListMeta) of an HTTPS webhook's answer."""
 

@@ -51,9 +51,9 @@ class WorkerRef:
     pool: str
     policy: str
     parameters: bytes = b""
-    """Parameters of the policy as JSON with sorted keys, an object; empty: none."""
+    """Parameters of the policy as JSON with sorted keys, an object. Empty if there are none."""
     parameters_annotation: str = ""
-    """Key of the annotation of namespaces whose JSON replaces members of ``parameters``; empty: none."""
+    """Key of the annotation of namespaces whose JSON replaces members of ``parameters``, or empty."""
     place: str = field(default="", compare=False, repr=False)
     """Document and path of ``clientConfig.worker``, for messages."""
 
@@ -88,11 +88,11 @@ class ImageReviewSettings:
     """Absolute path of the file with the server and the credentials for it."""
     allow_ttl_s: float
     deny_ttl_s: float
-    """Seconds for which a verdict holds for the same images; 0: it is not kept."""
+    """Seconds for which a verdict holds for the same images. With 0 it is not kept."""
     retry_backoff_s: float
     """Seconds before the first retry."""
     default_allow: bool | None
-    """Whether a failure allows the request; None: it is not given."""
+    """Whether a failure allows the request. None if the file does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +105,11 @@ class HttpsClient:
     url: str
     """``https://HOST[:PORT]/PATH``, without a query, with a normalized path."""
     ca_pem: bytes = b""
-    """Root certificates for the server's certificate, PEM; empty: those of the system."""
+    """Root certificates for the server's certificate, PEM. By default those of the system."""
     ca_from: CaBundleSource | None = None
-    """Where the root certificates are followed, instead of ``ca_pem``; None: they are fixed."""
+    """Where the root certificates are followed, instead of ``ca_pem``. None if they are fixed."""
     image_review: ImageReviewSettings | None = None
-    """None: the server gets AdmissionReviews."""
+    """None if the server gets AdmissionReviews."""
     is_custom: bool = False
     """Whether a custom resource names it; its author may not be entitled to the gateway's credentials."""
 
@@ -141,7 +141,7 @@ class Rollout:
     mode: Mode = "Enforce"
     """Where ``enforce`` does not match."""
     enforce: Enforcement | None = None
-    """None: it is enforced nowhere, unless ``mode`` is Enforce."""
+    """None if it is enforced nowhere, unless ``mode`` is Enforce."""
     candidate: Candidate | None = None
 
 
@@ -202,17 +202,17 @@ class Webhook:
     reinvocation_policy: ReinvocationPolicy = "Never"
     """Always ``Never`` in the validating phase."""
     match_conditions: MatchConditions | None = None
-    """None: there are none."""
+    """None if there are none."""
     review_version: ReviewVersion = "v1"
     """Version of the AdmissionReviews for its HTTPS server; workers get no AdmissionReview."""
     rollout: Rollout | None = None
-    """None: it is enforced, and has no candidate."""
+    """None if it is enforced, and has no candidate."""
     cache: Cache | None = None
-    """None: every request is a call."""
+    """None if every request is a call."""
 
     @property
     def policy(self) -> AdmissionPolicy | None:
-        """The admission policy with its bindings; None: it is a webhook."""
+        """The admission policy with its bindings, or None if it is a webhook."""
         return self.client.policy if isinstance(self.client, PolicyRef) else None
 
     @property

@@ -95,9 +95,9 @@ class _GoType:
         self.name = name
         """As in ``gateway.pure.cel.go_types``."""
         self.element: _GoType | None = None
-        """Of all elements of a slice, or values of a map."""
+        """The type of all elements of a slice, or of all values of a map."""
         self.fields: dict[str, _GoType] = {}
-        """Of a struct, those that are lists or maps."""
+        """The types of a struct's fields that are lists or maps."""
 
 
 class _Reader:
@@ -108,7 +108,7 @@ class _Reader:
         self._known: dict[str, _GoType | None] = {}
 
     def named(self, name: str) -> _GoType | None:
-        """Return the type of the schema *name*; None: its values, or their parts, have no Go type."""
+        """Return the type of the schema *name*, or None if its values, or their parts, have no Go type."""
         if name not in self._known:
             schema = self._schemas.get(name, {})
             if name.rpartition(".")[2] in _UNTYPED:

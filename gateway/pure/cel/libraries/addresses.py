@@ -62,7 +62,7 @@ class Cidr:
 
     @property
     def size(self) -> int:
-        """Of the prefix, in bytes."""
+        """The size of the prefix in bytes."""
         return math.ceil(self.bits / 8)
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ class Cidr:
 
 
 def _count_message(text: str) -> None:
-    """Count the messages that quote *text*, which is no address if it is long."""
+    """Count the messages that quote *text*, which is not an address if it is long."""
     if len(text) > _LONGEST:
         count_text(3 * len(text))
 

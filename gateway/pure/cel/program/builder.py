@@ -268,7 +268,7 @@ class _Builder:
         return call_code(node, built, is_alike=len(paths) == 1 and None not in paths)
 
     def _path(self, node: Node) -> tuple[str, ...] | None:
-        """Return the fields from ``object`` or ``oldObject`` to *node*; None: it is another value."""
+        """Return the fields from ``object`` or ``oldObject`` to *node*, or None for other values."""
         fields: list[str] = []
         while isinstance(node, Select) and not node.is_test and not node.is_optional:
             fields.append(node.field)

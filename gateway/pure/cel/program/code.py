@@ -27,7 +27,7 @@ class Built(NamedTuple):
     cost: int
     """In addition to the cost that the code charges itself."""
     source: Source | None = None
-    """The same as Python source code; None: there is none."""
+    """The same as Python source code, if there is any."""
 
 
 def rests_of(parts: Sequence[Built]) -> list[int]:

@@ -104,7 +104,7 @@ def select_path(slot: int, path: tuple[str, ...], slow: Code) -> Code:
 
 
 def select_source(root: Built, steps: Sequence[Step], after: int = 0) -> Source | None:
-    """Return the source of :func:`select`; None: it has none, since a key follows an optional step."""
+    """Return the source of :func:`select`, or None if a key follows an optional step."""
     rests = [after]
     for step in reversed(steps):
         rests.insert(0, rests[0] + step.cost)

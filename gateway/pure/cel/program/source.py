@@ -218,7 +218,7 @@ class Writer:
         return self.named(self.call(built.code, "f"))
 
     def truth(self, built: Built) -> str:
-        """Return the value of *built* as a Python expression, and give up if it is no bool."""
+        """Return the value of *built* as a Python expression, and give up if it is not a bool."""
         text = self.part(built)
         if built.source is not None and built.source.is_bool:
             return text
