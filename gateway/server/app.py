@@ -110,7 +110,7 @@ class Gateway:
         self.metrics.spans = self._tracing.counts
         self._changes = FileChanges(self._fingerprint)
         self._cluster_refusal = ""
-        """Why the last change of custom resources is not in force; empty: it is."""
+        """Why the last change of custom resources is not in force. Empty if it is."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._keeper = HistoryKeeper(options.history, options.sources, process or 0)
         self.metrics.history = self._keeper if options.keeps_history else None
@@ -208,7 +208,7 @@ class Gateway:
         return problem is None
 
     async def _reload_files(self) -> tuple[ConfigError | None, bool]:
-        """Return the problems of the configuration, and whether these are new; None: it is in force."""
+        """Return the problems of the configuration, or None if it is in force, and whether these are new."""
         async with self._reloading:
             state, began_at = self._fingerprint(), time.monotonic()
             error = await self._load_and_put_in_force()
@@ -223,7 +223,7 @@ class Gateway:
             return None, False
 
     async def _load_and_put_in_force(self) -> ConfigError | None:
-        """Return why the files are not in force; None: they are."""
+        """Return why the files are not in force, or None if they are."""
         try:
             await self._put_in_force(await asyncio.to_thread(self._options.load))
         except ConfigError as error:
@@ -398,7 +398,7 @@ class Gateway:
         self._page_access.refresh()
 
     def _state(self) -> ProcessState | None:
-        """Return the state for the pages; None: no configuration is in force yet."""
+        """Return the state for the pages, or None before the first configuration is in force."""
         if self.config is None or self._engine.snapshot is None:
             return None
         return ProcessState(

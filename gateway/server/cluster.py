@@ -114,7 +114,7 @@ class LiveCluster(_Cluster):
 
     @property
     def not_synced(self) -> str | None:
-        """Which part has not been read yet, and why; None: all has been read."""
+        """Which part has not been read yet, and why, or None if all has been read."""
         why = None if self.resources is None else self.resources.not_synced
         return why or self.namespaces.not_synced
 

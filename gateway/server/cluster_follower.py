@@ -43,7 +43,7 @@ class ClusterFollower:
 
     @property
     def not_synced(self) -> str | None:
-        """Which part of the cluster has not been read yet, and why; None: all has been read."""
+        """Which part of the cluster has not been read yet, and why, or None if all has been read."""
         cluster = self._starting or self._current
         return None if cluster is None else cluster.not_synced
 
@@ -65,7 +65,7 @@ class ClusterFollower:
 
     @property
     def watch_state(self) -> tuple[bool, int] | None:
-        """Whether the watches are connected, and the number of namespaces; None: no cluster is followed."""
+        """Whether the watches are connected, and the number of namespaces, or None without a cluster."""
         cluster = self._current
         return None if cluster is None else (cluster.is_connected, len(cluster.namespaces.by_name))
 

@@ -40,9 +40,9 @@ Json = dict[str, Any]
 
 MAX_KEPT: Final = 10
 MAX_BYTES: Final = 8 * 1024 * 1024
-"""Of all kept configurations together, compressed. One of thousands of webhooks takes some 100 KiB."""
+"""All kept configurations together, compressed. One of thousands of webhooks takes some 100 KiB."""
 MAX_CONTENT_BYTES: Final = 256 * 1024 * 1024
-"""Of one configuration, decompressed: a file that somebody else made could otherwise fill the memory."""
+"""One configuration, decompressed: a file that somebody else made could otherwise fill the memory."""
 _MAX_SMALL_BYTES: Final = 64 * 1024
 _FOLDER: Final = "history"
 _SUFFIX: Final = ".json.gz"
@@ -66,7 +66,7 @@ class Entry:
     sources: tuple[str, ...]
     """The files and folders that were read, and the number of custom resources."""
     problem: str = ""
-    """Why it cannot be used; empty: it can."""
+    """Why it cannot be used. Empty if it can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +205,9 @@ class History:
     # -- the pin ----------------------------------------------------------------------------------
 
     def pin(self) -> Pin | None:
-        """Return the pin; None: there is none.
+        """Return the pin, or None.
 
-        A folder that another user can write counts as one without a pin, and so does a file that is no pin.
+        A folder that another user can write counts as one without a pin, and so does a file without one.
         """
         if self._why_unusable():
             return None
@@ -245,7 +245,7 @@ class History:
         self._write("gateway.json", orjson.dumps({"pid": os.getpid(), "started": _started(os.getpid())}))
 
     def gateway_pid(self) -> int | None:
-        """Return the process id of the running gateway; None: it does not run here."""
+        """Return the process id of the running gateway, or None if it does not run here."""
         match _read_small(self.folder / "gateway.json"):
             case {"pid": int(pid), "started": str(started)} if started and _started(pid) == started:
                 return pid
@@ -276,7 +276,7 @@ class History:
     # -- files ------------------------------------------------------------------------------------
 
     def _why_unusable(self) -> str:
-        """Return why the folder may not be used; empty: it may."""
+        """Return why the folder may not be used, or "" if it may."""
         try:
             status = self.folder.lstat()
         except OSError as error:

@@ -27,7 +27,7 @@ class PinError(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command line of ``serve``. None: not given, the value of the configuration is used."""
+    """The command line of ``serve``. An option that is None leaves the configuration's value."""
 
     config: tuple[Path, ...] = ()
     dev: bool = False
@@ -71,11 +71,11 @@ class Options:
 
     @property
     def history(self) -> History | None:
-        """The configurations that were in force; None: they are not kept."""
+        """The configurations that were in force. None if they are not kept."""
         return History(self.state) if self.keeps_history else None
 
     def _pinned(self) -> Config | None:
-        """Return the configuration to which the gateway is pinned; None: it is not pinned.
+        """Return the configuration to which the gateway is pinned, or None.
 
         Raises:
             PinError: there is a pin, and its configuration cannot be used.

@@ -42,7 +42,7 @@ class Staged:
     files: Config
     """The part that is from files."""
     from_files: FromFiles | None
-    """None: only the cluster has changed, and the files are not read again: they may be broken by now."""
+    """None if only the cluster has changed. Then files, which may be broken by now, are not read again."""
     cluster: LiveCluster | None
     prepared: Prepared
 

@@ -40,11 +40,11 @@ class ReviewRecords:
         self.shadows = engine.calls_apart(self.decision_log.found_afterwards)
         self._reporter: Reporter | None = None
         self._recorder: Recorder | None = None
-        """None: nothing was recorded so far."""
+        """None if nothing was recorded so far."""
 
     @property
     def findings_dropped(self) -> int | None:
-        """Findings that are in no report or Event; None: no reports are configured."""
+        """Findings that are in no report or Event. None if no reports are configured."""
         return None if self._reporter is None else self._reporter.dropped
 
     def observer(self, snapshot: Snapshot, *, has_pages: bool) -> ReviewObserver:

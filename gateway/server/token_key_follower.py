@@ -20,14 +20,14 @@ class TokenKeyFollower:
 
     @property
     def not_read(self) -> str | None:
-        """Why there are no keys yet; None: there are, or none are needed."""
+        """Why there are no keys yet. None if there are, or none are needed."""
         keys = self._keys
         return (
             None if keys is None or keys.tokens.keys else f"keys of webhook tokens not read: {keys.problem}"
         )
 
     def activate(self, settings: GatewaySettings, tokens: WebhookTokens | None) -> None:
-        """Follow the keys of *tokens* from now on, unless they are in a file; None: there are no tokens."""
+        """Follow the keys of *tokens*, if there are any, from now on, unless they are in a file."""
         old, followed = self._keys, None if tokens is None else tokens.settings
         cluster = settings.kubernetes if followed is not None and followed.needs_cluster else None
         if old is not None and old.tokens is tokens and old.cluster == cluster:

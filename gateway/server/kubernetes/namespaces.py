@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 
     Result = Namespace | Failed | None
-    """None: there is no such namespace."""
+    """None if there is no such namespace."""
 
 log = logging.getLogger(__name__)
 

@@ -107,7 +107,7 @@ class ClusterParams:
         self._set(self._in_use)
 
     def of(self, kind: ParamKind) -> _FollowedKind | None:
-        """Return the objects of *kind*; None: the API server does not have the kind, or it is not followed.
+        """Return the objects of *kind*, or None if the API server lacks the kind, or it is not followed.
 
         Raises:
             UnreadParamsError: they have not been read yet.
@@ -203,7 +203,7 @@ class _FollowedKind:
 
     def __init__(self, access: ClusterAccess, kind: ParamKind, pace: Pace, listed_as: str) -> None:
         self.listed_as = listed_as
-        """The plural name in the GatewayConfiguration; empty: it is not listed there."""
+        """The plural name in the GatewayConfiguration. Empty if it is not listed there."""
         self._access = access
         self._kind = kind
         self._pace = pace
@@ -269,7 +269,7 @@ class _FollowedKind:
         return [one.object for one in lists.get(namespace, ())]
 
     async def find(self, namespace: str, name: str) -> Json | None:
-        """Return the object, from the API server if the watch has not shown it; None: there is none.
+        """Return the object, from the API server if the watch has not shown it, or None.
 
         Nothing is looked up without a *name*.
 

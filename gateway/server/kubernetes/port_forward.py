@@ -40,7 +40,7 @@ async def fetch(
 ) -> tuple[int, bytes]:
     """Return status and body of the answer to a GET of *target* at *port* of the pod with the path *pod*.
 
-    *authorization* is the value of that header for the port; empty: none is sent.
+    *authorization* is the value of that header for the port. If it is empty, none is sent.
 
     Raises:
         ClusterError: the API server refused, there was no answer in time, or one of more than *max_bytes*.

@@ -43,10 +43,10 @@ class TokenKeys:
     """Follows the keys for *tokens*, until :meth:`close`. Make it on a running event loop."""
 
     def __init__(self, tokens: WebhookTokens, cluster: KubernetesSettings | None) -> None:
-        """Read the keys from *cluster*; None: from the issuer."""
+        """Read the keys from *cluster*, or from the issuer if that is None."""
         self.tokens = tokens
         self.problem = "they have not been read yet"
-        """Why the last reading failed; empty: it succeeded."""
+        """Why the last reading failed. Empty if it succeeded."""
         self.cluster = cluster
         self._access = None if cluster is None else ClusterAccess(cluster)
         self._wanted = asyncio.Event()

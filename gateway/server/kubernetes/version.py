@@ -35,7 +35,7 @@ _MINOR: Final = re.compile(r"[0-9]{1,4}", re.ASCII)
 
 
 def minor_of(info: Json | None) -> int | None:
-    """Return the minor version in *info*, the object at ``VERSION``; None: it has none of Kubernetes 1."""
+    """Return the minor version of Kubernetes 1 in *info*, the object at ``VERSION``, or None without one."""
     known = info or {}
     minor = _MINOR.match(str(known.get("minor")))
     return int(minor[0]) if minor is not None and known.get("major") == "1" else None
@@ -44,7 +44,7 @@ def minor_of(info: Json | None) -> int | None:
 def version_difference(config: Config, minor: int | None) -> str:
     """Return how expressions of *config* differ from those of an API server of Kubernetes 1.*minor*.
 
-    Empty: they do not differ, or there are none, or *minor* is None.
+    Empty if they do not differ, or there are none, or *minor* is None.
     """
     settings = config.gateway
     if minor is None or has_go_types(minor) == settings.has_go_types:
@@ -73,7 +73,7 @@ class ClusterVersion:
         self._minor: int | None = None
         self._task: asyncio.Task[None] | None = None
         self.difference = ""
-        """How expressions differ from those of the API server; empty: they do not, as far as is known."""
+        """How expressions differ from those of the API server. Empty if they do not, as far as is known."""
 
     def activate(self, config: Config) -> None:
         """Compare the version with that of *config* from now on, and log each new difference."""

@@ -119,7 +119,7 @@ class Kind:
     """Statuses on which the kind counts as one without objects: 404 if it may not exist, 403 if it may not be
     readable."""
     selector: str = ""
-    """The ``fieldSelector`` of the objects; empty: all."""
+    """The ``fieldSelector`` of the objects. Empty for all."""
 
     @property
     def params(self) -> dict[str, str]:
@@ -154,7 +154,7 @@ class Watch(Generic[T]):
         self._store = store
         self._pace = pace
         self._version = ""
-        """The resourceVersion to continue from; empty: list again."""
+        """The resourceVersion to continue from. If it is empty, the objects are listed again."""
         self._url = ""
         """The API server that the version is from."""
         self._failures = 0

@@ -40,7 +40,7 @@ class ReportKind:
     """Whether the report has ``source``, and not only its results."""
 
     def kind(self, namespace: str) -> str:
-        """The kind of the report of *namespace*; empty: of cluster-scoped objects."""
+        """The kind of the report of *namespace*, or of cluster-scoped objects if that is empty."""
         return self.namespaced if namespace else self.cluster
 
     def path(self, namespace: str) -> str:

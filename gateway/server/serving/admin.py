@@ -75,7 +75,7 @@ class AdminRoutes:
             metrics: Returns the exposition, or an awaitable for it, for the value of the header ``Accept``.
                 Raises Unavailable if it would be incomplete; the answer is then 503, since a gap in a counter
                 is right and a decrease wrong.
-            pages: Serves all other paths; None: there are none.
+            pages: Serves all other paths. None if there are none.
             warnings: Returns a text for each fault that does not affect readiness, or an awaitable for them.
         """
         self._ready = ready

@@ -72,7 +72,7 @@ class ClientAuthenticator:
         if authentication.basic_auth_file is not None:
             self._schemes[b"basic"] = authentication.basic_auth_file
         self.tokens = _webhook_tokens(authentication.webhook_tokens, before, refused_tokens)
-        """The tokens of API servers that are accepted; None: none are."""
+        """The tokens of API servers that are accepted. None if none are."""
         keys_file = None if self.tokens is None else self.tokens.settings.jwks_file
         self._files = [*self._schemes.values(), *([keys_file] if keys_file is not None else [])]
         self._changes = FileChanges(lambda: fingerprint(self._files))
@@ -102,7 +102,7 @@ class ClientAuthenticator:
         """Whether a client with this verified *certificate* is let in without other credentials.
 
         Args:
-            certificate: As ``ssl.SSLSocket.getpeercert`` returns it; None: the client has none.
+            certificate: As ``ssl.SSLSocket.getpeercert`` returns it, or None if the client has none.
         """
         if not self._requests_certificate or not certificate:
             return False
@@ -126,7 +126,7 @@ class ClientAuthenticator:
         return self._check_token(self.tokens, credential, target)
 
     def api_group(self, authorization: bytes | None) -> str | None:
-        """Return the API group that the webhook token in *authorization* is for; None: any, or no token."""
+        """Return the API group of the webhook token in *authorization*, or None for any or no token."""
         scheme, _, credential = (authorization or b"").partition(b" ")
         if self.tokens is None or scheme.lower() != b"bearer":
             return None

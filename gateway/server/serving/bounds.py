@@ -13,7 +13,7 @@ class Bounds:
     """Target, header fields and trailer; also the extensions of chunks."""
     body_bytes: int = 7 * 1024 * 1024
     bytes_in_flight: int = 128 * 1024 * 1024
-    """Of all bodies that are held at once, see ``gateway.server.serving.bytes_in_flight``."""
+    """The bytes of all bodies that are held at once, see ``gateway.server.serving.bytes_in_flight``."""
     pipelined: int = 64
     """Requests of one connection that wait behind the one being answered. A parsed request takes many times
     the memory of its bytes, and no client of Kubernetes pipelines."""
@@ -42,13 +42,12 @@ class Bounds:
     write_bytes: int = 64 * 1024
     """Unsent bytes of answers, above which no further request of a connection is read."""
     handshake_s: float = 10.0
-    """For TLS; the API server itself allows as long."""
+    """The time for the TLS handshake. The API server itself allows as long."""
     connections: int = 16_384
     """Open at once, including handshakes; above it new connections wait in the listen backlog."""
     unproven: int = 4096
-    """Of these, connections that have never completed a request that their head did not have refused; above
-    it the oldest of them is ended. As many as the backlog holds, so that a burst of ordinary clients
-    fits in."""
+    """Open connections that have never completed a request that their head did not have refused. Above it the
+    oldest of them is ended. As many as the backlog holds, so that a burst of ordinary clients fits in."""
     unproven_s: float = 2.0
     """Such a connection is ended no earlier; until then new ones wait in the backlog. Accepting is far
     quicker than a handshake: new connections of a large burst would end the others before these can send a

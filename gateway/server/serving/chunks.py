@@ -45,7 +45,7 @@ class Chunks:
         self._line = bytearray()
         """The line so far, if it did not come in one read."""
         self._left_bytes = 0
-        """Of the data of the present chunk."""
+        """What is left of the data of the present chunk."""
         self._chunks = self._framing_bytes = 0
         self._is_after_data = self._is_in_trailer = False
 

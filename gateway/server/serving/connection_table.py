@@ -115,7 +115,7 @@ class ConnectionTable:
         """Check the client of every connection again, after a change of the credentials that are accepted.
 
         It applies to all requests that are not being answered yet. The next answer ends each connection, also
-        if it is no refusal.
+        if it is not a refusal.
         """
         self.client_checks += 1
         for connection in self.open:

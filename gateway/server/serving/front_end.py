@@ -47,7 +47,7 @@ class FrontEnd:
             self.router, Bounds.of(affordable_connections(Bounds().connections))
         )
         self.tokens: WebhookTokens | None = None
-        """The tokens of API servers that are accepted; None: none are."""
+        """The tokens of API servers that are accepted. None if none are."""
         self.refused_tokens: Counter[str] = Counter()
         """Refused webhook tokens by reason."""
         self._listener: Listener | None = None
@@ -69,7 +69,7 @@ class FrontEnd:
         )
 
     def api_group(self, request: HttpRequest) -> str | None:
-        """Return the API group that the webhook token of *request* is for; None: any, or it has none."""
+        """Return the API group that the webhook token of *request* is for, or None for any or no token."""
         if self.tokens is None or self._credentials is None:
             return None
         return self._credentials.authenticator.api_group(request.headers.get(b"authorization"))

@@ -67,8 +67,8 @@ class Listener:
         Args:
             address: HOST:PORT, or unix:PATH. ``[::]`` stands for all addresses of IPv6 and IPv4.
             connections: The table for the connections, with their service and bounds.
-            tls: None: plain HTTP.
-            shared: The sockets, if other processes serve the same address. None: they are opened.
+            tls: None for plain HTTP.
+            shared: The sockets, if other processes serve the same address. Otherwise they are opened.
             checks: Called about once a second, to check whether files have changed.
             role: For messages.
         """

@@ -221,7 +221,7 @@ class Service(Protocol):
         """Whether a client needs no credentials.
 
         Args:
-            certificate: Its verified certificate, see ``ssl.SSLSocket.getpeercert``; None: it has none.
+            certificate: Its verified certificate, see ``ssl.SSLSocket.getpeercert``, or None.
             transport: That of its connection.
         """
 

@@ -57,7 +57,7 @@ class PageAccess:
         self._authenticator.refresh()
 
     def refusal(self, request: HttpRequest, *, is_local: bool) -> Response | None:
-        """Return the refusal of *request*; None: its client may read pages.
+        """Return the refusal of *request*, or None if its client may read pages.
 
         *is_local* is what :func:`is_local` says of its connection.
         """

@@ -73,7 +73,7 @@ class RequestReader:
         self._target = b""
         """The request's target, so far."""
         self._empty_bytes = 0
-        """Of empty lines before the request line."""
+        """The bytes of empty lines before the request line."""
         self._line = bytearray()
         """The request line so far, if it did not come in one read or is malformed."""
         self._is_line_exact = False
@@ -84,11 +84,11 @@ class RequestReader:
         self._head_bytes = 0
         self._fields: list[tuple[bytes, bytes]] = []
         self._left_bytes = 0
-        """Of a body with Content-Length."""
+        """What is left of a body with Content-Length."""
         self._chunks: Chunks | None = None
-        """Of a body in chunks."""
+        """The state of a body in chunks."""
         self._kept = bytearray()
-        """Of the body."""
+        """What was kept of the body so far."""
 
     def feed(self, read: memoryview) -> None:
         """Parse the bytes of *read*; they are copied where needed."""

@@ -33,9 +33,9 @@ class ListenerRole(NamedTuple):
 
     name: str
     option: str
-    """Of ``serve``."""
+    """The option of ``serve``."""
     field: str
-    """Of the GatewayConfiguration."""
+    """The field of the GatewayConfiguration."""
 
 
 FRONT_END: Final = ListenerRole("HTTPS front end", "--listen", "listen")
@@ -180,7 +180,7 @@ def _is_abandoned(path: str) -> bool:
     """Return whether *path* is the socket file of a process that was killed."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)  # noqa: FBT003 - the standard library's only way
-        # A connection to a file that is no socket is refused too.
+        # A connection to a file that is not a socket is refused too.
         return Path(path).is_socket() and probe.connect_ex(path) == errno.ECONNREFUSED
 
 
