@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 DEFAULT_USER: Final = "admission-gateway:review"
 DEFAULT_GROUPS: Final = ("system:authenticated",)
 DEFAULT_NAMESPACE: Final = "default"
-"""Of a namespaced object without a namespace, as for kubectl."""
+"""The namespace of a namespaced object without one, as for kubectl."""
 
 _UID_NAMESPACE: Final = uuid.UUID("5f8df9a4-63a5-4d6f-9d8a-3c6f9f3f3e0b")
 

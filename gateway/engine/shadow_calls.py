@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 MAX_WAITING: Final = 256
 MAX_BYTES: Final = 4 * 1024 * 1024
-"""Of the requests of calls that wait or run: an eighth of what unary calls to one worker may have."""
+"""Bytes of the requests of calls that wait or run: an eighth of what unary calls to one worker may have."""
 MAX_RUNNING: Final = 16
 INTERVAL_S: Final = 0.01
 LATE_S: Final = 0.05

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 API_VERSION: Final = "imagepolicy.k8s.io/v1alpha1"
 KIND: Final = "ImageReview"
 MAX_BYTES: Final = 256 * 1024
-"""Of an ImageReview. It is read in one step."""
+"""The size of an ImageReview. It is read in one step."""
 MAX_CONTAINERS: Final = 1000
-"""Of an ImageReview. The Pod has a name for each of them."""
+"""Containers of an ImageReview. The Pod has a name for each of them."""
 _PODS: Final = {"group": "", "version": "v1", "resource": "pods"}
 _POD: Final = {"group": "", "version": "v1", "kind": "Pod"}
 _EXPECTED: Final[dict[type, str]] = {dict: "a mapping", list: "a list", str: "a string"}

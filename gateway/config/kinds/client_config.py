@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gateway.config.yaml.fields import Fields
 
 DEFAULT_KEY: Final = "ca.crt"
-"""Of a Secret or ConfigMap: the key that cert-manager, trust-manager and kube-controller-manager write."""
+"""The key in a Secret or ConfigMap that cert-manager, trust-manager and kube-controller-manager write."""
 CONFIGURATION_KINDS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 NO_CLUSTER_TO_FOLLOW: Final = (
     "found caBundleFrom, which requires a cluster; expected GatewayConfiguration.kubernetes to name one"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NAMESPACED: Final = "PolicyException"
 CLUSTER_WIDE: Final = "ClusterPolicyException"
 MAX_ENTRIES: Final = 64
-"""Of ``webhooks``, and of each list of ``match``."""
+"""Entries of ``webhooks``, and of each list of ``match``."""
 MAX_PATTERN_CHARS: Final = 512
 MAX_REASON_CHARS: Final = 1024
 MAX_OWNER_CHARS: Final = 253

@@ -8,7 +8,7 @@ from typing import Final
 from gateway.config.kinds.declare import Boolean, Declared, Duration, Integer, declare
 
 MAX_RESULTS: Final = 1000
-"""Of one report: at 1 KiB each, a megabyte, which etcd takes."""
+"""Results of one report: at 1 KiB each, a megabyte, which etcd takes."""
 
 
 @dataclass(frozen=True, slots=True)

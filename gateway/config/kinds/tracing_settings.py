@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PROTOCOLS = ("http/protobuf",)
 """As OpenTelemetry names them; OTLP over gRPC is not supported."""
 TRACES_PATH = "/v1/traces"
-"""Of an endpoint without a path. Source: OpenTelemetry Protocol Exporter, "Endpoint URLs for OTLP/HTTP"."""
+"""Path of an endpoint without one. Source: OpenTelemetry Protocol Exporter, "Endpoint URLs for OTLP/HTTP"."""
 _GRPC_PORT = 4317
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 MILLION = 1_000_000

@@ -20,7 +20,7 @@ _FLOAT = re.compile(r"[-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9][0-9_]*)(?:[eE][
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 MAX_DIGITS = 400
-"""Of a number; Python itself refuses integers of more than 4,300 digits, and 64 bits need 20."""
+"""Digits of a number. Python itself refuses integers of more than 4,300 digits, and 64 bits need 20."""
 
 
 def resolve(text: str) -> object:

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 _WARNING: Final = "CA bundle of %s cannot be used, %s: %s"
 MAX_BYTES: Final = 1024 * 1024
-"""Of a bundle: as much as a Secret or a ConfigMap holds. The roots of a Linux distribution have 220 KiB."""
+"""As much as a Secret or a ConfigMap holds. The roots of a Linux distribution have 220 KiB."""
 
 
 class CaBundle:

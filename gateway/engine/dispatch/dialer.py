@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gateway.engine.dispatch.stream_connection import StreamConnectionOwner
 
 CONNECT_TIMEOUT_S: Final = 5.0
-"""For the connection, its TLS, and the worker's SETTINGS."""
+"""The time for the connection, its TLS, and the worker's SETTINGS."""
 
 _OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),

@@ -25,7 +25,7 @@ MAX_SCHEMA_BYTES: Final = 256 * 1024
 MAX_SCHEMAS: Final = 2000
 """Subschemas with all references written out, and names and values in them that are checked one by one."""
 MAX_PROBLEMS: Final = 5
-"""Of one value."""
+"""Problems that are listed for one value."""
 MAX_CHECKS: Final = 1_000_000
 """Values times subschemas: a check runs on the event loop, and this takes at most half a second."""
 _MANY_ERRORS: Final = 20_000
@@ -39,7 +39,7 @@ _MAX_COMPARED: Final = 500
 """Names of parameters among which a similar one is searched: a hundred take a millisecond."""
 _MAX_CHARS: Final = 200
 MAX_PATTERNS: Final = 50
-"""Of one schema: compiled ones can take a MiB and 3 ms each."""
+"""Patterns of one schema. A compiled one can take a MiB and 3 ms."""
 _PATTERN_BYTES: Final = 256 * 1024
 """Limit of a compiled pattern."""
 _DATA: Final = ("const", "default", "enum", "examples")

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 CACHE: Final = "cache"
 """The endpoint of a call that was not made because there was a verdict."""
 MAX_KEPT_BYTES: Final = 16 * 1024 * 1024
-"""Of the verdicts of one webhook or server. One answer can have 8 MiB."""
+"""Bytes of the verdicts of one webhook or server. One answer can have 8 MiB."""
 _BYTES_OF_PART: Final = 40
-"""Of what holds a text of a verdict, such as half of a pair."""
+"""The size of what holds a text of a verdict, such as half of a pair."""
 _TEXTS_OF_CAUSE: Final = attrgetter("reason", "message", "field")
 
 

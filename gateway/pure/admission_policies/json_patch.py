@@ -37,7 +37,7 @@ _BAD_INDEX: Final = "invalid index referenced"
 _JSON_ESCAPES: Final = frozenset('bfnrtu\\"')
 _INDEX: Final = re.compile(r"[+-]?[0-9]+")
 MAX_PATH_CHARS: Final = 64 * 1024
-"""Of a path, which is read several times, and which messages quote."""
+"""The length of a path, which is read several times, and which messages quote."""
 _PATH_CHARACTER: Final = 100
 """Steps to read a character of a path."""
 _KINDS: Final = frozenset({"add", "remove", "replace", "move", "copy", "test"})

@@ -37,8 +37,8 @@ PatchType = Literal["JSONPatch", "ApplyConfiguration"]
 MAX_BRIEF_OPERATIONS: Final = 100
 """Operations that are applied on the event loop."""
 MAX_OBJECT_BYTES: Final = 3 * 1024 * 1024
-"""Of the object as JSON after a mutation, unless it was larger before: the most that kube-apiserver accepts
-in a request (MaxRequestBodyBytes)."""
+"""The size of the object as JSON after a mutation, unless it was larger before: the most that kube-apiserver
+accepts in a request (MaxRequestBodyBytes)."""
 
 
 @dataclass(frozen=True, slots=True)

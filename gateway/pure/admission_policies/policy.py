@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 MAX_ANNOTATION_BYTES: Final = 10 * 1024
-"""Of the value of an audit annotation; the rest is cut."""
+"""The size of the value of an audit annotation. The rest is cut."""
 MAX_FAILURES: Final = 50
 """Failures of validations in an audit annotation."""
 FAILURES_KEY: Final = "validation_failure"

@@ -32,7 +32,7 @@ _SPACE: Final = "".join(
 """White space for Go, which is less than for Python."""
 
 MAX_MESSAGE_BYTES: Final = 5 * 1024
-"""Of the value of a messageExpression; a longer one is not used."""
+"""The size of the value of a messageExpression. A longer one is not used."""
 
 Values = tuple[object, ...]
 """The values of ``GLOBALS`` without ``variables``."""

@@ -38,7 +38,7 @@ _NULL: Final = _Null()
 
 
 MAX_VALUE_BYTES: Final = 4 * 1024 * 1024
-"""Of the values in one patch as JSON: an expression can use a large object again and again at no cost."""
+"""The size of the values in one patch as JSON. An expression can repeat a large object at no cost."""
 _MAX_NAMES: Final = 100
 """Wrong names of types in a message."""
 

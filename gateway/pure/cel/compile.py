@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gateway.pure.cel.types import Type
 
 _MESSAGE_CHARS: Final = 1000
-"""Of the message about an expression: names and types in it can be as long as the expression."""
+"""Length of the message about an expression. Names and types in it can be as long as the expression."""
 _HALF: Final = re.compile("[\ud800-\udfff]")
 
 

@@ -141,7 +141,7 @@ ENVIRONMENT: Final = Environment(
     {kind: {name: parse_type(text) for name, text in fields.items()} for kind, fields in _FIELDS.items()},
     _functions(),
 )
-"""Of matchConditions of webhooks."""
+"""The environment of matchConditions of webhooks."""
 _PATCH_FUNCTIONS: Final = {each.name: (each,) for each in PATCH_FUNCTIONS}
 _OF_VARIABLES: Final = Type("kubernetes.variables")
 _KEPT: Final = frozenset({BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT})

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 AuditLevel = Literal["None", "Metadata", "Request"]
 
 MAX_KEY_CHARS: Final = 63
-"""Of a Kubernetes name part; the API server puts the name of the gateway's own webhook and a slash before
-it."""
+"""The length of a Kubernetes name part. The API server puts the name of the gateway's own webhook and a
+slash before it."""
 
 MAX_WORKER_CHARS: Final = 1024 * 1024
-"""Of keys and values of all workers' annotations together. The API server's bounds are 10 kB for an
+"""Keys and values of all workers' annotations together. The API server's bounds are 10 kB for an
 annotation of its own policies, 20 annotations for a policy (ValidatingAdmissionPolicy), and 256 KiB for the
 annotations of an object."""
 
@@ -39,13 +39,13 @@ MAX_WORKER_ANNOTATIONS: Final = 20_000
 """Annotations of all workers together; the rest is dropped. One answer may have as many, which take 20 ms."""
 
 MAX_PATCH_CHARS: Final = 8 * 1024 * 1024
-"""Of all patches in annotations together; a worker's answer cannot have a longer one."""
+"""All patches in annotations together. A worker's answer cannot have a longer one."""
 
 MAX_DROPPED: Final = 8
 """Dropped annotations of a review that are logged, so that thousands do not fill the log."""
 
 MAX_NOT_ENFORCED_CHARS: Final = 2048
-"""Of the message in an annotation about a rejection that is not enforced."""
+"""The length of the message in an annotation about a rejection that is not enforced."""
 
 _SHOWN_CHARS: Final = 80
 _NOTES_KEPT: Final = 4096

@@ -28,7 +28,7 @@ class Origin(NamedTuple):
 
 
 NO_ORIGIN: Final = Origin(b"")
-"""Of a review that came by no HTTP request."""
+"""The origin of a review that did not come by HTTP."""
 
 
 class Answer(NamedTuple):

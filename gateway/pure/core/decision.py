@@ -38,9 +38,9 @@ MAX_WARNINGS_CHARS: Final = 4096
 """The API server passes on so much of one warning, and of all warnings of a request."""
 
 MAX_MESSAGE_CHARS: Final = 64 * 1024
-"""Of one webhook's message, and of any other text of its status; longer texts are cut."""
+"""The length of one webhook's message, and of any other text of its status. Longer texts are cut."""
 MAX_MESSAGES_CHARS: Final = 256 * 1024
-"""Of all messages of a review, and again of all causes. People read them, and the audit log keeps them."""
+"""The length of all messages of a review, and again of all causes. The audit log keeps them."""
 MAX_CAUSES: Final = 1000
 """Causes of a review."""
 

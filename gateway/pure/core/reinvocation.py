@@ -52,4 +52,4 @@ class Reinvocation:
 
 
 NO_REINVOCATION: Final = Reinvocation()
-"""Of the validating phase, in which nothing is noted."""
+"""The reinvocation of the validating phase, in which nothing is noted."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gateway.config.kinds.kubeconfig import Kubeconfig
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
-"""Of a watch: ten times the largest object that etcd takes."""
+"""The size of a line of a watch: ten times the largest object that etcd takes."""
 
 _SWITCHING_PROTOCOLS, _UNAUTHORIZED = 101, 401
 

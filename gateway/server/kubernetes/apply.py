@@ -30,7 +30,7 @@ _PLURALS: Final = {
     kind: f"{kind.lower()}s" for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 }
 _LABEL: Final = ("app.kubernetes.io/name", "admission-gateway")
-"""Of every object that ``manifests`` makes."""
+"""The label of every object that ``manifests`` makes."""
 _LOOK_AGAIN_S: Final = 1.0
 _CREATED, _FORBIDDEN, _NOT_FOUND, _CONFLICT = 201, 403, 404, 409
 

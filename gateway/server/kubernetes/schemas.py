@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 CHECK_S: Final = 5.0
 """Between two requests of the index, as in the API server."""
 MAX_BYTES: Final = 32 * 1024 * 1024
-"""Of one document; that of the core group has 2 MB."""
+"""The size of one document. That of the core group has 2 MB."""
 _INDEX: Final = "/openapi/v3"
 _OK: Final = 200
 _MOVED: Final = range(300, 400)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 NAME: Final = "admission-gateway"
-"""Of the report in each namespace, and its source."""
+"""The name of the report in each namespace, and its source."""
 LABEL: Final = "app.kubernetes.io/managed-by"
 MAX_MESSAGE_CHARS: Final = 512
 MAX_COUNT: Final = 1_000_000

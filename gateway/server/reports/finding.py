@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gateway.pure.core.answer import Answer
 
 Result = Literal["fail", "warn", "error"]
-"""Of a policy: violated, violated with no more than a warning, or not evaluated."""
+"""The result of a policy: violated, violated with no more than a warning, or not evaluated."""
 
 
 @dataclass(frozen=True, slots=True)

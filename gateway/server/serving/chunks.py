@@ -14,7 +14,7 @@ from typing import Final
 FREE_CHUNKS: Final = 1024
 MIN_CHUNK_BYTES: Final = 128
 MAX_FRAMING_BYTES: Final = 32
-"""Of a chunk, on average: size, extensions and line ends."""
+"""Bytes of a chunk besides its data, on average: size, extensions and line ends."""
 
 _TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]++"
 _QUOTED: Final = rb'"(?:[\t\x20\x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t\x20-\x7e\x80-\xff])*+"'

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MAX_FIELDS: Final = 100
-"""Of a head and its trailer, as in Apache. Each is several objects: 16 KiB of the shortest would become half
-a megabyte."""
+"""Fields of a head and its trailer, as in Apache. Each is several objects: 16 KiB of the shortest would
+become half a megabyte."""
 _MAX_EMPTY_LINES: Final = 2
 """Before a request line. RFC 9112 section 2.2: at least one should be ignored."""
 _UNCOUNTED_BYTES: Final = len(b"POST  HTTP/1.1\r\n\r\n")
-"""Of a head: the bound is for the target and the fields."""
+"""Bytes of a head that do not count: the bound is for the target and the fields."""
 _USUAL_HEAD_BYTES: Final = 1024
 _REQUEST_LINE: Final = re.compile(rb"[A-Z-]+ [\x21-\x7e]+ HTTP/[0-9]\.[0-9]\r\n")
 _HOST: Final = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+;=%-]*)(?::[0-9]*)?")

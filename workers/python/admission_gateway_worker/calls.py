@@ -50,7 +50,7 @@ class _Link:
 
     def __init__(self, position: int) -> None:
         self.position = position
-        """Of its payload in the batch."""
+        """The index of its payload in the batch."""
         self.is_cancelled = False
         self.leaves: Payload | None = None
         """The payload that it leaves; None until it has ended."""
@@ -72,7 +72,7 @@ class _Call:
         self.link = link
         """None unless other calls follow."""
         self.parameters = parameters
-        """JSON; empty: none; None: their id is unknown."""
+        """JSON, empty without parameters. None if their id is unknown."""
 
     def cancel(self) -> None:
         """Do nothing, since it has not begun."""
@@ -121,7 +121,7 @@ class Calls:
         """The payload that may have a parsed copy, for the next call."""
         self._in_flight: dict[int, Running | _Call] = {}
         self._links: dict[int, _Link] = {}
-        """Of the calls in flight that others follow."""
+        """The links of the calls in flight that others follow."""
         self._held_calls = 0
         """Calls in flight that count as held."""
 

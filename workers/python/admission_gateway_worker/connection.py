@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MAX_CONNECTIONS: Final = 1024
 """Handshakes included."""
 LEAST_CONNECTIONS: Final = 128
-"""Of which no worker keeps fewer, and so many are ended at a time when file descriptors run out."""
+"""No worker keeps fewer, and so many are ended at a time when file descriptors run out."""
 SLICE_S: Final = 0.005
 """Time of a turn, which ends with the step that exceeds this."""
 WRITE_BUFFER_BYTES: Final = 256 * 1024

@@ -83,7 +83,7 @@ class Evaluator:
     ) -> Outcome | Running:
         """Return the outcome, or a Running, after which ``finish`` is called with the outcome.
 
-        *parameters* are those of the call, as JSON; empty: none. Owners take turns when calls wait for room.
+        *parameters* are those of the call, as JSON, or empty. Owners take turns when calls wait for room.
 
         ``finish`` is called on the event loop, and never before this method returns.
         """

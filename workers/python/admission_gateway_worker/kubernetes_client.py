@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 REQUEST_TIMEOUT_S: Final = 10.0
-"""For each step of a request: connecting, writing, reading."""
+"""The time for each step of a request: connecting, writing, reading."""
 EXCHANGE_TIMEOUT_S: Final = 30.0
-"""For a whole request with its answer, including what makes its credentials."""
+"""The time for a whole request with its answer, including what makes its credentials."""
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 NOT_FOUND: Final = 404
 
@@ -58,8 +58,8 @@ class Client:
         *failure* returns the error to raise, for method, path, reason, and status and details of a refusal.
         The details are None if there was no answer (the status is 0), or one that is not JSON.
 
-        *server_name* is the name in the server's certificate; empty: that of the URL. Proxies are those of
-        the environment if *uses_environment* and there is no *proxy_url*.
+        *server_name* is the name in the server's certificate, by default that of the URL. Proxies are those
+        of the environment if *uses_environment* and there is no *proxy_url*.
 
         Raises:
             httpx2.InvalidURL, ValueError: the server or the proxy is not a URL.

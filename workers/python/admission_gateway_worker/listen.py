@@ -28,7 +28,7 @@ class Address:
     host: str = ""
     """Without brackets."""
     port: int = 0
-    """0: any free port."""
+    """With 0 it is any free port."""
     path: Path | None = None
 
     def __str__(self) -> str:

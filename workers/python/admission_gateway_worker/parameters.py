@@ -27,7 +27,7 @@ MAX_PREPARED: Final = 1024
 
 
 MAX_PREPARED_BYTES: Final = 4 * 1024 * 1024
-"""Of their JSON: the prepared values take several times as much, and a namespace can change its own."""
+"""The size of their JSON. Prepared values take several times as much, and a namespace can change its own."""
 
 
 class ParametersRefused(Exception):
@@ -40,7 +40,7 @@ class PreparedParameters:
     def __init__(self) -> None:
         self._values: OrderedDict[bytes, Any] = OrderedDict()
         self._bytes = 0
-        """Of the JSON of all."""
+        """The bytes of the JSON of all parameters."""
 
     def get(self, policy: Policy, review: Review, json: bytes) -> object:
         """Return what ``prepare`` of *policy* makes of *json*; empty stands for ``{}``.
@@ -65,7 +65,7 @@ class PreparedParameters:
         return value
 
     def problem(self, policy: Policy, json: bytes) -> str:
-        """Return why no call of *policy* can be evaluated with *json*; empty: calls can.
+        """Return why no call of *policy* can be evaluated with *json*, or "".
 
         A value that can be used is kept for calls. Nothing is logged.
         """

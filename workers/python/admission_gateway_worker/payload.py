@@ -87,7 +87,7 @@ class Payload:
         self.calls = 0
         """Calls of the batch that are still to begin with this payload."""
         self.held: Held | None = None
-        """The count of its bytes as held; None: they are not counted."""
+        """The count of its bytes as held. None if they are not counted."""
         self._parsed: list[JsonObject] = [] if parsed is None else [parsed]
         """The parsed request, or nothing. In a list, so that a fingerprint contains its references too."""
         self._fingerprint = b""

@@ -39,11 +39,11 @@ class Policy:
     """Whether its calls may go on in a task: an ``async`` function with an ``await``, or one that has
     returned an awaitable."""
     parameters: Mapping[str, Any] | None = None
-    """JSON Schema of its parameters; None: it takes none."""
+    """JSON Schema of its parameters. None if it takes none."""
     prepare: Callable[[dict[str, Any]], object] = dict
     """Makes ``Review.parameters`` from the parameters."""
     parameters_schema: str = ""
-    """JSON of ``parameters``; empty: it takes none."""
+    """JSON of ``parameters``. Empty if it takes none."""
     prepared: PreparedParameters = field(default_factory=PreparedParameters, repr=False)
     slowness: Slowness = field(default_factory=Slowness, repr=False)
     was_slow: bool = False

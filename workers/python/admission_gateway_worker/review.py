@@ -4,7 +4,7 @@ This module is independent of gRPC, so that a unit test can call a policy with `
 
 A Review is parsed on first use and belongs to one call: other policies do not see changes, see
 ``payload``. After a mutating policy, ``object`` is compared with the original as JSON, so that
-references, aliases and equal values of other Python types are no changes.
+references, aliases and equal values of other Python types are not changes.
 
 Source: k8s.io/api admission/v1 types.go (AdmissionRequest); RFC 6902 (JSON Patch).
 """
@@ -61,7 +61,7 @@ class Denied(Exception):  # an answer, not an error, hence the name
     Args:
         message: one sentence with the required change.
         code: HTTP status, 400 to 599; any other value is sent as 400.
-        reason: machine-readable reason such as ``Forbidden``; empty: chosen by the gateway.
+        reason: machine-readable reason such as ``Forbidden``. If it is empty, the gateway chooses it.
         field: path of the offending field; shorthand for a first ``Cause(message, field)``.
         causes: further causes, in order.
         retry_after_seconds: seconds after which the client may retry, sent as ``Retry-After``; ignored unless

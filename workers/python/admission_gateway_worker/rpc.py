@@ -263,6 +263,6 @@ class Rpc:
         self.connection.write()
 
     def _refuse(self, http_status: bytes) -> None:
-        """Answer a request that is no gRPC request."""
+        """Answer a request that is not a gRPC request."""
         self._release()
         self._stream.end(encode((b":status", http_status)))

@@ -70,7 +70,7 @@ class PolicyServer:
             version: opaque version of its code and settings.
             blocking: run it in a thread, because it blocks. Any other plain function runs in a thread
                 while it repeatedly blocks the event loop for more than 5 ms.
-            parameters: JSON Schema of ``clientConfig.worker.parameters``; None: it takes none.
+            parameters: JSON Schema of ``clientConfig.worker.parameters``. None if it takes none.
             prepare: makes ``review.parameters`` from the parameters, once for each value.
 
         Raises:
@@ -113,7 +113,7 @@ class PolicyServer:
             listen: ``HOST:PORT`` or ``unix:PATH``; default 127.0.0.1:50051.
             tls: serving certificate for all addresses.
             reuse_port: share the port with other processes.
-            metrics_listen: ``HOST:PORT`` of the metrics, over plain HTTP at ``/metrics``; empty: none.
+            metrics_listen: ``HOST:PORT`` of the metrics, over plain HTTP at ``/metrics``. Empty for none.
             counters: counters that another process serves.
 
         Raises:

@@ -1,7 +1,7 @@
 """Decides whether a policy has to run in threads because it blocks the event loop.
 
-One long run is no proof: on a busy machine the kernel preempts a thread for milliseconds, and code seems to
-compute longer when a hypervisor steals time. Such a pause occurs in one of thousands of runs of a short
+One long run proves nothing: on a busy machine the kernel preempts a thread for milliseconds, and code seems
+to compute longer when a hypervisor steals time. Such a pause occurs in one of thousands of runs of a short
 policy, and hardly ever again soon after. Therefore a policy moves to threads after three long runs with few
 short ones between them. It moves back after a pause, which is longer each time.
 """

@@ -66,10 +66,10 @@ class ReviewStream:
         self.parameters = StreamParameters(rpc, hold_parameters)
         self._calls = Calls(policies, evaluator, self._add, self._flush_soon, rpc, self.parameters)
         self._held_bytes = 0
-        """Of the batch that begins, and of verdicts that wait."""
+        """The bytes of the batch that begins, and of verdicts that wait."""
         self._batch = pb.VerdictBatch()
         self._batch_bytes = self._batch_size = 0
-        """Of the verdicts of the next message, and of the last batch."""
+        """The bytes of the verdicts of the next message, and of the last batch."""
         self._full: deque[bytes] = deque()
         self._is_flush_due = False
         self._over = False

@@ -28,7 +28,7 @@ class StreamParameters:
         self._rpc = rpc
         self._hold = hold
         self._values: dict[int, bytes] = {0: b""}
-        """JSON by id; 0: none."""
+        """JSON by id. The id 0 stands for no parameters."""
 
     @property
     def client(self) -> str:

@@ -41,7 +41,7 @@ class PolicyWorker:
         self._evaluator = evaluator
         self._streams: set[ReviewStream] = set()
         self._parameters_bytes = 0
-        """Of all streams."""
+        """The bytes of the parameters of all streams."""
         self._draining = False
         self._unary: dict[Rpc, Running] = {}
         """The Review calls that wait for their policy."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MAX_RETRIES: Final = 10
 MAX_REDIRECTS: Final = 3
 MAX_GZIP_MEMBERS: Final = 16
-"""Of a compressed answer, which usually has one. To find the next, the rest is copied."""
+"""Members of a compressed answer, which usually has one. To find the next, the rest is copied."""
 _UNPACKED_ON_LOOP_BYTES: Final = 1024
 """Compressed bytes that are unpacked on the event loop: a megabyte at most, in some milliseconds."""
 _GZIP: Final = 16 + zlib.MAX_WBITS

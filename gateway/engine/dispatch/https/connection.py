@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from gateway.engine.dispatch.https.large_answers import LargeAnswerSlot
 
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
-"""Of an answer, compressed and unpacked: as many as in a worker's message."""
+"""The size of an answer, compressed and unpacked: as much as a worker's message."""
 MAX_HEAD_BYTES: Final = 64 * 1024
-"""Of the header fields of an answer, and of the trailer fields of a chunked body."""
+"""The size of the header fields of an answer, and of the trailer fields of a chunked body."""
 MAX_FIELDS: Final = 256
 """Header fields of an answer. Each costs several objects."""
 FREE_CHUNKS: Final = 1024

@@ -44,7 +44,7 @@ _HEADS: Final = {
 _UID: Final = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*"uid"[ \t\r\n]*:[ \t\r\n]*"[^"\\]*')
 
 _MAX_COMMAS: Final = 4 * MAX_PARTS
-"""Of an answer with ``MAX_PARTS`` warnings, annotations and causes; counted before it is decoded."""
+"""Commas of an answer with ``MAX_PARTS`` warnings, annotations and causes, counted before it is decoded."""
 
 _ESCAPE: Final = re.compile(
     rb"(?:\\\\)++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
@@ -54,7 +54,7 @@ _MAX_REPAIRED_BYTES: Final = 64 * 1024
 """Longer answers are not searched for lone surrogates: that may take 0.2 s per megabyte."""
 
 _BYTES_PER_STEP: Final = 256 * 1024
-"""Of a denial: to replace so many bytes that are not UTF-8 takes some milliseconds."""
+"""Bytes of a denial. To replace so many that are not UTF-8 takes some milliseconds."""
 
 _MAX_CODE: Final = 999
 """The highest HTTP status that Go's server writes; higher ones make it panic."""

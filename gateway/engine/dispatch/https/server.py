@@ -53,11 +53,11 @@ MAX_IN_FLIGHT: Final = 1024
 """Calls to one server, each with a connection: as many as the default of a worker pool."""
 
 MAX_UNQUEUED_BYTES: Final = 64 * 1024
-"""Of an answer. Longer ones are decoded one step at a time: a step blocks the event loop for up to 8 MiB."""
+"""A longer answer is decoded one step at a time. A step blocks the event loop for up to 8 MiB."""
 
 _TOO_DEEP: Final = "not called: the request nests too deeply to be written again"
 _SHOWN_CHARS: Final = 500
-"""Of a URL in the cause of a failure, so that the reason is not cut off."""
+"""Characters of a URL in the cause of a failure, so that the reason is not cut off."""
 
 
 class HttpsServer:

@@ -45,7 +45,7 @@ _ROUND: Final = {"all": 3, "exists": 4}
 _LAST: Final = {"all": 2, "exists": 3}
 """To find out that a further element is not needed."""
 _KEPT: Final = {"existsOne": 2, "map": 12, "filter": 13, "transformMap": 3, "transformMapEntry": 2}
-"""For an element that is kept."""
+"""The cost of an element that is kept."""
 
 
 def _range(over: Code, entry: int) -> Code:
@@ -309,4 +309,4 @@ _WRITERS: Final[dict[str, Callable[..., str]]] = {
     "filter": _write_filter,
     "map": _write_map,
 }
-"""Of macros with one variable."""
+"""The writers of macros with one variable."""

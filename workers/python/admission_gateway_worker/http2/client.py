@@ -60,7 +60,7 @@ class Http2Owner(Protocol):
         """Take a part of the body; return whether the step should end with it."""
 
     def reset(self, error_code: int | None) -> None:
-        """The peer reset the stream; None: it did not process the stream at all."""
+        """The peer reset the stream. *error_code* is None if it did not process the stream at all."""
 
     def violated(self, violation: Violation) -> None:
         """The connection was ended for a violation by the peer."""

@@ -87,7 +87,7 @@ class Violation(Exception):
 
     @property
     def is_misconduct(self) -> bool:
-        """Whether the peer violated HTTP/2; False: its answer is unusable."""
+        """Whether the peer violated HTTP/2. Otherwise its answer is unusable."""
         return self.error_code not in (NO_ERROR, CANCEL)
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 MAX_COPY_BYTES: Final = 3 * 1024 * 1024
-"""Of all ``copy`` operations of one patch, as kube-apiserver sets it (JSONPatchMaxCopyBytes)."""
+"""The size of all ``copy`` operations of one patch, as kube-apiserver sets it (JSONPatchMaxCopyBytes)."""
 
 MAX_VALUES: Final = 500_000
 """Values in a patch, including nested ones. An object of 1.5 MiB, etcd's limit, has a fifth of that."""
@@ -166,7 +166,7 @@ class Work:
         """Return a pointer's parts; the text before the first slash is ignored.
 
         Raises:
-            PatchConflict: it is no pointer into an object, or there are too many parts.
+            PatchConflict: it is not a pointer into an object, or there are too many parts.
         """
         number = path.count("/")
         if not number:

@@ -60,7 +60,7 @@ class Access:
     token: str = ""
     token_file: Path | None = None
     server_name: str = ""
-    """Name in the server's certificate; empty: that of the URL."""
+    """Name in the server's certificate. By default that of the URL."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ class _Required(NamedTuple):
     key: str
     pattern: str
     expression: Any
-    """The compiled pattern; None: any value that is not empty."""
+    """The compiled pattern. None for any value that is not empty."""
 
 
 class _Parameters(NamedTuple):
@@ -35,7 +35,7 @@ class _Parameters(NamedTuple):
 
 
 def _prepare(parameters: Mapping[str, Any]) -> _Parameters:
-    """Raises ValueError if a pattern is no regular expression, or nothing is required."""
+    """Raises ValueError if a pattern is not a regular expression, or nothing is required."""
     import re2  # evaluates in linear time, whatever the pattern and the value
 
     options = re2.Options()

@@ -33,7 +33,7 @@ class _Required(NamedTuple):
 
 
 def _prepare(parameters: Mapping[str, Any]) -> tuple[_Required, ...]:
-    """Raises ValueError if a bound is no quantity, or a range is empty."""
+    """Raises ValueError if a bound is not a quantity, or a range is empty."""
     required = []
     for field in ("requests", "limits"):
         for resource, given in (parameters.get(field) or {}).items():

@@ -18,7 +18,7 @@ Toleration = dict[str, Any]
 
 Fields = tuple[str, str, str, str, int | None]
 _Reach = tuple[str | None, str, str | None]
-"""The key, the effect and the value that a toleration tolerates; None: any."""
+"""The key, the effect and the value that a toleration tolerates. None for any."""
 
 
 def _fields(toleration: Toleration) -> Fields:

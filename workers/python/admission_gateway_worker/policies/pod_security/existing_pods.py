@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAX_PODS: Final = 3000
 """Pods that are checked."""
 TIMEOUT_S: Final = 1.0
-"""For the list and the checks together; half of the time to the deadline if that is less."""
+"""The time for the list and the checks together, or half of that to the deadline if it is less."""
 _AT_ONCE: Final = 50
 """Pods that are checked before other reviews have their turn."""
 

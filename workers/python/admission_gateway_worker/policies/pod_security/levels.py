@@ -32,7 +32,7 @@ class LevelVersion(NamedTuple):
 
     level: str
     minor: int | None
-    """None: ``latest``."""
+    """None for ``latest``."""
 
     def __str__(self) -> str:
         return f"{self.level}:{self.version}"

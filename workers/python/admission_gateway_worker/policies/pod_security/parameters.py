@@ -116,9 +116,9 @@ class Exemption:
     """Containers that one control does not check."""
 
     images: re.Pattern[str] | None
-    """None: all images."""
+    """None for all images."""
     containers: frozenset[str]
-    """Empty: all names."""
+    """Empty for all names."""
     namespaces: frozenset[str]
     """Empty: all namespaces."""
 
