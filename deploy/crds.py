@@ -72,10 +72,10 @@ SHORT_NAMES: Final = {
 MAX_WEBHOOKS: Final = 100
 MAX_RULES: Final = 50
 MAX_ENTRIES: Final = 50
-"""Of a list within a rule or a selector."""
+"""Entries of a list within a rule or a selector."""
 MAX_TARGETS: Final = 64
 MAX_EXPRESSIONS: Final = 200
-"""Of each list of a policy."""
+"""Expressions in each list of a policy."""
 MAX_EXPRESSION_CHARS: Final = 65536
 
 _KEY_LENGTH: Final = SUBDOMAIN_LENGTH + 1 + LABEL_LENGTH

@@ -24,9 +24,9 @@ class Panel:
     text: str = ""
     """The description, shown at the title."""
     bad_from: float | None = None
-    """The value from which on it is red; None: there is none."""
+    """The value from which on it is red, if there is one."""
     bad_below: float | None = None
-    """The value below which it is red; None: there is none."""
+    """The value below which it is red, if there is one."""
     has_exemplars: bool = False
     is_yes_or_no: bool = False
     """Whether the values are 1, which is good, and 0."""

@@ -34,10 +34,10 @@ UNUSED: Final = (
     *("test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "pydoc_data"),
     *("site-packages", "dist-packages", "config-*", "__pycache__", "turtle.py", "_tkinter*"),
 )
-"""Of the standard library."""
+"""Parts of the standard library that are left out."""
 
 FILES: Final = ("etc/ssl/certs/ca-certificates.crt", "etc/ld.so.conf")
-"""Of the system, where they exist: certificates for HTTPS, and where the loader looks."""
+"""Files of the system, where they exist: certificates for HTTPS, and where the loader looks."""
 
 TEXTS: Final = {
     "etc/passwd": f"root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:{USER}:{USER}:nonroot:/:/sbin/nologin\n",

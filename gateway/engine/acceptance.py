@@ -105,10 +105,7 @@ async def judge(wanted: Sequence[Judged], pools: Mapping[str, Pool]) -> tuple[li
 async def _ask_pool(
     endpoints: Sequence[WorkerEndpoint], clients: set[WorkerRef]
 ) -> dict[WorkerRef, Rejection] | None:
-    """Return the *clients* that no worker accepts, of those that are reachable, and why.
-
-    None: no worker is reachable.
-    """
+    """Return the *clients* that no reachable worker accepts, and why, or None if no worker is reachable."""
     limit = asyncio.Semaphore(_ASKED_AT_A_TIME)
 
     async def ask_one(endpoint: WorkerEndpoint) -> PolicyListing:

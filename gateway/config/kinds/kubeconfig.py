@@ -80,7 +80,7 @@ class KubeconfigCluster:
 
     server: str
     ca_pem: bytes = b""
-    """Empty: the system's roots."""
+    """By default the system's roots."""
     is_insecure: bool = False
     """Whether the server's certificate is not verified; only without ``ca_pem``."""
     server_name: str = ""

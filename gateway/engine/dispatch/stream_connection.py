@@ -77,7 +77,7 @@ class StreamConnection(asyncio.Protocol):
         self._steps: Iterator[int] | None = None
         """The remaining steps of a message."""
         self._cost_s = 0.0
-        """CPU time in this period for input that is no message and answers no call.
+        """CPU time in this period for input that is not a message and answers no call.
 
         An answer that is too large counts against its own webhook, not against the other webhooks of its
         worker."""

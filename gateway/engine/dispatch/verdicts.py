@@ -44,7 +44,7 @@ _BARE_ALLOW_BYTES: Final = (2, 4)
 
 
 def verdict_of(response: worker_pb2.ReviewResponse, *, has_parameters: bool = False) -> Verdict:
-    """Return the verdict of a worker's answer to a call; *has_parameters*: the call had parameters."""
+    """Return the verdict of a worker's answer to a call, which had parameters if *has_parameters*."""
     if response.allowed:
         if has_parameters and not response.parameters_applied:
             return _IGNORED_PARAMETERS

@@ -179,7 +179,7 @@ class Recording:
             log.warning("recording: reviews are left out; so far, by reason: %s", found)
 
     def close(self) -> Thread:
-        """End after the lines that wait are written, in the thread that is returned."""
+        """Stop recording. The returned thread writes the queued lines and closes the file."""
         self._is_closed = True
         if self._pending:
             self._leave_out("queue", self._pending)

@@ -30,7 +30,7 @@ class NamedRule:
     rules: tuple[Rule, ...]
     """One."""
     names: tuple[str, ...]
-    """Empty: all."""
+    """Empty for all."""
     match_policy: MatchPolicy
 
 
@@ -52,7 +52,7 @@ class ParamRef:
 
     name: str
     namespace: str
-    """Empty: that of the request, for a namespaced kind."""
+    """Empty for that of the request, if the kind is namespaced."""
     selector: Selector | None
     not_found: NotFoundAction
 

@@ -157,10 +157,7 @@ class _ValidatingRun(PolicyRun[ValidatingPolicy, ValidatingBinding]):
         return PolicyResult(*self._verdicts(), self._elapsed_s()) if is_decided else NOT_MATCHED
 
     def _misconfigured(self, binding: ValidatingBinding | None, cause: str) -> None:
-        """Note an error of the configuration, which validationActions do not soften.
-
-        None: it is one of the policy.
-        """
+        """Note an error of *binding*, or of the policy if None. validationActions do not soften it."""
         if self._policy.rules.failure_policy == "Ignore":
             self._ignored.append(cause if binding is None else f"binding '{binding.name}': {cause}")
         else:

@@ -46,7 +46,7 @@ class Validation:
     message: str
     message_expression: Expression | None
     reason: str
-    """Empty: Invalid."""
+    """Empty stands for Invalid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Refusal(NamedTuple):
     """Index of the validation; 0 for a failure of all."""
     message: str
     reason: str
-    """Empty: Invalid."""
+    """Empty stands for Invalid."""
     is_error: bool
 
 

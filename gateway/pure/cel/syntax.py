@@ -104,7 +104,7 @@ class Comprehension(Node):
 
 @dataclass(slots=True, eq=False)
 class OptionalMap(Node):
-    """``target.optMap(variable, body)``; *is_flat*: ``optFlatMap``."""
+    """``target.optMap(variable, body)``, or ``optFlatMap`` if *is_flat*."""
 
     target: Node
     variable: str

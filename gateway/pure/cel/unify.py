@@ -48,7 +48,7 @@ class Substitution:
         return False
 
     def resolve(self, what: Type, *, is_final: bool = False) -> Type:
-        """Return *what* with all bindings put in; *is_final*: parameters without a binding become dyn."""
+        """Return *what* with all bindings put in. If *is_final*, parameters without one become dyn."""
         while what.is_parameter:
             bound = self._bound.get(what)
             if bound is None:

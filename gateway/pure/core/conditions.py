@@ -47,7 +47,7 @@ class ParamLookup:
     namespace: str
     """Empty for a kind that is not namespaced, and for all objects."""
     name: str
-    """Empty: no object is looked up, but all of the kind have to be read first."""
+    """If it is empty, no object is looked up, but all of the kind have to be read first."""
 
 
 @dataclass(frozen=True, slots=True)

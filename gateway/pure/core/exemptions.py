@@ -71,7 +71,7 @@ class PolicyException:
 
     name: str
     namespace: str
-    """Empty: it covers all namespaces, and objects without one."""
+    """If it is empty, the exception covers all namespaces, and objects without one."""
     webhooks: tuple[str, ...]
     """Full names."""
     match: Match

@@ -85,10 +85,7 @@ class Outcome:
 def settle_policy(
     invocation: PolicyInvocation, round_number: int, result: PolicyResult, mode: Mode, payload: Payload
 ) -> tuple[Outcome, Payload | None]:
-    """Return the outcome of a policy with *result* on *payload*, and the payload after it.
-
-    None: the payload stays.
-    """
+    """Return the outcome of a policy with *result* on *payload*, and the new payload, if any."""
     verdict, patched = result.verdict, None
     if result.changed is not None:
         try:

@@ -108,7 +108,7 @@ def match_conditions(rules: Sequence[Rule], included: Collection[str]) -> list[d
 def hidden_from(expression: str, rules: Sequence[Rule]) -> bool | None:
     """Whether the matchCondition *expression* excludes requests that *rules* name explicitly.
 
-    None: :func:`match_conditions` does not write this expression, and its effect is unknown.
+    The result is None for an expression that :func:`match_conditions` does not write: its effect is unknown.
     """
     for exclusion in _EXCLUSIONS:
         if expression == exclusion.expression:

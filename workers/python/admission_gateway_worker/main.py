@@ -47,7 +47,7 @@ class Options:
     tls: Tls | None
     grace_s: float
     metrics_listen: str
-    """Empty: none."""
+    """Empty for none."""
 
 
 class _Parser(argparse.ArgumentParser):

@@ -92,7 +92,7 @@ def pod_spec_of(kind: Mapping[str, str], found: object) -> PodSpec | None:
 
 
 def containers(pod: PodSpec, *fields: str) -> Iterator[Container]:
-    """Yield the containers in *fields*; default: all three lists."""
+    """Yield the containers in *fields*, by default all three lists."""
     for field in fields or ("containers", "initContainers", "ephemeralContainers"):
         for index, container in enumerate(pod.spec.get(field) or ()):
             yield Container(f"{pod.path}.{field}[{index}]", container)

@@ -66,7 +66,7 @@ class PolicyServer:
         Args:
             name: the value of ``clientConfig.worker.policy``.
             mutating: whether it may change the object.
-            description: one line for ListPolicies; default: the first line of the docstring.
+            description: one line for ListPolicies, by default the first line of the docstring.
             version: opaque version of its code and settings.
             blocking: run it in a thread, because it blocks. Any other plain function runs in a thread
                 while it repeatedly blocks the event loop for more than 5 ms.

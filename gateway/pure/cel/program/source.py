@@ -67,8 +67,8 @@ class Source(NamedTuple):
     is_bool: bool = False
     """Whether the value is a bool."""
     assure: Callable[[Writer], int] | None = None
-    """Writes statements that give up unless the value is true, and returns the cost that they do not charge;
-    None: ``write`` has to do."""
+    """Writes statements that give up unless the value is true, and returns the cost that they do not charge.
+    With None ``write`` has to do."""
 
 
 class AllTrueSource(NamedTuple):

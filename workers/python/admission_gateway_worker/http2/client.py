@@ -54,7 +54,7 @@ class Http2Owner(Protocol):
     """Receives the events of the stream. ``headers`` and ``data`` may raise a Violation."""
 
     def headers(self, fields: Iterable[tuple[bytes, bytes]], *, ends: bool) -> None:
-        """Take a block of fields; *ends*: it is the last frame of the stream."""
+        """Take a block of fields. With *ends* it is the last frame of the stream."""
 
     def data(self, body: bytes, *, ends: bool) -> bool:
         """Take a part of the body; return whether the step should end with it."""

@@ -120,7 +120,7 @@ class Exemption:
     containers: frozenset[str]
     """Empty for all names."""
     namespaces: frozenset[str]
-    """Empty: all namespaces."""
+    """Empty for all namespaces."""
 
     def covers(self, container: Container) -> bool:
         """Whether *container* is exempt, in a namespace of ``namespaces``."""
