@@ -22,6 +22,7 @@ from gateway.pure.admission_policies import mutations, values
 from gateway.pure.admission_policies.mutating import as_webhooks
 from gateway.pure.admission_policies.params import FixedParams
 from gateway.pure.cel.meter import EXCEEDED
+from gateway.pure.core import matching
 from gateway.pure.core.decision import decide
 from gateway.pure.core.evaluation import Evaluation
 from gateway.pure.core.explain import explain
@@ -423,7 +424,12 @@ def test_what_was_not_invoked_in_the_first_round_is_not_invoked_in_the_second() 
     assert evaluated(hooks, deployment()).final_object == deployment(replicas=11)
 
 
-def test_selectors_are_matched_with_the_object_at_the_beginning_of_the_round() -> None:
+@pytest.mark.parametrize("indexed_from", [0, matching.INDEXED])
+def test_selectors_are_matched_with_the_object_at_the_beginning_of_the_round(
+    indexed_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where an index leaves out what does not match, and the first policy makes the second one match."""
+    monkeypatch.setattr(matching, "INDEXED", indexed_from)
     label = patch('[JSONPatch{op: "add", path: "/metadata/labels", value: {"x": "y"}}]')
     match = {"resourceRules": [RULE], "objectSelector": {"matchLabels": {"x": "y"}}}
     hooks = [*policy(label, name="a"), *policy(ADD_10, name="b", matchConstraints=match)]

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def always_indexed() -> Iterator[None]:
     """Use the index of objectSelectors for any number of webhooks; other tests have few, and do without."""
     with pytest.MonkeyPatch.context() as patch:

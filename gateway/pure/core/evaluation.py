@@ -398,7 +398,10 @@ class Evaluation:
         return found
 
     def _select_again(self) -> None:
-        """Continue with the webhooks that match the labels of the present object; discard other calls."""
+        """Continue with the webhooks that match the labels of the present object; discard other calls.
+
+        Policies that match them now did not match at the beginning of the round, and are passed over.
+        """
         invocations = self._select()
         if invocations is self._invocations:
             return
@@ -406,7 +409,10 @@ class Evaluation:
         indices = {invocation.position: index for index, invocation in enumerate(invocations)}
         self._calls.move(self._index, indices, len(invocations))
         self._invocations = invocations
-        self._index = sum(invocation.position <= last_position for invocation in invocations)
+        self._index = sum(
+            invocation.position <= last_position or isinstance(invocation, PolicyInvocation)
+            for invocation in invocations
+        )
 
     def _conclude(self, outcome: Outcome) -> None:
         self.outcomes.append(outcome)
