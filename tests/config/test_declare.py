@@ -44,6 +44,7 @@ class Outer(Declared):
     most: int = declare(Integer(1, 9, "calls"), "Calls", default=4, name="limits.most")
     inner: Inner | None = optional(Group(Inner), "Absent: none")
     others: tuple[Inner, ...] = declare(Groups(Inner, 1), "", default=())
+    note: str | None = optional(Text(), "Absent: none")
 
 
 def read(content: dict[str, object]) -> tuple[Outer, list[tuple[str, str]]]:
@@ -57,8 +58,8 @@ def test_absent_fields_have_their_defaults() -> None:
 
 def test_fields_are_read_where_their_names_say() -> None:
     inner = {"name": "a", "open": False}
-    expected = Outer(9, Inner("a", is_open=False), (Inner("a", is_open=False),))
-    assert read({"limits": {"most": 9}, "inner": inner, "others": [inner]}) == (expected, [])
+    expected = Outer(9, Inner("a", is_open=False), (Inner("a", is_open=False),), "b")
+    assert read({"limits": {"most": 9}, "inner": inner, "others": [inner], "note": "b"}) == (expected, [])
 
 
 def test_problems_have_their_paths() -> None:
@@ -76,6 +77,7 @@ def test_rows_and_schema_are_those_of_the_fields() -> None:
         ("spec.others", "list, at most 1", "none", ""),
         ("spec.others[].name", "string", "required", "Its [name](names.md)"),
         ("spec.others[].open", "boolean", "`true`", ""),
+        ("spec.note", "string", "none", "Absent: none"),
     ]
     schema = Outer.schema()
     assert schema["properties"]["limits"]["properties"]["most"]["maximum"] == 9

@@ -45,6 +45,10 @@ class Type(Generic[T]):
         """Return the value of the field *name*, or *default*, after reporting its problems."""
         raise NotImplementedError
 
+    def read_required(self, source: Fields, name: str) -> T:
+        """Return the value of the field *name*, which has no default, after reporting its problems."""
+        return self.read(source, name, cast("T", None))
+
     def schema(self) -> Schema:
         """Return the JSON schema of the field."""
         raise NotImplementedError
@@ -159,9 +163,11 @@ class Text(Type[str]):
 
     def read(self, source: Fields, name: str, default: str | None) -> str:
         """As in :class:`Type`."""
-        if default is None:
-            return source.required_string(name, self.check)
-        return source.string(name, default, self.check)
+        return cast("str", source.string(name, default, self.check))
+
+    def read_required(self, source: Fields, name: str) -> str:
+        """As in :class:`Type`."""
+        return source.required_string(name, self.check)
 
     def schema(self) -> Schema:
         """As in :class:`Type`."""
@@ -330,8 +336,11 @@ class Declared:
             if within not in mappings:
                 mappings[within] = source.group(within)
             if attribute not in values:
-                default = None if one.is_required else _default(cls, attribute)
-                values[attribute] = one.type.read(mappings[within], last, default)
+                values[attribute] = (
+                    one.type.read_required(mappings[within], last)
+                    if one.is_required
+                    else one.type.read(mappings[within], last, _default(cls, attribute))
+                )
         made = cls(**values)
         made.check(source)
         for mapping in reversed(mappings.values()):
