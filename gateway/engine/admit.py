@@ -48,21 +48,6 @@ class ReviewObserver(Protocol):
         """A review of *phase* was cancelled before its answer."""
 
 
-class Review(Protocol):
-    """Reviews by one configuration, see :meth:`Admission.review`."""
-
-    def __call__(
-        self,
-        selection: Selection,
-        body: bytes,
-        deadline: Deadline,
-        answered: Callable[[Answer], None],
-        failed: Callable[[Exception], None],
-        origin: Origin = NO_ORIGIN,
-    ) -> Cancel:
-        """Review *body*, and return a function that cancels this."""
-
-
 class Observers:
     """Several observers as one."""
 

@@ -6,7 +6,6 @@ import asyncio
 import time
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import filterfalse
 from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import WeakKeyDictionary
 
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 BUDGET_S: Final = 30.0
 """The time for each phase."""
 BOTH_PHASES: Final[tuple[Phase, ...]] = ("mutate", "validate")
-_DRY: Final = ("None", "NoneOnDryRun")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +124,9 @@ class _Unobserved:
         """Do nothing."""
 
 
-def allows_dry_run(webhook: Webhook) -> bool:
-    """Whether the sideEffects of *webhook* allow calls with ``dryRun``."""
-    return webhook.side_effects in _DRY
-
-
 def _without_side_effects(selection: Selection) -> Selection | None:
     """Return the webhooks of *selection* whose sideEffects allow a dry run, or None if all do."""
-    kept = [webhook for webhook in selection.webhooks if allows_dry_run(webhook)]
+    kept = [webhook for webhook in selection.webhooks if webhook.allows_dry_run]
     if len(kept) == len(selection.webhooks):
         return None
     return Selection(selection.phase, kept, selection.exceptions)
@@ -237,8 +230,9 @@ class DryRuns:
             begin = snapshot.backends.now()
             answers.append(await _answer_of(admission, chosen, body, budget_s))
             seconds.append(snapshot.backends.now() - begin)
+            is_whole = chosen is selection
             left_out.append(
-                () if chosen is selection else tuple(filterfalse(allows_dry_run, selection.webhooks))
+                () if is_whole else tuple(one for one in selection.webhooks if not one.allows_dry_run)
             )
             body = _after(answers[-1], body)
         rest = tuple(selections[len(answers) :])

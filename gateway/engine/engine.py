@@ -33,13 +33,14 @@ if TYPE_CHECKING:
     from gateway.config.merge.merged import Merged
     from gateway.config.merge.model import Config
     from gateway.engine.acceptance import Judged
-    from gateway.engine.admit import Review, ReviewObserver
+    from gateway.engine.admit import ReviewObserver
     from gateway.engine.cluster_source import ClusterSource
     from gateway.engine.dispatch.parameters import ParameterTable
     from gateway.engine.dispatch.pool import Pool
     from gateway.engine.siblings import Siblings
     from gateway.engine.snapshot import Snapshot, StagedPools
     from gateway.observe.telemetry.metrics import Metrics
+    from gateway.pure.core.answer import Review
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,8 +88,8 @@ class Engine:
     """The configuration in force, and the next one. Make it on a running event loop."""
 
     review: Review
-    """Reviews by the configuration in force; there is none before the first :meth:`activate`. It is replaced,
-    not changed: whoever holds it reviews by the same configuration for as long."""
+    """Reviews by the configuration in force. There is none before the first :meth:`activate`. A new
+    configuration brings a new one: an older one that a caller keeps reviews by the older configuration."""
     dry_run: DryRuns
     """Likewise for commands and pages: ``await dry_run(body)``."""
 
@@ -112,8 +113,6 @@ class Engine:
         """
         self.config: Config | None = None
         """The configuration in force, with the custom resources of the cluster. None before the first."""
-        self.snapshot: Snapshot | None = None
-        """The same, as reviews read it."""
         self.activated_at = 0.0
         """When it came into force, in seconds since 1970."""
         self.is_rejected = False
@@ -125,6 +124,11 @@ class Engine:
         self._others_within_s = others_within_s
         self._pools = Pools(metrics, targets)
         self._admission: Admission | None = None
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The configuration in force as reviews read it. None before the first."""
+        return None if self._admission is None else self._admission.snapshot
 
     # -- the next configuration -----------------------------------------------------------------------
 
@@ -241,13 +245,14 @@ class Engine:
         is_new = following is not None
         if following is not None:
             self._admission = following.admission
-            self.review, self.snapshot = self._admission.review, self._admission.snapshot
+            self.review = self._admission.review
             self.config = prepared.merged.config
             self.activated_at = time.time()
             self.dry_run = following.dry_run
             self._pools.activate(following.pools)
-        assert self.snapshot is not None
-        return Change(before, prepared.merged, self.snapshot, self.pools, self.activated_at, is_new=is_new)
+        assert self._admission is not None
+        snapshot = self._admission.snapshot
+        return Change(before, prepared.merged, snapshot, self.pools, self.activated_at, is_new=is_new)
 
     def observe(self, observer: ReviewObserver) -> None:
         """Notify *observer*, instead of the metrics alone, of the reviews by the configuration in force."""

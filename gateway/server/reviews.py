@@ -13,10 +13,9 @@ from gateway.server import image_review
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gateway.engine.admit import Review
     from gateway.engine.paths import Paths
     from gateway.observe.tracing.tracing import Tracing
-    from gateway.pure.core.answer import Answer
+    from gateway.pure.core.answer import Answer, Review
     from gateway.pure.core.deadline import Deadline
     from gateway.pure.core.matching import Selection
     from gateway.server.serving.front_end import FrontEnd

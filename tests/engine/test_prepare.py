@@ -18,6 +18,7 @@ from gateway.engine.dispatch.pool import Pool
 from gateway.engine.engine import Engine
 from gateway.engine.snapshot import Pools, StagedPools
 from gateway.observe.telemetry.metrics import Metrics
+from gateway.pure.core.answer import NO_ORIGIN
 from gateway.pure.core.deadline import Deadline
 from tests.core.build import body
 from tests.core.build import document as request_document
@@ -138,7 +139,8 @@ class World:
         assert snapshot is not None
         deadline = Deadline.after(10.0, snapshot.backends.now())
         selection = snapshot.paths["/validate"]
-        self.engine.review(selection, body(request_document()), deadline, answers.append, answers.append)
+        review, given = self.engine.review, body(request_document())
+        review(selection, given, deadline, answers.append, answers.append, NO_ORIGIN)
         (answer,) = answers
         return str(answer.decision.status.message)
 

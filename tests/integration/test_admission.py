@@ -13,6 +13,7 @@ from gateway.config.merge.model import Config
 from gateway.engine.cluster_source import ClusterView, NoCluster
 from gateway.engine.engine import Engine
 from gateway.observe.telemetry.metrics import Metrics
+from gateway.pure.core.answer import NO_ORIGIN
 from gateway.pure.core.deadline import Deadline
 from gateway.pure.core.large import LARGE_BYTES
 from gateway.pure.core.namespace import Namespace
@@ -66,7 +67,7 @@ class Case:
         assert snapshot is not None
         deadline = Deadline.after(budget_s, snapshot.backends.now())
         return self.engine.review(
-            snapshot.paths["/mutate"], content, deadline, self.answers.append, self.failed
+            snapshot.paths["/mutate"], content, deadline, self.answers.append, self.failed, NO_ORIGIN
         )
 
     def failed(self, error: Exception) -> None:

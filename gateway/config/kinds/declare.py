@@ -331,7 +331,7 @@ class Declared:
         """Return what is behind *source*, after reporting its problems."""
         values = cls.read_together(source)
         mappings = {"": source}
-        for attribute, one, name in _declarations(cls):
+        for attribute, one, name, default in _declarations(cls):
             within, _, last = name.rpartition(".")
             if within not in mappings:
                 mappings[within] = source.group(within)
@@ -339,7 +339,7 @@ class Declared:
                 values[attribute] = (
                     one.type.read_required(mappings[within], last)
                     if one.is_required
-                    else one.type.read(mappings[within], last, _default(cls, attribute))
+                    else one.type.read(mappings[within], last, default)
                 )
         made = cls(**values)
         made.check(source)
@@ -359,7 +359,7 @@ class Declared:
     def schema(cls) -> Schema:
         """Return the JSON schema, in which other fields are refused."""
         made: Schema = {"type": "object", "properties": {}, "additionalProperties": False}
-        for _, one, name in _declarations(cls):
+        for _, one, name, _ in _declarations(cls):
             within, _, last = name.rpartition(".")
             inside = made
             if within:
@@ -376,16 +376,15 @@ class Declared:
     def rows(cls, prefix: str = "") -> Iterator[Row]:
         """Yield the rows of the documentation, with *prefix* before each path."""
         begun = set[str]()
-        for attribute, one, name in _declarations(cls):
+        for _, one, name, default in _declarations(cls):
             within = name.rpartition(".")[0]
             if within and within not in begun:
                 begun.add(within)
                 yield Row(f"{prefix}{within}", "mapping", "none", cls.MAPPINGS[within])
-            default = "required" if one.is_required else "none"
-            value = None if one.is_required else _default(cls, attribute)
-            if value not in (None, "", (), {}) and not isinstance(value, Declared):
-                default = f"`{one.type.written(value)}`"
-            yield Row(f"{prefix}{name}", one.type.words, default, one.meaning)
+            shown = "required" if one.is_required else "none"
+            if default not in (MISSING, None, "", (), {}) and not isinstance(default, Declared):
+                shown = f"`{one.type.written(default)}`"
+            yield Row(f"{prefix}{name}", one.type.words, shown, one.meaning)
             yield from one.type.rows(f"{prefix}{name}")
 
 
@@ -394,14 +393,11 @@ def plain(markdown: str) -> str:
     return _LINK.sub(r"\1", markdown)
 
 
-def _declarations(cls: type[Declared]) -> Iterator[tuple[str, _Declaration, str]]:
-    """Yield attribute, declaration and name of each field that is declared."""
+def _declarations(cls: type[Declared]) -> Iterator[tuple[str, _Declaration, str, Any]]:
+    """Yield attribute, declaration, name and default of each declared field; a required one has MISSING."""
     for each in fields(cast("Any", cls)):
         if (one := each.metadata.get(_KEY)) is not None:
             first, *others = each.name.split("_")
-            yield each.name, one, one.name or first + "".join(map(str.capitalize, others))
-
-
-def _default(cls: type[Declared], attribute: str) -> Any:  # noqa: ANN401 - of any type
-    each = next(one for one in fields(cast("Any", cls)) if one.name == attribute)
-    return each.default_factory() if each.default_factory is not MISSING else each.default
+            name = one.name or first + "".join(map(str.capitalize, others))
+            default = each.default if each.default_factory is MISSING else each.default_factory()
+            yield each.name, one, name, default

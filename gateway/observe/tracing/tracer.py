@@ -25,17 +25,10 @@ if TYPE_CHECKING:
 
     from gateway.config.kinds.tracing_settings import TracingSettings
     from gateway.observe.tracing.collector import Collector
-    from gateway.pure.core.answer import Answer, Origin
+    from gateway.pure.core.answer import Answer, Origin, Review
     from gateway.pure.core.deadline import Deadline
     from gateway.pure.core.matching import Selection
     from gateway.pure.core.trace import Trace
-
-    Review = Callable[
-        [Selection, bytes, Deadline, Callable[[Answer], None], Callable[[Exception], None], Origin],
-        Callable[[], None],
-    ]
-    """``Admission.review``."""
-
 
 log = logging.getLogger(__name__)
 

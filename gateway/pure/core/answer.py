@@ -5,10 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gateway.pure.core.deadline import Deadline
     from gateway.pure.core.decision import Decision
     from gateway.pure.core.evaluation import Evaluation
     from gateway.pure.core.matching import Selection
     from gateway.pure.core.trace import Trace
+
+    Review = Callable[
+        [Selection, bytes, Deadline, Callable[["Answer"], None], Callable[[Exception], None], "Origin"],
+        Callable[[], None],
+    ]
+    """Reviews a request and returns a function that cancels this, see ``gateway.engine.admit.Admission``."""
 
 
 class Origin(NamedTuple):

@@ -98,7 +98,7 @@ class Matcher:
         if not is_due:
             # The API server matches before it decides on reinvocation: under Fail, an error in that rejects.
             return why_not if isinstance(why_not, Failed | Unresolved) else NOT_MATCHED
-        if why_not is None and payload.request.dry_run and webhook.side_effects in ("Some", "Unknown"):
+        if why_not is None and payload.request.dry_run and not webhook.allows_dry_run:
             return DRY_RUN_REFUSED
         return why_not
 

@@ -211,6 +211,11 @@ class Webhook:
     """None if every request is a call."""
 
     @property
+    def allows_dry_run(self) -> bool:
+        """Whether ``side_effects`` allow calls for requests with ``dryRun``."""
+        return self.side_effects in ("None", "NoneOnDryRun")
+
+    @property
     def policy(self) -> AdmissionPolicy | None:
         """The admission policy with its bindings, or None if it is a webhook."""
         return self.client.policy if isinstance(self.client, PolicyRef) else None

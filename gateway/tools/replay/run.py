@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from gateway.base.errors import ReviewError
-from gateway.engine.dry_run import BOTH_PHASES, allows_dry_run
+from gateway.engine.dry_run import BOTH_PHASES
 from gateway.pure.core.review import V1
 from gateway.tools.replay.results import UnusableResultError, made
 
@@ -46,7 +46,7 @@ def left_out_webhooks(config: Config) -> list[WebhookKey]:
     return [
         (webhook.phase, webhook.configuration, webhook.name)
         for webhook in config.webhooks
-        if not allows_dry_run(webhook)
+        if not webhook.allows_dry_run
     ]
 
 
