@@ -35,7 +35,7 @@ def document(
 ) -> str:
     """Return the document of the distribution *subject*, which is one of *distributions*.
 
-    *epoch* is its time in seconds. *others* are components that are no distributions of Python.
+    *epoch* is its time in seconds. *others* are components that are not distributions of Python.
     """
     installed = {normalised(one.name): one for one in distributions}
     components = {name: _component(name, one) for name, one in sorted(installed.items())}

@@ -55,7 +55,7 @@ def request_headers(content: bytes) -> dict[str, str]:
     """Return the headers in *content*, one ``NAME: VALUE`` per line, as :func:`bearer_tokens` does.
 
     Raises:
-        UnusableFileError: there is none, or a line is no header that a request may have besides its own.
+        UnusableFileError: there is none, or a line is not a header that a request may have besides its own.
     """
 
     def is_right(line: bytes) -> bool:

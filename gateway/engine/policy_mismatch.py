@@ -243,7 +243,7 @@ def rejection(
         return None
     if not served:
         close = did_you_mean(worker.policy, names) if len(names) <= MAX_COMPARED else ""
-        which = "is no ready-made policy" if is_ready_made else f"no worker of pool {pool} serves"
+        which = "is not a ready-made policy" if is_ready_made else f"no worker of pool {pool} serves"
         return Rejection("policy", f"found {shown(worker.policy)}, which {which}{close}")
     # The least: the same for every gateway that asks the same workers.
     problem = min(map(min, served))

@@ -39,14 +39,14 @@ def admission_review(body: bytes) -> bytes:
     """Return the AdmissionReview for the ImageReview *body*.
 
     Raises:
-        MalformedReview: *body* is no ImageReview, or too long.
+        MalformedReview: *body* is not an ImageReview, or too long.
     """
     if len(body) > MAX_BYTES:
         raise MalformedReview(f"the ImageReview has {len(body)} bytes, expected at most {MAX_BYTES}")
     try:
         review = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise MalformedReview(f"the body is no JSON: {error}") from None
+        raise MalformedReview(f"the body is not JSON: {error}") from None
     if not isinstance(review, dict):
         raise MalformedReview(f"found {described(review)}, expected a mapping")
     for name, expected in (("kind", KIND), ("apiVersion", API_VERSION)):

@@ -31,7 +31,7 @@ def problem(url: str, name: str, review: bytes) -> str:
 
     Raises:
         OSError: there is no answer.
-        ValueError: an answer is no AdmissionReview for this request.
+        ValueError: an answer is not an AdmissionReview for this request.
     """
     document: dict[str, Any] = orjson.loads(labelled(review))
     pod = document["request"]["object"]

@@ -1,7 +1,7 @@
 """A worker without SDK that serves only ``Review``, the minimum of the contract.
 
 ``python tests/conformance/review_only_worker.py [--list] --listen ADDRESS``. ``--list`` adds ListPolicies.
-Its two policies are no samples.
+Its two policies are not samples.
 """
 
 from __future__ import annotations

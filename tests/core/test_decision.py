@@ -223,8 +223,8 @@ def test_a_failure_under_ignore_allows_the_request_and_is_annotated(failed: Fail
 @pytest.mark.parametrize(
     ("answer", "operation", "cause"),
     [
-        (Allowed(b"nonsense"), "CREATE", "the answer's patch is no JSON Patch: not JSON: "),
-        (Allowed(b"{}"), "CREATE", "the answer's patch is no JSON Patch: not a JSON array of operations"),
+        (Allowed(b"nonsense"), "CREATE", "the answer's patch is not a JSON Patch: not JSON: "),
+        (Allowed(b"{}"), "CREATE", "the answer's patch is not a JSON Patch: not a JSON array of operations"),
         (
             patch({"op": "remove", "path": "/x"}),
             "CREATE",
@@ -240,8 +240,8 @@ def test_a_failure_under_ignore_allows_the_request_and_is_annotated(failed: Fail
             "DELETE",
             "answered a patch, but a DELETE request has no object to change",
         ),
-        # Bytes that are no patch are refused on a DELETE too.
-        (Allowed(b"nonsense"), "DELETE", "the answer's patch is no JSON Patch: not JSON: "),
+        # Bytes that are not a patch are refused on a DELETE too.
+        (Allowed(b"nonsense"), "DELETE", "the answer's patch is not a JSON Patch: not JSON: "),
     ],
 )
 def test_a_patch_that_cannot_be_used_is_a_failure_of_its_webhook(

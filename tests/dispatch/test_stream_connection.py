@@ -1,4 +1,4 @@
-"""Connections to workers: TLS, peers that are no workers, keepalive, flow control and GOAWAY."""
+"""Connections to workers: TLS, peers that are not workers, keepalive, flow control and GOAWAY."""
 
 from __future__ import annotations
 

@@ -64,9 +64,11 @@ FAULTS: Final = {
     "deadline-exceeded": Fault({"status": "DEADLINE_EXCEEDED"}, "DEADLINE_EXCEEDED: no answer within 10s"),
     "unimplemented": Fault({"status": "UNIMPLEMENTED"}, "UNIMPLEMENTED"),
     "internal": Fault({"status": "INTERNAL", "details": "x" * 5000}, "INTERNAL: x{1000}"),
-    "not-json": unusable("add a label, please", "is no JSON Patch: not JSON: .*"),
-    "no-list": unusable("{}", "is no JSON Patch: not a JSON array of operations"),
-    "no-objects": unusable([["add", "/data/a", "b"]], "is no JSON Patch: operation 0 is not a JSON object"),
+    "not-json": unusable("add a label, please", "is not a JSON Patch: not JSON: .*"),
+    "no-list": unusable("{}", "is not a JSON Patch: not a JSON array of operations"),
+    "no-objects": unusable(
+        [["add", "/data/a", "b"]], "is not a JSON Patch: operation 0 is not a JSON object"
+    ),
     "unknown-op": unusable([{"op": "append", "path": "/data/a"}], "does not apply: operation 0: .*append"),
     "no-such-path": unusable(
         [{"op": "add", "path": "/a/b/c", "value": 1}], "does not apply: operation 0: .*/a/b/c.*"

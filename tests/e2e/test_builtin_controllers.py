@@ -270,7 +270,7 @@ def test_a_frozen_namespace(clusters: tuple[Cluster, Cluster]) -> None:
 def test_a_request_in_a_missing_namespace_is_refused_without_a_policy(
     clusters: tuple[Cluster, Cluster],
 ) -> None:
-    """Why NamespaceAutoProvision and NamespaceExists are no policies."""
+    """Why NamespaceAutoProvision and NamespaceExists are not policies."""
     for cluster in clusters:
         answer = perform(cluster, make_pod("missing", "web"))
         assert (answer.status, answer.message) == (404, 'namespaces "missing" not found')

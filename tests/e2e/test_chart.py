@@ -350,7 +350,7 @@ def test_check_judges_the_ready_made_policies_of_a_worker_of_the_chart(tmp_path:
     folder = write_config_map(tmp_path / "config", only("ConfigMap", NAME, f"--values={file}"))
     done = run_command("check", "--config", folder)
     assert done.returncode == 1
-    assert 'found "require-label", which is no ready-made policy; did you mean' in done.stderr
+    assert 'found "require-label", which is not a ready-made policy; did you mean' in done.stderr
 
 
 def test_no_service_but_the_gateway_s_own_selects_a_pod_of_a_job() -> None:

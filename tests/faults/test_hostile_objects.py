@@ -76,7 +76,7 @@ ANSWERED = {
     "escaped control characters": pod('{"\\u0000":"\\u0000\\u001f"}'),
     "half of a pair": pod('{"a":"\\ud83d"}'),
     "half of a pair as it is": pod('{"a":"\ud83d"}'),
-    "labels that are no texts": pod(labels='"wanted":{"a":[1]},"b":null,"c":1.5'),
+    "labels that are not texts": pod(labels='"wanted":{"a":[1]},"b":null,"c":1.5'),
 }
 """Objects that can be decoded and encoded again."""
 

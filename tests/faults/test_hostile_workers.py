@@ -51,7 +51,7 @@ PATCHES = {
     "test_operations": "does not apply: has more than 500000 values",
     "values": "does not apply: has more than 500000 values",
     "nested_values": "does not apply: has more than 500000 values",
-    "too_deep": "is no JSON Patch: nested too deeply",
+    "too_deep": "is not a JSON Patch: nested too deeply",
     "much_too_deep": "does not apply: has more than 500000 values",
     "copies": "copies add up to more than 3145728 bytes",
     "many_copies": "copies add up to more than 3145728 bytes",
@@ -60,8 +60,8 @@ PATCHES = {
     "long_path": "does not apply: operation 0: cannot remove '/spec/xxx",
     "deep_path": "has more than 1024 parts",
     "huge_index": "is not an array index",
-    "huge_number": "is no JSON Patch: not JSON",
-    "not_a_number": "is no JSON Patch: not JSON",
+    "huge_number": "is not a JSON Patch: not JSON",
+    "not_a_number": "is not a JSON Patch: not JSON",
     "too_large": "more than 3145728 over the request",
 }
 """Patches that are refused, with a part of the message."""

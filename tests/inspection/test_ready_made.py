@@ -45,7 +45,7 @@ def test_every_example_of_the_library_is_accepted(tmp_path: Path) -> None:
     [
         (
             {"policy": "require-label"},
-            'policy: found "require-label", which is no ready-made policy;',
+            'policy: found "require-label", which is not a ready-made policy;',
         ),
         ({"policy": "require-labels", "parameters": {"label": {}}}, "parameters.label: unknown parameter"),
         (
@@ -87,5 +87,5 @@ def test_check_fails_with_them(tmp_path: Path) -> None:
     done = run_command("check", "--config", tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert "webhooks[0].clientConfig.worker.parameters: the parameters of policy" in done.stderr
-    assert "is no regular expression" in done.stderr
+    assert "is not a regular expression" in done.stderr
     assert "re2.cc" not in done.stderr

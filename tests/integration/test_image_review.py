@@ -369,7 +369,7 @@ def test_other_bodies_are_refused(answering: Callable[..., GatewayProcess]) -> N
 
     of_another_version = json.dumps({**OF_IMAGES, "apiVersion": "v1"}).encode()
     for body, message in (
-        (b"{", "the body is no JSON: "),
+        (b"{", "the body is not JSON: "),
         (b"[]", "found a list, expected a mapping"),
         (json.dumps(POD).encode(), 'kind: found the string "AdmissionReview", expected ImageReview'),
         (b"{}", "kind: found null, expected ImageReview"),

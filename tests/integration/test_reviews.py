@@ -142,7 +142,7 @@ FAILURES: list[tuple[dict[str, Any], str]] = [
     ({"status": "UNAVAILABLE", "details": "away"}, "UNAVAILABLE: away"),
     ({"hang": True, "webhook": {"timeoutSeconds": 1}}, "DEADLINE_EXCEEDED: no answer within 1s"),
     ({"empty": True}, "malformed answer: a verdict without an outcome"),
-    ({"patch": "{"}, "the answer's patch is no JSON Patch: "),
+    ({"patch": "{"}, "the answer's patch is not a JSON Patch: "),
     (
         {"patch": [{"op": "remove", "path": "/nowhere"}]},
         "the answer's patch does not apply: operation 0: cannot remove '/nowhere'",

@@ -239,7 +239,7 @@ class Serial:
                 return False, f"answered a patch, but a {operation} request has no object to change", []
             after = apply_patch(copy.deepcopy(self.held), operations) if operations else self.held
         except PatchSyntaxError as error:
-            return False, f"the answer's patch is no JSON Patch: {error}", []
+            return False, f"the answer's patch is not a JSON Patch: {error}", []
         except PatchConflict as error:
             return False, f"the answer's patch does not apply: {error}", []
         if isinstance(after, list):

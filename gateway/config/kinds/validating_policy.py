@@ -273,7 +273,7 @@ def _named_rule(fields: Fields, match_policy: MatchPolicy) -> NamedRule:
 def _path_segment(text: str) -> str | None:
     """Check a name. Source: k8s.io/apimachinery pkg/api/validate/content (IsPathSegmentName)."""
     if text in (".", ".."):
-        return f"found {shown(text)}, which is no name"
+        return f"found {shown(text)}, which is not a name"
     wrong = next((character for character in "/%" if character in text), None)
     return None if wrong is None else f"found {shown(text)}, which contains {shown(wrong)}"
 

@@ -237,7 +237,7 @@ def _read_claims(claims: dict[str, Any], not_after: float) -> WebhookToken:
     audience = claims["aud"]
     audiences = [audience] if isinstance(audience, str) else audience
     if not isinstance(audiences, list) or not all(isinstance(one, str) for one in audiences):
-        raise TokenError("malformed", "the token's aud is no text or list of texts")
+        raise TokenError("malformed", "the token's aud is not a text or list of texts")
     match claims.get("kubernetes.io"):
         case {"attestations": {"admissionReviewAPIGroups": [str(group)]}, **private} if group:
             pass
@@ -265,9 +265,9 @@ def _object_in(part: bytes) -> dict[str, Any]:
         text = base64.b64decode(part + b"=" * (-len(part) % 4), b"-_", validate=True)
         found = json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError):
-        raise TokenError("malformed", "the token is no JSON Web Token, or repeats a name") from None
+        raise TokenError("malformed", "the token is not a JSON Web Token, or repeats a name") from None
     if not isinstance(found, dict):
-        raise TokenError("malformed", "the token is no JSON Web Token")
+        raise TokenError("malformed", "the token is not a JSON Web Token")
     return found
 
 

@@ -57,7 +57,7 @@ def pieces(message: bytes | bytearray) -> Iterator[bytes | bytearray | memoryvie
     an error; a denial keeps its first parts, because no later part can revoke it.
 
     Raises:
-        DecodeError: *message* is no VerdictBatch, or has more than ``MAX_VERDICTS`` verdicts.
+        DecodeError: *message* is not a VerdictBatch, or has more than ``MAX_VERDICTS`` verdicts.
     """
     if len(message) <= WHOLE_BYTES:
         yield message
@@ -89,7 +89,7 @@ def read_response(message: bytes) -> Generator[bytes, None, worker_pb2.ReviewRes
 
     Raises:
         TooManyPartsError: the answer allows the request, and has more parts.
-        DecodeError: *message* is no ReviewResponse.
+        DecodeError: *message* is not a ReviewResponse.
     """
     shortened = None if len(message) <= WHOLE_BYTES else (yield from _shortened(message, 0, len(message)))
     return worker_pb2.ReviewResponse.FromString(message) if shortened is None else shortened

@@ -98,7 +98,7 @@ def merged(parameters: bytes, annotation: str) -> bytes:
     """Return *parameters* with the members of the JSON object *annotation* in place of its own.
 
     Raises:
-        ValueError: *annotation* is no JSON object, or the result is too large.
+        ValueError: *annotation* is not a JSON object, or the result is too large.
     """
     try:
         members = orjson.loads(annotation)

@@ -38,7 +38,7 @@ _WORDS: Final = (
     "requires should that the this to was were which will with true false null none"
 )
 ORDINARY: Final = rf"""(?:{_WORDS.replace(" ", "|")})(?=[\s,;&"'\\)]|\.?(?:\s|\Z))"""
-"""Regular expression of words that are no credential where one may stand in a text."""
+"""Regular expression of words that are not a credential where one may stand in a text."""
 _NOT: Final = (
     r"(?:\$(?:\w+|\{[^}\s]{0,200}\}|\([^)]{0,200}\))|`[^`]{0,200}`|[0-9]{1,5}|\(redacted[ ][0-9a-f]+\))"
     r"""(?=[\s"',;&|)\]\\]|\Z)"""

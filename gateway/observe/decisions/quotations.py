@@ -57,7 +57,7 @@ _LINE: Final = re.compile(
 _FEW_HEADS: Final = 24
 _PASSES: Final = 6
 _COMMON: Final = frozenset({"true", "false", "null", "none", "yes", "no", "on", "off"})
-"""Values that are no secrets, and are in many texts."""
+"""Values that are not secrets, and are in many texts."""
 
 _ESCAPE: Final = re.compile(
     r"""

@@ -25,7 +25,7 @@ class CompiledKey:
     """A compiled key: a ``CacheKey``."""
 
     def __init__(self, expression: str) -> None:
-        """Raises InvalidExpression: the value is no JSON, or *expression* uses ``authorizer``."""
+        """Raises InvalidExpression: the value is not JSON, or *expression* uses ``authorizer``."""
         self.expressions = (("key", expression),)
         self._compiled = compile_expression(expression, ENVIRONMENT)
         if self._compiled.needs_authorizer:

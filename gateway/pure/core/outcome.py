@@ -178,7 +178,7 @@ def _applied(payload: Payload, patch: bytes) -> Generator[None, None, Applied]:
         reason = FailureReason.PATCH_FORBIDDEN
         cause = f"answered a patch, but a {payload.request.operation} request has no object to change"
     except PatchSyntaxError as error:
-        failure = Failed(FailureReason.PATCH_INVALID, f"the answer's patch is no JSON Patch: {error}")
+        failure = Failed(FailureReason.PATCH_INVALID, f"the answer's patch is not a JSON Patch: {error}")
         return Applied(None, failure, is_patched=False)
     except (PatchConflict, RecursionError, TypeError) as error:
         conflict = str(error) if isinstance(error, PatchConflict) else "the result nests too deeply"

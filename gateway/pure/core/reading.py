@@ -69,7 +69,7 @@ class _Container:
 def pruned_in_steps(text: bytes) -> Generator[None, None, bytes]:
     """Return *text* with the containers emptied that begin a band and contain the beginning of the next.
 
-    If *text* is not JSON or has more than ``MAX_LEVELS`` levels, the result is no JSON, or nests deeper than
+    If *text* is not JSON or has more than ``MAX_LEVELS`` levels, the result is not JSON, or nests deeper than
     orjson reads. Yields between steps.
 
     Raises:

@@ -26,7 +26,7 @@ class _Dumper(yaml.SafeDumper):
 def changes(before: object, after: object) -> Iterator[str]:
     """Yield the lines that differ between two JSON values, with a few lines around them; none if equal.
 
-    Keys are sorted, so the order of keys is no difference. Each line is printable.
+    Keys are sorted, so the order of keys makes no difference. Each line is printable.
     """
     lines = difflib.unified_diff(_lines(before), _lines(after), n=CONTEXT_LINES, lineterm="")
     for number, line in enumerate(lines):

@@ -204,7 +204,7 @@ def _body(fields: Fields, options: RequestOptions, folder: Path) -> bytes:
                     fields.problem(name, "is for an object, and review has it already")
             content, read = read_review(str(folder / file))
             if read.get("kind") != "AdmissionReview":
-                fields.problem("review", f"{file} is no AdmissionReview")
+                fields.problem("review", f"{file} is not an AdmissionReview")
             return content
         return b"" if found is None else review_of(request_for(found, options))
     except MalformedReview as error:

@@ -100,7 +100,7 @@ def _checked(reading: Reading) -> Reading:
 def _object(body: bytes) -> Json:
     found = json.loads(body)
     if not isinstance(found, dict) or found.get("kind") != "Overview":
-        raise GatewayError("the answer is no Overview: is this a gateway's admin port?")
+        raise GatewayError("the answer is not an Overview: is this a gateway's admin port?")
     return found
 
 

@@ -75,7 +75,9 @@ def test_objects_that_are_deleted_lose_their_finalizers() -> None:
 
 
 def test_a_pattern_that_is_no_expression_is_named() -> None:
-    with pytest.raises(ValueError, match=r"^labels\[team\]: '\(' is no regular expression: missing \): \($"):
+    with pytest.raises(
+        ValueError, match=r"^labels\[team\]: '\(' is not a regular expression: missing \): \($"
+    ):
         POLICY.prepare({"labels": {"team": "("}})
 
 

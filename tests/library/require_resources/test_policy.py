@@ -85,5 +85,5 @@ def test_something_has_to_be_required(parameters: dict[str, Any]) -> None:
 
 
 def test_a_bound_that_is_no_quantity_is_named() -> None:
-    with pytest.raises(ValueError, match=r"^limits\.memory\.max: '1GB' is no quantity: "):
+    with pytest.raises(ValueError, match=r"^limits\.memory\.max: '1GB' is not a quantity: "):
         POLICY.prepare({"limits": {"memory": {"max": "1GB"}}})

@@ -48,7 +48,7 @@ class PreparedParameters:
         A failure is logged when it occurs for the first time, with the uid of *review*.
 
         Raises:
-            ParametersRefused: the policy takes no parameters, they are no JSON object, or ``prepare`` failed.
+            ParametersRefused: the policy takes none, they are not a JSON object, or ``prepare`` failed.
         """
         values = self._values
         if json in values:

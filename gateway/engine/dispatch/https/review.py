@@ -240,7 +240,7 @@ def read_envelope(
     """Return the envelope in *body*, with *api_version* and *kind* where they are absent.
 
     Raises:
-        Unreadable: *body* is no JSON object, or of another version or kind.
+        Unreadable: *body* is not a JSON object, or of another version or kind.
         msgspec.DecodeError, UnicodeDecodeError, RecursionError: it cannot be decoded.
     """
     if not body.lstrip(b" \t\r\n").startswith(b"{"):

@@ -84,8 +84,8 @@ async def review_names_what_is_served(worker: Worker) -> None:
 async def review_malformed(worker: Worker) -> None:
     """With any status other than OK."""
     answer = await worker.call(REVIEW, GARBAGE)
-    expect(isinstance(answer, pb.Error), "Review with bytes that are no protobuf", "an answer", "a refusal")
-    await worker.expect_baseline("bytes that are no protobuf")
+    expect(isinstance(answer, pb.Error), "Review with bytes that are not protobuf", "an answer", "a refusal")
+    await worker.expect_baseline("bytes that are not protobuf")
 
 
 @REVIEWS.rule("ignores unknown fields", section="Methods")

@@ -215,8 +215,8 @@ _SEE: Final = (
 )
 
 _NOTES: Final = (
-    "- A review fails with parameters that are no valid tolerations, such as a `value` with `Exists`. An "
-    "annotation that is no list of tolerations refuses the pods of its namespace, as in the API server.\n"
+    "- A review fails with parameters that are not valid tolerations, such as a `value` with `Exists`. An "
+    "annotation that is not a list of tolerations refuses the pods of its namespace, as in the API server.\n"
 )
 
 DEFINITIONS = (

@@ -48,7 +48,9 @@ def _prepare(parameters: Mapping[str, Any]) -> _Parameters:
                 expression = re2.compile(pattern, options) if pattern else None
             except re2.error as error:
                 reason = error.args[0].decode("utf-8", "replace")
-                raise ValueError(f"{field}[{key}]: {pattern!r} is no regular expression: {reason}") from None
+                raise ValueError(
+                    f"{field}[{key}]: {pattern!r} is not a regular expression: {reason}"
+                ) from None
             required.append(_Required(field, key, pattern, expression))
     if not required:
         raise ValueError("labels and annotations are missing, expected one of them")

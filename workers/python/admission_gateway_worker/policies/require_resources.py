@@ -49,7 +49,7 @@ def _bound(path: str, text: str | None) -> _Bound | None:
     try:
         return None if text is None else _Bound(text, parse(text))
     except MalformedQuantity as error:
-        raise ValueError(f"{path}: {text!r} is no quantity: {error}") from None
+        raise ValueError(f"{path}: {text!r} is not a quantity: {error}") from None
 
 
 def require_resources(review: Review) -> None:
