@@ -35,7 +35,7 @@ class Load:
     is_exact: bool = True
     """Whether all answers have the same bytes."""
     traceparent: str = ""
-    """The header of all reviews; empty: none."""
+    """The header of all reviews; empty if they have none."""
     uids: int = 1
     """Reviews with so many uids are sent in turn."""
     review: Literal["pod", "labelled", "large", "update"] = "pod"

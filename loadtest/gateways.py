@@ -76,9 +76,9 @@ class Gateway:
     decisions: str = ""
     """``logging.decisions``, in a file and without a limit of the rate; empty for the default."""
     sampling: int | None = None
-    """``tracing.samplingRatePerMillion``; None: no traces."""
+    """``tracing.samplingRatePerMillion``; None if there are no traces."""
     recorded_per_second: int = 0
-    """``record.maxPerSecond``; 0: nothing is recorded."""
+    """``record.maxPerSecond``; 0 if nothing is recorded."""
     language: str = ""
     """Of its only worker, one of ``POLICY_WORKERS``; empty if its workers are ``loadtest.worker``."""
 

@@ -41,7 +41,7 @@ class Target:
     """Whether all answers must have the same bytes; else the same size, for patches in a random order."""
 
     traceparent: str = ""
-    """The header of the request; empty: none."""
+    """The header of the request; empty if it has none."""
     uids: int = 1
     """Reviews with so many uids are sent in turn; then answers are compared by their size alone."""
 

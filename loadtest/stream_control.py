@@ -35,7 +35,7 @@ CALLS: Final = 4
 WINDOW_S: Final = 1.5
 ROUNDS: Final = 3
 LOADS: Final = (("1 in flight", 1, 0.0), ("500/s", 16, 500.0), ("16 in flight", 16, 0.0))
-"""Name, batches in flight at most, and batches a second; 0: as many as possible."""
+"""Name, batches in flight at most, and batches a second, where 0 stands for as many as possible."""
 
 
 class Client(Protocol):

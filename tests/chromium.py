@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-"""The program; None: it is not installed."""
+"""The program; None if it is not installed."""
 
 _FLAGS = (
     *("--headless", "--remote-debugging-pipe", "--no-first-run", "--disable-gpu", "--disable-dev-shm-usage"),

@@ -65,7 +65,10 @@ _POLICIES: Final[tuple[FailurePolicy | None, ...]] = (None, "Fail", "Ignore")
 def path_of(
     phase: Phase, policy: FailurePolicy | None, choice: Choice | None = None, named: Sequence[Webhook] = ()
 ) -> str:
-    """Return the path of ``only`` or ``except`` the *named* webhooks of *phase* and *policy* (None: both)."""
+    """Return the path of ``only`` or ``except`` the *named* webhooks of *phase* and *policy*.
+
+    None stands for both policies.
+    """
     head = "/" + ".".join(filter(None, (phase, policy and policy.lower(), choice)))
     return "/".join([head, *(f"{webhook.configuration}/{webhook.name}" for webhook in named)])
 

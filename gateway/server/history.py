@@ -5,7 +5,7 @@ of the cluster that were in force. Certificates, keys and credentials are in oth
 configuration has the paths, so they are not kept.
 
     history/DIGEST.json.gz   one configuration
-    history/pin.json         the digest to which the gateway is pinned; absent: it is not
+    history/pin.json         the digest to which the gateway is pinned; missing if it is not
     history/gateway.json     the process to signal after a change of the pin
     history/process-N.json   the configuration that process N has in force
 

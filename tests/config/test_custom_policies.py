@@ -63,7 +63,7 @@ def binding(name: str = "b", uid: str = "u", generation: int = 1, **spec: Any) -
 
 
 def outcome(merged: Merged, name: str = "p") -> str:
-    """Return what the policy decides on a ConfigMap; empty: it is not in force."""
+    """Return what the policy decides on a ConfigMap; empty if it is not in force."""
     found = [one for one in merged.config.validating if one.name == name]
     return verdict_of(found[0], {**CONFIG_MAP, "metadata": {"name": "c"}}) if found else ""
 

@@ -34,7 +34,7 @@ class Case:
     minute: int
     series: list[dict[str, str]] = field(default_factory=list)
     labels: dict[str, str] | None = None
-    """Labels of the one alert that fires; None: it does not fire."""
+    """Labels of the one alert that fires; None if it does not fire."""
     value: str = ""
     """The value, as the annotations show it."""
 

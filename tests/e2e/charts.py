@@ -40,7 +40,7 @@ def only(kind: str, name: str, *arguments: str) -> Object:
 
 
 def hooks(found: Object) -> set[str]:
-    """Return the events of Helm at which *found* is made; empty: it is no hook."""
+    """Return the events of Helm at which *found* is made; empty if it is not a hook."""
     events = (found["metadata"].get("annotations") or {}).get(HOOK, "")
     return set(events.split(",")) - {""}
 

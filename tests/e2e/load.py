@@ -65,7 +65,7 @@ class Load:
             document: The body of the creates.
             clients: The number of creates in flight at most.
             pause_s: The pause of a client between two creates, in seconds.
-            check: Returns the fault of an answer with 201, such as a skipped webhook; empty: none.
+            check: Returns the fault of an answer with 201, such as a skipped webhook; empty if it has none.
         """
         self._api, self._path, self._document = api, path, document
         self._pause_s, self._check = pause_s, check

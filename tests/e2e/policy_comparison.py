@@ -64,7 +64,7 @@ class Seen:
     details: Json | None = None
     """Those of a denial."""
     object: Json | None = None
-    """The object in the answer, without what differs from one request to the next; None: not compared."""
+    """The object in the answer, without what differs from one request to the next; None if not compared."""
 
 
 Outcomes = dict[tuple[str, int], Seen]

@@ -50,7 +50,7 @@ class Collector:
     """Listens on loopback from construction to the end of the ``with`` block."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        """*tls* is of the HTTP server; None: plain HTTP."""
+        """*tls* is of the HTTP server; None for plain HTTP."""
         self.spans: list[Span] = []
         self.requests: list[dict[str, str]] = []
         """The headers of all HTTP requests, by lower-case name."""

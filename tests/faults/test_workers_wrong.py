@@ -43,7 +43,7 @@ class Fault:
 
     script: dict[str, Any]
     cause: str = ""
-    """Pattern of the message; empty: the request is allowed."""
+    """Pattern of the message; empty if the request is allowed."""
     ends_stream: bool = True
     """Whether the gateway replaces the stream."""
     timeout_s: int = 10

@@ -87,7 +87,7 @@ class Index:
         self._server.server_close()
 
     def content(self, path: str) -> bytes | None:
-        """Return the response to *path*; None: there is no such page or file."""
+        """Return the response to *path*; None if there is no such page or file."""
         _, _, project, file = (*path.split("/", 3), "", "")[:4]
         files = self._files.get(project)
         if files is None:

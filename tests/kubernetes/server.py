@@ -82,7 +82,7 @@ class ApiServer(ThreadingHTTPServer):
         self.reviewed: list[Json] = []
         """The specs of all SubjectAccessReviews."""
         self.token: str | None = None
-        """The required bearer token; None: no authentication."""
+        """The required bearer token; None if there is no authentication."""
         self.page = 500
         self.requests: list[tuple[str, dict[str, str]]] = []
         """Kind and parameters of each request."""

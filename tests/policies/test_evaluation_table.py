@@ -159,7 +159,7 @@ SUBSETS, OLD, DENIED = "object.subsets.size() > 2", "oldObject != null", f"!{CHE
 HAS = "has(object.subsets) && object.subsets.size() < 2"
 
 
-# Expressions, budget, what is left; None: it is exceeded.
+# Expressions, budget, what is left, None if it is exceeded.
 @pytest.mark.parametrize(
     ("expressions", "budget", "left"),
     [
@@ -208,7 +208,7 @@ def test_variables_cost_once_and_only_when_they_are_used(
 
 
 def evaluated(expressions: Sequence[str], variables: dict[str, str], budget: int) -> int | None:
-    """What is left of the budget after all expressions, with an authorizer that denies; None: nothing."""
+    """What is left of the budget after all expressions, with an authorizer that denies; None if nothing is."""
     environment = policy_environment({}, has_params=True)
     known = {name: compile_expression(each, environment) for name, each in variables.items()}
     types = {name: each.type for name, each in known.items()}
@@ -237,7 +237,7 @@ def test_three_checks_exceed_the_limit_of_an_expression(tmp_path: Path) -> None:
     assert denial.endswith("resulted in error: operation cancelled: actual cost limit exceeded")
 
 
-# Variables, expression, error; empty: it is true.
+# Variables, expression, error, which is empty if it is true.
 @pytest.mark.parametrize(
     ("variables", "expression", "error"),
     [

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def state_of(pid: int) -> str:
-    """Return the state of *pid*, see proc(5); empty: it has ended."""
+    """Return the state of *pid*, see proc(5), empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):

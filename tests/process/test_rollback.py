@@ -29,7 +29,7 @@ ERRORS = "admission_gateway_config_history_errors_total"
 
 
 def configure(folder: Path, target: str, message: str) -> None:
-    """Write a configuration that denies every Pod with *message*; empty: it allows them."""
+    """Write a configuration that denies every Pod with *message*, or allows them if that is empty."""
     script: dict[str, Any] = {"deny": {"message": message}} if message else {}
     text = pool_document("pool", target) + webhook_document(
         "validate", "v", "pool", script, timeoutSeconds=20

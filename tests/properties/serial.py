@@ -161,7 +161,7 @@ class Serial:
         return is_applied
 
     def refused(self, after: Json | None) -> str:
-        """Return why the API server would refuse the object that a policy leaves; empty: it would not."""
+        """Return why the API server would refuse the object that a policy leaves; empty if it would not."""
         if after is None or self.held is None:
             return ""
         try:

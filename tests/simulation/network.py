@@ -217,7 +217,7 @@ class Network:
         self.loop = loop
         self.hosts: dict[str, Host] = {}
         self.names: dict[str, list[str] | None] = {}
-        """None: the look-up of the name fails at present."""
+        """None if the look-up of the name fails at present."""
         self.connections: dict[Connection, None] = {}
         """Open at the gateway's end. A dictionary, since the order of a set differs between runs."""
         self._dice = dice

@@ -82,7 +82,7 @@ class World:
     reviews: tuple[Review, ...]
     faults: tuple[Fault, ...]
     moves: tuple[tuple[float, str, list[str] | None], ...]
-    """Changes of a name's addresses; None: its look-up fails."""
+    """Changes of a name's addresses; None if its look-up fails."""
     waits: bool
     """Whether reviews begin only after the workers were reached."""
 

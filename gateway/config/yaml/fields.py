@@ -64,7 +64,7 @@ class Problems:
         return len(self.found) >= MAX_PROBLEMS
 
     def add(self, path: str, message: str) -> None:
-        """Add a problem of the field at *path* (empty: the whole document)."""
+        """Add a problem of the field at *path* (the whole document if it is empty)."""
         if not self.is_full:
             self.found.append((path, message))
 

@@ -93,7 +93,7 @@ def next_state(
     *,
     is_published: bool,
 ) -> TlsState | None:
-    """Return the state that replaces *state* (None: there is none); None if it is right.
+    """Return the state that replaces *state*, which may be missing; None if it is right.
 
     Args:
         state: The present state.

@@ -228,7 +228,7 @@ class Container:
         return self.process is not None and self._started_event.is_set()
 
     def check(self, spec: dict[str, Any], ip: str, timeout_s: float) -> str:
-        """Do a probe or a hook, and return why it failed; empty: it succeeded."""
+        """Do a probe or a hook, and return why it failed; empty if it succeeded."""
         if "exec" in spec:
             entered = self._entered()
             if not entered:
@@ -250,7 +250,7 @@ class Container:
         )
 
     def _entered(self) -> list[str]:
-        """Return the start of a command that runs in the container; empty: it does not run."""
+        """Return the start of a command that runs in the container; empty if it does not run."""
         inside = [] if self.process is None else children_of(self.process.pid)
         if not inside:
             return []

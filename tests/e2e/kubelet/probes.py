@@ -59,7 +59,7 @@ class Probe(threading.Thread):
 
 
 def check_over_network(spec: dict[str, Any], ip: str, ports: dict[str, int], timeout_s: float) -> str:
-    """Do the probe or hook *spec* once, and return why it failed; empty: it succeeded."""
+    """Do the probe or hook *spec* once, and return why it failed; empty if it succeeded."""
     try:
         match spec:
             case {"httpGet": get}:
@@ -75,7 +75,7 @@ def check_over_network(spec: dict[str, Any], ip: str, ports: dict[str, int], tim
 
 
 def run_inside(command: list[str], environment: dict[str, str], timeout_s: float) -> str:
-    """Run *command*, which enters a container, and return why it failed; empty: it succeeded."""
+    """Run *command*, which enters a container, and return why it failed; empty if it succeeded."""
     try:
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False

@@ -37,10 +37,10 @@ class CallSpec(NamedTuple):
     payload: int = 0
     """Index of the payload in the batch."""
     after: int = 0
-    """Id of the call that leaves the object; 0: none."""
+    """Id of the call that leaves the object; 0 if there is none."""
     traceparent: str = ""
     parameters: int = 0
-    """Id of its parameters; 0: none."""
+    """Id of its parameters; 0 if there are none."""
     timeout_ms: int | None = None
     """None: that of the batch."""
 
@@ -66,7 +66,7 @@ class Stream:
         self.chained: set[int] = set()
         """Ids of calls whose verdicts are marked as chained."""
         self.after: dict[int, int] = {}
-        """By call id, the id of the call that it follows; 0: none."""
+        """By call id, the id of the call that it follows; 0 if it follows none."""
         self.messages: list[Message] = []
         self.ended: pb.Error | None = None
         """The status at the end as an Error, code 0 for OK; None while the stream is open."""

@@ -32,7 +32,7 @@ class Vector:
     request: bytes
     namespace: bytes
     parameters: bytes
-    """JSON of the parameters; empty: none."""
+    """JSON of the parameters; empty if there are none."""
     answer: Answer
 
 

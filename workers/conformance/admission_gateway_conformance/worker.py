@@ -56,7 +56,7 @@ class Facts:
     process: Process | None = None
     """The process of the worker, if the kit may stop it."""
     ping_after_s: float = 0.0
-    """Idle time before a keepalive ping; 0: pings are not checked, which takes minutes."""
+    """Idle time before a keepalive ping. 0 if pings are not checked, which takes minutes."""
     shutdown: ShutdownRecord | None = None
     """The observations of the shutdown."""
     pinged: dict[str, asyncio.Task[None]] = field(default_factory=dict)

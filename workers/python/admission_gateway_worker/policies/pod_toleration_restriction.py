@@ -204,8 +204,8 @@ _PARAMETERS: Final = {
         },
         "whitelist": {
             **_TOLERATIONS,
-            "description": f"Tolerations that pods of namespaces without the annotation {ALLOWED} may have; "
-            "empty: all.",
+            "description": f"Tolerations that pods of namespaces without the annotation {ALLOWED} may have. "
+            "Without any, they may have all.",
         },
     },
 }

@@ -65,13 +65,13 @@ _EXEMPT_CONTROL: Final = {
         },
         "images": {
             **_texts(
-                "Images, with `*` and `?`, as they stand in the container. Absent: all. A longer "
+                "Images, with `*` and `?`, as they stand in the container. Without them, all. A longer "
                 f"name than {_MAX_IMAGE} characters matches none."
             ),
             "minItems": 1,
         },
-        "containers": {**_texts("Names of containers. Absent: all."), "minItems": 1},
-        "namespaces": {**_texts("Names of namespaces. Absent: all."), "minItems": 1},
+        "containers": {**_texts("Names of containers. Without them, all."), "minItems": 1},
+        "namespaces": {**_texts("Names of namespaces. Without them, all."), "minItems": 1},
     },
     "required": ["control"],
     "additionalProperties": False,
