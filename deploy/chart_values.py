@@ -179,7 +179,8 @@ def _configuration() -> Schema:
     """Return the schema of a GatewayConfiguration, without the fields that other values set."""
     made = GatewaySettings.schema()
     fields = made["properties"].items()
-    return {**made, "properties": {name: one for name, one in fields if not SET_BY_THE_CHART.match(name)}}
+    own = {name: one for name, one in fields if not SET_BY_THE_CHART.match(name)}
+    return _strict({**made, "properties": own})
 
 
 def _pool() -> Schema:
@@ -194,24 +195,21 @@ def _pool() -> Schema:
     return pool
 
 
-def _strict(found: Any) -> Any:  # noqa: ANN401
+def _strict(found: Schema) -> Schema:
     """Return a schema of a custom resource as JSON schema that refuses unknown fields."""
-    if isinstance(found, list):
-        return [_strict(item) for item in found]
-    if not isinstance(found, dict):
-        return found
     made = {
-        name: _strict(part)
+        name: _strict(part) if name in ("items", "additionalProperties") else part
         for name, part in found.items()
         if not name.startswith("x-kubernetes-") and name != "format"
     }
+    if "properties" in found:
+        made["properties"] = {name: _strict(part) for name, part in found["properties"].items()}
+        made["additionalProperties"] = False
     # Patterns of other dialects, and bounds of the API server.
     if str(made.get("pattern", "")).startswith("^(?i"):
         del made["pattern"]
     if made.get("exclusiveMinimum") is True:
         made["exclusiveMinimum"] = made.pop("minimum")
-    if isinstance(made.get("properties"), dict) and "type" in made:
-        made["additionalProperties"] = False
     return made
 
 

@@ -8,7 +8,8 @@ docs/configuration.md are made of that::
         max_results: int = declare(Integer(1, 1000), "Results of one report", default=100)
 
 The name in a document is the attribute's in camel case, unless ``name`` has another one. A name with a dot is
-that of a field in a mapping of its own: ``limits.maxRequestBytes``.
+that of a field in a mapping of its own: ``limits.maxRequestBytes``. What has to hold between fields is in
+``RULES``, see ``gateway.config.kinds.validation``.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from gateway.base.text import one_of
+from gateway.config.kinds.validation import Rule
 from gateway.pure.core.durations import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from gateway.config.yaml.fields import Check, Fields
@@ -32,6 +34,8 @@ D = TypeVar("D", bound="Declared")
 S = TypeVar("S", bound=str)
 
 _KEY: Final = "declared"
+_PATH_CHARS: Final = 4096
+"""PATH_MAX of Linux."""
 _LINK: Final = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 
 
@@ -50,12 +54,20 @@ class Type(Generic[T]):
         return self.read(source, name, cast("T", None))
 
     def schema(self) -> Schema:
-        """Return the JSON schema of the field."""
+        """Return the schema of the field, structural as that of a custom resource definition."""
         raise NotImplementedError
+
+    def custom_schema(self) -> Schema:
+        """Return the schema of the field in a custom resource, where that allows less."""
+        return self.schema()
 
     def written(self, value: T) -> str:
         """Return *value* as a document writes it."""
         return str(value)
+
+    def value(self, value: T) -> object:
+        """Return *value* as JSON has it."""
+        return value
 
     def rows(self, path: str) -> Iterator[Row]:
         """Yield the rows of what is in the field at *path*."""
@@ -97,11 +109,12 @@ class Integer(Type[int]):
 
 
 class Number(Type[float]):
-    """A number from *low* to *high*."""
+    """A number from *low* to *high*; *more* belongs to its schema."""
 
-    def __init__(self, low: float, high: float, unit: str) -> None:
+    def __init__(self, low: float, high: float, unit: str, **more: object) -> None:
         self.bounds = low, high
         self.words = f"number, {unit}"
+        self._more = more
 
     def read(self, source: Fields, name: str, default: float) -> float:
         """As in :class:`Type`."""
@@ -109,7 +122,7 @@ class Number(Type[float]):
 
     def schema(self) -> Schema:
         """As in :class:`Type`."""
-        return {"type": "number", "minimum": self.bounds[0], "maximum": self.bounds[1]}
+        return {"type": "number", "minimum": self.bounds[0], "maximum": self.bounds[1], **self._more}
 
     def written(self, value: float) -> str:
         """As in :class:`Type`."""
@@ -133,6 +146,10 @@ class Duration(Type[float]):
         return {"type": "string"}
 
     def written(self, value: float) -> str:
+        """As in :class:`Type`."""
+        return format_duration(value)
+
+    def value(self, value: float) -> object:
         """As in :class:`Type`."""
         return format_duration(value)
 
@@ -175,25 +192,51 @@ class Text(Type[str]):
 
 
 class Texts(Type[tuple[str, ...]]):
-    """A list of texts without the problem that *check* returns."""
+    """A list of texts without the problem that *check* returns; *more* belongs to the schema of one.
 
-    def __init__(self, words: str = "list of strings", check: Check | None = None) -> None:
+    With *bounds* a list that is there has at least, and at most, so many texts.
+    """
+
+    def __init__(
+        self,
+        words: str = "list of strings",
+        check: Check | None = None,
+        bounds: tuple[int, int] | None = None,
+        **more: object,
+    ) -> None:
         self.words = words
         self.check = check
+        self._bounds = bounds
+        self._more = more
 
     def read(self, source: Fields, name: str, default: tuple[str, ...] | None) -> tuple[str, ...]:
-        """As in :class:`Type`."""
+        """As in :class:`Type`. Texts of a list with too many are not read."""
+        found = source.content.get(name)
+        if self._bounds is not None and isinstance(found, list):
+            low, high = self._bounds
+            if not low <= len(found) <= high:
+                source.problem(name, f"found {len(found)} entries, expected {low} to {high}")
+                source.accept(name)
+                return ()
         return source.strings(name, self.check) or default or ()
+
+    def read_required(self, source: Fields, name: str) -> tuple[str, ...]:
+        """As in :class:`Type`."""
+        if not source.has(name):
+            source.problem(name, f"is required, expected a {self.words}")
+        return self.read(source, name, None)
 
     def schema(self) -> Schema:
         """As in :class:`Type`."""
-        return {"type": "array", "items": {"type": "string"}}
+        of_list = {"minItems": self._bounds[0], "maxItems": self._bounds[1]} if self._bounds else {}
+        return {"type": "array", **of_list, "items": {"type": "string", **self._more}}
 
 
 class Read(Type[T]):
     """What a function reads from a field, such as a path that is checked.
 
     *kind* is the type in JSON, of which lists and mappings have texts. *written* is as in :class:`Type`.
+    *more* belongs to the schema.
     """
 
     def __init__(
@@ -202,11 +245,13 @@ class Read(Type[T]):
         read: Callable[[Fields, str], T],
         kind: str = "string",
         written: Callable[[T], str] = str,
+        **more: object,
     ) -> None:
         self.words = words
         self._read = read
         self._kind = kind
         self._written = written
+        self._more = more
 
     def read(self, source: Fields, name: str, default: T) -> T:
         """As in :class:`Type`, except that the function has the *default*."""
@@ -220,7 +265,7 @@ class Read(Type[T]):
         """As in :class:`Type`."""
         members = {"array": "items", "object": "additionalProperties"}
         of_texts: Schema = {members[self._kind]: {"type": "string"}} if self._kind in members else {}
-        return {"type": self._kind, **of_texts}
+        return {"type": self._kind, **of_texts, **self._more}
 
 
 class File(Read["Path | None"]):
@@ -229,7 +274,7 @@ class File(Read["Path | None"]):
     def __init__(
         self, read: Callable[[Fields, str], Path | None] = lambda _, __: None, words: str = "path"
     ) -> None:
-        super().__init__(words, read)
+        super().__init__(words, read, maxLength=_PATH_CHARS)
 
 
 class Group(Type[D]):
@@ -247,9 +292,17 @@ class Group(Type[D]):
             return cast("D", None)
         return self.cls.read(source.group(name) if found is None else found)
 
+    def read_required(self, source: Fields, name: str) -> D:
+        """As in :class:`Type`."""
+        return self.cls.read(source.required_group(name))
+
     def schema(self) -> Schema:
         """As in :class:`Type`."""
         return self.cls.schema()
+
+    def custom_schema(self) -> Schema:
+        """As in :class:`Type`."""
+        return self.cls.schema(is_custom=True)
 
     def rows(self, path: str) -> Iterator[Row]:
         """As in :class:`Type`."""
@@ -257,15 +310,17 @@ class Group(Type[D]):
 
 
 class Groups(Type[tuple[D, ...]]):
-    """A list of mappings with the fields of *cls*, at most *most*."""
+    """A list of mappings with the fields of *cls*, at most *most*, which their field *key* identifies."""
 
-    def __init__(self, cls: type[D], most: int | None = None) -> None:
+    def __init__(self, cls: type[D], most: int | None = None, *, key: str = "", **more: object) -> None:
         self.cls = cls
         self.most = most
         self.words = "list" if most is None else f"list, at most {most}"
+        of_map = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]} if key else {}
+        self._more = {**({} if most is None else {"maxItems": most}), **of_map, **more}
 
     def read(self, source: Fields, name: str, default: object) -> tuple[D, ...]:
-        """As in :class:`Type`."""
+        """As in :class:`Type`. The class checks that keys are unique, which only the schema says here."""
         found = source.mappings(name)
         if self.most is not None and len(found) > self.most:
             source.problem(name, f"found {len(found)}, expected at most {self.most}")
@@ -273,8 +328,11 @@ class Groups(Type[tuple[D, ...]]):
 
     def schema(self) -> Schema:
         """As in :class:`Type`."""
-        most = {} if self.most is None else {"maxItems": self.most}
-        return {"type": "array", **most, "items": self.cls.schema()}
+        return {"type": "array", **self._more, "items": self.cls.schema()}
+
+    def custom_schema(self) -> Schema:
+        """As in :class:`Type`."""
+        return {**self.schema(), "items": self.cls.schema(is_custom=True)}
 
     def rows(self, path: str) -> Iterator[Row]:
         """As in :class:`Type`."""
@@ -292,31 +350,103 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Declaration:
+class Declaration:
+    """What is declared of a field."""
+
     type: Type[Any]
     meaning: str
     """Markdown for the documentation."""
-    name: str
-    is_required: bool
+    name: str = ""
+    is_required: bool = False
+    instead: str = ""
+    """What a custom resource has instead of the field, which it may not have. Empty: it may."""
+    written: str = ""
+    """The default as a document writes it, if that is another than the attribute's."""
 
 
-def declare(type: Type[T], meaning: str, *, default: T, name: str = "") -> T:  # noqa: A002 - the field's
-    """Declare a field with a *default*."""
-    made = {_KEY: _Declaration(type, meaning, name, is_required=False)}
+def declare(
+    type: Type[T],  # noqa: A002 - the field's
+    meaning: str,
+    *,
+    default: T,
+    name: str = "",
+    instead: str = "",
+    is_compared: bool = True,
+) -> T:
+    """Declare a field with a *default*. *instead* is as in :class:`Declaration`.
+
+    Unless *is_compared*, objects that differ in the attribute alone are equal.
+    """
+    made = {_KEY: Declaration(type, meaning, name, instead=instead)}
     if isinstance(default, Declared | dict):
         return cast("T", field(default_factory=lambda: default, metadata=made))
-    return field(default=default, metadata=made)
+    return field(default=default, metadata=made, compare=is_compared, repr=is_compared)
 
 
-def optional(type: Type[T], meaning: str, *, name: str = "") -> T | None:  # noqa: A002 - as above
-    """Declare a field that may be absent, and is None then."""
-    return field(default=None, metadata={_KEY: _Declaration(type, meaning, name, is_required=False)})
+def optional(
+    type: Type[T],  # noqa: A002 - the field's
+    meaning: str,
+    *,
+    name: str = "",
+    instead: str = "",
+    written: str = "",
+) -> T | None:
+    """Declare a field that may be absent, and is None then. The others are as in :class:`Declaration`."""
+    made = Declaration(type, meaning, name, instead=instead, written=written)
+    return field(default=None, metadata={_KEY: made})
 
 
 def required(type: Type[T], meaning: str, *, name: str = "") -> T:  # noqa: A002 - as above
     """Declare a field without a default."""
-    made: T = field(metadata={_KEY: _Declaration(type, meaning, name, is_required=True)})
+    made: T = field(metadata={_KEY: Declaration(type, meaning, name, is_required=True)})
     return made
+
+
+class _Field(NamedTuple):
+    """A declared field of a class."""
+
+    attribute: str
+    """Empty if there is none."""
+    declaration: Declaration
+    within: str
+    """The name of the mapping that has it; empty for the class's own."""
+    name: str
+    """The name in this mapping."""
+    default: Any
+    """That of the attribute; None if there is none."""
+
+    @property
+    def path(self) -> str:
+        """The name, behind that of the mapping."""
+        return f"{self.within}.{self.name}" if self.within else self.name
+
+    def read(self, source: Fields) -> Any:  # noqa: ANN401 - the attribute's
+        """Return the value of the field in the mapping behind *source*."""
+        if self.declaration.is_required:
+            return self.declaration.type.read_required(source, self.name)
+        return self.declaration.type.read(source, self.name, self.default)
+
+    def schema(self, *, is_custom: bool) -> Schema:
+        """Return the schema, with description and default."""
+        one = self.declaration
+        meaning = f"Not in a custom resource, expected {one.instead}." if one.instead else plain(one.meaning)
+        default = one.written or one.type.value(self.default)
+        # Without a default in the schema, the API server writes nothing into the objects.
+        is_told = default and isinstance(default, str | int | float)
+        return {
+            **({"description": meaning if is_custom else plain(one.meaning)} if meaning else {}),
+            **(one.type.custom_schema() if is_custom else one.type.schema()),
+            **({"default": default} if is_told else {}),
+        }
+
+    def row(self, prefix: str) -> Row:
+        """Return the row of the documentation, with *prefix* before the path."""
+        one = self.declaration
+        shown = f"`{one.written}`" if one.written else "required" if one.is_required else "none"
+        if self.default not in (None, "", (), {}) and not isinstance(self.default, Declared):
+            shown = f"`{one.type.written(self.default)}`"
+        meaning = f"{one.meaning}. Not in a custom resource" if one.instead else one.meaning
+        return Row(f"{prefix}{self.path}", one.type.words, shown, meaning)
 
 
 class Declared:
@@ -325,23 +455,28 @@ class Declared:
     __slots__ = ()
     MAPPINGS: Mapping[str, str] = {}
     """The meaning of each mapping in the names of fields: ``limits`` of ``limits.maxRequestBytes``."""
+    WITHOUT_ATTRIBUTE: Mapping[str, Declaration] = {}
+    """Further fields, by name, which :meth:`read_together` reads. They come first."""
+    RULES: Sequence[Rule] = ()
+    """What has to hold between the fields."""
 
     @classmethod
-    def read(cls: type[D], source: Fields) -> D:
-        """Return what is behind *source*, after reporting its problems."""
-        values = cls.read_together(source)
+    def read(cls: type[D], source: Fields, **others: object) -> D:
+        """Return what is behind *source*, with the *others* attributes, after reporting its problems."""
+        declared = _made(cls)
+        is_custom = source.problems.folder is None
+        values = {**others, **cls.read_together(source)}
         mappings = {"": source}
-        for attribute, one, name, default in _declarations(cls):
-            within, _, last = name.rpartition(".")
-            if within not in mappings:
-                mappings[within] = source.group(within)
-            if attribute not in values:
-                values[attribute] = (
-                    one.type.read_required(mappings[within], last)
-                    if one.is_required
-                    else one.type.read(mappings[within], last, default)
-                )
+        for each in declared.fields:
+            if each.within not in mappings:
+                mappings[each.within] = source.group(each.within)
+            if is_custom and each.declaration.instead:
+                mappings[each.within].accept(each.name)
+            elif each.attribute and each.attribute not in values:
+                values[each.attribute] = each.read(mappings[each.within])
         made = cls(**values)
+        for rule in declared.custom_rules if is_custom else declared.rules:
+            rule.check(source)
         made.check(source)
         for mapping in reversed(mappings.values()):
             mapping.finish()
@@ -353,39 +488,38 @@ class Declared:
         return {}
 
     def check(self, source: Fields) -> None:
-        """Report the problems between the fields of this object, which was read from *source*."""
+        """Report the problems between the fields of this object that no rule can find.
+
+        It was read from *source*.
+        """
 
     @classmethod
-    def schema(cls) -> Schema:
-        """Return the JSON schema, in which other fields are refused."""
-        made: Schema = {"type": "object", "properties": {}, "additionalProperties": False}
-        for _, one, name, _ in _declarations(cls):
-            within, _, last = name.rpartition(".")
+    def schema(cls, *, is_custom: bool = False) -> Schema:
+        """Return the structural schema; if *is_custom*, that of custom resources, which may allow less."""
+        made: Schema = {"type": "object", "properties": {}}
+        declared = _made(cls)
+        for each in declared.fields:
             inside = made
-            if within:
-                empty = {"type": "object", "properties": {}, "additionalProperties": False}
-                inside = made["properties"].setdefault(
-                    within, {**empty, "description": plain(cls.MAPPINGS[within])}
-                )
-            inside["properties"][last] = {**one.type.schema(), "description": plain(one.meaning)}
-            if one.is_required:
-                inside.setdefault("required", []).append(last)
+            if each.within:
+                empty = {"description": plain(cls.MAPPINGS[each.within]), "type": "object", "properties": {}}
+                inside = made["properties"].setdefault(each.within, empty)
+            inside["properties"][each.name] = each.schema(is_custom=is_custom)
+            if each.declaration.is_required:
+                inside.setdefault("required", []).append(each.name)
+        if rules := declared.custom_rules if is_custom else declared.rules:
+            made["x-kubernetes-validations"] = [rule.schema() for rule in rules]
         return made
 
     @classmethod
     def rows(cls, prefix: str = "") -> Iterator[Row]:
         """Yield the rows of the documentation, with *prefix* before each path."""
-        begun = set[str]()
-        for _, one, name, default in _declarations(cls):
-            within = name.rpartition(".")[0]
-            if within and within not in begun:
-                begun.add(within)
-                yield Row(f"{prefix}{within}", "mapping", "none", cls.MAPPINGS[within])
-            shown = "required" if one.is_required else "none"
-            if default not in (MISSING, None, "", (), {}) and not isinstance(default, Declared):
-                shown = f"`{one.type.written(default)}`"
-            yield Row(f"{prefix}{name}", one.type.words, shown, one.meaning)
-            yield from one.type.rows(f"{prefix}{name}")
+        begun = {""}
+        for each in _made(cls).fields:
+            if each.within not in begun:
+                begun.add(each.within)
+                yield Row(f"{prefix}{each.within}", "mapping", "none", cls.MAPPINGS[each.within])
+            yield (row := each.row(prefix))
+            yield from each.declaration.type.rows(row.path)
 
 
 def plain(markdown: str) -> str:
@@ -393,11 +527,41 @@ def plain(markdown: str) -> str:
     return _LINK.sub(r"\1", markdown)
 
 
-def _declarations(cls: type[Declared]) -> Iterator[tuple[str, _Declaration, str, Any]]:
-    """Yield attribute, declaration, name and default of each declared field; a required one has MISSING."""
+class _Made(NamedTuple):
+    """What follows from the declarations of a class."""
+
+    fields: tuple[_Field, ...]
+    rules: tuple[Rule, ...]
+    custom_rules: tuple[Rule, ...]
+    """Those of custom resources, with those about the fields that these may not have."""
+
+
+_MADE: Final[dict[type[Declared], _Made]] = {}
+
+
+def _made(cls: type[Declared]) -> _Made:
+    """Return what follows from the declarations of *cls*, which do not change."""
+    if cls not in _MADE:
+        made = tuple(_fields(cls))
+        refused = {each.name: each.declaration.instead for each in made if each.declaration.instead}
+        message = "is not allowed in a custom resource, expected"
+        custom = (
+            Rule(f"!has(self.{name})", f"{message} {instead}", (name,), at=name)
+            for name, instead in refused.items()
+        )
+        others = (rule.without(refused) for rule in cls.RULES)
+        _MADE[cls] = _Made(made, tuple(cls.RULES), (*custom, *others))
+    return _MADE[cls]
+
+
+def _fields(cls: type[Declared]) -> Iterator[_Field]:
+    """Yield the declared fields of *cls*."""
+    for name, one in cls.WITHOUT_ATTRIBUTE.items():
+        yield _Field("", one, "", name, None)
     for each in fields(cast("Any", cls)):
-        if (one := each.metadata.get(_KEY)) is not None:
+        if (declared := each.metadata.get(_KEY)) is not None:
             first, *others = each.name.split("_")
-            name = one.name or first + "".join(map(str.capitalize, others))
+            name = declared.name or first + "".join(map(str.capitalize, others))
+            within, _, last = name.rpartition(".")
             default = each.default if each.default_factory is MISSING else each.default_factory()
-            yield each.name, one, name, default
+            yield _Field(each.name, declared, within, last, None if default is MISSING else default)

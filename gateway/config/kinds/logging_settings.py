@@ -84,8 +84,7 @@ class _Levels(Type["Mapping[Area, Level]"]):
         return {area: level for area, level in levels.items() if level != DEFAULT_LEVEL}
 
     def schema(self) -> Schema:
-        properties = {area: {**self._level.schema(), "description": ""} for area in AREAS}
-        return {"type": "object", "properties": properties, "additionalProperties": False}
+        return {"type": "object", "properties": {area: self._level.schema() for area in AREAS}}
 
     def rows(self, path: str) -> Iterator[Row]:
         for area in AREAS:
