@@ -17,9 +17,17 @@ from typing import Any, Final
 
 from gateway.config.kinds.client_config import CONFIGURATION_KINDS, DEFAULT_KEY, PART_OF_HOST
 from gateway.config.kinds.matching import FAILURE_POLICIES, MATCH_POLICIES, MAX_MATCH_CONDITIONS, SCOPES
-from gateway.config.kinds.metadata import OPERATORS
+from gateway.config.kinds.metadata import LabelSelector
 from gateway.config.kinds.mutating_policy import MUTATING_OPERATIONS, PATCH_TYPES
-from gateway.config.kinds.names import LABEL_LENGTH, SUBDOMAIN_LENGTH
+from gateway.config.kinds.names import (
+    KEY_LENGTH,
+    LABEL,
+    LABEL_LENGTH,
+    NAME_PART,
+    QUALIFIED,
+    SUBDOMAIN,
+    SUBDOMAIN_LENGTH,
+)
 from gateway.config.kinds.policy_exception import (
     CLUSTER_WIDE,
     KIND,
@@ -78,14 +86,9 @@ MAX_EXPRESSIONS: Final = 200
 """Expressions in each list of a policy."""
 MAX_EXPRESSION_CHARS: Final = 65536
 
-_KEY_LENGTH: Final = SUBDOMAIN_LENGTH + 1 + LABEL_LENGTH
-_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
-_NAME_PART = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _ONE_LINE = r"^[^\n\r]*[^\s][^\n\r]*$"
 _PATH_SEGMENT = r"^([^/%.]|\.[^/%.]|[^/%.][^/%]|[^/%]{3,})?$"
-_GROUP_VERSION = f"^(({_SUBDOMAIN})?/)?[a-z]([-a-z0-9]*[a-z0-9])?$"
-_QUALIFIED = f"^({_SUBDOMAIN}/)?{_NAME_PART}$"
+_GROUP_VERSION = f"^(({SUBDOMAIN})?/)?[a-z]([-a-z0-9]*[a-z0-9])?$"
 _HOST = r"([A-Za-z0-9_]([-A-Za-z0-9_.]*[A-Za-z0-9_])?\.?|\[[0-9a-fA-F:.]+\])"
 _PORT = "[1-9][0-9]{0,4}"
 _IPV4 = rf"[0-9.]+:{_PORT}"
@@ -137,46 +140,7 @@ def lone_wildcard(schema: Schema, wildcard: str = "*") -> Schema:
 
 def selector(description: str) -> Schema:
     """Return the schema of a LabelSelector."""
-    value = text("", maxLength=LABEL_LENGTH, pattern=f"^({_NAME_PART})?$")
-    del value["description"]
-    labels: Schema = {
-        "description": "Labels and their required values.",
-        "type": "object",
-        "maxProperties": MAX_ENTRIES,
-        "additionalProperties": value,
-    }
-    key_rule = rule(
-        f"self.all(key, key.size() <= {_KEY_LENGTH} && key.matches('{_cel(_QUALIFIED)}'))",
-        "a key is a name, perhaps with a DNS name and a slash before it",
-    )
-    expression = mapping(
-        "One condition.",
-        ("key", "operator"),
-        key=text("Label key.", maxLength=_KEY_LENGTH, pattern=_QUALIFIED),
-        operator={
-            "description": "How the label relates to the values.",
-            "type": "string",
-            "enum": list(OPERATORS),
-        },
-        values=listed("Required with In and NotIn; refused with the others.", value, MAX_ENTRIES),
-    )
-    expression = with_rules(
-        expression,
-        rule(
-            "(self.operator in ['In', 'NotIn']) == (has(self.values) && self.values.size() > 0)",
-            "values are required with In and NotIn, and have to be left out with Exists and DoesNotExist",
-        ),
-    )
-    return mapping(
-        description,
-        matchLabels=with_rules(labels, key_rule),
-        matchExpressions=listed("Conditions that all have to hold.", expression, MAX_ENTRIES),
-    )
-
-
-def _cel(pattern: str) -> str:
-    """Return *pattern* for a text in CEL."""
-    return pattern.replace("\\", "\\\\")
+    return {"description": description, **LabelSelector().schema()}
 
 
 def rules(
@@ -224,7 +188,7 @@ def rules(
 
 def client_config() -> Schema:
     """Return the schema of a webhook's clientConfig."""
-    segment = rf"/{_SUBDOMAIN}"
+    segment = rf"/{SUBDOMAIN}"
     worker = mapping(
         "A policy of a gRPC worker.",
         ("pool", "policy"),
@@ -241,7 +205,7 @@ def client_config() -> Schema:
             namespaceAnnotation=text(
                 "Key of an annotation of namespaces: its value is a JSON object.",
                 minLength=1,
-                maxLength=_KEY_LENGTH,
+                maxLength=KEY_LENGTH,
             ),
         ),
     )
@@ -287,15 +251,15 @@ def client_config() -> Schema:
 
 def ca_bundle_from() -> Schema:
     """Return the schema of caBundleFrom."""
-    namespace = text("Its namespace.", maxLength=LABEL_LENGTH, pattern=f"^{_LABEL}$")
-    name = text("Its name.", pattern=f"^{_SUBDOMAIN}$")
+    namespace = text("Its namespace.", maxLength=LABEL_LENGTH, pattern=f"^{LABEL}$")
+    name = text("Its name.", pattern=f"^{SUBDOMAIN}$")
     key = text("The key in data.", minLength=1, pattern="^[-._A-Za-z0-9]+$", default=DEFAULT_KEY)
     configuration = mapping(
         "A webhook configuration of admissionregistration.k8s.io, in which a controller writes caBundle.",
         ("kind", "name", "webhook"),
         kind={"description": "Its kind.", "type": "string", "enum": list(CONFIGURATION_KINDS)},
         name=name,
-        webhook=text("The name of the webhook in it.", pattern=rf"^{_LABEL}(\.{_LABEL}){{2,}}$"),
+        webhook=text("The name of the webhook in it.", pattern=rf"^{LABEL}(\.{LABEL}){{2,}}$"),
     )
     required = ("namespace", "name")
     source = mapping(
@@ -387,7 +351,7 @@ def webhook(kind: str) -> Schema:
     del version["description"]
     fields = {
         "name": text(
-            "Fully qualified, such as images.policies.example.com.", pattern=rf"^{_LABEL}(\.{_LABEL}){{2,}}$"
+            "Fully qualified, such as images.policies.example.com.", pattern=rf"^{LABEL}(\.{LABEL}){{2,}}$"
         ),
         "clientConfig": client_config(),
         "rules": rules(),
@@ -456,8 +420,8 @@ def match_conditions() -> Schema:
         name=text(
             "Name of the condition.",
             minLength=1,
-            maxLength=_KEY_LENGTH,
-            pattern=_QUALIFIED,
+            maxLength=KEY_LENGTH,
+            pattern=f"^{QUALIFIED}$",
         ),
         expression=text("CEL expression of type bool.", minLength=1, maxLength=16384, pattern=r"\S"),
     )
@@ -510,7 +474,7 @@ def policy(kind: str) -> Schema:
     annotation = mapping(
         "An audit annotation.",
         ("key", "valueExpression"),
-        key=text("The key behind the name of the policy.", maxLength=63, pattern=f"^{_NAME_PART}$"),
+        key=text("The key behind the name of the policy.", maxLength=63, pattern=f"^{NAME_PART}$"),
         valueExpression=_expression(
             "CEL expression of type string or null.", maxLength=MAX_VALUE_EXPRESSION_BYTES
         ),
@@ -600,7 +564,7 @@ def policy_binding(kind: str) -> Schema:
     is_mutating = kind == POLICY_KINDS[MUTATING_POLICY]
     operations = MUTATING_OPERATIONS if is_mutating else OPERATIONS
     common: Schema = {
-        "policyName": text("Name of the policy.", minLength=1, pattern=f"^{_SUBDOMAIN}$"),
+        "policyName": text("Name of the policy.", minLength=1, pattern=f"^{SUBDOMAIN}$"),
         "paramRef": with_rules(
             param_ref,
             rule("has(self.name) != has(self.selector)", "exactly one of name and selector is required"),
@@ -736,7 +700,7 @@ def policy_exception(kind: str) -> Schema:
         "The requests. Every field that is there has to match; a list does if one of its entries does. "
         "A * at the end of an entry, where it is allowed, stands for any rest.",
         (),
-        namespaces=entries("Namespaces; * is allowed.", rf"^({_LABEL}|[-a-z0-9]*[*])$", SUBDOMAIN_LENGTH),
+        namespaces=entries("Namespaces; * is allowed.", rf"^({LABEL}|[-a-z0-9]*[*])$", SUBDOMAIN_LENGTH),
         names=entries("Names of objects; * is allowed.", patterns, MAX_PATTERN_CHARS),
         kinds=entries("Kinds as KIND or KIND.GROUP.", f"^{KIND}$", LABEL_LENGTH + 1 + SUBDOMAIN_LENGTH),
         namespaceSelector=selector("Labels of the namespace; absent: all."),
@@ -752,7 +716,7 @@ def policy_exception(kind: str) -> Schema:
     spec = mapping(
         "Webhooks that are not called for some requests until a certain time.",
         tuple(required),
-        webhooks=entries("Full names of the webhooks.", f"^{_SUBDOMAIN}$", SUBDOMAIN_LENGTH),
+        webhooks=entries("Full names of the webhooks.", f"^{SUBDOMAIN}$", SUBDOMAIN_LENGTH),
         match=match,
         reason=text("Why.", minLength=1, maxLength=MAX_REASON_CHARS, pattern=line),
         owner=text("Who is responsible.", minLength=1, maxLength=MAX_OWNER_CHARS, pattern=line),

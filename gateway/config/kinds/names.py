@@ -16,16 +16,24 @@ if TYPE_CHECKING:
 
     from gateway.config.yaml.fields import Problems
 
-_LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
-_DNS_1123_LABEL = re.compile(_LABEL)
-_DNS_1123_SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+"""Pattern of a DNS label. This and those below are for RE2 too, in which the API server has them."""
+SUBDOMAIN = rf"{LABEL}(\.{LABEL})*"
+NAME_PART = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+"""A label's value, and its key behind the slash."""
+QUALIFIED = f"({SUBDOMAIN}/)?{NAME_PART}"
+"""A label's key."""
+_DNS_1123_LABEL = re.compile(LABEL)
+_DNS_1123_SUBDOMAIN = re.compile(SUBDOMAIN)
 _DNS_1035_LABEL = re.compile(r"[a-z](?:[-a-z0-9]*[a-z0-9])?")
-_NAME_PART = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_NAME_PART = re.compile(NAME_PART)
 
 _CONFIG_MAP_KEY = re.compile(r"[-._A-Za-z0-9]+")
 
 LABEL_LENGTH = 63
 SUBDOMAIN_LENGTH = 253
+KEY_LENGTH = SUBDOMAIN_LENGTH + 1 + LABEL_LENGTH
+"""Characters of a label's key."""
 ANNOTATIONS_BYTES = 256 * 1024
 """All keys and values of an object's annotations together (TotalAnnotationSizeLimitB in apimachinery)."""
 
@@ -99,7 +107,7 @@ def qualified_name(text: str) -> str | None:
     prefix, slash, name = text.rpartition("/")
     if slash and (not prefix or dns_1123_subdomain(prefix)):
         return f"found {shown(text)}, expected one slash, after a DNS name, as in example.com/team"
-    if len(name) <= LABEL_LENGTH and _NAME_PART.fullmatch(name):
+    if _NAME_PART.fullmatch(name):
         return None
     return (
         f'found {shown(text)}, expected a name of 1 to {LABEL_LENGTH} letters, digits, "-", "_" and ".", '
@@ -114,7 +122,7 @@ def annotation_key(text: str) -> str | None:
 
 def label_value(text: str) -> str | None:
     """A label's value; it may be empty."""
-    if not text or (len(text) <= LABEL_LENGTH and _NAME_PART.fullmatch(text)):
+    if not text or _NAME_PART.fullmatch(text):
         return None
     return (
         f'found {shown(text)}, expected nothing or at most {LABEL_LENGTH} letters, digits, "-", "_" and ".", '
