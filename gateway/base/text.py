@@ -9,6 +9,8 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from admission_gateway_worker.text import printable
@@ -88,3 +90,15 @@ def url_without_secrets(url: object) -> str:
 def without_url_secrets(text: str) -> str:
     """Return *text*, such as a library's error message, with ``url_without_secrets`` of each URL."""
     return _URL.sub(lambda found: url_without_secrets(found[0]), text)
+
+
+def rfc3339(seconds: float, digits: int = 0) -> str:
+    """Return the time *seconds* after 1970 in UTC: 2026-01-02T03:04:05Z, with *digits* decimal places."""
+    second = int(seconds)
+    fraction = f".{int((seconds - second) * 10**digits):0{digits}d}" if digits else ""
+    return f"{_of_second(second)}{fraction}Z"
+
+
+@lru_cache(2)
+def _of_second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import orjson
 
 from gateway.base.errors import GatewayError
+from gateway.base.text import rfc3339
 from gateway.config.merge.custom_resource import CustomResource
 from gateway.config.yaml.documents import Document
 from gateway.config.yaml.fields import Problems
@@ -117,7 +118,7 @@ class History:
         document = {
             "digest": digest,
             "sequence": max((entry.sequence for entry in entries), default=0) + 1,
-            "time": _now(),
+            "time": rfc3339(time.time()),
             "summary": summary,
             "sources": [*sources, *([f"{len(kept)} custom resources"] if kept else [])],
             "documents": orjson.Fragment(config.source),
@@ -219,7 +220,7 @@ class History:
     def set_pin(self, digest: str) -> None:
         """Pin the gateway to the kept configuration with *digest*. Raises HistoryError."""
         self._require_folder()
-        self._write("pin.json", orjson.dumps({"digest": digest, "since": _now()}))
+        self._write("pin.json", orjson.dumps({"digest": digest, "since": rfc3339(time.time())}))
 
     def release(self) -> None:
         """Remove the pin, if there is one. Raises HistoryError."""
@@ -316,10 +317,6 @@ class History:
                 with suppress(OSError):
                     Path(temporary).unlink()
             raise HistoryError(f"{self.folder / name} cannot be written: {error.strerror}") from None
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def _started(pid: int) -> str:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission_gateway_worker.text import printable
-from gateway.base.text import printable_json, shown, url_without_secrets
+from gateway.base.text import printable_json, rfc3339, shown, url_without_secrets
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))
 SECRET = "S3CRET"
@@ -98,3 +98,16 @@ def test_any_text_can_be_shown_as_a_url(text: str) -> None:
 )
 def test_the_rest_of_a_url_is_shown(url: str, expected: str) -> None:
     assert url_without_secrets(url) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "digits", "text"),
+    [
+        (0, 0, "1970-01-01T00:00:00Z"),
+        (1_767_323_045.75, 0, "2026-01-02T03:04:05Z"),
+        (1_767_323_045.0625, 3, "2026-01-02T03:04:05.062Z"),
+        (1_767_323_045.0625, 6, "2026-01-02T03:04:05.062500Z"),
+    ],
+)
+def test_a_time_is_in_utc_with_the_wanted_digits(seconds: float, digits: int, text: str) -> None:
+    assert rfc3339(seconds, digits) == text

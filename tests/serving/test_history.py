@@ -85,7 +85,7 @@ def test_the_newest_come_first_whatever_the_clock_says(
     times = iter(
         ["2030-01-01T00:00:00Z", "1999-01-01T00:00:00Z", "2010-01-01T00:00:00Z", "1970-01-01T00:00:00Z"]
     )
-    monkeypatch.setattr(module, "_now", lambda: next(times))
+    monkeypatch.setattr(module, "rfc3339", lambda _: next(times))
     first, second, third = (keep(history, tmp_path, number) for number in (1, 2, 3))
     assert [entry.digest for entry in history.entries()] == [third, second, first]
     assert keep(history, tmp_path, 1) == first

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from gateway.base.text import rfc3339
 from gateway.observe.decisions import line
-from gateway.observe.decisions.document import rfc3339
 from gateway.observe.decisions.record import is_secret, record_of
 from gateway.pure.core.trace import trace_id_of
 
@@ -55,7 +55,7 @@ class AllowedLines:
         traceparent = origin.traceparent
         head = orjson.dumps(
             {
-                "time": rfc3339(at),
+                "time": rfc3339(at, 3),
                 "log": "decision",
                 "uid": request.uid,
                 "traceId": trace_id_of(traceparent) if traceparent else "",

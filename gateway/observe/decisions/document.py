@@ -6,9 +6,9 @@ the members.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NotRequired, TypedDict
+
+from gateway.base.text import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -117,7 +117,7 @@ def decision_head(record: DecisionRecord) -> DecisionHead:
     """Return the document of *record* without its webhooks."""
     deciding, resource = record.deciding, record.resource[2]
     return {
-        "time": rfc3339(record.time),
+        "time": rfc3339(record.time, 3),
         "uid": record.uid,
         "traceId": record.trace_id,
         "user": record.user,
@@ -179,14 +179,3 @@ _USUAL: Final = {"round": 0, "changed": False, "repeated": False, "mode": "Enfor
 def unusual(document: Mapping[str, Any], members: Iterable[str]) -> dict[str, Any]:
     """Return those of *members* whose value in *document*, a ``WebhookDocument``, is not the usual one."""
     return {name: document[name] for name in members if document[name] != _USUAL[name]}
-
-
-def rfc3339(seconds: float) -> str:
-    """Return the time *seconds* after 1970, in UTC with milliseconds."""
-    second = int(seconds)
-    return f"{_of_second(second)}.{int((seconds - second) * 1000):03d}Z"
-
-
-@lru_cache(2)
-def _of_second(second: int) -> str:
-    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")

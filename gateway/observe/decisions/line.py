@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 import orjson
 
 from admission_gateway_worker.text import printable
-from gateway.base.text import printable_json
-from gateway.observe.decisions.document import decision_head, rfc3339, unusual, webhook_document
+from gateway.base.text import printable_json, rfc3339
+from gateway.observe.decisions.document import decision_head, unusual, webhook_document
 from gateway.observe.decisions.record import digest_of, is_secret
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def webhook(record: WebhookRecord) -> Document:
 def refusal(at: float, request: RefusedRequest, response: RefusalResponse, trace_id: str) -> Document:
     """Return the document of a *request* that the gateway itself refused with *response*."""
     return {
-        "time": rfc3339(at),
+        "time": rfc3339(at, 3),
         "log": "decision",
         "traceId": trace_id,
         "path": _cut(request.target.partition(b"?")[0].decode("latin-1")),
@@ -123,7 +123,7 @@ def refusal(at: float, request: RefusedRequest, response: RefusalResponse, trace
 def dropped(at: float, number: int) -> Document:
     """Return the document in place of *number* records that were dropped."""
     return {
-        "time": rfc3339(at),
+        "time": rfc3339(at, 3),
         "log": "decision",
         "outcome": "Dropped",
         "dropped": number,

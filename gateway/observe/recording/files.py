@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gateway.observe.decisions.document import rfc3339
+from gateway.base.text import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -80,7 +80,7 @@ class RecordingFiles:
             folder.mkdir(0o700)
         self._delete_old()
         self._number += 1
-        second = re.sub(r"[-:]|\.[0-9]+", "", rfc3339(time.time()))
+        second = re.sub(r"[-:]", "", rfc3339(time.time()))
         host = _OTHERS.sub("-", socket.gethostname())[:40]
         path = folder / f"recording-{second}-{host}-{os.getpid()}-{self._number:06}{SUFFIX}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW

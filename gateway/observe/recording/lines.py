@@ -13,9 +13,10 @@ import orjson
 
 from admission_gateway_worker.json_patch.diff import diff
 from gateway import __version__
+from gateway.base.text import rfc3339
 from gateway.observe.decisions.credential_forms import is_clean
 from gateway.observe.decisions.details import changed_payloads
-from gateway.observe.decisions.document import rfc3339, unusual, webhook_document
+from gateway.observe.decisions.document import unusual, webhook_document
 from gateway.observe.decisions.record import is_secret, record_of, record_of_webhook
 from gateway.observe.recording.redaction import RecordingRedactor
 from gateway.pure.core.decision import PLAIN_ALLOWED
@@ -59,7 +60,7 @@ def header(settings: RecordSettings, marks: Marks, at: float, process: int) -> b
             "kind": "Recording",
             "version": VERSION,
             "gatewayVersion": __version__,
-            "time": rfc3339(at),
+            "time": rfc3339(at, 3),
             "host": socket.gethostname(),
             "process": process,
             "key": marks.key_id,
@@ -119,7 +120,7 @@ class ReviewLines:
             origin = orjson.dumps({"digest": self._digest, "path": path, "phase": phase})[1:-1]
             _keep(self._origins, (target, phase), origin)
         return _ALLOWED % (
-            rfc3339(at).encode(),
+            rfc3339(at, 3).encode(),
             b"true" if is_sampled else b"false",
             origin,
             seconds * 1000,
@@ -150,7 +151,7 @@ class ReviewLines:
         status = answer.decision.status
         return {
             "type": "review",
-            "time": rfc3339(at),
+            "time": rfc3339(at, 3),
             "sampled": is_sampled,
             "digest": self._digest,
             "path": record.path,

@@ -20,15 +20,16 @@ import asyncio
 import hashlib
 import logging
 import random
+import time
 from collections import deque
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 import orjson
 
 from gateway.base.errors import ClusterError
+from gateway.base.text import rfc3339
 from gateway.config.merge.custom_resource import PLURALS
 from gateway.config.yaml.documents import GATEWAY_VERSION, POLICY
 
@@ -189,7 +190,7 @@ class StatusWriter:
         since = found.get("lastTransitionTime") if found.get("status") == wanted["status"] else None
         condition = {
             **wanted,
-            "lastTransitionTime": since or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "lastTransitionTime": since or rfc3339(time.time()),
         }
         document = {
             "apiVersion": GATEWAY_VERSION,
@@ -250,7 +251,7 @@ class StatusWriter:
         why = f"refused because of {fields}; its status says why" if fields else status.note[:_MAX_NOTE_CHARS]
         note = "in force again" if is_ready else why
         content = orjson.dumps((resource.uid, condition), option=orjson.OPT_SORT_KEYS)
-        moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        moment = rfc3339(time.time(), 6)
         return {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",

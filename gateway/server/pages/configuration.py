@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 
+from gateway.base.text import rfc3339
 from gateway.config.kinds.gateway_configuration import GatewaySettings
 from gateway.config.kinds.image_review import DISABLED
 from gateway.config.kinds.record_settings import RedactionRule
@@ -38,7 +39,7 @@ from gateway.pure.core.webhook import (
     Webhook,
     WorkerRef,
 )
-from gateway.server.pages.state import Json, rfc_3339
+from gateway.server.pages.state import Json
 
 if TYPE_CHECKING:
     from gateway.pure.core.conditions import MatchConditions
@@ -75,7 +76,7 @@ def document(state: ProcessState) -> Json:
     config = state.config
     found = {
         "digest": state.snapshot.digest,
-        "loadedAt": rfc_3339(state.loaded_at),
+        "loadedAt": rfc3339(state.loaded_at),
         "gateway": _plain(config.gateway),
         "pools": [_plain(pool) for pool in config.pools.values()],
         "mutating": [_plain(webhook) for webhook in config.mutating],
@@ -284,7 +285,7 @@ def _(value: ImageReviewSettings) -> Json:
 @_plain.register
 def _(value: Enforcement) -> Json:
     found = _members(value, "after_s")
-    return {**found, "after": rfc_3339(value.after_s)} if value.after_s else found
+    return {**found, "after": rfc3339(value.after_s)} if value.after_s else found
 
 
 @_plain.register

@@ -6,9 +6,9 @@ import socket
 import time
 from typing import TYPE_CHECKING, Final
 
+from gateway.base.text import rfc3339
 from gateway.server.pages import namespaces, overview
 from gateway.server.pages.process import FILTERS, limit_of
-from gateway.server.pages.state import rfc_3339
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,5 +84,5 @@ def _decisions(request: PageRequest, parts: Sequence[Json]) -> Json:
         "filter": {name: request.query[name] for name in FILTERS if request.query.get(name)},
         "decisions": found[: limit_of(request.query)],
         "leftOut": sum(part["leftOut"] for part in parts),
-        "since": rfc_3339(max(part["sinceSeconds"] for part in parts)),
+        "since": rfc3339(max(part["sinceSeconds"] for part in parts)),
     }

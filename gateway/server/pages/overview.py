@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 from gateway import __version__
 from gateway.base.certificates import certificates as certificates_in
 from gateway.base.files import UnusableFileError, read_file
+from gateway.base.text import rfc3339
 from gateway.engine.dispatch.pool import Pool
 from gateway.observe.telemetry.series import COUNTED, Numbers
 from gateway.observe.telemetry.window import percentile
 from gateway.pure.core.webhook import HttpsClient, WorkerRef
 from gateway.server.pages.page_thread import in_thread
-from gateway.server.pages.state import rfc_3339
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -59,7 +59,7 @@ def _part(
     return {
         "process": {
             "pid": os.getpid(),
-            "startedAt": rfc_3339(state.started_at),
+            "startedAt": rfc3339(state.started_at),
             "ready": state.not_ready is None,
             "reason": state.not_ready or "",
             "digest": state.snapshot.digest,
@@ -68,11 +68,11 @@ def _part(
         "windowSeconds": seconds,
         "configuration": {
             "digest": state.snapshot.digest,
-            "loadedAt": rfc_3339(state.loaded_at),
+            "loadedAt": rfc3339(state.loaded_at),
             "loadedAtSeconds": state.loaded_at,
             "refused": None
             if refusal is None
-            else {"time": rfc_3339(refusal.time), **_problems("problems", refusal.problems)},
+            else {"time": rfc3339(refusal.time), **_problems("problems", refusal.problems)},
             "refusedResources": state.refused_resources,
             **_problems("warnings", config.warnings),
         },
@@ -133,7 +133,7 @@ def _rollout(rollout: Rollout) -> Json:
         else {
             "hasNamespaceSelector": not enforce.namespace_selector.is_empty,
             "percentOfNamespaces": enforce.percent_of_namespaces,
-            "after": rfc_3339(enforce.after_s) if enforce.after_s else "",
+            "after": rfc3339(enforce.after_s) if enforce.after_s else "",
         },
         "percentOfReviewsForCandidate": 0.0 if candidate is None else candidate.percent_of_reviews,
     }
@@ -197,7 +197,7 @@ def _certificate_entries(use: str, source: Path | bytes) -> Iterator[Json]:
             "subject": one.subject.rfc4514_string(),
             "issuer": one.issuer.rfc4514_string(),
             "sha256": one.fingerprint(SHA256()).hex(),
-            "notAfter": rfc_3339(end),
+            "notAfter": rfc3339(end),
             "notAfterSeconds": end,
             "problem": "",
         }
@@ -236,7 +236,7 @@ def merge(parts: Sequence[Json], now: float) -> Json:
     seconds = sum(part["windowSeconds"] for part in parts) / len(parts)
     in_flight = sum(part["process"]["reviewsInFlight"] for part in parts)
     return {
-        "time": rfc_3339(now),
+        "time": rfc3339(now),
         "version": __version__,
         "ready": any(part["process"]["ready"] for part in parts),
         "processes": [part["process"] for part in parts],
@@ -397,5 +397,5 @@ def _exception(one: Json, now: float) -> Json:
     return {
         **{name: one[name] for name in members},
         "remainingSeconds": None if end is None else round(end - now),
-        "lastUse": rfc_3339(last_use) if last_use else "",
+        "lastUse": rfc3339(last_use) if last_use else "",
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
@@ -75,8 +74,3 @@ def encoded(value: object, *, is_indented: bool = False) -> bytes:
     except TypeError:
         text = json.dumps(value, ensure_ascii=False, indent=2 if is_indented else None)
         return text.encode(errors="replace")
-
-
-def rfc_3339(seconds: float) -> str:
-    """Return *seconds* since 1970 as a time in UTC, such as 2026-01-02T03:04:05Z."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -14,12 +14,12 @@ import logging
 import re
 import time
 from collections import OrderedDict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from admission_gateway_worker.text import printable
 from gateway.base.errors import ClusterError
+from gateway.base.text import rfc3339
 
 if TYPE_CHECKING:
     from gateway.server.kubernetes.access import ClusterAccess
@@ -117,7 +117,7 @@ def event_of(finding: Finding, instance: str) -> dict[str, Any]:
             "name": f"{_NO_NAME.sub('-', about.name[:200].lower()).strip('.-') or 'object'}.{digest}",
             "namespace": about.namespace or "default",
         },
-        "eventTime": datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "eventTime": rfc3339(time.time(), 6),
         "reportingController": "admission-gateway.io/gateway",
         "reportingInstance": instance,
         "action": "Deny",

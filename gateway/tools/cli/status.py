@@ -7,7 +7,7 @@ import asyncio
 import json
 import os
 import sys
-from datetime import UTC, datetime
+import time
 from typing import TYPE_CHECKING, Any
 
 from gateway.base import logs
@@ -62,14 +62,14 @@ async def _read(parsed: argparse.Namespace) -> list[Reading]:
 
 
 def _print(readings: Sequence[Reading], parsed: argparse.Namespace) -> None:
-    from gateway.base.text import printable_json
+    from gateway.base.text import printable_json, rfc3339
     from gateway.tools.status.render import render
 
     if parsed.json:
         document: dict[str, Any] = {
             "apiVersion": "admission-gateway.io/v1alpha1",
             "kind": "Status",
-            "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "time": rfc3339(time.time()),
             "gateways": [reading.as_json() for reading in readings],
         }
         text = json.dumps(document, ensure_ascii=False, indent=None if parsed.watch else 2)

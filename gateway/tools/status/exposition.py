@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.base.text import rfc3339
 from gateway.observe.telemetry.definitions import PREFIX
 from gateway.observe.telemetry.metrics import SECONDS
 from gateway.observe.telemetry.window import percentile
-from gateway.server.pages.state import rfc_3339
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -76,14 +76,14 @@ def overview_of_metrics(exposition: str, reason: str, faults: list[str], now: fl
     return {
         "apiVersion": "admission-gateway.io/v1alpha1",
         "kind": "Overview",
-        "time": rfc_3339(now),
+        "time": rfc3339(now),
         "version": samples.label("build_info", "version"),
         "ready": not reason,
         "scope": {"processes": processes, "answered": processes, "note": "From the metrics."},
         "processes": [
             {
                 "pid": 0,
-                "startedAt": rfc_3339(started_at),
+                "startedAt": rfc3339(started_at),
                 "ready": not reason,
                 "reason": reason,
                 "digest": digest,
@@ -93,7 +93,7 @@ def overview_of_metrics(exposition: str, reason: str, faults: list[str], now: fl
         ],
         "configuration": {
             "digest": digests[0],
-            "loadedAt": rfc_3339(loaded_at),
+            "loadedAt": rfc3339(loaded_at),
             "ageSeconds": round(now - loaded_at),
             "isSameInAllProcesses": len(digests) == 1,
             "refused": _refused() if is_refused else None,
@@ -219,10 +219,10 @@ def _exceptions(samples: _Samples, now: float) -> Iterator[Json]:
             "webhooks": [],
             "reason": "",
             "owner": "",
-            "expires": "" if end is None else rfc_3339(end),
+            "expires": "" if end is None else rfc3339(end),
             "uses": int(number),
             "remainingSeconds": None if end is None else round(end - now),
-            "lastUse": rfc_3339(last[name]) if name in last else "",
+            "lastUse": rfc3339(last[name]) if name in last else "",
         }
 
 
@@ -235,7 +235,7 @@ def _certificates(samples: _Samples, now: float) -> Iterator[Json]:
             "subject": "",
             "issuer": "",
             "sha256": "",
-            "notAfter": rfc_3339(expiry),
+            "notAfter": rfc3339(expiry),
             "remainingSeconds": round(expiry - now),
             "problem": "",
         }
