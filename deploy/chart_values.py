@@ -5,8 +5,8 @@
 Names, defaults and descriptions come from ``chart/values.yaml``: the comment above a value describes it. A
 mapping whose members have comments is a group; every other mapping is one value, which Kubernetes defines.
 The table is in ``chart/README.md``. Webhooks and pools have the schema of the custom resources.
-``configuration`` has that of the fields that the gateway declares, of which the table in
-docs/configuration.md is made too.
+``configuration`` has that of the fields that the gateway declares, of which the tables in
+docs/configuration.md are made too.
 
 Source: helm.sh "Charts", Schema Files; json-schema.org draft 7.
 """
@@ -22,12 +22,14 @@ import yaml
 
 from deploy import crds
 from deploy.monitoring import ROOT, table, with_tables
+from gateway.config.kinds import policy_exception
 from gateway.config.kinds.gateway_configuration import GatewaySettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from deploy.crds import Schema
+    from gateway.config.kinds.declare import Row
 
 CHART: Final = ROOT / "deploy" / "chart"
 VALUES: Final = CHART / "values.yaml"
@@ -218,16 +220,22 @@ def _row(value: Value) -> tuple[str, str, str]:
     return f"`{value.path}`", f"`{default}`", value.description
 
 
+def _fields_table(fields: Iterable[Row]) -> str:
+    cells = ((f"`{path}`", *others) for path, *others in fields)
+    return table(("field", "type, unit", "default", "meaning"), cells)
+
+
 def outputs() -> dict[Any, str]:
     """Return the files that are made here, each with its content."""
     values = read_values(VALUES.read_text())
     rows = (_row(value) for value in leaves(values))
-    settings = ((f"`{path}`", *cells) for path, *cells in GatewaySettings.rows())
-    settings_table = table(("field", "type, unit", "default", "meaning"), settings)
+    fields = {
+        "settings": GatewaySettings.rows(),
+        "exceptions": policy_exception.rows(),
+    }
+    tables = {name: _fields_table(rows) for name, rows in fields.items()}
     return {
-        CONFIGURATION_PAGE: with_tables(
-            CONFIGURATION_PAGE.read_text(), {"settings": settings_table}, "manifests"
-        ),
+        CONFIGURATION_PAGE: with_tables(CONFIGURATION_PAGE.read_text(), tables, "manifests"),
         SCHEMA: json.dumps(schema(values), indent=1, ensure_ascii=False) + "\n",
         README: with_tables(
             README.read_text(), {"values": table(("value", "default", "meaning"), rows)}, "manifests"

@@ -30,15 +30,10 @@ from gateway.config.kinds.names import (
 )
 from gateway.config.kinds.policy_exception import (
     CLUSTER_WIDE,
-    KIND,
-    MATCH_FIELDS,
-    MAX_OWNER_CHARS,
-    MAX_PATTERN_CHARS,
-    MAX_REASON_CHARS,
     NAMESPACED,
-    TIMESTAMP,
+    ClusterExceptionSpec,
+    ExceptionSpec,
 )
-from gateway.config.kinds.policy_exception import MAX_ENTRIES as MAX_EXCEPTION_ENTRIES
 from gateway.config.kinds.rollout import MODES
 from gateway.config.kinds.validating_policy import (
     ACTIONS,
@@ -687,56 +682,6 @@ def worker_pool() -> Schema:
     )
 
 
-def policy_exception(kind: str) -> Schema:
-    """Return the schema of the spec of an exception of *kind*."""
-    line = r"^[^\x00-\x1f\x7f-\x9f]*[^\x00-\x20\x7f-\xa0][^\x00-\x1f\x7f-\x9f]*$"
-
-    def entries(description: str, pattern: str, most: int) -> Schema:
-        entry = {"type": "string", "minLength": 1, "maxLength": most, "pattern": pattern}
-        return listed(description, entry, MAX_EXCEPTION_ENTRIES, minItems=1)
-
-    patterns = r"^[^*\x00-\x1f\x7f-\x9f]*[*]?$"
-    match = mapping(
-        "The requests. Every field that is there has to match; a list does if one of its entries does. "
-        "A * at the end of an entry, where it is allowed, stands for any rest.",
-        (),
-        namespaces=entries("Namespaces; * is allowed.", rf"^({LABEL}|[-a-z0-9]*[*])$", SUBDOMAIN_LENGTH),
-        names=entries("Names of objects; * is allowed.", patterns, MAX_PATTERN_CHARS),
-        kinds=entries("Kinds as KIND or KIND.GROUP.", f"^{KIND}$", LABEL_LENGTH + 1 + SUBDOMAIN_LENGTH),
-        namespaceSelector=selector("Labels of the namespace; absent: all."),
-        objectSelector=selector("Labels of the object, before and after an update; absent: all."),
-        users=entries("Users; * is allowed.", patterns, MAX_PATTERN_CHARS),
-        groups=entries("Groups of users; * is allowed.", patterns, MAX_PATTERN_CHARS),
-    )
-    required = ["webhooks", "reason", "owner"]
-    if kind == CLUSTER_WIDE:
-        required.append("match")
-        fields = " || ".join(f"has(self.{name})" for name in MATCH_FIELDS)
-        match = with_rules(match, rule(fields, "without a field the exception would cover everything"))
-    spec = mapping(
-        "Webhooks that are not called for some requests until a certain time.",
-        tuple(required),
-        webhooks=entries("Full names of the webhooks.", f"^{SUBDOMAIN}$", SUBDOMAIN_LENGTH),
-        match=match,
-        reason=text("Why.", minLength=1, maxLength=MAX_REASON_CHARS, pattern=line),
-        owner=text("Who is responsible.", minLength=1, maxLength=MAX_OWNER_CHARS, pattern=line),
-        expires=text(
-            "The time from which on the webhooks are called again, by RFC 3339.",
-            maxLength=64,
-            pattern=f"^{TIMESTAMP}$",
-            format="date-time",
-        ),
-        permanent={"description": "Whether the exception has no end.", "type": "boolean"},
-    )
-    return with_rules(
-        spec,
-        rule(
-            "has(self.expires) != (has(self.permanent) && self.permanent)",
-            "expires is required, unless the exception is permanent: true",
-        ),
-    )
-
-
 def status(kind: str) -> Schema:
     """Return the schema of the status of *kind*."""
     condition = mapping(
@@ -818,7 +763,9 @@ def definition(kind: str) -> Schema:
     elif kind in (NAMESPACED, CLUSTER_WIDE):
         covered = "its namespace" if kind == NAMESPACED else "the cluster"
         about = f"Webhooks of the admission gateway that are not called for some requests in {covered}."
-        root["spec"] = policy_exception(kind)
+        spec = ExceptionSpec if kind == NAMESPACED else ClusterExceptionSpec
+        about_spec = "Webhooks that are not called for some requests until a certain time."
+        root["spec"] = {"description": about_spec, **spec.schema(is_custom=True)}
         required = ["spec"]
         columns = [
             {"name": name, "type": "string", "jsonPath": f".spec.{name.lower()}"}

@@ -44,6 +44,8 @@ class Type(Generic[T]):
 
     words: str
     """How the documentation names the type."""
+    reads_absent = False
+    """Whether an absent field is read. It has its default otherwise, which takes no time."""
 
     def read(self, source: Fields, name: str, default: T) -> T:
         """Return the value of the field *name*, or *default*, after reporting its problems."""
@@ -62,7 +64,7 @@ class Type(Generic[T]):
         return self.schema()
 
     def written(self, value: T) -> str:
-        """Return *value* as a document writes it."""
+        """Return *value* as a document writes it; empty if it is not shown."""
         return str(value)
 
     def value(self, value: T) -> object:
@@ -239,6 +241,8 @@ class Read(Type[T]):
     *more* belongs to the schema.
     """
 
+    reads_absent = True
+
     def __init__(
         self,
         words: str,
@@ -303,6 +307,10 @@ class Group(Type[D]):
     def custom_schema(self) -> Schema:
         """As in :class:`Type`."""
         return self.cls.schema(is_custom=True)
+
+    def written(self, value: D) -> str:
+        """As in :class:`Type`."""
+        return ""
 
     def rows(self, path: str) -> Iterator[Row]:
         """As in :class:`Type`."""
@@ -422,9 +430,12 @@ class _Field(NamedTuple):
 
     def read(self, source: Fields) -> Any:  # noqa: ANN401 - the attribute's
         """Return the value of the field in the mapping behind *source*."""
-        if self.declaration.is_required:
-            return self.declaration.type.read_required(source, self.name)
-        return self.declaration.type.read(source, self.name, self.default)
+        one = self.declaration
+        if one.is_required:
+            return one.type.read_required(source, self.name)
+        if one.type.reads_absent or source.content.get(self.name) is not None:
+            return one.type.read(source, self.name, self.default)
+        return self.default
 
     def schema(self, *, is_custom: bool) -> Schema:
         """Return the schema, with description and default."""
@@ -442,9 +453,9 @@ class _Field(NamedTuple):
     def row(self, prefix: str) -> Row:
         """Return the row of the documentation, with *prefix* before the path."""
         one = self.declaration
-        shown = f"`{one.written}`" if one.written else "required" if one.is_required else "none"
-        if self.default not in (None, "", (), {}) and not isinstance(self.default, Declared):
-            shown = f"`{one.type.written(self.default)}`"
+        has_default = self.default not in (None, "", (), {})
+        written = one.written or (one.type.written(self.default) if has_default else "")
+        shown = f"`{written}`" if written else "required" if one.is_required else "none"
         meaning = f"{one.meaning}. Not in a custom resource" if one.instead else one.meaning
         return Row(f"{prefix}{self.path}", one.type.words, shown, meaning)
 
@@ -467,13 +478,14 @@ class Declared:
         is_custom = source.problems.folder is None
         values = {**others, **cls.read_together(source)}
         mappings = {"": source}
-        for each in declared.fields:
-            if each.within not in mappings:
-                mappings[each.within] = source.group(each.within)
-            if is_custom and each.declaration.instead:
-                mappings[each.within].accept(each.name)
-            elif each.attribute and each.attribute not in values:
-                values[each.attribute] = each.read(mappings[each.within])
+        source.accept(*declared.names[""])
+        for each in declared.custom_fields if is_custom else declared.file_fields:
+            within = mappings.get(each.within)
+            if within is None:
+                within = mappings[each.within] = source.group(each.within)
+                within.accept(*declared.names[each.within])
+            if each.attribute not in values:
+                values[each.attribute] = each.read(within)
         made = cls(**values)
         for rule in declared.custom_rules if is_custom else declared.rules:
             rule.check(source)
@@ -531,6 +543,12 @@ class _Made(NamedTuple):
     """What follows from the declarations of a class."""
 
     fields: tuple[_Field, ...]
+    names: Mapping[str, tuple[str, ...]]
+    """Those of the fields in each mapping."""
+    file_fields: tuple[_Field, ...]
+    """Those that are attributes."""
+    custom_fields: tuple[_Field, ...]
+    """Those of them that a custom resource may have."""
     rules: tuple[Rule, ...]
     custom_rules: tuple[Rule, ...]
     """Those of custom resources, with those about the fields that these may not have."""
@@ -543,14 +561,19 @@ def _made(cls: type[Declared]) -> _Made:
     """Return what follows from the declarations of *cls*, which do not change."""
     if cls not in _MADE:
         made = tuple(_fields(cls))
+        names: dict[str, tuple[str, ...]] = {"": ()}
+        for each in made:
+            names[each.within] = (*names.get(each.within, ()), each.name)
+        attributes = tuple(each for each in made if each.attribute)
+        custom = tuple(each for each in attributes if not each.declaration.instead)
         refused = {each.name: each.declaration.instead for each in made if each.declaration.instead}
         message = "is not allowed in a custom resource, expected"
-        custom = (
+        refusals = (
             Rule(f"!has(self.{name})", f"{message} {instead}", (name,), at=name)
             for name, instead in refused.items()
         )
         others = (rule.without(refused) for rule in cls.RULES)
-        _MADE[cls] = _Made(made, tuple(cls.RULES), (*custom, *others))
+        _MADE[cls] = _Made(made, names, attributes, custom, tuple(cls.RULES), (*refusals, *others))
     return _MADE[cls]
 
 

@@ -162,6 +162,10 @@ class LabelSelector(Type[Selector]):
         """As in :class:`Type`."""
         return _Selector.schema()
 
+    def written(self, value: Selector) -> str:
+        """As in :class:`Type`."""
+        return ""
+
     def rows(self, path: str) -> Iterator[Row]:
         """As in :class:`Type`."""
         return _Selector.rows(f"{path}.")

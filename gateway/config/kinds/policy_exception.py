@@ -7,13 +7,37 @@ is the same as a ClusterPolicyException: it covers the whole cluster.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from gateway.base.text import did_you_mean, shown
-from gateway.config.kinds.metadata import read_metadata, read_selector
-from gateway.config.kinds.names import LABEL_LENGTH, SUBDOMAIN_LENGTH, dns_1123_label, dns_1123_subdomain
+from gateway.config.kinds.declare import (
+    Boolean,
+    Declared,
+    Group,
+    Row,
+    Schema,
+    Text,
+    Texts,
+    Type,
+    declare,
+    optional,
+    required,
+)
+from gateway.config.kinds.metadata import LabelSelector, read_metadata
+from gateway.config.kinds.names import (
+    LABEL,
+    LABEL_LENGTH,
+    SUBDOMAIN,
+    SUBDOMAIN_LENGTH,
+    dns_1123_label,
+    dns_1123_subdomain,
+)
+from gateway.config.kinds.validation import Rule, at_least_one
 from gateway.pure.core.exemptions import Match, Patterns, PolicyException
+from gateway.pure.core.labels import EVERYTHING, Selector
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,26 +46,15 @@ if TYPE_CHECKING:
 
 NAMESPACED: Final = "PolicyException"
 CLUSTER_WIDE: Final = "ClusterPolicyException"
-MAX_ENTRIES: Final = 64
-"""Entries of ``webhooks``, and of each list of ``match``."""
-MAX_PATTERN_CHARS: Final = 512
-MAX_REASON_CHARS: Final = 1024
-MAX_OWNER_CHARS: Final = 253
+_ENTRIES: Final = (1, 64)
+"""Least and most entries of ``webhooks``, and of each list of ``match``."""
+_MAX_PATTERN_CHARS: Final = 512
+_MAX_REASON_CHARS: Final = 1024
+_MAX_OWNER_CHARS: Final = 253
 _GROUP: Final = rf"[a-z0-9]([-a-z0-9.]{{0,{SUBDOMAIN_LENGTH - 2}}}[a-z0-9])?"
-KIND: Final = rf"[A-Za-z][A-Za-z0-9]{{0,{LABEL_LENGTH - 1}}}(\.{_GROUP})?"
-TIMESTAMP: Final = (
+_KIND: Final = re.compile(rf"[A-Za-z][A-Za-z0-9]{{0,{LABEL_LENGTH - 1}}}(\.{_GROUP})?")
+_TIMESTAMP: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})"
-)
-_KIND: Final = re.compile(KIND)
-_TIMESTAMP: Final = re.compile(TIMESTAMP)
-MATCH_FIELDS: Final = (
-    "namespaces",
-    "names",
-    "kinds",
-    "namespaceSelector",
-    "objectSelector",
-    "users",
-    "groups",
 )
 
 
@@ -56,82 +69,134 @@ def parse_timestamp(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def read_policy_exception(fields: Fields, kind: str) -> PolicyException:
-    """Return the exception of *kind* behind *fields*; with placeholders if there are problems."""
-    metadata = read_metadata(fields, dns_1123_subdomain, is_namespaced=kind == NAMESPACED)
-    spec = fields.required_mapping("spec")
-    fields.finish()
-    if spec is None:
-        return PolicyException(metadata.name, metadata.namespace, (), Match(), "", "", "", None)
-    expires, expires_at = _read_end(spec)
-    exception = PolicyException(
-        metadata.name,
-        metadata.namespace,
-        webhooks=_read_webhooks(spec),
-        match=_read_match(spec, metadata.namespace),
-        reason=spec.required_string("reason", _text(MAX_REASON_CHARS)),
-        owner=spec.required_string("owner", _text(MAX_OWNER_CHARS)),
-        expires=expires,
-        expires_at=expires_at,
-    )
-    spec.finish()
-    return exception
-
-
-def _read_webhooks(spec: Fields) -> tuple[str, ...]:
-    names = _entries(spec, "webhooks", dns_1123_subdomain)
-    if not spec.has("webhooks"):
-        spec.problem("webhooks", "is required, expected the full names of webhooks")
-    return names
-
-
-def _read_end(spec: Fields) -> tuple[str, float | None]:
-    """Return the end as written, and in seconds since 1970; empty and None if the exception is permanent."""
-    is_permanent = spec.boolean("permanent")
-    text = spec.string("expires", None)
-    if text is None:
-        if not is_permanent and not spec.has("expires"):
-            spec.problem("expires", "is required, unless the exception is permanent: true")
-        return "", None
-    if is_permanent:
-        spec.problem("expires", "is not allowed together with permanent: true")
+def _time_problem(text: str) -> str | None:
     try:
-        return text, parse_timestamp(text)
+        parse_timestamp(text)
     except ValueError:
-        expected = "a time by RFC 3339 such as 2026-12-01T00:00:00Z"
-        spec.problem("expires", f"found {shown(text)}, expected {expected}")
-    return "", None
+        return f"found {shown(text)}, expected a time by RFC 3339 such as 2026-12-01T00:00:00Z"
+    return None
 
 
-def _read_match(spec: Fields, namespace: str) -> Match:
-    fields = spec.mapping("match")
-    if fields is None:
-        if not namespace:
-            spec.problem("match", "is required: without a namespace the exception would cover everything")
-        return Match()
-    kinds = _entries(fields, "kinds", _kind)
-    match = Match(
-        namespaces=_read_patterns(fields, "namespaces", dns_1123_label),
-        names=_read_patterns(fields, "names"),
-        kinds=frozenset(kinds) or None,
-        users=_read_patterns(fields, "users"),
-        groups=_read_patterns(fields, "groups"),
-        namespace_selector=read_selector(fields.mapping("namespaceSelector")),
-        object_selector=read_selector(fields.mapping("objectSelector")),
+def _kind_problem(text: str) -> str | None:
+    if _KIND.fullmatch(text):
+        return None
+    return f"found {shown(text)}, expected KIND or KIND.GROUP, such as Pod or Deployment.apps"
+
+
+def _line(limit: int) -> Text:
+    """Return the type of a text in one line."""
+
+    def check(text: str) -> str | None:
+        if not text.strip() or len(text) > limit or not text.isprintable():
+            return f"found {shown(text)}, expected 1 to {limit} printable characters in one line"
+        return None
+
+    pattern = r"^[^\x00-\x1f\x7f-\x9f]*[^\x00-\x20\x7f-\xa0][^\x00-\x1f\x7f-\x9f]*$"
+    words = f"string, at most {limit:,} characters"
+    return Text(words, check, minLength=1, maxLength=limit, pattern=pattern)
+
+
+def _names(words: str, check: Check, pattern: str, most: int = SUBDOMAIN_LENGTH) -> Texts:
+    """Return the type of a list of names of at most *most* characters."""
+    words = f"list of {_ENTRIES[0]} to {_ENTRIES[1]} {words}"
+    return Texts(words, check, _ENTRIES, minLength=1, maxLength=most, pattern=pattern)
+
+
+class _Patterns(Type["Patterns | None"]):
+    """Names; ``*`` may end an entry. *check* is for the others."""
+
+    def __init__(
+        self,
+        check: Check | None = None,
+        pattern: str = r"^[^*\x00-\x1f\x7f-\x9f]*[*]?$",
+        most: int = _MAX_PATTERN_CHARS,
+    ) -> None:
+        def check_entry(text: str) -> str | None:
+            if not text or len(text) > _MAX_PATTERN_CHARS or not text.isprintable():
+                return f"found {shown(text)}, expected 1 to {_MAX_PATTERN_CHARS} printable characters"
+            if "*" in text[:-1]:
+                return f"found {shown(text)}, expected * at the end only"
+            return check(text) if check is not None and not text.endswith("*") else None
+
+        self._texts = _names("names", check_entry, pattern, most)
+        self.words = self._texts.words
+
+    def read(self, source: Fields, name: str, default: Patterns | None) -> Patterns | None:
+        entries = self._texts.read(source, name, ())
+        if not entries:
+            return default
+        prefixes = tuple(sorted(text[:-1] for text in entries if text.endswith("*")))
+        return Patterns(frozenset(text for text in entries if not text.endswith("*")), prefixes)
+
+    def schema(self) -> Schema:
+        return self._texts.schema()
+
+
+@dataclass(frozen=True, slots=True)
+class _Match(Declared):
+    namespaces: Patterns | None = optional(
+        _Patterns(dns_1123_label, rf"^({LABEL}|[-a-z0-9]*[*])$", SUBDOMAIN_LENGTH),
+        "Namespaces of objects, and by name Namespaces themselves. `*` may end an entry. In a namespace it "
+        "can only be this one",
     )
-    fields.finish()
-    if namespace:
-        _check_namespaces(fields, namespace)
-    elif match == Match():
-        message = f"selects everything, expected at least one of {', '.join(MATCH_FIELDS)}"
-        spec.problems.add(fields.path, f"{message}; users: ['*'] is everything")
-    elif _is_open_to_all(match):
-        spec.problems.warn(
-            fields.path,
-            "anyone can choose the name and the labels of an object: add namespaces, users or groups, "
-            "unless everyone may have the exception",
+    names: Patterns | None = optional(_Patterns(), "Names of objects. `*` may end an entry")
+    kinds: tuple[str, ...] = declare(
+        _names("kinds", _kind_problem, f"^{_KIND.pattern}$", LABEL_LENGTH + 1 + SUBDOMAIN_LENGTH),
+        "`KIND` of any API group, or `KIND.GROUP`, as the client requested it. That of a subresource may be "
+        "another: `PodExecOptions` for `pods/exec`",
+        default=(),
+    )
+    namespace_selector: Selector = declare(
+        LabelSelector(),
+        "Labels of the namespace, and of a Namespace its own. Never matches other objects without a "
+        "namespace",
+        default=EVERYTHING,
+    )
+    object_selector: Selector = declare(
+        LabelSelector(),
+        "Labels of the object. On an update, of both the old and the new one",
+        default=EVERYTHING,
+    )
+    users: Patterns | None = optional(_Patterns(), "User names. `*` may end an entry")
+    groups: Patterns | None = optional(
+        _Patterns(), "Groups, of which the user needs one. `*` may end an entry"
+    )
+
+    def made(self) -> Match:
+        """Return what the requests are matched with."""
+        return Match(
+            self.namespaces,
+            self.names,
+            frozenset(self.kinds) or None,
+            self.users,
+            self.groups,
+            self.namespace_selector,
+            self.object_selector,
         )
-    return match
+
+
+_FIELDS: Final = tuple(_Match.schema()["properties"])
+_SELECTS_EVERYTHING: Final = (
+    f"selects everything, expected at least one of {', '.join(_FIELDS)}; users: ['*'] is everything"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _ClusterMatch(_Match):
+    RULES = (at_least_one(_FIELDS, _SELECTS_EVERYTHING),)
+
+    def check(self, source: Fields) -> None:
+        """Report selectors without a condition, and warn if a writer of an object chooses the exception."""
+        match = self.made()
+        if match == Match():
+            if any(map(source.has, _FIELDS)):
+                source.problems.add(source.path, _SELECTS_EVERYTHING)
+        elif _is_open_to_all(match):
+            source.problems.warn(
+                source.path,
+                "anyone can choose the name and the labels of an object: add namespaces, users or groups, "
+                "unless everyone may have the exception",
+            )
 
 
 def _is_open_to_all(match: Match) -> bool:
@@ -140,51 +205,110 @@ def _is_open_to_all(match: Match) -> bool:
     return not is_limited and (match.names is not None or not match.object_selector.is_empty)
 
 
-def _check_namespaces(fields: Fields, namespace: str) -> None:
-    for path, text in fields.indexed_strings("namespaces"):
-        if text != namespace:
+class _Limits(Group[_Match]):
+    """The match of an exception without a namespace."""
+
+    def read_required(self, source: Fields, name: str) -> _Match:
+        if source.has(name):
+            return self.read(source, name, _Match())
+        source.problem(name, "is required: without a namespace the exception would cover everything")
+        return _Match()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExceptionSpec(Declared):
+    """The spec of an exception in a namespace."""
+
+    RULES = (
+        Rule(
+            "has(self.expires) || (has(self.permanent) && self.permanent)",
+            "is required, unless the exception is permanent: true",
+            about=("expires",),
+            at="expires",
+            holds_with=(1,),
+        ),
+        Rule(
+            "!has(self.expires) || !has(self.permanent) || !self.permanent",
+            "is not allowed together with permanent: true",
+            about=("expires", "permanent"),
+            at="expires",
+            holds_with=(0, 1),
+        ),
+    )
+    webhooks: tuple[str, ...] = required(
+        _names("names", dns_1123_subdomain, f"^{SUBDOMAIN}$"), "Full names of webhooks"
+    )
+    match: _Match = declare(
+        Group(_Match),
+        "The requests: every field has to match. Without a namespace it is required, with at least one field",
+        default=_Match(),
+    )
+    reason: str = required(_line(_MAX_REASON_CHARS), "Why. One line")
+    owner: str = required(_line(_MAX_OWNER_CHARS), "Who is responsible. One line")
+    expires: str = declare(
+        Text(
+            "time by RFC 3339",
+            _time_problem,
+            maxLength=64,
+            pattern=f"^{_TIMESTAMP.pattern}$",
+            format="date-time",
+        ),
+        "From then on the webhooks are called again. Required unless `permanent` is true",
+        default="",
+    )
+    permanent: bool = declare(Boolean(), "Whether there is no end", default=False)
+
+    @property
+    def expires_at(self) -> float | None:
+        """The end in seconds since 1970. None if there is none, or no valid one."""
+        with suppress(ValueError):
+            return parse_timestamp(self.expires) if self.expires else None
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterExceptionSpec(ExceptionSpec):
+    """The spec of an exception without a namespace."""
+
+    match: _Match = required(_Limits(_ClusterMatch), "The requests: every field has to match")
+
+
+def rows() -> Iterator[Row]:
+    """Yield the rows of the documentation."""
+    yield Row("metadata.name", "name", "required", "Both kinds share their names")
+    about = "Of a PolicyException. Absent, in a file only: the whole cluster"
+    yield Row("metadata.namespace", "name", "none", about)
+    yield from ExceptionSpec.rows("spec.")
+
+
+def read_policy_exception(fields: Fields, kind: str) -> PolicyException:
+    """Return the exception of *kind* behind *fields*; with placeholders if there are problems."""
+    metadata = read_metadata(fields, dns_1123_subdomain, is_namespaced=kind == NAMESPACED)
+    source = fields.required_mapping("spec")
+    fields.finish()
+    if source is None:
+        return PolicyException(metadata.name, metadata.namespace, (), Match(), "", "", "", None)
+    spec = (ExceptionSpec if metadata.namespace else ClusterExceptionSpec).read(source)
+    if metadata.namespace:
+        _check_namespaces(source.group("match"), metadata.namespace)
+    return PolicyException(
+        metadata.name,
+        metadata.namespace,
+        spec.webhooks,
+        spec.match.made(),
+        spec.reason,
+        spec.owner,
+        spec.expires,
+        spec.expires_at,
+    )
+
+
+def _check_namespaces(match: Fields, namespace: str) -> None:
+    found = match.content.get("namespaces")
+    for index, text in enumerate(found if isinstance(found, list) else ()):
+        if text != namespace and isinstance(text, str):
             message = f"found {shown(text)}, expected {shown(namespace)}: the exception is in this namespace"
-            fields.problems.add(path, f"{message}, and covers no other")
-
-
-def _read_patterns(fields: Fields, name: str, check: Check | None = None) -> Patterns | None:
-    def check_entry(text: str) -> str | None:
-        if not text or len(text) > MAX_PATTERN_CHARS or not text.isprintable():
-            return f"found {shown(text)}, expected 1 to {MAX_PATTERN_CHARS} printable characters"
-        if "*" in text[:-1]:
-            return f"found {shown(text)}, expected * at the end only"
-        return check(text) if check is not None and not text.endswith("*") else None
-
-    entries = _entries(fields, name, check_entry)
-    if not entries:
-        return None
-    prefixes = tuple(sorted(text[:-1] for text in entries if text.endswith("*")))
-    return Patterns(frozenset(text for text in entries if not text.endswith("*")), prefixes)
-
-
-def _entries(fields: Fields, name: str, check: Check) -> tuple[str, ...]:
-    """Return the texts in a list that, if it is there, has to have an entry."""
-    value = fields.content.get(name)
-    if isinstance(value, list) and not 0 < len(value) <= MAX_ENTRIES:
-        fields.problem(name, f"found {len(value)} entries, expected 1 to {MAX_ENTRIES}")
-        fields.accept(name)
-        return ()
-    return fields.strings(name, check)
-
-
-def _kind(text: str) -> str | None:
-    if _KIND.fullmatch(text):
-        return None
-    return f"found {shown(text)}, expected KIND or KIND.GROUP, such as Pod or Deployment.apps"
-
-
-def _text(limit: int) -> Check:
-    def check(text: str) -> str | None:
-        if not text.strip() or len(text) > limit or not text.isprintable():
-            return f"found {shown(text)}, expected 1 to {limit} printable characters in one line"
-        return None
-
-    return check
+            match.problems.add(f"{match.at('namespaces')}[{index}]", f"{message}, and covers no other")
 
 
 def unknown_webhooks(names: Iterable[str], known: frozenset[str]) -> Iterator[str]:
