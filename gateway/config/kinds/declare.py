@@ -534,6 +534,11 @@ class Declared:
             yield from each.declaration.type.rows(row.path)
 
 
+def declared_fields(cls: type[Declared]) -> Mapping[str, tuple[str, Type[Any]]]:
+    """Return, by attribute, the path of each declared field of *cls* in a document, and its type."""
+    return {each.attribute: (each.path, each.declaration.type) for each in _made(cls).fields}
+
+
 def plain(markdown: str) -> str:
     """Return *markdown* without links."""
     return _LINK.sub(r"\1", markdown)

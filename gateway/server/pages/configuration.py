@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import orjson
 
 from gateway.base.text import rfc3339
+from gateway.config.kinds.declare import Declared, declared_fields
 from gateway.config.kinds.gateway_configuration import GatewaySettings
 from gateway.config.kinds.image_review import DISABLED
 from gateway.config.kinds.record_settings import RedactionRule
-from gateway.config.kinds.serving_settings import Authentication, PageSettings, SelfManagedTls
+from gateway.config.kinds.serving_settings import SelfManagedTls
 from gateway.config.kinds.webhook_token_settings import WebhookTokenSettings
 from gateway.config.kinds.webhook_users import WebhookUsers
 from gateway.config.kinds.worker_pool import Hedge, WorkerPool
@@ -49,22 +50,11 @@ if TYPE_CHECKING:
 _NAMES: Final = {
     "ca_pem": "caBundle",
     "client": "clientConfig",
-    "client_ca_file": "clientCAFile",
-    "issuer_ca_file": "issuerCAFile",
-    "left_to_api_server": "leftToAPIServer",
     "requirements": "matchExpressions",
-    "webhook_users": "webhookKubeConfigFile",
 }
-"""Names of fields that do not follow from those in the code."""
-_DURATIONS: Final = {
-    "deadline_reserve_s": "deadlineReserve",
-    "max_age_s": "maxAge",
-    "retention_s": "retention",
-}
-"""Fields that are durations in a file. Other numbers of seconds are numbers there, too."""
+"""Names of fields that are not declared, and do not follow from those in the code."""
 _OPEN: Final = ("parameters", "labels", "resourceAttributes")
 """Fields whose members have names of the author's choice."""
-_LIMITS: Final = ("maxRequestBytes", "maxConcurrentReviews", "maxBytesInFlight")
 
 
 def document(state: ProcessState) -> Json:
@@ -111,12 +101,16 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - any value of a configuration, a
 def _members(value: Any, *left_out: str) -> Json:  # noqa: ANN401 - a dataclass
     """Return the fields of *value* with their names in a file, without empty ones and those *left_out*."""
     found: Json = {}
+    declared = declared_fields(type(value)) if isinstance(value, Declared) else {}
     for field in fields(value):
         member = getattr(value, field.name)
         if not field.repr or field.name in left_out or member is None or member in ("", b"", (), {}):
             continue  # a secret, or no value
-        if field.name in _DURATIONS:
-            found[_DURATIONS[field.name]] = format_duration(member)
+        if field.name in declared:
+            path, type_ = declared[field.name]
+            within, _, name = path.rpartition(".")
+            place = found.setdefault(within, {}) if within else found
+            place[name] = _plain(type_.value(member))
         else:
             found[_name(field.name)] = _plain(member)
     return found
@@ -163,20 +157,9 @@ def _(value: Mapping) -> Json:  # type: ignore[type-arg]
 @_plain.register
 def _(value: GatewaySettings) -> Json:
     found = _members(value, "image_review_webhooks")
-    found["limits"] = {name: found.pop(name) for name in _LIMITS}
     if value.image_review_webhooks:
         found["imageReview"] = {"webhooks": list(value.image_review_webhooks)}
     return found
-
-
-@_plain.register
-def _(value: PageSettings) -> Json:
-    return {"enabled": value.is_enabled, **_plain(value.authentication)}
-
-
-@_plain.register
-def _(value: Authentication) -> Json:
-    return _members(value)
 
 
 @_plain.register
