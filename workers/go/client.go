@@ -153,6 +153,9 @@ func clientIn(ctx context.Context) *client {
 	return &client{}
 }
 
+// openedKey is the key of a call's part of the open calls in its context.
+type openedKey struct{}
+
 // open counts a call until it ends. Beyond the limit, the connection that has most loses one.
 func (l *limits) open(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	of := clientIn(ctx)
@@ -165,5 +168,5 @@ func (l *limits) open(ctx context.Context, _ *tap.Info) (context.Context, error)
 		l.rpcs.set(opened, 0)
 		cancel(nil)
 	})
-	return counted, nil
+	return context.WithValue(counted, openedKey{}, opened), nil
 }

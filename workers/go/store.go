@@ -59,6 +59,13 @@ func (s *store) set(changed *part, bytes int) {
 	}
 }
 
+// endBy replaces what ends a part.
+func (s *store) endBy(kept *part, end func(error)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kept.end = end
+}
+
 // change sets the size; requires the mutex.
 func (s *store) change(changed *part, bytes int) {
 	has := s.clients[changed.of]

@@ -88,6 +88,10 @@ func (s *stream) serve() error {
 	ctx := s.rpc.Context()
 	gone := context.AfterFunc(ctx, func() { s.fail(cmp.Or(excessRPC(ctx), status.FromContextError(ctx.Err()).Err())) })
 	defer gone()
+	if opened, ok := ctx.Value(openedKey{}).(*part); ok {
+		// When its context is cancelled, a stream that is read or written ends with the status Canceled.
+		s.limits.rpcs.endBy(opened, s.fail)
+	}
 	// In a separate goroutine, for which a drain need not wait; the last reader ends with this method.
 	go (&run{stream: s, isReader: true}).work()
 	<-s.ended
