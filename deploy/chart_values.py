@@ -22,8 +22,9 @@ import yaml
 
 from deploy import crds
 from deploy.monitoring import ROOT, table, with_tables
-from gateway.config.kinds import policy_exception
+from gateway.config.kinds import namespace, policy_exception
 from gateway.config.kinds.gateway_configuration import GatewaySettings
+from gateway.config.kinds.worker_pool import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -150,7 +151,7 @@ def schema(values: tuple[Value, ...]) -> Schema:
     own["global"]["additionalProperties"] = True
     own["workers"] |= {"propertyNames": _NAME, "additionalProperties": own["workerDefaults"]}
     own["configuration"] |= _configuration()
-    own["pools"] |= {"propertyNames": _SUBDOMAIN, "additionalProperties": _strict(_pool())}
+    own["pools"] |= {"propertyNames": _SUBDOMAIN, "additionalProperties": _strict(WorkerPool.schema())}
     for kind in ("Mutating", "Validating"):
         hooks = {"type": "array", "items": _strict(crds.webhook(f"{kind}WebhookConfiguration"))}
         own[f"{kind.lower()}WebhookConfigurations"]["additionalProperties"] = hooks
@@ -183,18 +184,6 @@ def _configuration() -> Schema:
     fields = made["properties"].items()
     own = {name: one for name, one in fields if not SET_BY_THE_CHART.match(name)}
     return _strict({**made, "properties": own})
-
-
-def _pool() -> Schema:
-    """Return the schema of a WorkerPool's spec in a file; a custom resource may have fewer fields."""
-    pool = crds.worker_pool()
-    properties = pool["properties"]
-    for name in ("target", "targets"):
-        properties[name] = {"description": properties[name]["description"], "type": ["string", "array"]}
-    properties["command"]["description"] = "A local worker: its program and arguments."
-    for name in ("caFile", "certFile", "keyFile"):
-        properties["tls"]["properties"][name]["description"] = "Path of a PEM file."
-    return pool
 
 
 def _strict(found: Schema) -> Schema:
@@ -231,7 +220,9 @@ def outputs() -> dict[Any, str]:
     rows = (_row(value) for value in leaves(values))
     fields = {
         "settings": GatewaySettings.rows(),
+        "pools": WorkerPool.rows("spec."),
         "exceptions": policy_exception.rows(),
+        "namespaces": namespace.rows(),
     }
     tables = {name: _fields_table(rows) for name, rows in fields.items()}
     return {

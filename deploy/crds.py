@@ -51,7 +51,7 @@ from gateway.config.kinds.webhook_configuration import (
     REVIEW_VERSIONS,
     V1,
 )
-from gateway.config.kinds.worker_pool import MAX_IN_FLIGHT, POLICY_SOURCES, TRANSPORTS, Hedge, WorkerPool
+from gateway.config.kinds.worker_pool import WorkerPool
 from gateway.config.merge.custom_resource import PLURALS
 from gateway.config.yaml.documents import GATEWAY_VERSION, MUTATING_POLICY, POLICY, POLICY_KINDS
 from gateway.pure.admission_policies.expression_warnings import MAX_WARNING_CHARS, MAX_WARNINGS
@@ -76,7 +76,6 @@ MAX_WEBHOOKS: Final = 100
 MAX_RULES: Final = 50
 MAX_ENTRIES: Final = 50
 """Entries of a list within a rule or a selector."""
-MAX_TARGETS: Final = 64
 MAX_EXPRESSIONS: Final = 200
 """Expressions in each list of a policy."""
 MAX_EXPRESSION_CHARS: Final = 65536
@@ -84,12 +83,6 @@ MAX_EXPRESSION_CHARS: Final = 65536
 _ONE_LINE = r"^[^\n\r]*[^\s][^\n\r]*$"
 _PATH_SEGMENT = r"^([^/%.]|\.[^/%.]|[^/%.][^/%]|[^/%]{3,})?$"
 _GROUP_VERSION = f"^(({SUBDOMAIN})?/)?[a-z]([-a-z0-9]*[a-z0-9])?$"
-_HOST = r"([A-Za-z0-9_]([-A-Za-z0-9_.]*[A-Za-z0-9_])?\.?|\[[0-9a-fA-F:.]+\])"
-_PORT = "[1-9][0-9]{0,4}"
-_IPV4 = rf"[0-9.]+:{_PORT}"
-_IPV6 = rf"\[[0-9a-fA-F:.]+\]:{_PORT}"
-TARGET: Final = f"^((dns:(///)?)?{_HOST}:{_PORT}|ipv4:{_IPV4}(,{_IPV4})*|ipv6:{_IPV6}(,{_IPV6})*)$"
-PERCENTILE: Final = r"p[5-9][0-9](\\.[0-9]{1,6})?"
 
 _HEADER: Final = """\
 # The gateway's kinds as custom resources, for `kubernetes: {customResources: true}`. Made by
@@ -597,91 +590,6 @@ def _by_name(description: str, items: Schema, most: int) -> Schema:
     )
 
 
-def worker_pool() -> Schema:
-    """Return the schema of a WorkerPool's spec."""
-    target = text("dns:///HOST:PORT, HOST:PORT, ipv4:… or ipv6:….", pattern=TARGET, maxLength=1024)
-    of_list = {name: value for name, value in target.items() if name != "description"}
-    for_files = {"type": "string", "maxLength": 4096}
-    not_here: dict[str, Schema] = {
-        name: {"description": "Refused: for files of the gateway only.", **for_files}
-        for name in ("caFile", "certFile", "keyFile")
-    }
-    tls = mapping(
-        "TLS to the workers; absent: plaintext.",
-        (),
-        caBundle=text("Roots, PEM in base64; absent: those of the system.", maxLength=524288, format="byte"),
-        serverName=text(
-            "Name to expect in the worker's certificate; absent: the host of the target.", minLength=1
-        ),
-        **not_here,
-    )
-    tls = with_rules(
-        tls,
-        rule(
-            "!has(self.caFile) && !has(self.certFile) && !has(self.keyFile)",
-            "caFile, certFile and keyFile are for files of the gateway: use caBundle",
-        ),
-    )
-    hedge = mapping(
-        "When a slow call is sent to a second endpoint too; absent: never.",
-        after=with_rules(
-            text("A duration such as 20ms, or a percentile from p50 to p99.9.", maxLength=32, default="p95"),
-            rule(
-                f"self.matches('^{PERCENTILE}$') || "
-                "(duration(self) > duration('0s') && duration(self) <= duration('30s'))",
-                "after is a duration, more than 0 and at most 30s, or a percentile from p50 to p99.9",
-            ),
-        ),
-        budgetPercent={
-            "description": "Additional calls per hundred calls.",
-            "type": "number",
-            "minimum": 0,
-            "exclusiveMinimum": True,
-            "maximum": 100,
-            "default": Hedge().budget_percent,
-        },
-    )
-    spec = mapping(
-        "Interchangeable workers that serve policies.",
-        target=target,
-        targets=listed(
-            "Several gRPC names.", of_list, MAX_TARGETS, minItems=1, **{"x-kubernetes-list-type": "set"}
-        ),
-        command={
-            "description": "Refused: for files of the gateway only.",
-            "type": "array",
-            "maxItems": 64,
-            "items": for_files,
-        },
-        transport=_choice(
-            "Stream batches calls; Unary makes one RPC for each; Auto uses the stream if it is served.",
-            TRANSPORTS,
-            WorkerPool("").transport,
-        ),
-        maxInFlight={
-            "description": "Calls in flight to one endpoint.",
-            "type": "integer",
-            "minimum": 1,
-            "maximum": MAX_IN_FLIGHT,
-            "default": WorkerPool("").max_in_flight,
-        },
-        tls=tls,
-        hedge=hedge,
-        policies=_choice(
-            "Whether the workers serve the ready-made policies or your own, for the command check.",
-            POLICY_SOURCES,
-            WorkerPool("").policies,
-        ),
-    )
-    return with_rules(
-        spec,
-        rule(
-            "!has(self.command)", "command is for files of the gateway: no custom resource starts a program"
-        ),
-        rule("has(self.target) != has(self.targets)", "exactly one of target and targets is required"),
-    )
-
-
 def status(kind: str) -> Schema:
     """Return the schema of the status of *kind*."""
     condition = mapping(
@@ -745,7 +653,8 @@ def definition(kind: str) -> Schema:
     validations = []
     if kind == "WorkerPool":
         about = "A set of interchangeable gRPC workers of the admission gateway."
-        root["spec"] = worker_pool()
+        about_spec = "Interchangeable workers that serve policies."
+        root["spec"] = {"description": about_spec, **WorkerPool.schema(is_custom=True)}
         required = ["spec"]
         columns = [{"name": "Target", "type": "string", "jsonPath": ".spec.target"}]
     elif kind in POLICY_KINDS or kind in POLICY_KINDS.values():

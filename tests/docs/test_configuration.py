@@ -112,7 +112,7 @@ def parents(paths: set[str]) -> set[str]:
 
 
 # The other tables are made of the fields themselves.
-@pytest.mark.parametrize("kind", ["WorkerPool", "MutatingWebhookConfiguration", "Namespace"])
+@pytest.mark.parametrize("kind", ["MutatingWebhookConfiguration"])
 def test_the_page_has_every_field(tmp_path: Path, kind: str) -> None:
     paths = set(documented(kind))
     everywhere = {"apiVersion", "kind", "metadata"} | ({"spec"} if kind == "WorkerPool" else set())

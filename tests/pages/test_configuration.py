@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.kinds.client_config import read_client_config
-from gateway.config.kinds.worker_pool import Hedge, _read_hedge
+from gateway.config.kinds.worker_pool import Hedge
 from gateway.config.merge.digest import digest
 from gateway.config.merge.load import load
 from gateway.config.yaml.fields import Fields, Problems
@@ -286,5 +286,5 @@ def test_a_followed_bundle_is_shown_as_it_is_written(client: dict[str, Any], tmp
 def test_the_time_of_a_hedge_is_shown_as_it_is_written(ms: int, percentile: float, is_time: bool) -> None:
     hedge = Hedge(ms / 1000 if is_time else None, 95.0 if is_time else percentile)
     problems = Problems("")
-    assert _read_hedge(Fields(configuration._plain(hedge), "", problems)) == hedge
+    assert Hedge.read(Fields(configuration._plain(hedge), "", problems)) == hedge
     assert problems.found == []

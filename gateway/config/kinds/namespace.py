@@ -6,26 +6,45 @@ pkg/apis/core/validation/validation.go (its syntax).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from gateway.config.kinds.declare import Declared, Read, Row, optional
 from gateway.config.kinds.metadata import read_metadata
 from gateway.config.kinds.names import dns_1123_label
 from gateway.pure.core.namespace import Namespace
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gateway.config.yaml.fields import Fields
 
 NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
 
+def _read_mapping(source: Fields, name: str) -> Fields | None:
+    return source.mapping(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown(Declared):
+    spec: Fields | None = optional(Read("mapping", _read_mapping, "object"), "Shown to workers")
+    status: Fields | None = optional(Read("mapping", _read_mapping, "object"), "Shown to workers")
+
+
+def rows() -> Iterator[Row]:
+    """Yield the rows of the documentation."""
+    about = f"`{NAME_LABEL}` is added, as kube-apiserver does"
+    yield Row("metadata.labels", "mapping of strings", "none", about)
+    yield from _Shown.rows()
+
+
 def read_namespace(fields: Fields) -> Namespace:
     """Return the Namespace behind *fields*, with the label that the API server adds to every namespace."""
     metadata = read_metadata(fields, dns_1123_label)
-    for name in ("spec", "status"):
-        fields.mapping(name)
-    fields.finish()
+    _Shown.read(fields)
     labels = metadata.labels | {NAME_LABEL: metadata.name}
     written = fields.content.get("metadata")
     shown_metadata = {**(written if isinstance(written, dict) else {}), "labels": labels}

@@ -7,14 +7,31 @@ name files, sockets or programs of the gateway's machine: its author may choose 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from gateway.base.text import described, one_of, shown
+from gateway.base.text import described, shown
 from gateway.config.kinds import addresses
+from gateway.config.kinds.declare import (
+    Choice,
+    Declaration,
+    Declared,
+    File,
+    Group,
+    Integer,
+    Number,
+    Read,
+    Schema,
+    Text,
+    Type,
+    declare,
+    optional,
+)
 from gateway.config.kinds.files import read_ca_bundle, read_ca_file, read_key_pair
 from gateway.config.kinds.metadata import read_metadata
-from gateway.config.kinds.names import dns_1123_subdomain
+from gateway.config.kinds.names import SUBDOMAIN_LENGTH, dns_1123_subdomain
+from gateway.config.kinds.validation import Rule, exactly_one
 from gateway.pure.core.durations import format_duration, parse_duration
 
 if TYPE_CHECKING:
@@ -24,115 +41,149 @@ if TYPE_CHECKING:
 
 TransportMode = Literal["Auto", "Stream", "Unary"]
 PolicySource = Literal["Own", "ReadyMade"]
-TRANSPORTS: tuple[TransportMode, ...] = get_args(TransportMode)
-POLICY_SOURCES: tuple[PolicySource, ...] = get_args(PolicySource)
-MAX_IN_FLIGHT = 1_000_000
+_TRANSPORTS: tuple[TransportMode, ...] = get_args(TransportMode)
+_POLICY_SOURCES: tuple[PolicySource, ...] = get_args(PolicySource)
+_MAX_IN_FLIGHT: Final = 1_000_000
 """Even at a kilobyte for each call, a gigabyte."""
-LONGEST_HEDGE_S = 30.0
+_MAX_TARGETS: Final = 64
+"""In a custom resource."""
+_LONGEST_HEDGE_S: Final = 30.0
 """The longest time of a review."""
-PERCENTILE = re.compile(r"p([5-9][0-9](?:\.[0-9]{1,6})?)")
+_PERCENTILE: Final = re.compile(r"p([5-9][0-9](?:\.[0-9]{1,6})?)")
 """At most six decimals: with more, 99.9… would round to 100."""
+_DEFAULT_PERCENTILE: Final = 95.0
 _LIBRARY: Final = ("-m", "admission_gateway_worker.policies")
 """In the command of a worker with the ready-made policies."""
+_HOST: Final = r"([A-Za-z0-9_]([-A-Za-z0-9_.]*[A-Za-z0-9_])?\.?|\[[0-9a-fA-F:.]+\])"
+_PORT: Final = "[1-9][0-9]{0,4}"
+_IPV4: Final = rf"[0-9.]+:{_PORT}"
+_IPV6: Final = rf"\[[0-9a-fA-F:.]+\]:{_PORT}"
+_TARGET: Final[Schema] = {
+    "type": "string",
+    "maxLength": 1024,
+    "pattern": f"^((dns:(///)?)?{_HOST}:{_PORT}|ipv4:{_IPV4}(,{_IPV4})*|ipv6:{_IPV6}(,{_IPV6})*)$",
+}
+"""A gRPC name in a custom resource: no unix socket."""
+_PEM_FILE: Final = "path of a PEM file"
+
+
+class _Targets(Type[tuple[str, ...]]):
+    """gRPC names, which the pool reads. *custom* is the schema of a custom resource."""
+
+    def __init__(self, words: str, custom: Schema) -> None:
+        self.words = words
+        self._custom = custom
+
+    def schema(self) -> Schema:
+        return {"type": ["string", "array"]}
+
+    def custom_schema(self) -> Schema:
+        return self._custom
+
+
+class _HedgeAfter(Type["float | None"]):
+    """A duration or a percentile, which the hedge reads."""
+
+    words = "duration such as `20ms`, at most `30s`, or a percentile from `p50` to `p99.9`"
+
+    def schema(self) -> Schema:
+        rule = (
+            f"self.matches(r'^{_PERCENTILE.pattern}$') || "
+            "(duration(self) > duration('0s') && duration(self) <= duration('30s'))"
+        )
+        message = "after is a duration, more than 0 and at most 30s, or a percentile from p50 to p99.9"
+        rules = [{"rule": rule, "message": message}]
+        return {"type": "string", "maxLength": 32, "x-kubernetes-validations": rules}
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerTls:
+class WorkerTls(Declared):
     """TLS to the workers of a pool. All files are PEM."""
 
-    ca_file: Path | None = None
-    """Roots that the worker's certificate must chain to. By default ``ca_bundle``, or the system's."""
-    cert_file: Path | None = None
-    """The gateway's certificate, for workers that request one."""
-    key_file: Path | None = None
-    server_name: str | None = None
-    """The expected name in the worker's certificate. By default the host in the target."""
-    ca_bundle: bytes | None = None
-    """The roots themselves, PEM, instead of ``ca_file``."""
+    RULES = (
+        Rule(
+            "!has(self.caFile) || !has(self.caBundle)",
+            "is not allowed together with caFile",
+            about=("caFile", "caBundle"),
+            at="caBundle",
+            holds_with=(0, 1),
+        ),
+    )
+    ca_file: Path | None = optional(
+        File(read_ca_file, _PEM_FILE),
+        "Roots of the worker's certificate. Absent: `caBundle`, or the roots of the system",
+        instead="caBundle",
+    )
+    cert_file: Path | None = optional(
+        File(words=_PEM_FILE),
+        "The gateway's client certificate, for workers that request one. Needs `keyFile`",
+        instead="caBundle",
+    )
+    key_file: Path | None = optional(File(words=_PEM_FILE), "The key of `certFile`", instead="caBundle")
+    server_name: str | None = optional(
+        Text("DNS name or IP address", addresses.server_name, minLength=1, maxLength=SUBDOMAIN_LENGTH),
+        "Name to expect in the worker's certificate. Absent: the host of the target",
+    )
+    ca_bundle: bytes | None = optional(
+        Read("PEM in base64", read_ca_bundle, maxLength=524288, format="byte"),
+        "Roots in the document itself. Not together with `caFile`. Absent: those of the system",
+    )
+
+    @classmethod
+    def read_together(cls, source: Fields) -> dict[str, Any]:
+        """Return the certificate and its key."""
+        return {} if source.problems.folder is None else read_key_pair(source)._asdict()
 
 
 @dataclass(frozen=True, slots=True)
-class Hedge:
+class Hedge(Declared):
     """When a hedge, a second call at another endpoint, is made; the first answer counts."""
 
-    after_s: float | None = None
-    """Seconds without an answer. By default the ``percentile`` of the pool's own latencies."""
-    percentile: float = 95.0
-    """From 50 to below 100; used when ``after_s`` is None."""
-    budget_percent: float = 5.0
-    """Extra calls per hundred calls, at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerPool:
-    """A set of interchangeable workers. Exactly one of ``targets`` and ``command`` is non-empty."""
-
-    name: str
-    targets: tuple[str, ...] = ()
-    """gRPC names: ``dns:///HOST:PORT``, ``unix:PATH``, ``ipv4:A:P,B:P``, ``ipv6:[A]:P``, ``HOST:PORT``."""
-    command: tuple[str, ...] = ()
-    """A local worker to start and supervise; ``--listen unix:PATH`` is appended."""
-    transport: TransportMode = "Auto"
-    max_in_flight: int = 1024
-    """Calls per endpoint. Above it a call with Ignore makes room for one with Fail, or the new call fails."""
-    tls: WorkerTls | None = None
-    """None for plaintext."""
-    hedge: Hedge | None = None
-    """None if no call is hedged."""
-    policies: PolicySource = field(default="Own", compare=False, repr=False)
-    """Whose policies the workers serve. No decision depends on it: it is for ``check``."""
-
-    @property
-    def serves_ready_made(self) -> bool:
-        """Whether the workers serve the ready-made policies of the SDK for Python."""
-        return self.policies == "ReadyMade" or _LIBRARY in zip(self.command, self.command[1:], strict=False)
-
-
-def read_worker_pool(fields: Fields, folder: Path | None) -> WorkerPool:
-    """Return the WorkerPool behind *fields*, from a file in *folder*, or from the cluster if that is None."""
-    name = read_metadata(fields, dns_1123_subdomain).name
-    spec = fields.required_mapping("spec")
-    fields.finish()
-    if spec is None:
-        return WorkerPool(name)
-    ways = ("target", "targets", "command") if folder else ("target", "targets")
-    given = [way for way in ways if spec.has(way)]
-    if len(given) != 1:
-        found = " and ".join(given) or "none of them"
-        spec.problems.add(spec.path, f"found {found}, expected exactly one of {one_of(ways)}")
-    targets = _read_targets(spec, folder)
-    if folder is None:
-        _refuse_local(spec)
-    pool = WorkerPool(
-        name,
-        targets=targets,
-        command=_read_command(spec),
-        transport=spec.choice("transport", TRANSPORTS, "Auto"),
-        max_in_flight=spec.integer("maxInFlight", WorkerPool("").max_in_flight, 1, MAX_IN_FLIGHT),
-        tls=_read_worker_tls(spec.mapping("tls"), folder),
-        hedge=_read_hedge(spec.mapping("hedge")),
-        policies=spec.choice("policies", POLICY_SOURCES, "Own"),
+    after_s: float | None = optional(
+        _HedgeAfter(),
+        "How long a call waits for its answer before the second one is sent. A percentile is that of the "
+        "pool's own latency",
+        name="after",
+        written=f"p{_DEFAULT_PERCENTILE:g}",
     )
-    if pool.tls and (pool.command or any(map(addresses.is_local, targets))):
-        spec.problem(
-            "tls",
-            "is not allowed with a command or a unix socket: their connections do not leave this machine",
+    """Seconds without an answer. By default the ``percentile`` of the pool's own latencies."""
+    percentile: float = _DEFAULT_PERCENTILE
+    """From 50 to below 100; used when ``after_s`` is None."""
+    budget_percent: float = declare(
+        Number(0, 100, "percent of calls", exclusiveMinimum=True),
+        "Additional calls, more than 0 and at most 100 for each hundred calls",
+        default=5.0,
+    )
+
+    @classmethod
+    def read_together(cls, source: Fields) -> dict[str, Any]:
+        """Return the time in seconds, or the percentile."""
+        if not source.has("after"):
+            return {}
+        value = source.content["after"]
+        if isinstance(value, str):
+            if percentile := _PERCENTILE.fullmatch(value):
+                return {"after_s": None, "percentile": float(percentile[1])}
+            try:
+                after_s = parse_duration(value)
+            except ValueError:
+                after_s = 0.0
+            if 0 < after_s <= _LONGEST_HEDGE_S:
+                return {"after_s": after_s}
+        longest = format_duration(_LONGEST_HEDGE_S)
+        source.problem(
+            "after",
+            f"found {described(value)}, expected a duration such as 20ms, more than 0 and at most {longest}, "
+            "or a percentile of the pool's own latencies from p50 to p99.9",
         )
-    if pool.hedge and (pool.command or (len(targets) == 1 and addresses.is_local(targets[0]))):
-        spec.problems.warn(spec.at("hedge"), "has no effect: the pool has only one endpoint")
-    spec.finish()
-    return pool
+        return {"after_s": None}
 
-
-def _refuse_local(spec: Fields) -> None:
-    """Report the fields that a custom resource may not have; ``spec`` does not read ``command`` then."""
-    if spec.has("command"):
-        spec.problem("command", "is not allowed in a custom resource, expected target or targets")
-    tls = spec.content.get("tls")
-    for name in ("caFile", "certFile", "keyFile"):
-        if isinstance(tls, dict) and tls.get(name) is not None:
-            message = "is not allowed in a custom resource, expected caBundle"
-            spec.problems.add(f"{spec.at('tls')}.{name}", message)
+    def check(self, source: Fields) -> None:
+        """Report a budget of nothing."""
+        if not self.budget_percent:
+            found = described(source.content["budgetPercent"])
+            message = f"found {found}, expected more than 0; leave out hedge for no hedges"
+            source.problem("budgetPercent", message)
 
 
 def _read_targets(spec: Fields, folder: Path | None) -> tuple[str, ...]:
@@ -163,70 +214,116 @@ def _read_targets(spec: Fields, folder: Path | None) -> tuple[str, ...]:
     return tuple(targets)
 
 
-def _read_command(spec: Fields) -> tuple[str, ...]:
-    arguments = spec.strings("command", lambda text: "contains a NUL character" if "\0" in text else None)
-    value = spec.content.get("command")
+def _read_command(spec: Fields, name: str) -> tuple[str, ...]:
+    arguments = spec.strings(name, lambda text: "contains a NUL character" if "\0" in text else None)
+    value = spec.content.get(name)
     if isinstance(value, list) and (not value or value[0] == ""):
         spec.problem(
-            "command",
+            name,
             "is empty, expected a program and its arguments such as "
             "[python, -m, admission_gateway_worker.samples]",
         )
     return arguments
 
 
-def _read_worker_tls(fields: Fields | None, folder: Path | None) -> WorkerTls | None:
-    if fields is None:
-        return None
-    files = WorkerTls()
-    if folder is not None:
-        pair = read_key_pair(fields)
-        ca_file = read_ca_file(fields, "caFile")
-        files = WorkerTls(ca_file=ca_file, cert_file=pair.cert_file, key_file=pair.key_file)
-    else:
-        fields.accept("caFile", "certFile", "keyFile")
-    tls = replace(
-        files,
-        ca_bundle=read_ca_bundle(fields, "caBundle"),
-        server_name=fields.string("serverName", None, addresses.server_name),
+@dataclass(frozen=True, slots=True)
+class WorkerPool(Declared):
+    """A set of interchangeable workers. Exactly one of ``targets`` and ``command`` is non-empty."""
+
+    WITHOUT_ATTRIBUTE = MappingProxyType(
+        {
+            "target": Declaration(
+                _Targets("gRPC name, or a list of them", _TARGET),
+                "Where the workers are: `dns:///HOST:PORT`, `HOST:PORT`, `unix:PATH`, `unix-abstract:NAME`, "
+                "`ipv4:ADDRESS:PORT[,…]`, `ipv6:[ADDRESS]:PORT[,…]`. Each address behind a DNS name is an "
+                "endpoint. Names are resolved again every 5 seconds, and every 0.5 seconds while none has an "
+                "address. A custom resource may not name unix sockets",
+            )
+        }
     )
-    if fields.has("caFile") and fields.has("caBundle"):
-        fields.problem("caBundle", "is not allowed together with caFile")
-    fields.finish()
-    return tls
-
-
-def _read_hedge(fields: Fields | None) -> Hedge | None:
-    if fields is None:
-        return None
-    default = Hedge()
-    after_s, percentile = _read_hedge_after(fields, default)
-    budget_percent = fields.number("budgetPercent", default.budget_percent, 0, 100)
-    if not budget_percent:
-        found = described(fields.content["budgetPercent"])
-        fields.problem("budgetPercent", f"found {found}, expected more than 0; leave out hedge for no hedges")
-    fields.finish()
-    return Hedge(after_s, percentile, budget_percent)
-
-
-def _read_hedge_after(fields: Fields, default: Hedge) -> tuple[float | None, float]:
-    """Return the time in seconds, or None and the percentile."""
-    if not fields.has("after"):
-        return default.after_s, default.percentile
-    value = fields.content["after"]
-    if isinstance(value, str):
-        if percentile := PERCENTILE.fullmatch(value):
-            return None, float(percentile[1])
-        try:
-            after_s = parse_duration(value)
-        except ValueError:
-            after_s = 0.0
-        if 0 < after_s <= LONGEST_HEDGE_S:
-            return after_s, default.percentile
-    longest = format_duration(LONGEST_HEDGE_S)
-    fields.problem(
-        "after",
-        f"found {described(value)}, expected a duration such as 20ms, more than 0 and at most {longest}, "
-        "or a percentile of the pool's own latencies from p50 to p99.9",
+    RULES = (exactly_one("target", "targets", "command"),)
+    name: str
+    targets: tuple[str, ...] = declare(
+        _Targets(
+            "list of gRPC names",
+            {
+                "type": "array",
+                "minItems": 1,
+                "maxItems": _MAX_TARGETS,
+                "x-kubernetes-list-type": "set",
+                "items": _TARGET,
+            },
+        ),
+        "The same as a list. A custom resource has to use this field for several names",
+        default=(),
     )
-    return default.after_s, default.percentile
+    command: tuple[str, ...] = declare(
+        Read(
+            "list of strings",
+            _read_command,
+            "array",
+            maxItems=64,
+            items={"type": "string", "maxLength": 4096},
+        ),
+        "A local worker. The gateway starts it with `--listen unix:PATH` appended, and restarts it when it "
+        "ends",
+        default=(),
+        instead="target or targets",
+    )
+    transport: TransportMode = declare(
+        Choice(_TRANSPORTS),
+        "`Stream` batches calls over `ReviewStream`, `Unary` makes one gRPC call for each. `Auto` uses the "
+        "stream where the worker serves it",
+        default="Auto",
+    )
+    max_in_flight: int = declare(
+        Integer(1, _MAX_IN_FLIGHT, "calls"),
+        "Calls in flight to one endpoint, from 1 to 1,000,000. At the limit, calls of webhooks with "
+        "`failurePolicy: Ignore` are ended to make room for webhooks with `Fail`; otherwise the new call "
+        "fails at once",
+        default=1024,
+    )
+    tls: WorkerTls | None = optional(
+        Group(WorkerTls), "TLS to the workers. Absent: plaintext. Not with `command` or a unix socket"
+    )
+    hedge: Hedge | None = optional(
+        Group(Hedge),
+        "Sends a slow call to a second endpoint too. The first answer counts. Only for webhooks with "
+        "`sideEffects: None`, and not for chains. Absent: no hedging",
+    )
+    policies: PolicySource = declare(
+        Choice(_POLICY_SOURCES),
+        "`ReadyMade`: the workers serve the [ready-made policies](catalogue/index.md), so that `check` "
+        "judges names and parameters of policies without a worker. It knows that without this field of a "
+        "`command` with `-m admission_gateway_worker.policies`, and the chart sets it for such workers",
+        default="Own",
+        is_compared=False,
+    )
+
+    @classmethod
+    def read_together(cls, source: Fields) -> dict[str, Any]:
+        """Return the gRPC names of both fields."""
+        return {"targets": _read_targets(source, source.problems.folder)}
+
+    def check(self, source: Fields) -> None:
+        """Report TLS to a local worker, and warn of a hedge without a second endpoint."""
+        if self.tls and (self.command or any(map(addresses.is_local, self.targets))):
+            source.problem(
+                "tls",
+                "is not allowed with a command or a unix socket: their connections do not leave this machine",
+            )
+        if self.hedge and (self.command or (len(self.targets) == 1 and addresses.is_local(self.targets[0]))):
+            source.problems.warn(source.at("hedge"), "has no effect: the pool has only one endpoint")
+
+    @property
+    def serves_ready_made(self) -> bool:
+        """Whether the workers serve the ready-made policies of the SDK for Python."""
+        return self.policies == "ReadyMade" or _LIBRARY in zip(self.command, self.command[1:], strict=False)
+
+
+def read_worker_pool(fields: Fields) -> WorkerPool:
+    """Return the WorkerPool behind *fields*."""
+    name = read_metadata(fields, dns_1123_subdomain).name
+    spec = fields.required_mapping("spec")
+    fields.finish()
+    return WorkerPool(name) if spec is None else WorkerPool.read(spec, name=name)

@@ -128,7 +128,7 @@ def _read_content(fields: Fields, resource: CustomResource) -> Content:
     if kind in PHASES:
         return read_webhook_configuration(fields, PHASES[kind], V1)
     if kind == "WorkerPool":
-        return read_worker_pool(fields, None)
+        return read_worker_pool(fields)
     if kind in POLICY_KINDS or kind in POLICY_KINDS.values():
         return read_policy(kind, fields)
     if kind == NAMESPACED and not resource.namespace:

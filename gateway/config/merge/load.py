@@ -339,7 +339,6 @@ def _read(document: Document, collected: _Collected) -> None:
         return
     if kind == POLICY_TEST:
         return
-    folder = document.file.parent
     fields.problems.null_is_empty = version != GATEWAY_VERSION
     if version == GATEWAY_VERSION and kind in CUSTOM_KINDS:
         fields.accept("status")
@@ -355,7 +354,7 @@ def _read(document: Document, collected: _Collected) -> None:
         ):
             collected.need_cluster.extend((document, path, message) for path in paths)
     elif kind == "WorkerPool":
-        pool = read_worker_pool(fields, folder)
+        pool = read_worker_pool(fields)
         name = pool.name
         collected.pools.setdefault(name, pool)
     elif kind in (NAMESPACED, CLUSTER_WIDE):
