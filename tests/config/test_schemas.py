@@ -1,0 +1,140 @@
+"""The schemas of custom resources, with their rules, accept and refuse what the gateway's reader does."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trustme
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.config.kinds.policy_exception import (
+    CLUSTER_WIDE,
+    NAMESPACED,
+    ClusterExceptionSpec,
+    ExceptionSpec,
+)
+from gateway.config.kinds.validation import _evaluated
+from gateway.config.kinds.worker_pool import WorkerPool
+from gateway.config.merge.custom_resource import CustomResource, read_resource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gateway.config.kinds.declare import Declared, Schema
+
+KINDS: dict[str, type[Declared]] = {
+    "WorkerPool": WorkerPool,
+    NAMESPACED: ExceptionSpec,
+    CLUSTER_WIDE: ClusterExceptionSpec,
+}
+SCHEMAS = {kind: cls.schema(is_custom=True) for kind, cls in KINDS.items()}
+ONLY_HERE = {
+    "WorkerPool": (
+        # Which host and which port of a gRPC name exist.
+        r"spec\.targets?(\[\d+\])?: .*expected (dns:///HOST:PORT|a port from 1 to 65535)",
+        r"spec\.tls\.serverName: .*expected a DNS name or an IP address",
+        r"spec\.tls\.caBundle: holds no PEM certificate",
+    ),
+    NAMESPACED: (
+        r"spec\.match\.namespaces\[\d+\]: .*the exception is in this namespace",
+        # Letters that are not printable, and the length of a label within a name.
+        r"spec\.(reason|owner|match\.\w+\[\d+\]): .*printable characters",
+        r"spec\.match\.namespaces\[\d+\]: .*expected a name of at most 63",
+    ),
+    CLUSTER_WIDE: (
+        r"spec\.(reason|owner|match\.\w+\[\d+\]): .*printable characters",
+        r"spec\.match\.namespaces\[\d+\]: .*expected a name of at most 63",
+        r"spec\.match: selects everything",
+    ),
+}
+"""Problems that no schema can find: paths and messages."""
+EXAMPLES = (
+    "shop",
+    "a.hooks.example",
+    "p95",
+    "20ms",
+    "dns:///a.example:1",
+    "b:2",
+    "ipv4:10.0.0.1:1,10.0.0.2:2",
+)
+BUNDLE = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
+
+
+def texts(schema: Schema) -> st.SearchStrategy[str]:
+    """Return texts within *schema*."""
+    if "enum" in schema:
+        return st.sampled_from(schema["enum"])
+    match schema.get("format"):
+        case "byte":
+            return st.sampled_from([BUNDLE, "", "AA=="])
+        case "date-time":
+            return st.datetimes().map(lambda time: f"{time.isoformat(timespec='seconds')}Z")
+    least, most = schema.get("minLength", 0), schema["maxLength"]
+    pattern: str = schema.get("pattern", "")
+    examples = st.sampled_from([text for text in EXAMPLES if re.search(pattern, text)])
+    if not pattern:
+        return examples | st.text(min_size=least, max_size=min(most, 8))
+    return examples | st.from_regex(pattern, fullmatch=True).filter(lambda text: least <= len(text) <= most)
+
+
+def values(schema: Schema) -> st.SearchStrategy[Any]:
+    """Return values within *schema*, apart from its rules."""
+    match schema["type"]:
+        case "boolean":
+            return st.booleans()
+        case "integer":
+            return st.integers(schema["minimum"], schema["maximum"])
+        case "number":
+            exclusive = schema.get("exclusiveMinimum", False)
+            return st.floats(schema["minimum"], schema["maximum"], exclude_min=exclusive)
+        case "array":
+            is_set = schema.get("x-kubernetes-list-type") == "set"
+            return st.lists(
+                values(schema["items"]), min_size=schema.get("minItems", 0), max_size=3, unique=is_set
+            )
+        case "object" if "additionalProperties" in schema:
+            keys = st.from_regex(r"[a-z]{1,3}(/[a-z])?", fullmatch=True) | st.sampled_from(["", "-"])
+            return st.dictionaries(keys, values(schema["additionalProperties"]), max_size=2)
+        case "object":
+            fields = {name: values(one) for name, one in schema["properties"].items()}
+            needed = {name: fields[name] for name in schema.get("required", ())}
+            others = {name: one for name, one in fields.items() if name not in needed}
+            return st.fixed_dictionaries(needed, optional=others)
+    return texts(schema)
+
+
+def broken(schema: Schema, value: Any) -> Iterator[str]:
+    """Yield the messages of the rules of *schema* that do not hold for *value*."""
+    for rule in schema.get("x-kubernetes-validations", ()):
+        if _evaluated(rule["rule"], value) is not True:
+            yield rule["message"]
+    if isinstance(value, dict):
+        of_one = schema.get("additionalProperties")
+        for name, one in value.items():
+            yield from broken(of_one or schema["properties"][name], one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from broken(schema["items"], one)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_schema_and_reader_accept_the_same_documents(kind: str) -> None:
+    accepted = 0
+
+    @given(values(SCHEMAS[kind]))
+    def holds(spec: Any) -> None:
+        nonlocal accepted
+        namespace = "shop" if kind == NAMESPACED else ""
+        read = read_resource(CustomResource(kind, "a", {"kind": kind, "spec": spec}, namespace))
+        found = [f"{one.field}: {one.message}" for one in read.problems]
+        others = [one for one in found if not any(re.match(known, one) for known in ONLY_HERE[kind])]
+        is_refused = any(broken(SCHEMAS[kind], spec))
+        assert found if is_refused else not others
+        accepted += not is_refused
+
+    holds()
+    assert accepted > 5
