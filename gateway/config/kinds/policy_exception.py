@@ -7,10 +7,8 @@ is the same as a ClusterPolicyException: it covers the whole cluster.
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gateway.base.text import did_you_mean, shown
 from gateway.config.kinds.declare import (
@@ -36,6 +34,7 @@ from gateway.config.kinds.names import (
     dns_1123_subdomain,
 )
 from gateway.config.kinds.validation import Rule, at_least_one
+from gateway.config.yaml.fields import RFC_3339
 from gateway.pure.core.exemptions import Match, Patterns, PolicyException
 from gateway.pure.core.labels import EVERYTHING, Selector
 
@@ -53,28 +52,6 @@ _MAX_REASON_CHARS: Final = 1024
 _MAX_OWNER_CHARS: Final = 253
 _GROUP: Final = rf"[a-z0-9]([-a-z0-9.]{{0,{SUBDOMAIN_LENGTH - 2}}}[a-z0-9])?"
 _KIND: Final = re.compile(rf"[A-Za-z][A-Za-z0-9]{{0,{LABEL_LENGTH - 1}}}(\.{_GROUP})?")
-_TIMESTAMP: Final = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})"
-)
-
-
-def parse_timestamp(text: str) -> float:
-    """Return the seconds since 1970 of *text*, a time by RFC 3339 such as ``2026-12-01T00:00:00Z``.
-
-    Raises:
-        ValueError: it is not one.
-    """
-    if not _TIMESTAMP.fullmatch(text):
-        raise ValueError(text)
-    return datetime.fromisoformat(text).timestamp()
-
-
-def _time_problem(text: str) -> str | None:
-    try:
-        parse_timestamp(text)
-    except ValueError:
-        return f"found {shown(text)}, expected a time by RFC 3339 such as 2026-12-01T00:00:00Z"
-    return None
 
 
 def _kind_problem(text: str) -> str | None:
@@ -246,24 +223,21 @@ class ExceptionSpec(Declared):
     reason: str = required(_line(_MAX_REASON_CHARS), "Why. One line")
     owner: str = required(_line(_MAX_OWNER_CHARS), "Who is responsible. One line")
     expires: str = declare(
-        Text(
-            "time by RFC 3339",
-            _time_problem,
-            maxLength=64,
-            pattern=f"^{_TIMESTAMP.pattern}$",
-            format="date-time",
-        ),
+        Text("time by RFC 3339", maxLength=64, pattern=f"^{RFC_3339.pattern}$", format="date-time"),
         "From then on the webhooks are called again. Required unless `permanent` is true",
         default="",
     )
     permanent: bool = declare(Boolean(), "Whether there is no end", default=False)
 
-    @property
-    def expires_at(self) -> float | None:
-        """The end in seconds since 1970. None if there is none, or no valid one."""
-        with suppress(ValueError):
-            return parse_timestamp(self.expires) if self.expires else None
-        return None
+    expires_at: float | None = None
+    """The end in seconds since 1970."""
+
+    @classmethod
+    def read_together(cls, source: Fields) -> dict[str, Any]:
+        """Return the end as it is written, and in seconds."""
+        if not source.has("expires"):
+            return {}
+        return {"expires": str(source.content["expires"]), "expires_at": source.time("expires", 0.0)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,7 +263,7 @@ def read_policy_exception(fields: Fields, kind: str) -> PolicyException:
     if source is None:
         return PolicyException(metadata.name, metadata.namespace, (), Match(), "", "", "", None)
     spec = (ExceptionSpec if metadata.namespace else ClusterExceptionSpec).read(source)
-    if metadata.namespace:
+    if metadata.namespace and spec.match.namespaces is not None:
         _check_namespaces(source.group("match"), metadata.namespace)
     return PolicyException(
         metadata.name,

@@ -34,7 +34,7 @@ D = TypeVar("D")
 MAX_PROBLEMS = 1000
 """Problems of a document, and of a configuration: a file of another kind would have millions."""
 
-_RFC_3339 = re.compile(
+RFC_3339 = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[-+][0-9]{2}:[0-9]{2})"
 )
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -221,7 +221,7 @@ class Fields:
         value = self._take(name)
         if value is None:
             return default
-        if isinstance(value, str) and _RFC_3339.fullmatch(value):
+        if isinstance(value, str) and RFC_3339.fullmatch(value):
             with contextlib.suppress(ValueError, OverflowError):
                 return datetime.fromisoformat(value).timestamp()
         self.problem(
