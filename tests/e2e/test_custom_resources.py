@@ -458,7 +458,8 @@ def test_kubectl_names_the_field_of_a_mistake(defined: Cluster) -> None:
         validating({**GOOD_HOOK, "namespaceSelectr": {}})
     )
     found = refused(worker_pool(target="a:1", command=["sh"]))
-    assert "spec.command: Invalid value: is not allowed in a custom resource, expected target or" in found
+    assert "spec.command: Invalid value: " in found
+    assert "is not allowed in a custom resource, expected target or targets" in found
     assert "Duplicate value" in refused(validating(GOOD_HOOK, GOOD_HOOK))
     reserved = validating(GOOD_HOOK, name="x.static.k8s.io")
     assert "names in .static.k8s.io are reserved" in refused(reserved)
