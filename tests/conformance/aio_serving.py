@@ -11,7 +11,7 @@ from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
 from admission_gateway_worker.evaluation import Evaluator
-from admission_gateway_worker.http2.status import StatusCode
+from admission_gateway_worker.http2.messages import StatusCode
 from admission_gateway_worker.listen import Address
 from admission_gateway_worker.pb import worker_pb2 as pb
 from admission_gateway_worker.single import Refused

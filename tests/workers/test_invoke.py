@@ -12,7 +12,7 @@ import pytest
 
 from admission_gateway_worker import Cause, Denied, PolicyServer, Review
 from admission_gateway_worker.answer import ALLOWED, MAX_ERROR_BYTES, MAX_RESPONSE_BYTES, error
-from admission_gateway_worker.http2.status import StatusCode
+from admission_gateway_worker.http2.messages import StatusCode
 from admission_gateway_worker.invoke import never_suspends, run
 from admission_gateway_worker.pb import worker_pb2 as pb
 

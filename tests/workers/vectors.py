@@ -14,7 +14,7 @@ import orjson
 
 from admission_gateway_worker import Review
 from admission_gateway_worker.answer import Outcome, error
-from admission_gateway_worker.http2.status import StatusCode
+from admission_gateway_worker.http2.messages import StatusCode
 from admission_gateway_worker.invoke import outcome_of, run
 from admission_gateway_worker.json_patch.diff import diff
 from admission_gateway_worker.parameters import ParametersRefused

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import ssl
 
     from admission_gateway_worker.connection import Connections
-    from admission_gateway_worker.http2.status import StatusCode
+    from admission_gateway_worker.http2.messages import StatusCode
 
 log = logging.getLogger(__name__)
 

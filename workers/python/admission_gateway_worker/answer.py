@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from admission_gateway_worker.http2.messages import MAX_MESSAGE_BYTES
-from admission_gateway_worker.http2.status import StatusCode
+from admission_gateway_worker.http2.messages import MAX_MESSAGE_BYTES, StatusCode
 from admission_gateway_worker.log import log_failure
 from admission_gateway_worker.pb import worker_pb2 as pb
 from admission_gateway_worker.review import Denied, MalformedPayload, Review, clean_text

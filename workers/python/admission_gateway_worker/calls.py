@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from admission_gateway_worker.answer import Outcome, error, with_parameters
 from admission_gateway_worker.batch import ProtocolViolation
 from admission_gateway_worker.evaluation import Evaluator, Running
-from admission_gateway_worker.http2.status import StatusCode
+from admission_gateway_worker.http2.messages import StatusCode
 from admission_gateway_worker.load import CALL_BYTES
 from admission_gateway_worker.payload import MAX_CHAINED_BYTES, TOO_LARGE, Held, Payload
 from admission_gateway_worker.review import Review

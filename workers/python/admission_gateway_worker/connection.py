@@ -14,8 +14,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from admission_gateway_worker.http2.frames import Violation
+from admission_gateway_worker.http2.messages import StatusCode
 from admission_gateway_worker.http2.server import Http2Server
-from admission_gateway_worker.http2.status import StatusCode
 from admission_gateway_worker.load import MAX_HELD_BYTES, Load
 from admission_gateway_worker.rpc import Rpc
 from admission_gateway_worker.turns import Turns

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from admission_gateway_worker.answer import ALLOWED
 from admission_gateway_worker.evaluation import Evaluator, Running
-from admission_gateway_worker.http2.status import StatusCode
+from admission_gateway_worker.http2.messages import StatusCode
 from admission_gateway_worker.pb import worker_pb2 as pb
 
 if TYPE_CHECKING:

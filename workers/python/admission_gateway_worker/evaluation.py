@@ -22,7 +22,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Final
 
 from admission_gateway_worker.answer import Outcome, deadline_exceeded, error, outcome_of_exception
-from admission_gateway_worker.http2.status import StatusCode
+from admission_gateway_worker.http2.messages import StatusCode
 from admission_gateway_worker.invoke import outcome_of, run
 from admission_gateway_worker.parameters import ParametersRefused
 from admission_gateway_worker.pb import worker_pb2 as pb

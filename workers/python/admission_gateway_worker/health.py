@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from google.protobuf.message import DecodeError
 from google.protobuf.wrappers_pb2 import StringValue
 
-from admission_gateway_worker.http2.status import StatusCode
+from admission_gateway_worker.http2.messages import StatusCode
 from admission_gateway_worker.single import Refused, SingleRequest, answering
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from urllib.parse import quote
 
 from admission_gateway_worker.http2.fields import encode
 from admission_gateway_worker.http2.frames import Violation
-from admission_gateway_worker.http2.messages import MessageReader, with_head
-from admission_gateway_worker.http2.status import StatusCode
+from admission_gateway_worker.http2.messages import MessageReader, StatusCode, with_head
 from admission_gateway_worker.load import RPC_BYTES
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Final
 from admission_gateway_worker.answer import ALLOWED, Outcome
 from admission_gateway_worker.batch import ProtocolViolation, read_batch
 from admission_gateway_worker.calls import Calls
-from admission_gateway_worker.http2.messages import MAX_MESSAGE_BYTES
-from admission_gateway_worker.http2.status import StatusCode
+from admission_gateway_worker.http2.messages import MAX_MESSAGE_BYTES, StatusCode
 from admission_gateway_worker.pb import worker_pb2 as pb
 from admission_gateway_worker.stream_parameters import StreamParameters
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from admission_gateway_worker.batch import ProtocolViolation
-from admission_gateway_worker.http2.status import StatusCode
+from admission_gateway_worker.http2.messages import StatusCode
 from admission_gateway_worker.load import MAX_PARAMETERS_BYTES
 from admission_gateway_worker.parameters import MAX_BYTES, MAX_ID
 

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from admission_gateway_worker.answer import ALLOWED, Outcome, error, with_parameters
 from admission_gateway_worker.calls import unknown_policy
 from admission_gateway_worker.evaluation import Evaluator, Running
-from admission_gateway_worker.http2.status import StatusCode
+from admission_gateway_worker.http2.messages import StatusCode
 from admission_gateway_worker.load import MAX_PARAMETERS_BYTES, heaviest
 from admission_gateway_worker.parameters import MAX_BYTES, too_long
 from admission_gateway_worker.pb import worker_pb2 as pb

@@ -1,8 +1,12 @@
-"""The messages of a gRPC call: each has a head of five bytes. Source: grpc/doc/PROTOCOL-HTTP2.md."""
+"""The messages of a gRPC call, each with a head of five bytes, and the codes of its status.
+
+Source: grpc/doc/PROTOCOL-HTTP2.md; google/rpc/code.proto.
+"""
 
 from __future__ import annotations
 
 import struct
+from enum import IntEnum
 from typing import Final
 
 from admission_gateway_worker.http2.frames import CANCEL, Violation
@@ -70,3 +74,25 @@ class MessageReader:
         """Discard the body."""
         self.partial.clear()
         self._wanted_bytes = _MESSAGE_HEAD.size
+
+
+class StatusCode(IntEnum):
+    """Number and name of each status."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16

@@ -1,23 +1,24 @@
-"""Scope and refusals of the ports of Kubernetes' built-in admission controllers.
+"""Scope, refusals and problems of fields of the ports of Kubernetes' built-in admission controllers.
 
 A controller that both changes and checks objects is two policies: ``NAME``, mutating, and ``NAME-validate``,
 which sees the object after all changes.
 
-Source: k8s.io/apiserver pkg/admission/errors.go; k8s.io/apimachinery pkg/api/errors, pkg/util/errors;
-strconv.Quote of Go.
+Source: k8s.io/apiserver pkg/admission/errors.go; k8s.io/apimachinery pkg/api/errors, pkg/util/errors,
+pkg/util/validation/field errors.go; strconv.Quote of Go.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from admission_gateway_worker.review import Denied
+from admission_gateway_worker.review import Cause, Denied
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from admission_gateway_worker import Review
+    from admission_gateway_worker.review import Review
 
 _ESCAPES: Final = {
     **{ord(char): f"\\{letter}" for char, letter in zip("\a\b\f\n\r\t\v", "abfnrtv", strict=True)},
@@ -115,3 +116,38 @@ def _escaped(char: str) -> str:
     if code < 0x20 or code == 0x7F:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """A problem of one field of an object."""
+
+    field: str
+    """Path, such as ``metadata.labels[app]``."""
+    reason: str
+    """CauseType of Kubernetes, such as ``FieldValueInvalid``."""
+    body: str
+    """Text without the path."""
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.body}"
+
+
+def invalid_value(field: str, value: str, problem: str) -> FieldError:
+    """Return the error of a field with the malformed text *value*."""
+    return FieldError(field, "FieldValueInvalid", f"Invalid value: {quoted(value)}: {problem}")
+
+
+def invalid(review: Review, errors: Sequence[FieldError]) -> Denied:
+    """Return the denial, with status 422, of an object with *errors*."""
+    group, kind = review.kind.get("group", ""), review.kind.get("kind", "")
+    subject = f"{kind}.{group}" if group else kind
+    return Denied(
+        f"{subject} {quoted(review.name)} is invalid: {aggregated(map(str, errors))}",
+        code=422,
+        reason="Invalid",
+        causes=[Cause(error.body, error.field, error.reason) for error in errors],
+        name=review.name,
+        group=group,
+        kind=kind,
+    )

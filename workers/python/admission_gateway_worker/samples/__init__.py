@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+import asyncio
+from typing import TYPE_CHECKING, Final
 
 from admission_gateway_worker import PolicyServer
-from admission_gateway_worker.samples.misbehaving import fails, sleeps
 from admission_gateway_worker.samples.mutating import (
     always_pull_images,
     default_resources,
@@ -22,6 +22,23 @@ from admission_gateway_worker.samples.validating import (
     require_labels,
     warn_no_memory_limit,
 )
+
+if TYPE_CHECKING:
+    from admission_gateway_worker import Review
+
+SLEEP_S: Final = 60.0
+"""Twice the longest timeout of a webhook."""
+
+
+async def sleeps(review: Review) -> None:
+    """Answers too late for anyone: after a minute, or when it is cancelled."""
+    await asyncio.sleep(SLEEP_S)
+
+
+def fails(review: Review) -> None:
+    """Has a bug that shows on every review."""
+    raise RuntimeError(f"this policy always fails (review {review.uid})")
+
 
 server: Final = PolicyServer()
 """Serves all of them."""

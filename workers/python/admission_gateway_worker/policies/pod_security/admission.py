@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.pods import pod_template
-from admission_gateway_worker.policies.builtin import aggregated, forbidden, quoted
-from admission_gateway_worker.policies.field_errors import invalid
+from admission_gateway_worker.policies.builtin import aggregated, forbidden, invalid, quoted
 from admission_gateway_worker.policies.pod_security import metrics
 from admission_gateway_worker.policies.pod_security.evaluation import Result, evaluate
 from admission_gateway_worker.policies.pod_security.existing_pods import warn_of_existing_pods
@@ -28,7 +27,7 @@ from admission_gateway_worker.review import Cause, Denied
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
-    from admission_gateway_worker.policies.field_errors import FieldError
+    from admission_gateway_worker.policies.builtin import FieldError
     from admission_gateway_worker.policies.pod_security.parameters import Settings
     from admission_gateway_worker.review import Review
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from admission_gateway_worker.policies.field_errors import FieldError, invalid_value
+from admission_gateway_worker.policies.builtin import FieldError, invalid_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

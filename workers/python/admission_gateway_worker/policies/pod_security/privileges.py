@@ -1,10 +1,10 @@
-"""Checks of what the processes of a container may do: privileged, capabilities, escalation, /proc."""
+"""Checks of what the processes of a container may do: privileged, user, capabilities, escalation, /proc."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from admission_gateway_worker.policies.pod_security.pod import containers, listed
+from admission_gateway_worker.policies.pod_security.pod import containers, listed, setters
 
 if TYPE_CHECKING:
     from admission_gateway_worker.policies.pod_security.pod import Pod, Violation
@@ -113,3 +113,42 @@ def proc_mount(pod: Pod) -> Violation | None:
 def proc_mount_1_35(pod: Pod) -> Violation | None:
     """A pod in a user namespace may unmask /proc."""
     return None if pod.is_in_user_namespace else proc_mount(pod)
+
+
+def run_as_non_root(pod: Pod) -> Violation | None:
+    """Pod or containers have to set runAsNonRoot; a container may not unset it."""
+    of_pod = pod.security.get("runAsNonRoot")
+    explicit, implicit = [], []
+    for name, security, _ in pod.containers:
+        value = security.get("runAsNonRoot")
+        if value is None:
+            if not of_pod:
+                implicit.append(name)
+        elif not value:
+            explicit.append(name)
+    if found := setters(explicit, pod=of_pod is False):
+        return "runAsNonRoot != true", f"{found} must not set securityContext.runAsNonRoot=false"
+    if implicit:
+        return (
+            "runAsNonRoot != true",
+            f"pod or {containers(implicit)} must set securityContext.runAsNonRoot=true",
+        )
+    return None
+
+
+def run_as_non_root_1_35(pod: Pod) -> Violation | None:
+    """A pod in a user namespace may run as root."""
+    return None if pod.is_in_user_namespace else run_as_non_root(pod)
+
+
+def run_as_user(pod: Pod) -> Violation | None:
+    """The user may not be root by its number."""
+    bad = [name for name, security, _ in pod.containers if security.get("runAsUser") == 0]
+    if found := setters(bad, pod=pod.security.get("runAsUser") == 0):
+        return "runAsUser=0", f"{found} must not set runAsUser=0"
+    return None
+
+
+def run_as_user_1_35(pod: Pod) -> Violation | None:
+    """A pod in a user namespace may run as root."""
+    return None if pod.is_in_user_namespace else run_as_user(pod)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from admission_gateway_worker.policies.pod_security import host, privileges, profiles, users, volumes
+from admission_gateway_worker.policies.pod_security import host, privileges, profiles, volumes
 from admission_gateway_worker.policies.pod_security.levels import BASELINE, PRIVILEGED, RESTRICTED
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ CONTROLS: Final = (
     ),
     Control("procMount_restricted", RESTRICTED, {35: privileges.proc_mount}, replaces="procMount"),
     Control("restrictedVolumes", RESTRICTED, {0: volumes.restricted_volumes}, replaces="hostPathVolumes"),
-    Control("runAsNonRoot", RESTRICTED, {0: users.run_as_non_root, 35: users.run_as_non_root_1_35}),
-    Control("runAsUser", RESTRICTED, {23: users.run_as_user, 35: users.run_as_user_1_35}),
+    Control("runAsNonRoot", RESTRICTED, {0: privileges.run_as_non_root, 35: privileges.run_as_non_root_1_35}),
+    Control("runAsUser", RESTRICTED, {23: privileges.run_as_user, 35: privileges.run_as_user_1_35}),
     Control(
         "seccompProfile_restricted",
         RESTRICTED,
