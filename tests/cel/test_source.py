@@ -16,7 +16,7 @@ from gateway.pure.cel.errors import CostExceeded, EvaluationError, InvalidExpres
 from gateway.pure.cel.lazy import LazyVariables
 from gateway.pure.cel.meter import EXPRESSION_LIMIT, METER, cost_so_far, start
 from gateway.pure.cel.program.source import all_true_source
-from gateway.pure.conditions.access import KnownDecisions
+from gateway.pure.conditions.match_conditions import KnownDecisions
 from tests.cel.expressions import EXPRESSIONS, REQUEST
 from tests.cel.grammar import draw_expression
 from tests.kit import REVIEWS

@@ -15,8 +15,7 @@ from gateway.pure.cel.errors import EvaluationError, InvalidExpression
 from gateway.pure.cel.go_types import SLOT
 from gateway.pure.cel.meter import EXPRESSION_LIMIT, METER, cost_so_far
 from gateway.pure.cel.types import BOOL, DYN
-from gateway.pure.conditions.access import KnownDecisions
-from gateway.pure.conditions.match_conditions import request_variable
+from gateway.pure.conditions.match_conditions import KnownDecisions, request_variable
 from gateway.pure.openapi.go_types import in_conditions, in_conditions_of_mutations, in_mutations
 from tests.cel.typed import NAMESPACE, PARAMS, TYPED_EXPRESSIONS, TYPED_REQUEST
 from tests.cel.vectors import TYPED_FILES

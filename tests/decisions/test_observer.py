@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from gateway.observe.decisions.observer import DecisionObserver
 from gateway.pure.core.decision import PLAIN_ALLOWED, Decision, Status
+from gateway.server.review_records import DecisionObserver
 
 DENIED = Decision(Status(403, "Forbidden", "no"))
 

@@ -14,8 +14,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.pure.openapi.built_in import FILE
-from gateway.pure.openapi.reduced import KINDS, reduced
+from gateway.pure.openapi.documents import FILE, KINDS, reduced
 from tests.e2e.golang import ROOT, go
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pytest
 from gateway.config.kinds.validating_policy import read_validating_policy
 from gateway.config.yaml.fields import Fields, Problems
 from gateway.pure.admission_policies.type_checking import type_errors
-from gateway.pure.openapi.built_in import FILE, built_in_schemas
+from gateway.pure.openapi.documents import FILE, built_in_schemas
 from gateway.pure.openapi.schemas import GroupVersionKind, MergeError, Schemas
 from tests.e2e.built_in_schemas import packed
 from tests.e2e.openapi_oracle import ask

@@ -9,7 +9,7 @@ import copy
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.pure.openapi.built_in import built_in_schemas
+from gateway.pure.openapi.documents import built_in_schemas
 from gateway.pure.openapi.schemas import GroupVersionKind, MergeError, Schemas
 from gateway.pure.openapi.validation import Validation
 from tests.fuzz.documents import edited

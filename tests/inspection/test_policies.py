@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.config.merge.load import load
-from gateway.pure.openapi.built_in import built_in_schemas
+from gateway.pure.openapi.documents import built_in_schemas
 from gateway.tools.inspection.policies import policy_warnings
 from tests.kit import pool_document, run_command
 from tests.kubernetes.server import ApiServer

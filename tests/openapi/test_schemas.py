@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.pure.openapi.built_in import built_in_schemas
+from gateway.pure.openapi.documents import built_in_schemas
 from gateway.pure.openapi.schemas import MergeError, Schemas, UnknownKindError
 
 SCHEMAS = built_in_schemas()

@@ -21,8 +21,7 @@ from gateway.observe.telemetry.window import EVERY_S, KEPT, Window, percentile
 from gateway.pure.core.verdict import Denied, Failed, FailureReason
 from gateway.server.pages.documents import merge, page_of
 from gateway.server.pages.namespaces import table
-from gateway.server.pages.notices import notices
-from gateway.server.pages.rollouts import in_rollout
+from gateway.server.pages.notices import in_rollout, notices
 from gateway.server.pages.routes import EXPLAINED_AT_ONCE, Pages
 from gateway.server.pages.state import PageRequest, encoded
 from gateway.server.serving.message import HttpRequest, Response

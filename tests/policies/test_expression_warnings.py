@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.pure.admission_policies.expression_warnings import expression_warnings
-from gateway.pure.openapi.built_in import built_in_schemas
+from gateway.pure.openapi.documents import built_in_schemas
 from tests.policies.test_type_checking import policy, rule
 
 

@@ -9,7 +9,7 @@ import pytest
 from gateway.config.kinds.validating_policy import read_validating_policy
 from gateway.config.yaml.fields import Fields, Problems
 from gateway.pure.admission_policies.type_checking import matched_kinds, type_errors
-from gateway.pure.openapi.built_in import built_in_schemas
+from gateway.pure.openapi.documents import built_in_schemas
 from gateway.pure.openapi.schemas import GroupVersionKind, Schemas
 
 if TYPE_CHECKING:

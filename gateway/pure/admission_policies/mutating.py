@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 import orjson
 
 from admission_gateway_worker.json_patch.diff import diff
-from gateway.pure.admission_policies.apply_configuration import merger
 from gateway.pure.admission_policies.evaluation import TooLongError
 from gateway.pure.admission_policies.in_force import PolicyInForce, PolicyRun, namespace_values
 from gateway.pure.admission_policies.model import MutatingBinding, MutatingPolicy
-from gateway.pure.admission_policies.mutations import mutate
+from gateway.pure.admission_policies.mutations import merger, mutate
 from gateway.pure.admission_policies.params import NO_PARAMS
 from gateway.pure.cel.values import quoted
 from gateway.pure.core.conditions import NOT_MATCHED, PolicyResult
 from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
 from gateway.pure.core.webhook import Mode, Rollout
-from gateway.pure.openapi.built_in import built_in_schemas
+from gateway.pure.openapi.documents import built_in_schemas
 from gateway.pure.openapi.go_types import in_conditions_of_mutations, in_mutations
 
 if TYPE_CHECKING:

@@ -1,5 +1,8 @@
 """The mutations of one MutatingAdmissionPolicy, evaluated for one binding and one parameter.
 
+ApplyConfigurations are merged by the schema of the object's kind, the cluster's or one that comes with the
+gateway.
+
 Source: k8s.io/apiserver pkg/admission/plugin/policy/mutating/dispatcher.go (dispatchOne), patch/smd.go.
 """
 
@@ -22,13 +25,16 @@ from gateway.pure.cel.errors import CostExceeded, EvaluationError
 from gateway.pure.cel.go_types import typed_by
 from gateway.pure.cel.sizes import json_bytes
 from gateway.pure.cel.values import Struct, type_name
+from gateway.pure.openapi.documents import built_in_schemas
 from gateway.pure.openapi.go_types import without_empty
+from gateway.pure.openapi.schemas import MergeError, UnknownKindError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gateway.pure.admission_policies.validating import Values
     from gateway.pure.cel.compile import Expression
+    from gateway.pure.core.policy import FollowedSchemas
     from gateway.pure.core.review import Json
     from gateway.pure.core.webhook import FailurePolicy, ReinvocationPolicy
 
@@ -147,3 +153,20 @@ def _mutated(
         return merge(current, {**patch, **identity})
     except PatchError as error:
         raise PatchError(f"error applying patch: {error}") from None
+
+
+def merger(schemas: FollowedSchemas | None) -> Merge:
+    """Return the merge by *schemas*, or by those that come with the gateway if that is None."""
+
+    def merge(live: Json, patch: Json) -> Json:
+        version, kind = str(live.get("apiVersion", "")), str(live.get("kind", ""))
+        group, _, version = version.rpartition("/")
+        known = built_in_schemas() if schemas is None else schemas.current
+        try:
+            return known.merge(group, version, kind, live, patch)
+        except MergeError as error:
+            raise PatchError(str(error)) from None
+        except UnknownKindError as error:
+            raise PatchError(f"there is no schema of {error}") from None
+
+    return merge

@@ -1,7 +1,11 @@
 """The compiled matchConditions of a webhook, evaluated for a request.
 
+The checks of ``authorizer`` are SubjectAccessReviews. Nothing is sent from here: a check without a decision
+is noted as missing, and an error of the expression; the conditions are evaluated again once it is there.
+
 Source: kubernetes/apiserver plugin/webhook/matchconditions/matcher.go, pkg/admission/plugin/cel/condition.go,
-activation.go.
+activation.go,
+pkg/authorization/authorizer; k8s.io/api authorization/v1.
 """
 
 from __future__ import annotations
@@ -9,7 +13,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from gateway.pure.cel.authorizer import Authorizer, ResourceCheck
+import orjson
+
+from gateway.pure.cel.authorizer import Authorizer, Decision, ResourceCheck
 from gateway.pure.cel.errors import CostExceeded, EvaluationError
 from gateway.pure.cel.meter import (
     BRIEF_LIMIT,
@@ -21,8 +27,7 @@ from gateway.pure.cel.meter import (
     count_cost,
     long_limit,
 )
-from gateway.pure.conditions.access import KnownDecisions, subject_of
-from gateway.pure.core.conditions import Excluded, LongEvaluation, Unresolved
+from gateway.pure.core.conditions import AccessCheck, Excluded, LongEvaluation, Unresolved
 from gateway.pure.core.verdict import Failed, FailureReason
 from gateway.pure.openapi.go_types import in_conditions
 
@@ -30,11 +35,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from gateway.pure.cel.compile import Condition
-    from gateway.pure.core.conditions import AccessCheck, AccessDecision, ConditionInput, ConditionResult
+    from gateway.pure.core.conditions import AccessDecision, ConditionInput, ConditionResult
+
 
 _OUT_OF_BUDGET: Final = (
     "validation failed due to running out of cost budget, no further validation rules will be run"
 )
+_SUBJECT = (("user", "username"), ("uid", "uid"), ("groups", "groups"), ("extra", "extra"))
+"""Members of a SubjectAccessReview's spec and of ``userInfo``."""
 _ABSENT: Final = {"uid": "", "object": None, "oldObject": None}
 """Members of an AdmissionRequest that the variable ``request`` has not; empty where it is used as ``dyn``."""
 
@@ -224,3 +232,33 @@ def variables_of(condition_input: ConditionInput) -> ObjectVariables:
     if not isinstance(condition_input.prepared, ObjectVariables):
         condition_input.prepared = ObjectVariables(condition_input)
     return condition_input.prepared
+
+
+def subject_of(user_info: object) -> dict[str, object]:
+    """Return the members of a SubjectAccessReview's spec that describe the user of a request."""
+    # The type of userInfo is not checked when a review is decoded.
+    user = user_info if isinstance(user_info, dict) else {}
+    return {name: user[member] for name, member in _SUBJECT if user.get(member)}
+
+
+class KnownDecisions:
+    """The authorizer's decisions that an evaluation can use, and the checks whose decisions it lacks."""
+
+    __slots__ = ("decisions", "missing")
+
+    def __init__(self) -> None:
+        self.decisions: Mapping[AccessCheck, AccessDecision] = {}
+        self.missing: dict[AccessCheck, None] = {}
+
+    def decide(self, spec: dict[str, object]) -> Decision:
+        """Return the decision on the SubjectAccessReview with *spec*.
+
+        Raises:
+            EvaluationError: there is none yet; the check is noted in ``missing``.
+        """
+        check = AccessCheck(orjson.dumps(spec, option=orjson.OPT_SORT_KEYS))
+        decision = self.decisions.get(check)
+        if decision is None:
+            self.missing[check] = None
+            raise EvaluationError("the authorizer's decision is not known yet")
+        return Decision(decision.allowed, decision.reason, decision.error)

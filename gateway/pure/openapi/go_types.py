@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gateway.pure.cel.environment import GLOBALS
 from gateway.pure.cel.go_types import LIST, MAP
 from gateway.pure.cel.meter import count_values
-from gateway.pure.openapi.built_in import built_in_schemas
+from gateway.pure.openapi.documents import built_in_schemas
 from gateway.pure.openapi.schemas import GroupVersionKind, UnknownKindError
 
 if TYPE_CHECKING:

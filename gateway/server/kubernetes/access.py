@@ -1,4 +1,4 @@
-"""Access to the API server that a kubeconfig or the pod's service account names.
+"""Access to the API server that a kubeconfig or the pod's service account names, also for many watches.
 
 Source: k8s.io/client-go tools/clientcmd.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import httpx2
 
@@ -32,6 +32,10 @@ RENEW_AFTER_S: Final = 180.0
 RENEW_FAILED_AFTER_S: Final = 1.0
 """The same after a failed request. Not 0: a client costs tens of milliseconds of CPU, and while the API
 server is down every look-up fails."""
+WATCHES_PER_CLIENT: Final = 50
+"""A client has at most 100 connections, and each watch keeps one."""
+
+K = TypeVar("K")
 
 
 def connect(settings: KubernetesSettings, service_account: Path = SERVICE_ACCOUNT) -> ApiClient:
@@ -139,3 +143,36 @@ class ClusterAccess:
         shared, self._current = self._current, None
         if shared is not None and not shared.users:
             await shared.api.close()
+
+
+class AccessPool(Generic[K]):
+    """Clients with the keys of the watches that use them. Make it on a running event loop."""
+
+    def __init__(self, settings: KubernetesSettings) -> None:
+        self._settings = settings
+        self._accesses: list[tuple[ClusterAccess, set[K]]] = []
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def acquire(self, key: K) -> ClusterAccess:
+        """Return a client for the watch *key*."""
+        for access, keys in self._accesses:
+            if len(keys) < WATCHES_PER_CLIENT:
+                keys.add(key)
+                return access
+        access = ClusterAccess(self._settings)
+        self._accesses.append((access, {key}))
+        return access
+
+    def release(self, key: K) -> None:
+        """Close the client of the watch *key* if no other watch uses it."""
+        for access, keys in tuple(self._accesses):
+            keys.discard(key)
+            if not keys:
+                self._accesses.remove((access, keys))
+                task = asyncio.create_task(access.close())
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Wait until the clients that were released are closed."""
+        await asyncio.gather(*self._closing, return_exceptions=True)

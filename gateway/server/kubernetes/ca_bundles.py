@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.base.errors import ClusterError
 from gateway.engine.credentials.ca_bundle import CaBundle, bundle_in
-from gateway.server.kubernetes.access_pool import AccessPool
+from gateway.server.kubernetes.access import AccessPool
 from gateway.server.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from gateway.config.kinds.names import dns_1123_label
 from gateway.pure.admission_policies.params import UnreadParamsError, not_synced
 from gateway.pure.core.conditions import FoundParam, ParamLookup
 from gateway.pure.core.policy import ParamKind
-from gateway.server.kubernetes.access_pool import AccessPool
+from gateway.server.kubernetes.access import AccessPool
 from gateway.server.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from urllib.parse import parse_qsl, urlsplit
 import orjson
 
 from gateway.base.errors import ClusterError
-from gateway.pure.openapi.built_in import built_in_schemas
-from gateway.pure.openapi.reduced import reduced
+from gateway.pure.openapi.documents import built_in_schemas, reduced
 from gateway.pure.openapi.schemas import Schemas
 from gateway.server.kubernetes.access import ClusterAccess
 

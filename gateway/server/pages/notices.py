@@ -1,13 +1,14 @@
-"""What needs attention in an overview, as the first lines of its page."""
+"""What needs attention in an overview, as the first lines of its page, and what is in a roll-out."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from gateway.server.pages.state import Json
+
 
 _EXPIRES_SOON_S: Final = 30 * 86_400.0
 _EXCEPTION_ENDS_SOON_S: Final = 7 * 86_400.0
@@ -161,3 +162,20 @@ def _of_certificates(certificates: list[Json]) -> Iterator[Notice]:
         if not one["problem"] and one["remainingSeconds"] >= 0 and is_soon(one["remainingSeconds"])
     ]
     yield Notice("warn", "certificates that expire within 30 days", soon)
+
+
+def in_rollout(webhooks: Iterable[Json]) -> list[Json]:
+    """Return those of *webhooks*, of an overview, that are not enforced everywhere or have a candidate.
+
+    A webhook of which a mode let something pass since the start is one of them, whatever its mode is now.
+    """
+    return [webhook for webhook in webhooks if _is_in_rollout(webhook)]
+
+
+def _is_in_rollout(webhook: Json) -> bool:
+    total, rollout = webhook["total"], webhook.get("rollout") or {}
+    return (
+        webhook["mode"] not in ("", "Enforce")
+        or bool(rollout.get("percentOfReviewsForCandidate"))
+        or any((total["wouldBeDenied"], total["wouldFailClosed"], total["candidate"]["compared"]))
+    )

@@ -26,8 +26,7 @@ from admission_gateway_worker.text import printable
 from gateway.server.pages.decision_view import view
 from gateway.server.pages.explain import MAX_JSON_BYTES
 from gateway.server.pages.namespaces import table
-from gateway.server.pages.notices import duration, is_soon, notices
-from gateway.server.pages.rollouts import in_rollout
+from gateway.server.pages.notices import duration, in_rollout, is_soon, notices
 from gateway.server.pages.yaml_text import sections
 
 if TYPE_CHECKING:

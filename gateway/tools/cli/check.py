@@ -76,7 +76,7 @@ def _of_policies(config: Config) -> Iterable[Problem]:
 
     if not any(isinstance(each.client, PolicyRef) for each in (*config.mutating, *config.validating)):
         return ()
-    from gateway.pure.openapi.built_in import built_in_schemas
+    from gateway.pure.openapi.documents import built_in_schemas
     from gateway.tools.inspection.policies import policy_warnings
 
     return policy_warnings(config, built_in_schemas())

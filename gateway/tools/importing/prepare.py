@@ -1,4 +1,9 @@
-"""Converts objects to the text that is written, and validates them as ``serve`` would, without a file."""
+"""Converts objects to the text that is written, and validates them as ``serve`` would, without a file.
+
+Where a controller writes the ``caBundle`` of an object of the cluster, the text has ``caBundleFrom`` instead.
+The object stays there, unregistered (``gateway.tools.registration.unregistered``), and its controller goes
+on writing it.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +13,16 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import yaml
+
 from gateway.base.errors import ConfigError, Problem
 from gateway.base.text import shown
 from gateway.config.merge.load import read
 from gateway.config.yaml.documents import read_documents
-from gateway.tools.importing.followed_bundles import with_followed_bundles
+from gateway.tools.importing.field_managers import is_ca_bundle_written
 from gateway.tools.importing.objects import cleaned, file_name, name_of
 from gateway.tools.importing.policies import is_policy
+from gateway.tools.registration.gateway_entries import entries
 from gateway.tools.registration.yaml_output import to_yaml
 
 if TYPE_CHECKING:
@@ -85,3 +93,32 @@ def _problems(text: str) -> tuple[Problem, ...]:
 
 def _placed(problem: Problem) -> Problem:
     return replace(problem, where=problem.where.partition(": document ")[2].partition(": ")[2])
+
+
+def with_followed_bundles(document: Json) -> Json:
+    """Return *document*, which is not validated, with ``caBundleFrom`` where a controller writes."""
+    webhooks = document.get("webhooks")
+    if not isinstance(webhooks, list):
+        return document
+    return {**document, "webhooks": [_entry(document, entry) for entry in webhooks]}
+
+
+def has_followed_bundles(text: str) -> bool:
+    """Whether a webhook of the configuration in *text*, YAML, has ``caBundleFrom``."""
+    clients = (entry.get("clientConfig") for entry in entries(yaml.safe_load(text)))
+    return any(isinstance(client, dict) and "caBundleFrom" in client for client in clients)
+
+
+def _entry(document: Json, entry: object) -> object:
+    match entry:
+        case {"name": str(name), "clientConfig": dict(client), **rest} if is_ca_bundle_written(
+            document, name
+        ):
+            return {"name": name, "clientConfig": _client_config(document, name, client), **rest}
+    return entry
+
+
+def _client_config(document: Json, webhook: str, client: Json) -> Json:
+    source = {"kind": document["kind"], "name": name_of(document), "webhook": webhook}
+    kept = {key: value for key, value in client.items() if key != "caBundle"}
+    return {**kept, "caBundleFrom": {"webhookConfiguration": source}}

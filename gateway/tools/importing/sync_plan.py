@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from admission_gateway_worker.text import printable
-from gateway.tools.importing.followed_bundles import has_followed_bundles
 from gateway.tools.importing.objects import file_name, is_configuration, title
-from gateway.tools.importing.prepare import Prepared, prepare
+from gateway.tools.importing.prepare import Prepared, has_followed_bundles, prepare
 from gateway.tools.importing.selection import matches, select
 from gateway.tools.registration.gateway_entries import entries, gateway_indices
 from gateway.tools.registration.unregistered import is_unregistered, registered_again, unregistered

@@ -161,7 +161,7 @@ async def _of_policies(files: Config, whole: Config, target: KubernetesSettings)
 
     if not any(isinstance(each.client, PolicyRef) for each in (*whole.mutating, *whole.validating)):
         return []
-    from gateway.pure.openapi.built_in import built_in_schemas
+    from gateway.pure.openapi.documents import built_in_schemas
     from gateway.server.kubernetes.schemas import ClusterSchemas
     from gateway.tools.inspection.policies import group_versions, policy_warnings
 

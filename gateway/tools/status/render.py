@@ -9,8 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from admission_gateway_worker.text import printable
-from gateway.server.pages.notices import duration, is_soon
-from gateway.server.pages.rollouts import in_rollout
+from gateway.server.pages.notices import duration, in_rollout, is_soon
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
