@@ -241,7 +241,7 @@ def test_lines_of_allowed_requests_are_those_of_the_general_form(
     given_answer = answer(verdicts, hooks, review)
     for outcome in given_answer.evaluation.outcomes:
         assert outcome.call is not None
-        outcome.call.delivery.elapsed_s, outcome.call.delivery.endpoint = elapsed_s, "10.0.0.1:1"
+        outcome.call.elapsed_s, outcome.call.endpoint = elapsed_s, "10.0.0.1:1"
     lines = AllowedLines(secret_names=secret_names)
     record = record_of(given_answer, elapsed_s, 1.5, DIGEST)
     expected = line.as_json(line.decision(record, secret_names=secret_names))

@@ -71,7 +71,7 @@ def test_the_parameters_of_a_call_are_shown_without_secrets_also_in_a_list() -> 
     denied = answer({"a.policies.test": DENIED})
     call = denied.evaluation.outcomes[0].call
     assert call is not None
-    call.delivery.parameters = b'{"replicas": 3, "password": "hunter2hunter2"}'
+    call.parameters = b'{"replicas": 3, "password": "hunter2hunter2"}'
     (found,) = kept(denied).recent()
     for shown in (page_json(found), detailed_page_json(found)):
         (one,) = shown["webhooks"]

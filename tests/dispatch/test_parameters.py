@@ -157,10 +157,10 @@ def test_a_kept_verdict_is_one_for_the_same_parameters(key: bytes) -> None:
     cache, found = VerdictCache([hook], now=lambda: 0.0), []
     for parameters in (b'{"a":1}', b'{"a":2}', b"", b'{"a":1}', b""):
         call = Call(0, cast("Any", SimpleNamespace(webhook=hook)), Payload(REQUEST), is_ahead=False)
-        call.delivery.parameters = parameters
+        call.parameters = parameters
         verdict = cache.find(call)
         found.append(verdict)
-        if verdict is None and call.delivery.cache_key:
+        if verdict is None and call.cache_key:
             cache.keep(call, Allowed(warnings=(parameters.decode(),)))
     expected: list[Verdict | None] = [
         None,

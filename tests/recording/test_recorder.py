@@ -103,7 +103,7 @@ def test_the_line_of_an_allowed_review_is_that_of_the_general_form(
     given_answer = answer(webhooks=hooks, review=request(name=name))._replace(decision=PLAIN_ALLOWED)
     for outcome in given_answer.evaluation.outcomes:
         assert outcome.call is not None
-        outcome.call.delivery.elapsed_s = elapsed_s
+        outcome.call.elapsed_s = elapsed_s
     made = ReviewLines(Marks(b"key"), lambda kind: (), "d1")
     expected = made.plain(given_answer, made.head(given_answer, elapsed_s, 1.5, is_sampled=is_sampled))
     assert expected is not None

@@ -56,7 +56,7 @@ def settled(invocation: Invocation, verdict: Verdict | DryRunRefused, operation:
         return Outcome(invocation, 0, verdict, None, None)
     assert not isinstance(invocation, PolicyInvocation)
     call = Call(0, invocation, Payload(ASKED[operation]), is_ahead=False)
-    call.delivery.elapsed_s = 0.25
+    call.elapsed_s = 0.25
     return Outcome(invocation, 0, verdict, None if isinstance(verdict, Failed) else verdict, call)
 
 

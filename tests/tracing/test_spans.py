@@ -46,7 +46,7 @@ def spans(found: Answer, trace: RecordedTrace | None = None) -> list[Any]:
     for outcome in found.evaluation.outcomes:
         if outcome.call is not None:
             trace.begin(outcome.call)
-            outcome.call.delivery.started_at = trace.ended_at = 100.0
+            outcome.call.started_at = trace.ended_at = 100.0
     return list(SpanMaker(Resource({}), Clock()).review(trace, 99.0, found.selection.phase, found))
 
 
@@ -56,11 +56,11 @@ def test_a_recorded_trace_sends_valid_contexts_that_are_sampled(flags: int) -> N
     # A call is a key by identity.
     call: Any = type("Call", (), {"delivery": Delivery()})()
     trace.begin(call)
-    for sent in (trace.traceparent, call.delivery.traceparent):
+    for sent in (trace.traceparent, call.traceparent):
         assert read_traceparent(sent.encode()) == sent
         assert sent[3:35] == TRACE
         assert int(sent[-2:], 16) == flags & 2 | 1
-    assert trace.traceparent != call.delivery.traceparent
+    assert trace.traceparent != call.traceparent
 
 
 def test_calls_and_look_ups_of_a_review_are_bounded() -> None:
@@ -69,7 +69,7 @@ def test_calls_and_look_ups_of_a_review_are_bounded() -> None:
     for call in calls:
         trace.begin(call)
     assert (len(trace.calls), trace.dropped) == (MAX_CALLS, 3)
-    assert calls[-1].delivery.traceparent == trace.traceparent
+    assert calls[-1].traceparent == trace.traceparent
     results: list[int] = []
     for number in range(MAX_LOOK_UPS + 3):
         trace.look_up("namespace", results.append)(number)

@@ -129,12 +129,11 @@ class EvaluationDriver:
         for call, verdict in answered:
             if not is_alone and not self._is_first(group, call, verdict, now):
                 continue
-            delivery = call.delivery
-            delivery.started_at = started_at
-            delivery.elapsed_s = now - started_at
-            delivery.endpoint = address
-            delivery.is_repeated = is_repeated
-            if delivery.cache_key:
+            call.started_at = started_at
+            call.elapsed_s = now - started_at
+            call.endpoint = address
+            call.is_repeated = is_repeated
+            if call.cache_key:
                 self._backends.verdicts.keep(call, verdict)
             if (
                 type(verdict) is not Allowed
@@ -361,9 +360,9 @@ class EvaluationDriver:
             parameters = table.of(client, self._evaluation.request, self._evaluation.namespace)
             if isinstance(parameters, Failed):
                 return parameters
-            call.delivery.parameters = parameters
+            call.parameters = parameters
         if (kept := self._backends.verdicts.find(call)) is not None:
-            call.delivery.endpoint = CACHE
+            call.endpoint = CACHE
         return kept
 
     def _add_to_group(self, call: Call, groups: dict[GroupKey, CallGroup]) -> Failed | None:

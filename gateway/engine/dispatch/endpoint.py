@@ -308,7 +308,7 @@ class WorkerEndpoint:
 
 def _fits_into_a_batch(group: CallGroup) -> bool:
     """Whether a batch can have all parameters of *group* and its chains."""
-    parameters = {call.delivery.parameters for call in open_calls(group)}
+    parameters = {call.parameters for call in open_calls(group)}
     return len(parameters) <= MAX_IDS and sum(map(len, parameters)) <= MAX_BATCH_BYTES
 
 

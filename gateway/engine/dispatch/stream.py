@@ -325,7 +325,7 @@ class ReviewStream:
                 response = verdict.response
                 if response.allowed or (outcome := verdict.WhichOneof("outcome")) == "response":
                     answered += 1
-                    has_parameters = call.delivery.parameters != b""
+                    has_parameters = call.parameters != b""
                     taken[index] = call, verdict_of(response, has_parameters=has_parameters)
                 elif outcome == "error":
                     failure, code = _failure_of(verdict.error, group.deadline)
@@ -409,11 +409,10 @@ def _add(
             added.payload = payload_index
         if after:
             added.after = after
-        delivery = call.delivery
-        if delivery.traceparent:
-            added.traceparent, delivery.sent_at = delivery.traceparent, now
-        if delivery.parameters:
-            added.parameters, size = ids.of(delivery.parameters, batch)
+        if call.traceparent:
+            added.traceparent, call.sent_at = call.traceparent, now
+        if call.parameters:
+            added.parameters, size = ids.of(call.parameters, batch)
             added_bytes += size
         added_bytes += len(policy)
     return added_bytes

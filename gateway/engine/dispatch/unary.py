@@ -154,7 +154,7 @@ class UnaryCalls:
             self._method = (await self._open_channel()).unary_unary(REVIEW)
         import grpc  # by now it is loaded, see gateway.engine.dispatch.dialer.load_grpc
 
-        size = len(call.payload.json) + len(group.namespace_json) + len(call.delivery.parameters)
+        size = len(call.payload.json) + len(group.namespace_json) + len(call.parameters)
         size = min(MAX_REQUEST_BYTES, size)
         try:
             async with self._limiter.hold(size):
@@ -164,9 +164,9 @@ class UnaryCalls:
                     request = await self._queue.run(_request_in_steps(group, call))
                 timeout_s = max(0.0, group.deadline.remaining_s(self._now()))
                 metadata = None
-                if call.delivery.traceparent:
-                    metadata, call.delivery.sent_at = (
-                        (("traceparent", call.delivery.traceparent),),
+                if call.traceparent:
+                    metadata, call.sent_at = (
+                        (("traceparent", call.traceparent),),
                         self._now(),
                     )
                 answer = await self._method(request, timeout=timeout_s, metadata=metadata)
@@ -176,7 +176,7 @@ class UnaryCalls:
             else:
                 response = await run_in_slices(read_response(answer), self._account)
                 self._account.pay(1)
-            return "OK", verdict_of(response, has_parameters=call.delivery.parameters != b"")
+            return "OK", verdict_of(response, has_parameters=call.parameters != b"")
         except grpc.aio.AioRpcError as error:
             code, details = error.code().name, error.details() or ""
             if code == "DEADLINE_EXCEEDED":
@@ -195,7 +195,7 @@ def _request(group: CallGroup, call: Call) -> bytes:
     other = worker_pb2.ReviewRequest(
         policy=call.invocation.webhook.worker.policy,
         namespace_object=group.namespace_json,
-        parameters=call.delivery.parameters,
+        parameters=call.parameters,
     )
     json = call.payload.json
     return b"".join((other.SerializeToString(), _ADMISSION_REQUEST, _varint(len(json)), json))

@@ -118,13 +118,13 @@ class VerdictCache:
         if kept is None or webhook.cache is None or call.after is not None:
             return None
         key = webhook.cache.key.digest(call.payload.condition_input)
-        if key and call.delivery.parameters:
+        if key and call.parameters:
             # Those of a namespace can differ.
-            key += hashlib.sha256(call.delivery.parameters).digest()
+            key += hashlib.sha256(call.parameters).digest()
         verdict = kept.find(key)
         self._lookups[webhook.name, webhook.phase, "miss" if verdict is None else "hit"] += 1
         if verdict is None:
-            call.delivery.cache_key = key
+            call.cache_key = key
         return verdict
 
     def keep(self, call: Call, verdict: Verdict) -> None:
@@ -132,4 +132,4 @@ class VerdictCache:
         webhook = call.invocation.webhook
         kept = self._kept.get(webhook)
         if kept is not None and webhook.cache is not None:
-            kept.keep(call.delivery.cache_key, verdict, webhook.cache.ttl_s)
+            kept.keep(call.cache_key, verdict, webhook.cache.ttl_s)

@@ -79,21 +79,20 @@ class AllowedLines:
             call = outcome.call
             if call is None or outcome.mode != "Enforce":
                 return None
-            delivery = call.delivery
-            prefix = known.get((outcome.invocation, delivery.endpoint))
+            prefix = known.get((outcome.invocation, call.endpoint))
             if prefix is None:
                 if len(known) >= _KEPT:
                     known.clear()
                 prefix = self._webhook(answer, outcome.invocation)
-                known[outcome.invocation, delivery.endpoint] = prefix
+                known[outcome.invocation, call.endpoint] = prefix
             more = b"}"
-            if outcome.round or outcome.has_changed or delivery.is_repeated:
+            if outcome.round or outcome.has_changed or call.is_repeated:
                 more = b"%b%b%b}" % (
                     b',"round":1' if outcome.round else b"",
                     b',"changed":true' if outcome.has_changed else b"",
-                    b',"repeated":true' if delivery.is_repeated else b"",
+                    b',"repeated":true' if call.is_repeated else b"",
                 )
-            parts.append(b"%b%.3f%b" % (prefix, delivery.elapsed_s * 1000, more))
+            parts.append(b"%b%.3f%b" % (prefix, call.elapsed_s * 1000, more))
         return b'%b%b"webhooks":[%b]}\n' % (head[:-1], shape, b",".join(parts))
 
     def _shape(self, answer: Answer, digest: str) -> bytes:

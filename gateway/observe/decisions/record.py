@@ -216,18 +216,18 @@ def record_of_webhook(outcome: Outcome, started_at: float) -> WebhookRecord:
         webhook.name,
         pool,
         policy,
-        call.delivery.endpoint,
+        call.endpoint,
         outcome.round,
         kind,
         code,
         message,
-        (call.delivery.started_at - started_at) * 1000,
-        call.delivery.elapsed_s * 1000,
+        (call.started_at - started_at) * 1000,
+        call.elapsed_s * 1000,
         outcome.has_changed,
         call.is_ahead,
-        call.delivery.is_repeated,
+        call.is_repeated,
         outcome.mode,
-        parameters=call.delivery.parameters,
+        parameters=call.parameters,
     )
 
 

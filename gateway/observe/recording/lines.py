@@ -112,7 +112,7 @@ class ReviewLines:
                     orjson.dumps(webhook_member(record_of_webhook(outcome, 0.0))).partition(_MARK)[0] + _MARK
                 )
                 _keep(self._allowed, outcome.invocation, part)
-            parts.append(b"%b%.3f}" % (part, call.delivery.elapsed_s * 1000))
+            parts.append(b"%b%.3f}" % (part, call.elapsed_s * 1000))
         target, phase = answer.origin.target, answer.selection.phase
         origin = self._origins.get((target, phase))
         if origin is None:

@@ -259,7 +259,7 @@ class Metrics:
         allowed = self._allowed
         for outcome in outcomes:
             call = outcome.call
-            elapsed_s = outcome.evaluated_s if call is None else call.delivery.elapsed_s
+            elapsed_s = outcome.evaluated_s if call is None else call.elapsed_s
             if outcome.mode != "Enforce":
                 self.rollouts.not_enforced(outcome)
             if elapsed_s is not None and type(outcome.verdict) is Allowed:

@@ -93,11 +93,11 @@ class RecordedTrace:
         """Set the trace context of *call*, which is about to be sent."""
         if len(self.calls) >= MAX_CALLS:
             self.dropped += 1
-            call.delivery.traceparent = self.traceparent
+            call.traceparent = self.traceparent
             return
         span_id = new_span_id()
         self.calls[call] = RecordedCall(span_id, self._now())
-        call.delivery.traceparent = f"{self._prefix}{span_id}{self.traceparent[-3:]}"
+        call.traceparent = f"{self._prefix}{span_id}{self.traceparent[-3:]}"
 
     def repeat(self, calls: Iterable[Call | None], endpoint: str, *, is_hedge: bool) -> None:
         """Record a retry or a hedge of *calls*."""

@@ -160,16 +160,15 @@ class SpanMaker:
         if isinstance(client, WorkerRef):
             attributes[f"{PREFIX}pool"], attributes[f"{PREFIX}policy"] = client.pool, client.policy
         # A verdict sets the times of the call; without one, the review or the call was cancelled.
-        delivery = call.delivery
-        is_answered = delivery.started_at > 0
+        is_answered = call.started_at > 0
         began_at = ended_at = recorded.began_at
         if is_answered:
-            began_at, ended_at = delivery.started_at, delivery.started_at + delivery.elapsed_s
-            attributes["server.address"] = delivery.endpoint
+            began_at, ended_at = call.started_at, call.started_at + call.elapsed_s
+            attributes["server.address"] = call.endpoint
         elif outcome is None:
             ended_at = recorded.withdrawn_at or review_ended_at
-        if delivery.sent_at:
-            attributes[f"{PREFIX}queue_seconds"] = max(0.0, delivery.sent_at - began_at)
+        if call.sent_at:
+            attributes[f"{PREFIX}queue_seconds"] = max(0.0, call.sent_at - began_at)
         if call.is_ahead:
             attributes[f"{PREFIX}speculation"] = "discarded" if outcome is None else "kept"
         attributes[f"{PREFIX}retried"] = any(not repeat.is_hedge for repeat in recorded.repeats)
@@ -247,4 +246,4 @@ class SpanMaker:
 
 
 def _was_sent(call: Call) -> bool:
-    return call.delivery.started_at > 0 or call.delivery.sent_at > 0
+    return call.started_at > 0 or call.sent_at > 0

@@ -198,37 +198,44 @@ class Applied:
 
 
 class Delivery:
-    """How the driver makes a call, and what it notes for metrics and records. No outcome depends on it.
+    """How the driver makes a call, and what it notes for metrics and records. No outcome depends on it."""
 
-    The defaults are those of the class, because a call sets few of them.
-    """
+    __slots__ = (
+        "cache_key",
+        "elapsed_s",
+        "endpoint",
+        "is_repeated",
+        "parameters",
+        "sent_at",
+        "started_at",
+        "traceparent",
+    )
 
-    parameters: bytes = b""
+    parameters: bytes
     """JSON of the parameters that are sent; empty if there are none."""
-    cache_key: bytes = b""
+    cache_key: bytes
     """The digest under which the driver keeps the verdict; empty if it does not."""
-    elapsed_s: float = 0.0
+    elapsed_s: float
     """Seconds until the verdict."""
-    started_at: float = 0.0
+    started_at: float
     """When the first attempt was made, in seconds on the monotonic clock."""
-    endpoint: str = ""
+    endpoint: str
     """Address of the worker or HTTPS server whose verdict counted."""
-    is_repeated: bool = False
+    is_repeated: bool
     """Whether it was retried or hedged at another endpoint."""
-    traceparent: str = ""
+    traceparent: str
     """The trace context that is sent; empty if there is none."""
-    sent_at: float = 0.0
+    sent_at: float
     """When the last attempt was written, in seconds on the monotonic clock. It is 0 if none was written,
     or if the call is not traced."""
 
 
-class Call:
+class Call(Delivery):
     """One call of a webhook, requested by the evaluation and made by its driver."""
 
     __slots__ = (
         "after",
         "applied",
-        "delivery",
         "index",
         "invocation",
         "is_ahead",
@@ -267,5 +274,8 @@ class Call:
         self.verdict: Verdict | None = None
         self.applied: Applied | None = None
         """The result of the verdict's patch, if that was applied before the verdict's turn."""
-        self.delivery = Delivery()
-        """The driver's part of the call."""
+        # Not in a method of Delivery, because it would be called for every call.
+        self.parameters = self.cache_key = b""
+        self.endpoint = self.traceparent = ""
+        self.elapsed_s = self.started_at = self.sent_at = 0.0
+        self.is_repeated = False

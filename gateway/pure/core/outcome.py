@@ -67,7 +67,7 @@ class Outcome:
     @property
     def elapsed_s(self) -> float | None:
         """Seconds that the call or the evaluation took; None if there was neither."""
-        return self.evaluated_s if self.call is None else self.call.delivery.elapsed_s
+        return self.evaluated_s if self.call is None else self.call.elapsed_s
 
     @property
     def rejects(self) -> bool:

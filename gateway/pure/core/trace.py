@@ -78,7 +78,7 @@ class PassedOn:
 
     def begin(self, call: Call) -> None:
         """Set the trace context of the call."""
-        call.delivery.traceparent = self.traceparent
+        call.traceparent = self.traceparent
 
     def repeat(self, calls: Iterable[Call | None], endpoint: str, *, is_hedge: bool) -> None:
         """Do nothing."""

@@ -218,8 +218,8 @@ class HttpsServer:
                 self._credentials.use_roots(bundle.pem)
                 self._roots = bundle.pem
             headers, context = await self._credentials.get()
-            trace = (("traceparent", call.delivery.traceparent),) if call.delivery.traceparent else ()
-            call.delivery.sent_at = self.now()
+            trace = (("traceparent", call.traceparent),) if call.traceparent else ()
+            call.sent_at = self.now()
             request = WebhookRequest(self.client.url, (*headers, *trace), body)
             idempotent = call.invocation.webhook.side_effects == "None"
             response = await send(
