@@ -22,7 +22,6 @@ MAX_NAMES = 40
 MORE_NAMES = {
     "gateway/config/merge/load.py": "reads every kind, and checks the kinds against each other",
     "gateway/pure/admission_policies/in_force.py": "joins policy, binding, parameters and authorizer",
-    "gateway/pure/cel/program/builder.py": "has a case for each part of the syntax of CEL",
     "gateway/tools/cli/manifests.py": "one command with many destinations",
     "gateway/tools/inspection/command.py": "runs all checks of `check`",
 }

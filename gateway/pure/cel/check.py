@@ -9,23 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from gateway.pure.cel import syntax
 from gateway.pure.cel.lexer import CompileError
 from gateway.pure.cel.literals import check_homogeneous, check_literal
 from gateway.pure.cel.structs import JSON_PATCH, JSON_PATCH_FIELDS, is_struct
-from gateway.pure.cel.syntax import (
-    Call,
-    Comprehension,
-    Ident,
-    Let,
-    ListLiteral,
-    Literal,
-    MapLiteral,
-    Node,
-    OptionalMap,
-    Select,
-    StructLiteral,
-    nodes,
-)
 from gateway.pure.cel.types import (
     BOOL,
     BYTES,
@@ -58,7 +45,7 @@ _LITERALS: Final = {
 }
 
 
-def check(tree: Node, environment: Environment) -> Node:
+def check(tree: syntax.Node, environment: Environment) -> syntax.Node:
     """Return *tree* with the types written in; calls of namespaced functions are rewritten.
 
     Raises:
@@ -75,32 +62,32 @@ class _Checker:
         self._environment = environment
         self._types = Substitution()
         self._scopes: list[dict[str, Type]] = []
-        self._checked: list[Node] = []
+        self._checked: list[syntax.Node] = []
         self._exempt: set[int] = set()
 
-    def check(self, node: Node) -> Node:
+    def check(self, node: syntax.Node) -> syntax.Node:
         """Return *node*, or its replacement, with its type."""
-        if isinstance(node, Literal):
+        if isinstance(node, syntax.Literal):
             node.type = _LITERALS[type(node.value)]
             return node
-        if isinstance(node, Ident):
+        if isinstance(node, syntax.Ident):
             node.type = self._variable(node.name, node.at)
-        elif isinstance(node, Select):
+        elif isinstance(node, syntax.Select):
             node = self._select(node)
-        elif isinstance(node, Call):
+        elif isinstance(node, syntax.Call):
             self._call(node)
-        elif isinstance(node, ListLiteral):
+        elif isinstance(node, syntax.ListLiteral):
             self._list(node)
-        elif isinstance(node, MapLiteral):
+        elif isinstance(node, syntax.MapLiteral):
             self._map(node)
-        elif isinstance(node, StructLiteral):
+        elif isinstance(node, syntax.StructLiteral):
             self._struct(node)
-        elif isinstance(node, Comprehension):
+        elif isinstance(node, syntax.Comprehension):
             self._comprehension(node)
-        elif isinstance(node, Let):
+        elif isinstance(node, syntax.Let):
             self._let(node)
         else:
-            assert isinstance(node, OptionalMap)
+            assert isinstance(node, syntax.OptionalMap)
             self._optional_map(node)
         self._checked.append(node)
         return node
@@ -123,12 +110,12 @@ class _Checker:
             raise CompileError(f"undeclared reference to '{name}' (in container '')", at)
         return found
 
-    def _select(self, node: Select) -> Node:
+    def _select(self, node: syntax.Select) -> syntax.Node:
         name = _dotted(node)
         if name is not None and name.removeprefix(".") in self._environment.variables:
             first = name[: name.index(".", 1)]
             if first.startswith(".") or not any(first in scope for scope in self._scopes):
-                ident = Ident(node.at, name)
+                ident = syntax.Ident(node.at, name)
                 ident.type = self._environment.variables[name.removeprefix(".")]
                 return ident
         node.operand = self.check(node.operand)
@@ -141,7 +128,7 @@ class _Checker:
         node.type = BOOL if node.is_test else self._types.resolve(found)
         return node
 
-    def _field(self, node: Select, target: Type) -> Type:
+    def _field(self, node: syntax.Select, target: Type) -> Type:
         if target.name == "map":
             return target.of[1]
         if (fields := self._environment.fields.get(target.name)) is not None:
@@ -156,7 +143,7 @@ class _Checker:
             raise CompileError(f"type '{target}' does not support field selection", node.at)
         return DYN
 
-    def _struct_field(self, node: Node, name: str, field: str) -> Type:
+    def _struct_field(self, node: syntax.Node, name: str, field: str) -> Type:
         """Return the type of the *field* of the type *name*. An ``Object`` can have any field."""
         if name != JSON_PATCH:
             return DYN
@@ -164,7 +151,7 @@ class _Checker:
             raise CompileError(f"undefined field '{field}'", node.at)
         return JSON_PATCH_FIELDS[field]
 
-    def _struct(self, node: StructLiteral) -> None:
+    def _struct(self, node: syntax.StructLiteral) -> None:
         if not self._environment.has_structs or not is_struct(node.name):
             raise CompileError(f"undeclared reference to '{node.name}' (in container '')", node.at)
         for number, (field, value, is_optional) in enumerate(node.fields):
@@ -178,9 +165,9 @@ class _Checker:
                 raise CompileError(problem, value.at)
         node.type = Type(node.name)
 
-    def _call(self, node: Call) -> None:
+    def _call(self, node: syntax.Call) -> None:
         if node.function == "format":
-            self._exempt.update(map(id, nodes(node)))
+            self._exempt.update(map(id, syntax.nodes(node)))
         node.arguments[:] = map(self.check, node.arguments)
         functions = self._environment.functions
         name = node.function.removeprefix(".")
@@ -197,7 +184,7 @@ class _Checker:
             raise CompileError(f"undeclared reference to '{node.function}' (in container '')", node.at)
         node.type = self._overload(node)
 
-    def _overload(self, node: Call) -> Type:
+    def _overload(self, node: syntax.Call) -> Type:
         given = tuple(argument.type for argument in node.arguments)
         node.overloads.clear()
         if node.function in ("_&&_", "_||_"):
@@ -239,7 +226,7 @@ class _Checker:
 
         return tuple(map(instance, overload.parameters)), instance(overload.result)
 
-    def _expect(self, wanted: Type, node: Node) -> None:
+    def _expect(self, wanted: Type, node: syntax.Node) -> None:
         if not self._types.assign((wanted,), (node.type,)):
             shown = [self._types.resolve(each, is_final=True) for each in (wanted, node.type)]
             raise CompileError(f"expected type '{shown[0]}' but found '{shown[1]}'", node.at)
@@ -250,7 +237,7 @@ class _Checker:
             return found
         return most_general(previous, found) if self._types.assign((previous,), (found,)) else DYN
 
-    def _unwrapped(self, node: Node) -> Type:
+    def _unwrapped(self, node: syntax.Node) -> Type:
         """Return the type of the value in the optional *node*, which has a question mark."""
         found = self._types.resolve(node.type)
         if found.name == "optional_type":
@@ -259,7 +246,7 @@ class _Checker:
             raise CompileError(f"expected type 'optional_type({found})' but found '{found}'", node.at)
         return found
 
-    def _list(self, node: ListLiteral) -> None:
+    def _list(self, node: syntax.ListLiteral) -> None:
         element: Type | None = None
         node.elements[:] = map(self.check, node.elements)
         for index, part in enumerate(node.elements):
@@ -267,7 +254,7 @@ class _Checker:
             element = self._joined(element, found)
         node.type = list_of(self._types.fresh() if element is None else element)
 
-    def _map(self, node: MapLiteral) -> None:
+    def _map(self, node: syntax.MapLiteral) -> None:
         key: Type | None = None
         value: Type | None = None
         node.entries[:] = [(self.check(k), self.check(v), is_optional) for k, v, is_optional in node.entries]
@@ -278,7 +265,7 @@ class _Checker:
             key, value = self._types.fresh(), self._types.fresh()
         node.type = map_of(key, value)
 
-    def _comprehension(self, node: Comprehension) -> None:
+    def _comprehension(self, node: syntax.Comprehension) -> None:
         node.range = self.check(node.range)
         over = self._types.resolve(node.range.type)
         if over.name == "list":
@@ -315,14 +302,14 @@ class _Checker:
             node.type = list_of(single) if node.macro == "filter" else BOOL
         node.type = self._types.resolve(node.type)
 
-    def _let(self, node: Let) -> None:
+    def _let(self, node: syntax.Let) -> None:
         node.target = self.check(node.target)
         self._scopes.append({node.variable: node.target.type})
         node.body = self.check(node.body)
         self._scopes.pop()
         node.type = node.body.type
 
-    def _optional_map(self, node: OptionalMap) -> None:
+    def _optional_map(self, node: syntax.OptionalMap) -> None:
         node.target = self.check(node.target)
         value = self._types.fresh()
         if not self._types.assign((node.target.type,), (optional_of(value),)):
@@ -339,10 +326,10 @@ class _Checker:
             node.type = optional_of(node.body.type)
 
 
-def _dotted(node: Node) -> str | None:
+def _dotted(node: syntax.Node) -> str | None:
     """Return the text of *node* if it is a name such as ``a.b.c`` or ``.a.b.c``."""
     fields: list[str] = []
-    while isinstance(node, Select) and not node.is_test and not node.is_optional:
+    while isinstance(node, syntax.Select) and not node.is_test and not node.is_optional:
         fields.append(node.field)
         node = node.operand
-    return ".".join([node.name, *reversed(fields)]) if isinstance(node, Ident) else None
+    return ".".join([node.name, *reversed(fields)]) if isinstance(node, syntax.Ident) else None

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
+from gateway.pure.cel import syntax
 from gateway.pure.cel.environment import GLOBALS, TYPE_NAMES, VARIABLES
 from gateway.pure.cel.errors import EvaluationError
 from gateway.pure.cel.indexing import KEY_TYPES, check_key, has_field, invalid_key
@@ -25,20 +26,6 @@ from gateway.pure.cel.program.constants import folded
 from gateway.pure.cel.program.selections import Step, has_source, select, select_path, select_source
 from gateway.pure.cel.program.source import Source, value_code
 from gateway.pure.cel.structs import struct
-from gateway.pure.cel.syntax import (
-    Call,
-    Comprehension,
-    Ident,
-    Let,
-    ListLiteral,
-    Literal,
-    MapLiteral,
-    Node,
-    OptionalMap,
-    Select,
-    StructLiteral,
-    nodes,
-)
 from gateway.pure.cel.values import NONE, Optional, TypeName, type_name
 
 if TYPE_CHECKING:
@@ -62,7 +49,7 @@ class Program:
 
     __slots__ = ("code", "cost", "slots", "tree")
 
-    def __init__(self, tree: Node) -> None:
+    def __init__(self, tree: syntax.Node) -> None:
         builder = _Builder()
         self.tree = builder.build(tree)
         """The program as closures, with its source."""
@@ -74,20 +61,23 @@ class Program:
         self.code = value_code(self.tree)
 
 
-def _is_attribute(node: Node) -> bool:
+def _is_attribute(node: syntax.Node) -> bool:
     """Whether cel-go evaluates *node* together with the steps that follow it."""
     match node:
-        case Call(function=function):
+        case syntax.Call(function=function):
             return function in _INDEX or function == "_?_:_"
-    return isinstance(node, Ident | Select | OptionalMap)
+    return isinstance(node, syntax.Ident | syntax.Select | syntax.OptionalMap)
 
 
-def _own_cost(node: Node) -> int:
+def _own_cost(node: syntax.Node) -> int:
     """Return the cost that *node* has only if it is neither a branch of ``?:`` nor between brackets."""
     match node:
-        case Ident():
+        case syntax.Ident():
             return 1
-        case Select(is_test=False, operand=operand) | Call(function="_[_]" | "_[?_]", arguments=[operand, _]):
+        case (
+            syntax.Select(is_test=False, operand=operand)
+            | syntax.Call(function="_[_]" | "_[?_]", arguments=[operand, _])
+        ):
             return _own_cost(operand) if _is_attribute(operand) else 1
     return 0
 
@@ -133,31 +123,31 @@ class _Builder:
         self._names: list[dict[str, int]] = [self._globals]
         self.slots = len(GLOBALS)
 
-    def build(self, node: Node) -> Built:
+    def build(self, node: syntax.Node) -> Built:
         """Return the code of *node*."""
         node = self._folded(node)
         match node:
-            case Literal(value=value):
+            case syntax.Literal(value=value):
                 return Built(constant_code(value), 0, Source(lambda writer: writer.constant(value)))
-            case Ident(name=name):
+            case syntax.Ident(name=name):
                 slot = self._slot(name)
                 assert slot is not None, name
                 return Built(lambda frame: frame[slot], 1, Source(lambda writer: writer.slot(slot)))
-            case Select():
+            case syntax.Select():
                 return self._select(node)
-            case Call(function=function):
+            case syntax.Call(function=function):
                 return self._select(node) if function in _INDEX else self._call(node)
-            case ListLiteral():
+            case syntax.ListLiteral():
                 return self._list(node)
-            case MapLiteral():
+            case syntax.MapLiteral():
                 return self._map(node)
-            case StructLiteral():
+            case syntax.StructLiteral():
                 return self._struct(node)
-            case Comprehension():
+            case syntax.Comprehension():
                 return self._comprehension(node)
-            case Let():
+            case syntax.Let():
                 return self._let(node)
-        assert isinstance(node, OptionalMap)
+        assert isinstance(node, syntax.OptionalMap)
         return self._optional_map(node)
 
     def _slot(self, name: str) -> int | None:
@@ -165,7 +155,7 @@ class _Builder:
             return self._globals.get(name[1:])
         return next((names[name] for names in reversed(self._names) if name in names), None)
 
-    def _folded(self, node: Node) -> Node:
+    def _folded(self, node: syntax.Node) -> syntax.Node:
         return folded(node, self._type)
 
     def _type(self, name: str, at: int) -> TypeName | None:
@@ -187,28 +177,28 @@ class _Builder:
         self._names.append(dict(zip(names, slots, strict=True)))
         return slots
 
-    def _select(self, node: Select | Call) -> Built:
+    def _select(self, node: syntax.Select | syntax.Call) -> Built:
         """Return the code of a selection: its root, and all steps from there."""
-        test = node if isinstance(node, Select) and node.is_test else None
-        at: Node = node if test is None else test.operand
+        test = node if isinstance(node, syntax.Select) and node.is_test else None
+        at: syntax.Node = node if test is None else test.operand
         steps: list[Step] = []
         while True:
-            if isinstance(at, Select) and not at.is_test:
+            if isinstance(at, syntax.Select) and not at.is_test:
                 steps.insert(0, Step(at.field, None, at.is_optional, 1))
                 at = at.operand
-            elif isinstance(at, Call) and at.function in _INDEX:
+            elif isinstance(at, syntax.Call) and at.function in _INDEX:
                 steps.insert(0, self._step(at))
                 at = at.arguments[0]
             else:
                 break
         at = self._folded(at)
-        if isinstance(at, Ident) and self._slot(at.name) == _VARIABLES_SLOT:
+        if isinstance(at, syntax.Ident) and self._slot(at.name) == _VARIABLES_SLOT:
             return self._variable(steps, test)
         root = self.build(at)
         cost = root.cost
         if not _is_attribute(at):
             cost += 1
-        is_counted = not isinstance(at, Ident) or not self._is_hidden(at.name)
+        is_counted = not isinstance(at, syntax.Ident) or not self._is_hidden(at.name)
         if not is_counted:
             # cel-go does not count these lookups.
             steps = [replace(step, cost=0) for step in steps]
@@ -216,7 +206,7 @@ class _Builder:
         after = int(test is not None)
         code = select(root.code, steps, after)
         source = select_source(root, steps, after)
-        slot = self._slot(at.name) if isinstance(at, Ident) else None
+        slot = self._slot(at.name) if isinstance(at, syntax.Ident) else None
         path = [step.field for step in steps if step.key is None and not step.is_optional]
         if slot is not None and len(path) == len(steps):
             code = select_path(slot, tuple(path), code)
@@ -225,7 +215,7 @@ class _Builder:
         # The test costs one unit, and its operand one unit less than in use.
         return _has(Built(code, cost + int(is_counted) - 1, source), test.field)
 
-    def _variable(self, steps: list[Step], test: Select | None) -> Built:
+    def _variable(self, steps: list[Step], test: syntax.Select | None) -> Built:
         """Return the code of ``variables.name`` and the *steps* from there."""
         name = steps[0].field if steps else test.field if test is not None else ""
         rest = steps[1:]
@@ -245,10 +235,10 @@ class _Builder:
             source = select_source(Built(root, 1, Source(partial(_write_variable, name=name))), rest, after)
         return Built(code, cost, source) if test is None else _has(Built(code, cost, source), test.field)
 
-    def _step(self, node: Call) -> Step:
+    def _step(self, node: syntax.Call) -> Step:
         key = self._folded(node.arguments[1])
         is_optional = node.function == "_[?_]"
-        if isinstance(key, Literal):
+        if isinstance(key, syntax.Literal):
             if type(key.value) not in KEY_TYPES:
                 raise CompileError(str(invalid_key(key.value)), key.at)
             if isinstance(key.value, str):
@@ -256,7 +246,7 @@ class _Builder:
         built = self.build(key)
         return Step("", built, is_optional, 1 + built.cost - _own_cost(key))
 
-    def _call(self, node: Call) -> Built:
+    def _call(self, node: syntax.Call) -> Built:
         node.arguments[:] = map(self._folded, node.arguments)
         given = node.arguments if node.target is None else [node.target, *node.arguments]
         built = [self.build(each) for each in given]
@@ -267,15 +257,15 @@ class _Builder:
         paths = {self._path(each) for each in given} if node.function in ("_==_", "_!=_") else ()
         return call_code(node, built, is_alike=len(paths) == 1 and None not in paths)
 
-    def _path(self, node: Node) -> tuple[str, ...] | None:
+    def _path(self, node: syntax.Node) -> tuple[str, ...] | None:
         """Return the fields from ``object`` or ``oldObject`` to *node*, or None for other values."""
         fields: list[str] = []
-        while isinstance(node, Select) and not node.is_test and not node.is_optional:
+        while isinstance(node, syntax.Select) and not node.is_test and not node.is_optional:
             fields.append(node.field)
             node = node.operand
-        return tuple(fields) if isinstance(node, Ident) and self._slot(node.name) in _OBJECTS else None
+        return tuple(fields) if isinstance(node, syntax.Ident) and self._slot(node.name) in _OBJECTS else None
 
-    def _list(self, node: ListLiteral) -> Built:
+    def _list(self, node: syntax.ListLiteral) -> Built:
         built = [self.build(each) for each in node.elements]
         codes = [each.code for each in built]
         cost = sum(each.cost for each in built) + _LIST
@@ -301,7 +291,7 @@ class _Builder:
 
         return Built(build_list, cost)
 
-    def _map(self, node: MapLiteral) -> Built:
+    def _map(self, node: syntax.MapLiteral) -> Built:
         built = [
             (self.build(key), self.build(value), is_optional) for key, value, is_optional in node.entries
         ]
@@ -330,7 +320,7 @@ class _Builder:
 
         return Built(build_map, cost)
 
-    def _struct(self, node: StructLiteral) -> Built:
+    def _struct(self, node: syntax.StructLiteral) -> Built:
         built = [(field, self.build(value), is_optional) for field, value, is_optional in node.fields]
         rests = rests_of([each for _, each, _ in built])
         codes = [
@@ -355,20 +345,20 @@ class _Builder:
 
         return Built(build_struct, sum(each.cost for _, each, _ in built) + _STRUCT)
 
-    def _comprehension(self, node: Comprehension) -> Built:
+    def _comprehension(self, node: syntax.Comprehension) -> Built:
         over = self.build(node.range)
         slots = self._enter(*([node.variable] if node.variable2 is None else [node.variable, node.variable2]))
         condition = None if node.condition is None else self.build(node.condition)
         node.body = self._folded(node.body)
         body = self.build(node.body)
-        if node.macro == "map" and isinstance(node.body, Literal):
+        if node.macro == "map" and isinstance(node.body, syntax.Literal):
             # The list of one element that cel-go adds for each element is a constant, too.
             body = Built(body.code, -_LIST, body.source)
         self._names.pop()
         second = slots[1] if len(slots) == 2 else None
         return comprehension(node.macro, over, slots[0], second, condition, body)
 
-    def _let(self, node: Let) -> Built:
+    def _let(self, node: syntax.Let) -> Built:
         target = self.build(node.target)
         (slot,) = self._enter(node.variable)
         body = self.build(node.body)
@@ -381,7 +371,7 @@ class _Builder:
 
         return Built(let, target.cost + body.cost)
 
-    def _optional_map(self, node: OptionalMap) -> Built:
+    def _optional_map(self, node: syntax.OptionalMap) -> Built:
         """Return the code of optMap: ``target.hasValue() ? optional.of(body) : optional.none()``.
 
         cel-go evaluates the target once more for its value if the body uses the variable.
@@ -391,7 +381,9 @@ class _Builder:
         body, body_cost, _ = self.build(node.body)
         self._names.pop()
         is_flat = node.is_flat
-        is_used = any(isinstance(each, Ident) and each.name == node.variable for each in nodes(node.body))
+        is_used = any(
+            isinstance(each, syntax.Ident) and each.name == node.variable for each in syntax.nodes(node.body)
+        )
         price = body_cost + (0 if is_flat else 1) + (cost + 1 if is_used else 0)
 
         def bind(frame: Frame) -> object:

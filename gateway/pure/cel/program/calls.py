@@ -16,16 +16,7 @@ from gateway.pure.cel.equality import equal_as_json
 from gateway.pure.cel.errors import EvaluationError
 from gateway.pure.cel.meter import METER, charge
 from gateway.pure.cel.operators import no_overload
-from gateway.pure.cel.program.call_sources import (
-    call_source,
-    conditional_source,
-    equality_source,
-    logic_source,
-    membership_source,
-    negation_source,
-    or_source,
-    text_equality_source,
-)
+from gateway.pure.cel.program import call_sources
 from gateway.pure.cel.program.code import Built, all_values, constant_code, first_decisive
 from gateway.pure.cel.standard import equality, inequality
 from gateway.pure.cel.syntax import Call, Literal
@@ -67,7 +58,7 @@ def call_code(node: Call, built: list[Built], *, is_alike: bool = False) -> Buil
         call = combine if extra is None else _priced(extra, combine)
     else:
         call = _dispatched(overloads, extra)
-    source = call_source(node, call, built)
+    source = call_sources.call_source(node, call, built)
     if 1 <= len(built) <= 2:
         return Built(_call_code(call, [each.code for each in built]), cost, source)
     values = all_values(built, overloads[0].cost)
@@ -152,7 +143,9 @@ def _membership(wanted: Built, held: list[object]) -> Built:
         return kind in sets and value in sets[kind]
 
     return Built(
-        _call_code(is_member, [wanted.code]), wanted.cost, membership_source(wanted, texts, is_member)
+        _call_code(is_member, [wanted.code]),
+        wanted.cost,
+        call_sources.membership_source(wanted, texts, is_member),
     )
 
 
@@ -163,7 +156,7 @@ def _equality(node: Call, built: list[Built], *, is_equal: bool, is_alike: bool)
     constant = node.arguments[1]
     cost = left.cost + right.cost
     if not isinstance(constant, Literal) or not isinstance(constant.value, str):
-        source = equality_source(left, right, compare, is_equal=is_equal)
+        source = call_sources.equality_source(left, right, compare, is_equal=is_equal)
         return Built(_compared_code(compare, left.code, right.code), cost + 1, source)
     text = constant.value
     size, price = len(text), math.ceil(len(text) * 0.1)
@@ -178,7 +171,7 @@ def _equality(node: Call, built: list[Built], *, is_equal: bool, is_alike: bool)
             METER.left += price - math.ceil(len(value) * 0.1)
         return not is_equal
 
-    source = text_equality_source(left, text, is_equal=is_equal)
+    source = call_sources.text_equality_source(left, text, is_equal=is_equal)
     code = left.code
 
     def run(frame: Frame) -> object:
@@ -203,7 +196,7 @@ def _negation(operand: Built) -> Built:
             return True
         raise no_overload()
 
-    return Built(negate, operand.cost + 1, negation_source(operand))
+    return Built(negate, operand.cost + 1, call_sources.negation_source(operand))
 
 
 def _logic(built: list[Built], *, decisive: bool) -> Built:
@@ -212,7 +205,7 @@ def _logic(built: list[Built], *, decisive: bool) -> Built:
     return Built(
         lambda frame: first_decisive(terms, frame, decisive=decisive),
         built[0].cost,
-        logic_source(built, decisive=decisive),
+        call_sources.logic_source(built, decisive=decisive),
     )
 
 
@@ -229,7 +222,7 @@ def _conditional(built: list[Built]) -> Built:
             return second(frame)
         raise no_overload()
 
-    return Built(choose, cost, conditional_source(built))
+    return Built(choose, cost, call_sources.conditional_source(built))
 
 
 def _or(built: list[Built], *, is_value: bool) -> Built:
@@ -245,7 +238,7 @@ def _or(built: list[Built], *, is_value: bool) -> Built:
         METER.left -= other_cost
         return other(frame)
 
-    return Built(choose, cost, or_source(built, is_value=is_value))
+    return Built(choose, cost, call_sources.or_source(built, is_value=is_value))
 
 
 _SPECIAL: Final[dict[str, Callable[[list[Built]], Built]]] = {
