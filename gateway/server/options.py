@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.base.errors import ConfigError, Problem
 from gateway.config.kinds.addresses import is_loopback_address, parse_host_port
-from gateway.config.merge.load import fingerprint, load, read, require_webhooks
+from gateway.config.merge.load import fingerprint, load, require_webhooks
 from gateway.config.merge.model import Pinned
+from gateway.config.merge.read import read
 from gateway.server.history import History, HistoryError
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ ROOT = Path(__file__).parents[2]
 MAX_NAMES = 40
 """Names that a module may import from the product: so much of the rest its reader has to know."""
 MORE_NAMES = {
-    "gateway/config/merge/load.py": "reads every kind, and checks the kinds against each other",
     "gateway/pure/admission_policies/in_force.py": "joins policy, binding, parameters and authorizer",
     "gateway/tools/cli/manifests.py": "one command with many destinations",
     "gateway/tools/inspection/command.py": "runs all checks of `check`",

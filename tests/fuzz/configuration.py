@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 MODULES: Final = (
     "gateway/config/merge/load.py",
+    "gateway/config/merge/read.py",
     "gateway/config/yaml/parsing.py",
     "gateway/config/yaml/scalars.py",
     "gateway/config/yaml/documents.py",

@@ -11,9 +11,10 @@ import pytest
 
 from gateway.config.merge.custom_resource import CustomResource
 from gateway.config.merge.digest import digest
-from gateway.config.merge.load import load, read
+from gateway.config.merge.load import load
 from gateway.config.merge.merged import merge, merge_pinned, resources_in_force
 from gateway.config.merge.model import Config, Pinned
+from gateway.config.merge.read import read
 from gateway.server import history as module
 from gateway.server.history import History, HistoryError
 from gateway.server.options import Options, PinError

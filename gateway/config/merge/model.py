@@ -1,4 +1,4 @@
-"""The loaded configuration: immutable, made by ``gateway.config.merge.load``, and replaced as a whole."""
+"""The loaded configuration: immutable, made by ``gateway.config.merge.read``, and replaced as a whole."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def _choose(history: History, prefix: str | None) -> Entry:
 
 def _check(history: History, entry: Entry) -> None:
     """Check that the kept configuration of *entry* can be read. Raises GatewayError."""
-    from gateway.config.merge.load import read
+    from gateway.config.merge.read import read
 
     if entry.problem:
         raise HistoryError(f"{entry.digest[:_SHORT]}: {entry.problem}")

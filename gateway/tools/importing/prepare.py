@@ -17,7 +17,7 @@ import yaml
 
 from gateway.base.errors import ConfigError, Problem
 from gateway.base.text import shown
-from gateway.config.merge.load import read
+from gateway.config.merge.read import read
 from gateway.config.yaml.documents import read_documents
 from gateway.tools.importing.field_managers import is_ca_bundle_written
 from gateway.tools.importing.objects import cleaned, file_name, name_of
