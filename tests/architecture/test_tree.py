@@ -22,7 +22,6 @@ MAX_NAMES = 40
 MORE_NAMES = {
     "gateway/pure/admission_policies/in_force.py": "joins policy, binding, parameters and authorizer",
     "gateway/tools/cli/manifests.py": "one command with many destinations",
-    "gateway/tools/inspection/command.py": "runs all checks of `check`",
 }
 """Modules that import more, each with the reason. There is no limit of lines: ruff bounds the complexity of a
 function (C901), and a module ends where its reason to change ends."""

@@ -16,8 +16,8 @@ from cryptography.x509.oid import NameOID
 
 from gateway.config.kinds.gateway_configuration import GatewaySettings
 from gateway.config.kinds.serving_settings import ServerTls
-from gateway.tools.inspection.command import inspect
 from gateway.tools.inspection.model import ClusterState
+from gateway.tools.inspection.registration import inspect
 from gateway.tools.registration.backend import Backend
 from gateway.tools.registration.plan import RegistrationOptions, plan
 from tests.core.build import webhook

@@ -15,8 +15,8 @@ from gateway.config.kinds.worker_pool import WorkerPool, WorkerTls
 from gateway.pure.core.labels import Requirement, Selector
 from gateway.pure.core.webhook import HttpsClient
 from gateway.tools.inspection.certificates import distrusted
-from gateway.tools.inspection.command import inspect
 from gateway.tools.inspection.model import ClusterState
+from gateway.tools.inspection.registration import inspect
 from tests.core.build import webhook
 from tests.deploy.cluster import REGISTRATION, objects
 from tests.deploy.cluster import configured as shipped

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.pure.core.labels import Requirement, Selector
-from gateway.tools.inspection.command import inspect
 from gateway.tools.inspection.coverage import implied, uncovered
 from gateway.tools.inspection.model import ClusterState
+from gateway.tools.inspection.registration import inspect
 from gateway.tools.registration.plan import RegistrationOptions, plan
 from tests.registration.apiserver import ClientRequest, rule_is_for, version_sent
 from tests.registration.kit import SERVICE, as_json, configured, few_rules, requests, rules, webhooks

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from gateway.pure.cel.compile import compile_condition
 from gateway.pure.conditions.match_conditions import CompiledConditions
 from gateway.pure.core.labels import Requirement, Selector
-from gateway.tools.inspection.command import inspect
 from gateway.tools.inspection.model import ClusterState
+from gateway.tools.inspection.registration import inspect
 from gateway.tools.registration.exclusions import NAMESPACE_LABEL
 from gateway.tools.registration.plan import RegistrationOptions, plan
 from tests.core.build import webhook

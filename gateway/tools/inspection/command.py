@@ -9,21 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gateway.base import logs
-from gateway.base.errors import ConfigError, GatewayError
+from gateway.base.errors import ConfigError
 from gateway.base.progress import Progress
 from gateway.server.kubernetes import select_cluster as cluster
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from gateway.base.errors import Problem
-    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
     from gateway.config.merge.model import Config
     from gateway.tools.inspection.model import ClusterState, Finding
 
 _EXPIRY_DAYS: Final = 30
-_SCHEMAS_WITHIN_S: Final = 5.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -113,6 +111,8 @@ def run(parsed: argparse.Namespace, config: Config) -> int:
 
 def _inspect_registration(parsed: argparse.Namespace, config: Config) -> tuple[Config, list[Finding]]:
     """Return *config* with the custom resources of the cluster, and the findings, errors first."""
+    from gateway.tools.inspection.registration import inspect
+
     refused: list[Problem] = []
     static: list[Finding] = []
     name = parsed.name
@@ -142,45 +142,14 @@ def _from_cluster(
 
     from gateway.config.merge.model import ca_bundle_sources
     from gateway.tools.inspection.collect import collect, collect_ca_bundles
+    from gateway.tools.inspection.policies import policy_findings
 
     target = cluster.select(config.gateway.kubernetes, parsed.kubeconfig, parsed.context)
     seen = asyncio.run(collect(target, parsed.name))
     whole = cluster.with_custom_resources(config, target, refused.append)
     if sources := ca_bundle_sources(whole):
         asyncio.run(collect_ca_bundles(target, sources, seen))
-    return seen, whole, asyncio.run(_of_policies(config, whole, target))
-
-
-async def _of_policies(files: Config, whole: Config, target: KubernetesSettings) -> list[Finding]:
-    """Return findings about the policies of *whole*, by the schemas of the cluster.
-
-    The warnings about *files* by the schemas that come with the gateway were printed.
-    """
-    from gateway.pure.core.webhook import PolicyRef
-    from gateway.tools.inspection.model import Finding
-
-    if not any(isinstance(each.client, PolicyRef) for each in (*whole.mutating, *whole.validating)):
-        return []
-    from gateway.pure.openapi.documents import built_in_schemas
-    from gateway.server.kubernetes.schemas import ClusterSchemas
-    from gateway.tools.inspection.policies import group_versions, policy_warnings
-
-    schemas = ClusterSchemas(target)
-    try:
-        schemas.stage(group_versions(whole))
-        await schemas.wait_until_synced(_SCHEMAS_WITHIN_S)
-        known = set(policy_warnings(files, built_in_schemas()))
-        found = [
-            Finding("warning", one.where, f"{one.field}: {one.message}", "correct the policy")
-            for one in policy_warnings(whole, schemas.current)
-            if one not in known
-        ]
-        if schemas.warning:
-            message = f"{schemas.warning}: expressions are checked by those that come with the gateway"
-            found.append(Finding("warning", "cluster", message, "check again"))
-        return found
-    finally:
-        await schemas.close()
+    return seen, whole, asyncio.run(policy_findings(config, whole, target))
 
 
 def _from_files(folder: Path) -> tuple[ClusterState, list[Finding]]:
@@ -191,70 +160,6 @@ def _from_files(folder: Path) -> tuple[ClusterState, list[Finding]]:
     documents, mistakes = static_manifests.read(folder)
     advice = "kube-apiserver does not start with it, or continues with the files before it"
     return ClusterState(documents), [Finding("error", one.place, one.message, advice) for one in mistakes]
-
-
-def inspect(
-    config: Config,
-    seen: ClusterState,
-    now: datetime.datetime,
-    days: int,
-    name: str | None = None,
-    accepted: Collection[str] = (),
-) -> list[Finding]:
-    """Return the findings about *config* and the state *seen* of a cluster, errors first.
-
-    Args:
-        config: The gateway's configuration, with custom resources.
-        seen: The state of the cluster.
-        now: The time at which certificates have to be valid.
-        days: How much longer they have to be valid.
-        name: Only check registrations of this name.
-        accepted: Namespaces that are excluded on purpose.
-    """
-    from gateway.engine.paths import Paths
-    from gateway.tools.inspection.certificates import (
-        SERVING,
-        CertificateSet,
-        check_expiry,
-        check_trust,
-        configured_certificates,
-        followed_certificates,
-        registered_roots,
-    )
-    from gateway.tools.inspection.cluster_checks import check_cluster
-    from gateway.tools.inspection.entries import check_entries, routes
-    from gateway.tools.inspection.model import Finding, gateway_entries
-    from gateway.tools.inspection.namespaces import check_namespaces
-
-    entries = gateway_entries(seen.configurations, name)
-    if not entries and (config.mutating or config.validating):
-        message = "no registration of a gateway was found" + (f" called {name}" if name else "")
-        return [Finding("error", "cluster", message, "run admission-gateway manifests --apply")]
-    leading, findings = routes(entries, Paths(config))
-    findings += check_entries(config, leading, lambda: _planned_conditions(config))
-    findings += check_namespaces(config, leading, seen.labels, accepted)
-    findings += check_cluster(entries, config, seen)
-    held: dict[str, CertificateSet] = {}
-    for one in (
-        *configured_certificates(config),
-        *followed_certificates(seen),
-        *registered_roots(entries),
-    ):
-        if isinstance(one, CertificateSet):
-            held[one.place] = one
-            findings += check_expiry(one, now, days)
-        else:
-            findings.append(one)
-    serving = next((one for one in held.values() if one.place.startswith(SERVING)), None)
-    if serving is None:
-        message = "no tls.certFile: cannot check whether the caBundles verify the gateway's certificate"
-        findings.append(Finding("warning", "GatewayConfiguration", message, "set it in the configuration"))
-    else:
-        for entry in entries:
-            roots = held.get(f"{entry.place}: caBundle")
-            if roots is not None:
-                findings += check_trust(entry, roots.certificates, serving.certificates, now)
-    return sorted(set(findings))
 
 
 def _of_exceptions(files: Config, whole: Config, now: float) -> Iterator[Finding]:
@@ -289,20 +194,3 @@ def _of_problem(problem: Problem) -> Finding:
         return Finding("error", "configuration", problem.message, "serve refuses to start with it")
     message = f"{problem.field}: {problem.message}" if problem.field else problem.message
     return Finding("error", problem.where, message, "correct the custom resource")
-
-
-def _planned_conditions(config: Config) -> set[str]:
-    """Return the expressions of the matchConditions that ``manifests`` registers for *config*."""
-    from gateway.tools.registration.backend import Backend
-    from gateway.tools.registration.plan import RegistrationOptions, plan
-
-    try:
-        made = plan(config, RegistrationOptions(Backend(service=("a", "b", 443))))
-    except GatewayError:
-        return set()
-    found: set[str] = set()
-    for document in made.documents:
-        webhooks = document["webhooks"]
-        for entry in webhooks if isinstance(webhooks, list) else ():
-            found.update(one["expression"] for one in entry.get("matchConditions", ()))
-    return found

@@ -11,15 +11,20 @@ from gateway.pure.admission_policies.in_force import PolicyInForce
 from gateway.pure.admission_policies.model import ValidatingPolicy
 from gateway.pure.admission_policies.type_checking import type_errors
 from gateway.pure.core.matching import checks_parameter_authors
+from gateway.pure.core.webhook import PolicyRef
+from gateway.pure.openapi.documents import built_in_schemas
+from gateway.tools.inspection.model import Finding
 from gateway.tools.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
     from gateway.config.merge.model import Config
     from gateway.pure.admission_policies.model import MatchResources
     from gateway.pure.openapi.schemas import Schemas
 
+_SCHEMAS_WITHIN_S: Final = 5.0
 _KUBE_SYSTEM_LABELS: Final = {NAMESPACE_LABEL: KUBE_SYSTEM}
 
 
@@ -50,6 +55,34 @@ def group_versions(config: Config) -> set[tuple[str, str]]:
                 group, _, version = bound.policy.param_kind.api_version.rpartition("/")
                 found.add((group, version))
     return {(group, version) for group, version in found if "*" not in (group, version)}
+
+
+async def policy_findings(files: Config, whole: Config, target: KubernetesSettings) -> list[Finding]:
+    """Return findings about the policies of *whole*, by the schemas of the cluster.
+
+    The warnings about *files* by the schemas that come with the gateway were printed.
+    """
+    if not any(isinstance(each.client, PolicyRef) for each in (*whole.mutating, *whole.validating)):
+        return []
+    # Imported late: a check without the cluster does not need its client.
+    from gateway.server.kubernetes.schemas import ClusterSchemas
+
+    schemas = ClusterSchemas(target)
+    try:
+        schemas.stage(group_versions(whole))
+        await schemas.wait_until_synced(_SCHEMAS_WITHIN_S)
+        known = set(policy_warnings(files, built_in_schemas()))
+        found = [
+            Finding("warning", one.where, f"{one.field}: {one.message}", "correct the policy")
+            for one in policy_warnings(whole, schemas.current)
+            if one not in known
+        ]
+        if schemas.warning:
+            message = f"{schemas.warning}: expressions are checked by those that come with the gateway"
+            found.append(Finding("warning", "cluster", message, "check again"))
+        return found
+    finally:
+        await schemas.close()
 
 
 def _param_warnings(bound: PolicyInForce[Any, Any], kind: str) -> Iterator[Problem]:
