@@ -16,7 +16,7 @@ import pytest
 from gateway.base.errors import ConfigError
 from gateway.config.merge.load import load
 from gateway.pure.admission_policies.evaluation import Allowance, OutOfBudgetError, evaluate_all
-from gateway.pure.admission_policies.in_force import Prepared
+from gateway.pure.admission_policies.shared_values import Prepared
 from gateway.pure.cel.compile import compile_expression
 from gateway.pure.cel.environment import policy_environment
 from gateway.pure.core.conditions import AccessDecision

@@ -7,9 +7,9 @@ and names of resources are evaluated for each request.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic
 
-from gateway.pure.admission_policies.model import MutatingBinding, ValidatingBinding
+from gateway.pure.admission_policies.model import B
 from gateway.pure.core.labels import EVERYTHING, SelectorIndex
 from gateway.pure.core.matching import INDEXED, selectable_labels, selectors_match
 from gateway.pure.core.namespace import Namespace
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     Place = tuple[tuple[Hashable, ...], str]
     """The shape of a request, and its namespace."""
 
-B = TypeVar("B", ValidatingBinding, MutatingBinding)
 _KEPT: Final = 4096
 """Shapes and namespaces in the cache, which is emptied when it is full."""
 

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
-import orjson
-
-from gateway.pure.admission_policies.bindings import B, Bindings, included
+from gateway.pure.admission_policies.bindings import Bindings, included
 from gateway.pure.admission_policies.evaluation import Allowance, OutOfBudgetError, TooLongError, evaluate_all
-from gateway.pure.admission_policies.model import MutatingPolicy, ValidatingPolicy
+from gateway.pure.admission_policies.model import B, P
 from gateway.pure.admission_policies.params import (
     NO_PARAMS,
     ParamsError,
@@ -22,13 +19,12 @@ from gateway.pure.admission_policies.params import (
     collect,
     unknown_kind,
 )
+from gateway.pure.admission_policies.shared_values import Prepared, namespace_of, prepared_for
 from gateway.pure.cel.errors import EvaluationError
 from gateway.pure.cel.meter import HOOK_LIMIT, begin
-from gateway.pure.conditions.match_conditions import RequestVariables, aggregated, request_variable
+from gateway.pure.conditions.match_conditions import aggregated
 from gateway.pure.core.conditions import LongEvaluation, Unresolved
-from gateway.pure.core.namespace import Namespace
-from gateway.pure.core.review import is_namespace
-from gateway.pure.core.verdict import Details, Failed, FailureReason
+from gateway.pure.core.verdict import Details, Failed
 from gateway.pure.core.webhook import PolicyRef, Webhook
 from gateway.pure.openapi.go_types import in_conditions
 
@@ -36,20 +32,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gateway.pure.admission_policies.params import FixedParams
-    from gateway.pure.admission_policies.validating import Values
     from gateway.pure.cel.go_types import GoTypes
     from gateway.pure.core.conditions import AccessCheck, AccessDecision, ParamLookup, PolicyAnswer
+    from gateway.pure.core.namespace import Namespace
     from gateway.pure.core.policy import Params, PolicyInput
     from gateway.pure.core.review import AdmissionRequest
     from gateway.pure.core.webhook import Phase, ReinvocationPolicy, Rollout
 
     Json = dict[str, Any]
-
-P = TypeVar("P", ValidatingPolicy, MutatingPolicy)
-_NAMESPACE_METADATA: Final = (
-    *("name", "generateName", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp"),
-    *("deletionTimestamp", "deletionGracePeriodSeconds", "labels", "annotations", "finalizers"),
-)
 
 
 class PolicyInForce(ABC, Generic[P, B]):
@@ -217,67 +207,6 @@ class PolicyInForce(ABC, Generic[P, B]):
         return self._params if cluster is None else cluster
 
 
-class Prepared:
-    """The values of variables that all policies of a request share."""
-
-    __slots__ = ("authorizer", "check", "known", "of_conditions", "request")
-
-    def __init__(self, document: Json) -> None:
-        of_request = RequestVariables(document)
-        self.known, self.authorizer, self.check = (
-            of_request.decisions,
-            of_request.authorizer,
-            of_request.check,
-        )
-        self.of_conditions = of_request.request
-        self.request: Json = request_variable(document)
-
-
-def shared_values(policy_input: PolicyInput) -> Values:
-    """Return the values of ``GLOBALS`` without ``variables``, parameter and authorizer.
-
-    ``namespaceObject`` is null, too, if the namespace is not known.
-    """
-    values = policy_input.shared
-    if values is None:
-        namespace = namespace_of(policy_input)
-        exposed = namespace_values(namespace.json)[0] if isinstance(namespace, Namespace) else None
-        seen = policy_input.conditions
-        values = (
-            seen.object,
-            seen.old_object,
-            request_variable(seen.document),
-            exposed,
-            None,
-            None,
-            None,
-            in_conditions if seen.has_go_types else None,
-        )
-        policy_input.shared = values
-    return values
-
-
-def prepared_for(policy_input: PolicyInput, decisions: Mapping[AccessCheck, AccessDecision]) -> Prepared:
-    """Return the values that all policies share on the event loop, with the *decisions* so far."""
-    prepared = policy_input.prepared
-    if prepared is None:
-        prepared = policy_input.prepared = Prepared(policy_input.conditions.document)
-    assert isinstance(prepared, Prepared)
-    prepared.known.decisions, prepared.known.missing = decisions, {}
-    return prepared
-
-
-def namespace_of(policy_input: PolicyInput) -> Namespace | Failed | None:
-    """Return the namespace of the request; None for a cluster-scoped object, and for a Namespace."""
-    request = policy_input.request
-    if request.namespace == "" or is_namespace(request):
-        return None
-    found = policy_input.namespace
-    if found is None:
-        return Failed(FailureReason.NAMESPACE, f'namespace "{request.namespace}" not found', 404)
-    return found
-
-
 class PolicyRun(ABC, Generic[P, B]):
     """A policy on its way through one request."""
 
@@ -369,15 +298,3 @@ class PolicyRun(ABC, Generic[P, B]):
             return ""
         errors = [str(each) for each in results if isinstance(each, EvaluationError)]
         return aggregated(errors) if errors else None
-
-
-@lru_cache(maxsize=1024)
-def namespace_values(json: bytes) -> tuple[Json, Json]:
-    """Return the values of ``namespaceObject``: the members that are exposed, and all.
-
-    Times are texts, as in the API server, although their declared type is that of a timestamp.
-    """
-    whole: Json = orjson.loads(json)
-    metadata = whole.get("metadata") or {}
-    exposed = {key: metadata[key] for key in _NAMESPACE_METADATA if key in metadata}
-    return {"metadata": exposed, "spec": whole.get("spec", {}), "status": whole.get("status", {})}, whole

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -141,3 +141,7 @@ class MutatingBinding(_Binding):
     """One MutatingAdmissionPolicyBinding."""
 
     mode: Mode
+
+
+P = TypeVar("P", ValidatingPolicy, MutatingPolicy)
+B = TypeVar("B", ValidatingBinding, MutatingBinding)

@@ -11,10 +11,11 @@ import orjson
 
 from admission_gateway_worker.json_patch.diff import diff
 from gateway.pure.admission_policies.evaluation import TooLongError
-from gateway.pure.admission_policies.in_force import PolicyInForce, PolicyRun, namespace_values
+from gateway.pure.admission_policies.in_force import PolicyInForce, PolicyRun
 from gateway.pure.admission_policies.model import MutatingBinding, MutatingPolicy
 from gateway.pure.admission_policies.mutations import merger, mutate
 from gateway.pure.admission_policies.params import NO_PARAMS
+from gateway.pure.admission_policies.shared_values import namespace_values
 from gateway.pure.cel.values import quoted
 from gateway.pure.core.conditions import NOT_MATCHED, PolicyResult
 from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason

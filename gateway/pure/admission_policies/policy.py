@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from gateway.pure.admission_policies.in_force import PolicyInForce, PolicyRun, namespace_values, shared_values
+from gateway.pure.admission_policies.in_force import PolicyInForce, PolicyRun
 from gateway.pure.admission_policies.model import ValidatingBinding, ValidatingPolicy
 from gateway.pure.admission_policies.params import NO_PARAMS
+from gateway.pure.admission_policies.shared_values import namespace_values, shared_values
 from gateway.pure.admission_policies.validating import Evaluated, Refusal, evaluate, failure
 from gateway.pure.cel import meter
 from gateway.pure.cel.meter import BRIEF_LIMIT
