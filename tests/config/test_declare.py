@@ -21,14 +21,16 @@ from gateway.config.kinds.declare import (
     Groups,
     Integer,
     Number,
+    Read,
     Text,
     Texts,
     declare,
+    defaults,
     optional,
     required,
 )
 from gateway.config.kinds.gateway_configuration import GatewaySettings, read_gateway_configuration
-from gateway.config.kinds.validation import Rule, exactly_one
+from gateway.config.kinds.validation import Rule, exactly_one, excluded
 from gateway.config.yaml.fields import Fields, Problems
 
 if TYPE_CHECKING:
@@ -224,3 +226,80 @@ def test_a_document_that_needs_no_rule_does_not_import_the_expressions() -> None
     )
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert printed.stdout == "[]\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds(Declared):
+    most: int = declare(Integer(0, 9), "", default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed(Declared):
+    """A group with a field that a custom resource does not know, and with rules that need no CEL."""
+
+    RULES = (
+        exactly_one("url", "file"),
+        excluded("roots", "file", "is not allowed with file"),
+        excluded("roots", "plain", "is not allowed with plain"),
+        Rule(
+            "!has(self.limit) || self.mode == 'Open'",
+            "is for the mode Open",
+            about=("limit",),
+            at="limit.most",
+            holds_surely=lambda content: content.get("mode") == "Open",
+            found="mode",
+        ),
+    )
+    url: str = declare(Text(maxLength=9), "", default="")
+    file: str | None = optional(Text(), "A path", is_in_files_only=True)
+    roots: bytes = declare(Read("text", lambda *_: b""), "", default=b"")
+    plain: bool | None = optional(Boolean(), "")
+    mode: str = declare(Choice(("Open", "Shut")), "", default="Open", is_default_in_schema=False)
+    limit: Bounds | None = optional(Group(Bounds), "")
+
+
+def placed(content: dict[str, object], folder: Path | None) -> tuple[Placed, list[tuple[str, str]]]:
+    problems = Problems("", folder=folder)
+    return Placed.read(Fields(content, "", problems)), problems.found
+
+
+def test_a_custom_resource_does_not_know_a_field_for_files_only(tmp_path: Path) -> None:
+    assert placed({"file": "a"}, tmp_path) == (Placed(file="a"), [])
+    assert placed({"file": "a", "roots": "b"}, tmp_path)[1] == [("roots", "is not allowed with file")]
+    assert [path for path, _ in placed({"file": "a"}, None)[1]] == ["", "file"]
+    assert Placed.schema()["properties"].keys() - Placed.schema(is_custom=True)["properties"] == {"file"}
+    expressions = [rule["rule"] for rule in Placed.schema(is_custom=True)["x-kubernetes-validations"]]
+    assert len(expressions) == 3
+    assert not any("file" in each for each in expressions)
+    assert "default" not in Placed.schema()["properties"]["mode"]
+    rows = {row.path: row for row in Placed.rows()}
+    assert (rows["mode"].default, rows["file"].meaning) == ("`Open`", "A path. Not in a custom resource")
+
+
+def test_an_absent_truth_value_is_not_a_false_one(tmp_path: Path) -> None:
+    assert placed({"url": "a", "plain": False}, tmp_path)[0].plain is False
+    assert placed({"url": "a"}, tmp_path)[0].plain is None
+
+
+def test_a_rule_says_what_was_found_at_the_path_of_its_field() -> None:
+    limit: dict[str, object] = {"url": "a", "limit": {"most": 1}}
+    assert placed(limit | {"mode": "Open"}, None)[1] == []
+    assert placed(limit | {"mode": "Shut"}, None)[1] == [
+        ("limit.most", "found mode Shut, is for the mode Open")
+    ]
+
+
+def test_required_numbers_and_lists_are_reported() -> None:
+    problems = Problems("")
+    source = Fields({"list": []}, "", problems)
+    assert Integer(2, 9).read_required(source, "number") == 2
+    assert Groups(Inner).read_required(source, "list") == ()
+    assert problems.found == [
+        ("number", "is required, expected a whole number from 2 to 9"),
+        ("list", "is required with at least one entry"),
+    ]
+
+
+def test_defaults_are_those_that_json_has() -> None:
+    assert defaults(Placed) == {"mode": "Open"}
+    assert defaults(Outer) == {"limits.most": 4}

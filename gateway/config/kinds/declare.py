@@ -23,7 +23,7 @@ from gateway.config.kinds.validation import Rule
 from gateway.pure.core.durations import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from gateway.config.yaml.fields import Check, Fields
@@ -83,7 +83,7 @@ class Boolean(Type[bool]):
 
     def read(self, source: Fields, name: str, default: bool) -> bool:
         """As in :class:`Type`."""
-        return source.boolean(name) or (default and not source.has(name))
+        return source.boolean(name) if source.has(name) else default
 
     def schema(self) -> Schema:
         """As in :class:`Type`."""
@@ -104,6 +104,13 @@ class Integer(Type[int]):
     def read(self, source: Fields, name: str, default: int) -> int:
         """As in :class:`Type`."""
         return source.integer(name, default, *self.bounds)
+
+    def read_required(self, source: Fields, name: str) -> int:
+        """As in :class:`Type`."""
+        low, high = self.bounds
+        if not source.has(name):
+            source.problem(name, f"is required, expected a whole number from {low} to {high}")
+        return self.read(source, name, low)
 
     def schema(self) -> Schema:
         """As in :class:`Type`."""
@@ -334,6 +341,13 @@ class Groups(Type[tuple[D, ...]]):
             source.problem(name, f"found {len(found)}, expected at most {self.most}")
         return tuple(map(self.cls.read, found))
 
+    def read_required(self, source: Fields, name: str) -> tuple[D, ...]:
+        """As in :class:`Type`."""
+        found = self.read(source, name, ())
+        if not found:
+            source.problem(name, "is required with at least one entry")
+        return found
+
     def schema(self) -> Schema:
         """As in :class:`Type`."""
         return {"type": "array", **self._more, "items": self.cls.schema()}
@@ -370,6 +384,10 @@ class Declaration:
     """What a custom resource has instead of the field, which it may not have. Empty: it may."""
     written: str = ""
     """The default as a document writes it, if that is another than the attribute's."""
+    is_in_files_only: bool = False
+    """Whether a custom resource does not know the field."""
+    is_default_in_schema: bool = True
+    """Whether the API server writes the default into objects, in which the field then is never absent."""
 
 
 def declare(
@@ -379,13 +397,23 @@ def declare(
     default: T,
     name: str = "",
     instead: str = "",
+    written: str = "",
+    is_default_in_schema: bool = True,
     is_compared: bool = True,
 ) -> T:
-    """Declare a field with a *default*. *instead* is as in :class:`Declaration`.
+    """Declare a field with a *default*. The others are as in :class:`Declaration`.
 
     Unless *is_compared*, objects that differ in the attribute alone are equal.
     """
-    made = {_KEY: Declaration(type, meaning, name, instead=instead)}
+    declaration = Declaration(
+        type,
+        meaning,
+        name,
+        instead=instead,
+        written=written,
+        is_default_in_schema=is_default_in_schema,
+    )
+    made = {_KEY: declaration}
     if isinstance(default, Declared | dict):
         return cast("T", field(default_factory=lambda: default, metadata=made))
     return field(default=default, metadata=made, compare=is_compared, repr=is_compared)
@@ -398,9 +426,12 @@ def optional(
     name: str = "",
     instead: str = "",
     written: str = "",
+    is_in_files_only: bool = False,
 ) -> T | None:
     """Declare a field that may be absent, and is None then. The others are as in :class:`Declaration`."""
-    made = Declaration(type, meaning, name, instead=instead, written=written)
+    made = Declaration(
+        type, meaning, name, instead=instead, written=written, is_in_files_only=is_in_files_only
+    )
     return field(default=None, metadata={_KEY: made})
 
 
@@ -428,22 +459,13 @@ class _Field(NamedTuple):
         """The name, behind that of the mapping."""
         return f"{self.within}.{self.name}" if self.within else self.name
 
-    def read(self, source: Fields) -> Any:  # noqa: ANN401 - the attribute's
-        """Return the value of the field in the mapping behind *source*."""
-        one = self.declaration
-        if one.is_required:
-            return one.type.read_required(source, self.name)
-        if one.type.reads_absent or source.content.get(self.name) is not None:
-            return one.type.read(source, self.name, self.default)
-        return self.default
-
     def schema(self, *, is_custom: bool) -> Schema:
         """Return the schema, with description and default."""
         one = self.declaration
         meaning = f"Not in a custom resource, expected {one.instead}." if one.instead else plain(one.meaning)
         default = one.written or one.type.value(self.default)
         # Without a default in the schema, the API server writes nothing into the objects.
-        is_told = default and isinstance(default, str | int | float)
+        is_told = default and isinstance(default, str | int | float) and one.is_default_in_schema
         return {
             **({"description": meaning if is_custom else plain(one.meaning)} if meaning else {}),
             **(one.type.custom_schema() if is_custom else one.type.schema()),
@@ -453,10 +475,11 @@ class _Field(NamedTuple):
     def row(self, prefix: str) -> Row:
         """Return the row of the documentation, with *prefix* before the path."""
         one = self.declaration
-        has_default = self.default not in (None, "", (), {})
+        has_default = self.default not in (None, "", b"", (), {})
         written = one.written or (one.type.written(self.default) if has_default else "")
         shown = f"`{written}`" if written else "required" if one.is_required else "none"
-        meaning = f"{one.meaning}. Not in a custom resource" if one.instead else one.meaning
+        is_for_files = one.instead or one.is_in_files_only
+        meaning = f"{one.meaning}. Not in a custom resource" if is_for_files else one.meaning
         return Row(f"{prefix}{self.path}", one.type.words, shown, meaning)
 
 
@@ -476,22 +499,35 @@ class Declared:
         """Return what is behind *source*, with the *others* attributes, after reporting its problems."""
         declared = _made(cls)
         is_custom = source.problems.folder is None
-        values = {**others, **cls.read_together(source)}
+        values = cls.read_together(source)
+        values.update(others)
         mappings = {"": source}
-        source.accept(*declared.names[""])
-        for each in declared.custom_fields if is_custom else declared.file_fields:
-            within = mappings.get(each.within)
-            if within is None:
-                within = mappings[each.within] = source.group(each.within)
-                within.accept(*declared.names[each.within])
-            if each.attribute not in values:
-                values[each.attribute] = each.read(within)
+        names = declared.custom_names if is_custom else declared.names
+        source.accept(*names[""])
+        # Most of the loading time of a large configuration is spent here.
+        for attribute, mapping, name, default, read, read_required, reads_absent in (
+            declared.custom_readings if is_custom else declared.readings
+        ):
+            within = source
+            if mapping:
+                if mapping not in mappings:
+                    mappings[mapping] = source.group(mapping)
+                    mappings[mapping].accept(*names[mapping])
+                within = mappings[mapping]
+            if attribute in values:
+                continue
+            if read_required is not None:
+                values[attribute] = read_required(within, name)
+            elif reads_absent or within.content.get(name) is not None:
+                values[attribute] = read(within, name, default)
+            else:
+                values[attribute] = default
         made = cls(**values)
         for rule in declared.custom_rules if is_custom else declared.rules:
             rule.check(source)
         made.check(source)
-        for mapping in reversed(mappings.values()):
-            mapping.finish()
+        for each in reversed(mappings.values()):
+            each.finish()
         return made
 
     @classmethod
@@ -511,6 +547,8 @@ class Declared:
         made: Schema = {"type": "object", "properties": {}}
         declared = _made(cls)
         for each in declared.fields:
+            if is_custom and each.declaration.is_in_files_only:
+                continue
             inside = made
             if each.within:
                 empty = {"description": plain(cls.MAPPINGS[each.within]), "type": "object", "properties": {}}
@@ -539,9 +577,31 @@ def declared_fields(cls: type[Declared]) -> Mapping[str, tuple[str, Type[Any]]]:
     return {each.attribute: (each.path, each.declaration.type) for each in _made(cls).fields}
 
 
+def defaults(cls: type[Declared]) -> dict[str, object]:
+    """Return the defaults of *cls* that JSON has, by the names of the fields."""
+    values = {
+        each.path: each.declaration.type.value(each.default) for each in _made(cls).fields if each.default
+    }
+    return {path: value for path, value in values.items() if isinstance(value, str | int | float | list)}
+
+
 def plain(markdown: str) -> str:
     """Return *markdown* without links."""
     return _LINK.sub(r"\1", markdown)
+
+
+class _Reading(NamedTuple):
+    """How an attribute is read."""
+
+    attribute: str
+    within: str
+    name: str
+    default: Any
+    """These are as in the field."""
+    read: Callable[[Fields, str, Any], Any]
+    read_required: Callable[[Fields, str], Any] | None
+    """None if it has a default."""
+    reads_absent: bool
 
 
 class _Made(NamedTuple):
@@ -550,10 +610,11 @@ class _Made(NamedTuple):
     fields: tuple[_Field, ...]
     names: Mapping[str, tuple[str, ...]]
     """Those of the fields in each mapping."""
-    file_fields: tuple[_Field, ...]
-    """Those that are attributes."""
-    custom_fields: tuple[_Field, ...]
-    """Those of them that a custom resource may have."""
+    custom_names: Mapping[str, tuple[str, ...]]
+    """Those that custom resources know, or refuse with a reason."""
+    readings: tuple[_Reading, ...]
+    custom_readings: tuple[_Reading, ...]
+    """Those of the attributes that a custom resource may have."""
     rules: tuple[Rule, ...]
     custom_rules: tuple[Rule, ...]
     """Those of custom resources, with those about the fields that these may not have."""
@@ -566,20 +627,45 @@ def _made(cls: type[Declared]) -> _Made:
     """Return what follows from the declarations of *cls*, which do not change."""
     if cls not in _MADE:
         made = tuple(_fields(cls))
-        names: dict[str, tuple[str, ...]] = {"": ()}
-        for each in made:
-            names[each.within] = (*names.get(each.within, ()), each.name)
-        attributes = tuple(each for each in made if each.attribute)
-        custom = tuple(each for each in attributes if not each.declaration.instead)
+        known = tuple(each for each in made if not each.declaration.is_in_files_only)
         refused = {each.name: each.declaration.instead for each in made if each.declaration.instead}
         message = "is not allowed in a custom resource, expected"
         refusals = (
             Rule(f"!has(self.{name})", f"{message} {instead}", (name,), at=name)
             for name, instead in refused.items()
         )
-        others = (rule.without(refused) for rule in cls.RULES)
-        _MADE[cls] = _Made(made, names, attributes, custom, tuple(cls.RULES), (*refusals, *others))
+        unknown = {each.name for each in made} - {each.name for each in known}
+        others = (
+            rule.without(refused.keys() | unknown)
+            for rule in cls.RULES
+            if rule.is_of_number or unknown.isdisjoint(rule.about)
+        )
+        _MADE[cls] = _Made(
+            made,
+            _names(made),
+            _names(known),
+            tuple(map(_reading, (each for each in made if each.attribute))),
+            tuple(map(_reading, (each for each in known if each.attribute and each.name not in refused))),
+            tuple(cls.RULES),
+            (*refusals, *others),
+        )
     return _MADE[cls]
+
+
+def _reading(one: _Field) -> _Reading:
+    """Return how the attribute of *one* is read."""
+    attribute, declared, within, name, default = one
+    read_required = declared.type.read_required if declared.is_required else None
+    type_ = declared.type
+    return _Reading(attribute, within, name, default, type_.read, read_required, type_.reads_absent)
+
+
+def _names(made: Iterable[_Field]) -> Mapping[str, tuple[str, ...]]:
+    """Return the names of the fields in each mapping."""
+    names: dict[str, tuple[str, ...]] = {"": ()}
+    for each in made:
+        names[each.within] = (*names.get(each.within, ()), each.name)
+    return names
 
 
 def _fields(cls: type[Declared]) -> Iterator[_Field]:

@@ -10,13 +10,14 @@ an absent field, an error of the expression refuses the object).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from typing import TYPE_CHECKING, Any
 
 from gateway.base.text import one_of
+from gateway.config.yaml.fields import child
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from gateway.config.yaml.fields import Fields
 
@@ -34,13 +35,17 @@ class Rule:
     about: tuple[str, ...]
     """The fields that the expression reads."""
     at: str = ""
-    """The field of the message. Empty: the mapping."""
+    """The path of the field of the message. Empty: the mapping."""
     holds_with: Collection[int] = (0,)
     """Numbers of present fields among ``about`` with which the rule holds, whatever these fields contain.
 
     The reader runs the expression for other numbers alone: CEL takes 60 ms and 6 MB to import, which usual
     documents do not need.
     """
+    holds_surely: Callable[[Mapping[str, object]], bool] = lambda _: False
+    """Whether it holds for a mapping, where that is seen without the expression."""
+    found: str = ""
+    """A field whose value the reader's message names first."""
     is_of_number: bool = False
     """Whether it depends on that number alone. The reader's message then names the present fields first."""
 
@@ -56,17 +61,23 @@ class Rule:
 
     def check(self, source: Fields) -> None:
         """Report that the rule does not hold for the mapping behind *source*, which has been read."""
-        present = [name for name in self.about if source.content.get(name) is not None]
-        if len(present) in self.holds_with:
+        content, number = source.content, 0
+        for name in self.about:
+            number += content.get(name) is not None
+        if number in self.holds_with or self.holds_surely(content):
             return
-        found = False if self.is_of_number else _evaluated(self.expression, source.content)
+        found = False if self.is_of_number else _evaluated(self.expression, content)
         # An error is that of a field of another type than the expression expects, which has been reported.
         if found is True or (found and source.problems.found):
             return
         message = f"{self.message}: {found}" if found else self.message
         if self.is_of_number:
+            present = (name for name in self.about if content.get(name) is not None)
             message = f"found {' and '.join(present) or 'none of them'}, {message}"
-        source.problems.add(source.at(self.at) if self.at else source.path, message)
+        if self.found and (value := content.get(self.found)) is not None:
+            message = f"found {self.found} {value}, {message}"
+        path = reduce(child, self.at.split("."), source.path) if self.at else source.path
+        source.problems.add(path, message)
 
 
 def exactly_one(*names: str) -> Rule:
@@ -74,6 +85,12 @@ def exactly_one(*names: str) -> Rule:
     number = " + ".join(f"(has(self.{name}) ? 1 : 0)" for name in names)
     message = f"expected exactly one of {one_of(names)}"
     return Rule(f"{number} == 1", message, names, holds_with=(1,), is_of_number=True)
+
+
+def excluded(name: str, other: str, message: str) -> Rule:
+    """Return the rule, with this *message*, that a mapping with *other* has no field *name*."""
+    expression = f"!has(self.{name}) || !has(self.{other})"
+    return Rule(expression, message, (name, other), at=name, holds_with=(0, 1))
 
 
 def at_least_one(names: tuple[str, ...], message: str) -> Rule:

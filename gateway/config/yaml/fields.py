@@ -126,6 +126,8 @@ class Fields:
 
     def finish(self) -> None:
         """Add a problem for every field that was not read."""
+        if self.content.keys() <= self._known.keys():
+            return
         for name in (name for name in self.content if name not in self._known):
             if self.problems.is_full:
                 # The search for similar names takes most of the time.
