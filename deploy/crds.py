@@ -13,21 +13,20 @@ validation rules and their cost); k8s.io/api admissionregistration/v1 types.go.
 from __future__ import annotations
 
 import sys
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gateway.config.kinds.client_config import CONFIGURATION_KINDS, DEFAULT_KEY, PART_OF_HOST
-from gateway.config.kinds.matching import FAILURE_POLICIES, MATCH_POLICIES, MAX_MATCH_CONDITIONS, SCOPES
-from gateway.config.kinds.metadata import LabelSelector
-from gateway.config.kinds.mutating_policy import MUTATING_OPERATIONS, PATCH_TYPES
-from gateway.config.kinds.names import (
-    KEY_LENGTH,
-    LABEL,
-    LABEL_LENGTH,
-    NAME_PART,
-    QUALIFIED,
-    SUBDOMAIN,
-    SUBDOMAIN_LENGTH,
+from gateway.config.kinds.declare import Groups
+from gateway.config.kinds.matching import (
+    CONDITIONS,
+    FAILURE_POLICIES,
+    MATCH_POLICIES,
+    MAX_RULES,
+    RuleEntry,
 )
+from gateway.config.kinds.metadata import LabelSelector
+from gateway.config.kinds.mutating_policy import MutatingBindingSpec, MutatingPolicySpec
+from gateway.config.kinds.names import KEY_LENGTH, LABEL, LABEL_LENGTH, SUBDOMAIN, SUBDOMAIN_LENGTH
 from gateway.config.kinds.policy_exception import (
     CLUSTER_WIDE,
     NAMESPACED,
@@ -35,13 +34,7 @@ from gateway.config.kinds.policy_exception import (
     ExceptionSpec,
 )
 from gateway.config.kinds.rollout import MODES
-from gateway.config.kinds.validating_policy import (
-    ACTIONS,
-    MAX_AUDIT_ANNOTATIONS,
-    MAX_VALUE_EXPRESSION_BYTES,
-    NOT_FOUND_ACTIONS,
-    REASONS,
-)
+from gateway.config.kinds.validating_policy import ValidatingBindingSpec, ValidatingPolicySpec
 from gateway.config.kinds.webhook_configuration import (
     DEFAULT_ENTRIES,
     LONGEST_TIMEOUT_S,
@@ -53,10 +46,12 @@ from gateway.config.kinds.webhook_configuration import (
 )
 from gateway.config.kinds.worker_pool import WorkerPool
 from gateway.config.merge.custom_resource import PLURALS
-from gateway.config.yaml.documents import GATEWAY_VERSION, MUTATING_POLICY, POLICY, POLICY_KINDS
+from gateway.config.yaml.documents import GATEWAY_VERSION, POLICY, POLICY_KINDS
 from gateway.pure.admission_policies.expression_warnings import MAX_WARNING_CHARS, MAX_WARNINGS
-from gateway.pure.core.review import OPERATIONS
 from gateway.tools.registration.yaml_output import to_yaml
+
+if TYPE_CHECKING:
+    from gateway.config.kinds.declare import Declared
 
 Schema = dict[str, Any]
 
@@ -73,17 +68,13 @@ SHORT_NAMES: Final = {
     CLUSTER_WIDE: "agclusterexception",
 }
 MAX_WEBHOOKS: Final = 100
-MAX_RULES: Final = 50
-MAX_ENTRIES: Final = 50
-"""Entries of a list within a rule or a selector."""
-MAX_EXPRESSIONS: Final = 200
-"""Expressions in each list of a policy."""
-MAX_EXPRESSION_CHARS: Final = 65536
 
-_ONE_LINE = r"^[^\n\r]*[^\s][^\n\r]*$"
-_PATH_SEGMENT = r"^([^/%.]|\.[^/%.]|[^/%.][^/%]|[^/%]{3,})?$"
-_GROUP_VERSION = f"^(({SUBDOMAIN})?/)?[a-z]([-a-z0-9]*[a-z0-9])?$"
-
+_SPECS: Final[dict[str, type[Declared]]] = {
+    "ValidatingAdmissionPolicy": ValidatingPolicySpec,
+    "ValidatingAdmissionPolicyBinding": ValidatingBindingSpec,
+    "MutatingAdmissionPolicy": MutatingPolicySpec,
+    "MutatingAdmissionPolicyBinding": MutatingBindingSpec,
+}
 _HEADER: Final = """\
 # The gateway's kinds as custom resources, for `kubernetes: {customResources: true}`. Made by
 # deploy/crds.py: change that file. docs/install.md says how to use this one.
@@ -118,60 +109,9 @@ def with_rules(schema: Schema, *rules: dict[str, str]) -> Schema:
     return {**schema, "x-kubernetes-validations": list(rules)}
 
 
-def lone_wildcard(schema: Schema, wildcard: str = "*") -> Schema:
-    """Return the schema of a list in which *wildcard* stands alone."""
-    return with_rules(
-        schema,
-        rule(f"self.size() < 2 || !self.exists(e, e == '{wildcard}')", f"{wildcard} covers all others"),
-    )
-
-
 def selector(description: str) -> Schema:
     """Return the schema of a LabelSelector."""
     return {"description": description, **LabelSelector().schema()}
-
-
-def rules(
-    description: str = "The requests that the webhook is for; without a rule, none.",
-    operations: tuple[str, ...] = OPERATIONS,
-    *,
-    has_names: bool = False,
-    **more: object,
-) -> Schema:
-    """Return the schema of a list of rules."""
-    entry = text("", minLength=1)
-    group = text("")
-    for one in (entry, group):
-        del one["description"]
-    operation = {"type": "string", "enum": [*operations, "*"]}
-    required = {"minItems": 1}
-    one = mapping(
-        "A set of requests: every field has to match.",
-        ("operations", "apiGroups", "apiVersions", "resources"),
-        operations=lone_wildcard(
-            listed("Operations, or * alone.", operation, len(operations) + 1, **required)
-        ),
-        apiGroups=lone_wildcard(
-            listed("API groups, or * alone; the core group is empty.", group, MAX_ENTRIES, **required)
-        ),
-        apiVersions=lone_wildcard(listed("API versions, or * alone.", entry, MAX_ENTRIES, **required)),
-        # A rule that finds every overlap would cost a hundred times the limit.
-        resources=lone_wildcard(
-            listed("RESOURCE or RESOURCE/SUBRESOURCE.", entry, MAX_ENTRIES, **required), "*/*"
-        ),
-        scope={
-            "description": "Cluster-scoped objects, namespaced objects, or both.",
-            "type": "string",
-            "enum": list(SCOPES),
-            "default": "*",
-        },
-    )
-    if has_names:
-        name = {"type": "string", "maxLength": SUBDOMAIN_LENGTH, "pattern": _PATH_SEGMENT}
-        unique = {"x-kubernetes-list-type": "set"}
-        names = listed("Names of objects; absent: all.", name, MAX_ENTRIES, **unique)
-        one["properties"]["resourceNames"] = names
-    return listed(description, one, MAX_RULES, **more)
 
 
 def client_config() -> Schema:
@@ -342,7 +282,10 @@ def webhook(kind: str) -> Schema:
             "Fully qualified, such as images.policies.example.com.", pattern=rf"^{LABEL}(\.{LABEL}){{2,}}$"
         ),
         "clientConfig": client_config(),
-        "rules": rules(),
+        "rules": {
+            "description": "The requests that the webhook is for; without a rule, none.",
+            **Groups(RuleEntry, maxItems=MAX_RULES).schema(),
+        },
         "failurePolicy": _choice(
             "Whether a failure of the webhook refuses the request (Fail) or is skipped (Ignore).",
             FAILURE_POLICIES,
@@ -378,7 +321,10 @@ def webhook(kind: str) -> Schema:
                 f"at least one of {' and '.join(REVIEW_VERSIONS)} is required",
             ),
         ),
-        "matchConditions": match_conditions(),
+        "matchConditions": {
+            "description": "Conditions that all have to hold.",
+            **CONDITIONS.schema(),
+        },
         "rollout": rollout(),
         "cache": cache(),
     }
@@ -397,186 +343,6 @@ def webhook(kind: str) -> Schema:
             "the mode Shadow and a candidate require sideEffects None",
         ),
         rule("!has(self.cache) || self.sideEffects == 'None'", "cache requires sideEffects None"),
-    )
-
-
-def match_conditions() -> Schema:
-    """Return the schema of matchConditions."""
-    condition = mapping(
-        "A named CEL expression that has to be true.",
-        ("name", "expression"),
-        name=text(
-            "Name of the condition.",
-            minLength=1,
-            maxLength=KEY_LENGTH,
-            pattern=f"^{QUALIFIED}$",
-        ),
-        expression=text("CEL expression of type bool.", minLength=1, maxLength=16384, pattern=r"\S"),
-    )
-    return _by_name("Conditions that all have to hold.", condition, MAX_MATCH_CONDITIONS)
-
-
-def match_resources(description: str, operations: tuple[str, ...], *, is_binding: bool) -> Schema:
-    """Return the schema of the requests that a policy or a binding matches."""
-    found = "all of the policy" if is_binding else "required"
-    included = {} if is_binding else {"minItems": 1}
-    return mapping(
-        description,
-        () if is_binding else ("resourceRules",),
-        resourceRules=rules(f"The requests; absent: {found}.", operations, has_names=True, **included),
-        excludeResourceRules=rules("Requests that are excluded.", OPERATIONS, has_names=True),
-        matchPolicy=_choice(
-            "Whether rules also match other versions of a resource.", MATCH_POLICIES, V1.match_policy
-        ),
-        namespaceSelector=selector("Labels of the namespace; absent: all."),
-        objectSelector=selector("Labels of the object; absent: all."),
-    )
-
-
-def _expression(description: str, **more: object) -> Schema:
-    return text(description, **({"minLength": 1, "maxLength": MAX_EXPRESSION_CHARS, "pattern": r"\S"} | more))
-
-
-def policy(kind: str) -> Schema:
-    """Return the schema of the spec of a policy of *kind*."""
-    param_kind = mapping(
-        "The kind of its parameters, which the GatewayConfiguration has to list.",
-        ("apiVersion", "kind"),
-        apiVersion=text("VERSION or GROUP/VERSION.", maxLength=SUBDOMAIN_LENGTH + 64, pattern=_GROUP_VERSION),
-        kind=text("Kind.", maxLength=LABEL_LENGTH, pattern="^[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?$"),
-    )
-    variable = mapping(
-        "A named expression.",
-        ("name", "expression"),
-        name=text("Name, behind variables.", maxLength=LABEL_LENGTH, pattern="^[_a-zA-Z][_a-zA-Z0-9]*$"),
-        expression=_expression("CEL expression; later expressions can use it."),
-    )
-    validation = mapping(
-        "An expression that has to be true.",
-        ("expression",),
-        expression=_expression("CEL expression of type bool."),
-        message=text("The message if it is false.", maxLength=5120, pattern=_ONE_LINE),
-        messageExpression=text("CEL expression of type string.", maxLength=MAX_EXPRESSION_CHARS),
-        reason={"description": "The reason of the refusal.", "type": "string", "enum": list(REASONS)},
-    )
-    annotation = mapping(
-        "An audit annotation.",
-        ("key", "valueExpression"),
-        key=text("The key behind the name of the policy.", maxLength=63, pattern=f"^{NAME_PART}$"),
-        valueExpression=_expression(
-            "CEL expression of type string or null.", maxLength=MAX_VALUE_EXPRESSION_BYTES
-        ),
-    )
-    keyed = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["key"]}
-    about = "Expressions about requests. Bindings put the policy in force."
-    is_mutating = kind == MUTATING_POLICY
-    operations = MUTATING_OPERATIONS if is_mutating else OPERATIONS
-    common: Schema = {
-        "paramKind": param_kind,
-        "matchConstraints": match_resources("The requests that it matches.", operations, is_binding=False),
-        "matchConditions": match_conditions(),
-        "variables": _by_name("In order; each can use those before it.", variable, MAX_EXPRESSIONS),
-        "failurePolicy": _choice(
-            "Whether a failure of the policy refuses the request (Fail) or is skipped (Ignore).",
-            FAILURE_POLICIES,
-            V1.failure_policy,
-        ),
-    }
-    if is_mutating:
-        return mapping(
-            about,
-            ("matchConstraints", "mutations", "reinvocationPolicy"),
-            **common,
-            mutations=listed("In order.", _mutation(), MAX_EXPRESSIONS, minItems=1),
-            reinvocationPolicy={
-                "description": "Whether it is invoked again after a change of the object.",
-                "type": "string",
-                "enum": list(REINVOCATION_POLICIES),
-            },
-        )
-    spec = mapping(
-        about,
-        ("matchConstraints",),
-        **common,
-        validations=listed("All have to be true.", validation, MAX_EXPRESSIONS),
-        auditAnnotations=listed("Audit annotations.", annotation, MAX_AUDIT_ANNOTATIONS, **keyed),
-    )
-    return with_rules(
-        spec,
-        rule(
-            "(has(self.validations) && self.validations.size() > 0) || "
-            "(has(self.auditAnnotations) && self.auditAnnotations.size() > 0)",
-            "at least one of validations and auditAnnotations is required",
-        ),
-    )
-
-
-def _mutation() -> Schema:
-    patch = mapping("A JSON Patch.", ("expression",), expression=_expression("CEL: a list of JSONPatch."))
-    applied = mapping(
-        "An ApplyConfiguration, which is merged.", ("expression",), expression=_expression("CEL: an Object.")
-    )
-    mutation = mapping(
-        "A change of the object.",
-        ("patchType",),
-        patchType={"description": "Its form.", "type": "string", "enum": list(PATCH_TYPES)},
-        jsonPatch=patch,
-        applyConfiguration=applied,
-    )
-    return with_rules(
-        mutation,
-        rule(
-            "has(self.jsonPatch) == (self.patchType == 'JSONPatch') && "
-            "has(self.applyConfiguration) == (self.patchType == 'ApplyConfiguration')",
-            "exactly the member of the patchType is required",
-        ),
-    )
-
-
-def policy_binding(kind: str) -> Schema:
-    """Return the schema of the spec of a binding of *kind*."""
-    param_ref = mapping(
-        "The parameters: exactly one of name and selector.",
-        ("parameterNotFoundAction",),
-        name=text("Name of the object.", pattern=_PATH_SEGMENT, minLength=1),
-        namespace=text("Its namespace; absent: that of the request."),
-        selector=selector("Labels of the objects; empty: all."),
-        parameterNotFoundAction={
-            "description": "Whether the binding is skipped without parameters (Allow) or fails (Deny).",
-            "type": "string",
-            "enum": list(NOT_FOUND_ACTIONS),
-        },
-    )
-    action = {"type": "string", "enum": list(ACTIONS)}
-    about = "Puts a policy of the cluster in force."
-    is_mutating = kind == POLICY_KINDS[MUTATING_POLICY]
-    operations = MUTATING_OPERATIONS if is_mutating else OPERATIONS
-    common: Schema = {
-        "policyName": text("Name of the policy.", minLength=1, pattern=f"^{SUBDOMAIN}$"),
-        "paramRef": with_rules(
-            param_ref,
-            rule("has(self.name) != has(self.selector)", "exactly one of name and selector is required"),
-        ),
-        "matchResources": match_resources(
-            "Requests, in addition to the policy's.", operations, is_binding=True
-        ),
-    }
-    if is_mutating:
-        return mapping(about, ("policyName",), **common)
-    return mapping(
-        about,
-        ("policyName", "validationActions"),
-        **common,
-        validationActions=with_rules(
-            listed(
-                "The effect of a validation that is false.",
-                action,
-                len(ACTIONS),
-                minItems=1,
-                **{"x-kubernetes-list-type": "set"},
-            ),
-            rule("!('Deny' in self && 'Warn' in self)", "Deny and Warn exclude each other"),
-        ),
     )
 
 
@@ -666,7 +432,12 @@ def definition(kind: str) -> Schema:
             else "Puts a policy of the admission gateway in force, field for field as in "
             "admissionregistration.k8s.io/v1."
         )
-        root["spec"] = policy(kind) if is_policy else policy_binding(kind)
+        about_spec = (
+            "Expressions about requests. Bindings put the policy in force."
+            if is_policy
+            else "Puts a policy of the cluster in force."
+        )
+        root["spec"] = {"description": about_spec, **_SPECS[kind].schema(is_custom=True)}
         required = ["spec"]
         columns = [] if is_policy else [{"name": "Policy", "type": "string", "jsonPath": ".spec.policyName"}]
     elif kind in (NAMESPACED, CLUSTER_WIDE):

@@ -158,7 +158,7 @@ def test_every_change_of_a_document_changes_the_digest(tmp_path: Path) -> None:
         ({"reinvocationPolicy": None}, "spec.reinvocationPolicy: is required"),
         ({"failurePolicy": "Maybe"}, "spec.failurePolicy: found"),
         ({"matchConstraints": {"resourceRules": []}}, "spec.matchConstraints.resourceRules: is required"),
-        ({"matchConstraints": {"resourceRules": [{**RULES[0], "operations": ["CREATE", "DELETE"]}]}}, "spec.matchConstraints.resourceRules[0].operations[1]: found DELETE, expected"),
+        ({"matchConstraints": {"resourceRules": [{**RULES[0], "operations": ["CREATE", "DELETE"]}]}}, "spec.matchConstraints.resourceRules[0].operations[1]: found \"DELETE\", expected"),
         ({"validations": []}, "spec.validations"),
     ],
 )  # fmt: skip
@@ -180,7 +180,7 @@ def test_a_policy_that_the_api_server_refuses_is_a_problem(tmp_path: Path, spec:
         (binding(mode="Off"), 'metadata.annotations["admission-gateway.io/mode"]: found'),
         (
             binding(matchResources={"resourceRules": [{**RULES[0], "operations": ["DELETE"]}]}),
-            "spec.matchResources.resourceRules[0].operations[0]: found DELETE, expected",
+            'spec.matchResources.resourceRules[0].operations[0]: found "DELETE", expected',
         ),
     ],
 )

@@ -357,7 +357,7 @@ HOOK_VALUES_REFUSED = [
         "letters, digits",
     ),
     ("matchConditions", [{"name": "a"}], "matchConditions[0].expression", "is required"),
-    ("matchConditions", [{"name": "a", "expression": " \n"}], "matchConditions[0].expression", "is blank"),
+    ("matchConditions", [{"name": "a", "expression": " \n"}], "matchConditions[0].expression", "is required"),
     (
         "matchConditions",
         [{"name": "a", "expression": "true"}] * 2,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
-from gateway.config.kinds.matching import read_rule
+from gateway.config.kinds.matching import RuleEntry
 from gateway.config.merge.load import load
 from gateway.config.merge.model import Config
 from gateway.config.yaml.fields import Fields, Problems
@@ -62,7 +62,7 @@ def is_valid(of: Rule) -> bool:
     """Whether the API server's checks, as the gateway's reader has them, find nothing."""
     problems = Problems("")
     content = {name: list(v) if isinstance(v, tuple) else v for name, v in as_json(of).items()}
-    read_rule(Fields(content, "", problems))
+    RuleEntry.read(Fields(content, "", problems))
     return not problems.found
 
 

@@ -8,21 +8,27 @@ admissionregistration types.go; docs/policies.md.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, get_args
 
 from gateway.base.text import one_of, shown
+from gateway.config.kinds.declare import Choice, Group, Groups, optional, required
+from gateway.config.kinds.matching import CelText
 from gateway.config.kinds.metadata import read_metadata
-from gateway.config.kinds.names import configuration_name, dns_1123_subdomain
-from gateway.config.kinds.rollout import MODES
-from gateway.config.kinds.validating_policy import (
+from gateway.config.kinds.names import configuration_name
+from gateway.config.kinds.policy_binding import MODE, BindingSpec, binding_source
+from gateway.config.kinds.policy_matching import MutatingConstraints, MutatingMatch
+from gateway.config.kinds.policy_spec import (
     ALWAYS_TRUE,
-    MODE,
-    default_not_found,
-    read_match_resources,
-    read_param_ref,
-    read_spec_head,
+    MAX_EXPRESSION_CHARS,
+    MAX_EXPRESSIONS,
+    PlacedEntry,
+    PolicySpec,
     spec_json,
 )
+from gateway.config.kinds.rollout import MODES
+from gateway.config.kinds.validation import Rule
 from gateway.config.kinds.webhook_configuration import REINVOCATION_POLICIES
 from gateway.config.yaml.fields import child
 from gateway.pure.admission_policies.model import MutatingBinding, MutatingPolicy
@@ -31,51 +37,121 @@ from gateway.pure.cel.structs import JSON_PATCH, OBJECT
 from gateway.pure.cel.types import Type, list_of
 
 if TYPE_CHECKING:
-    from gateway.config.kinds.validating_policy import Expressions
-    from gateway.config.yaml.fields import Fields
-    from gateway.pure.core.webhook import Mode
+    from collections.abc import Iterator, Mapping
 
-PATCH_TYPES: tuple[PatchType, ...] = get_args(PatchType)
-MUTATING_OPERATIONS: Final = ("CREATE", "UPDATE", "CONNECT")
+    from gateway.config.kinds.policy_spec import Expressions
+    from gateway.config.yaml.fields import Fields
+    from gateway.pure.core.webhook import Mode, ReinvocationPolicy
+
+_PATCH_TYPES: tuple[PatchType, ...] = get_args(PatchType)
 _MEMBERS: Final = {"JSONPatch": "jsonPatch", "ApplyConfiguration": "applyConfiguration"}
 _RESULTS: Final = {"JSONPatch": list_of(Type(JSON_PATCH)), "ApplyConfiguration": Type(OBJECT)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _JsonPatch(PlacedEntry):
+    expression: str = required(CelText("of type list of JSONPatch", MAX_EXPRESSION_CHARS), "The operations")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ApplyConfiguration(PlacedEntry):
+    expression: str = required(CelText("of type Object", MAX_EXPRESSION_CHARS), "What is merged")
+
+
+def _rules_of_types() -> Iterator[Rule]:
+    """Yield the rules that exactly the member of the patchType is there."""
+    for name, member in _MEMBERS.items():
+        (other,) = _MEMBERS.keys() - {name}
+        yield Rule(
+            f"self.patchType != '{name}' || has(self.{member})",
+            f"is required with patchType {name}",
+            about=("patchType",),
+            at=member,
+            holds_surely=partial(_has_another_type, name, member),
+        )
+        yield Rule(
+            f"self.patchType != '{other}' || !has(self.{member})",
+            f"is not allowed with patchType {other}",
+            about=("patchType", member),
+            at=member,
+            holds_with=(0, 1),
+            holds_surely=partial(_has_another_type, other, ""),
+        )
+
+
+def _has_another_type(name: str, member: str, content: Mapping[str, object]) -> bool:
+    """Whether *content*, a mutation, has another type than *name*, or the field *member*."""
+    return content.get("patchType") != name or content.get(member) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mutation(PlacedEntry):
+    RULES = tuple(_rules_of_types())
+    patch_type: PatchType = required(Choice(_PATCH_TYPES), "Its form")
+    json_patch: _JsonPatch | None = optional(Group(_JsonPatch), "A JSON Patch")
+    apply_configuration: _ApplyConfiguration | None = optional(
+        Group(_ApplyConfiguration), "An ApplyConfiguration, which is merged"
+    )
+
+    def mutation(self, expressions: Expressions) -> Mutation:
+        """Return it with what it compiles to."""
+        member = self.json_patch if self.patch_type == "JSONPatch" else self.apply_configuration
+        expression = None
+        # An unknown type has been reported.
+        if member is not None and self.source.content.get("patchType") == self.patch_type:
+            result = _RESULTS[self.patch_type]
+            expression = expressions.compiled(
+                member.source, "expression", member.expression, (result,), has_structs=True
+            )
+        # After a problem the result is dropped.
+        return Mutation(self.patch_type, expression or ALWAYS_TRUE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MutatingPolicySpec(PolicySpec):
+    """The spec of a MutatingAdmissionPolicy."""
+
+    match_constraints: MutatingConstraints = required(
+        Group(MutatingConstraints), "The requests that it matches"
+    )
+    mutations: tuple[_Mutation, ...] = required(
+        Groups(_Mutation, minItems=1, maxItems=MAX_EXPRESSIONS), "In order"
+    )
+    reinvocation_policy: ReinvocationPolicy = required(
+        Choice(REINVOCATION_POLICIES), "Whether it is invoked again after a change of the object"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MutatingBindingSpec(BindingSpec):
+    """The spec of a MutatingAdmissionPolicyBinding."""
+
+    match_resources: MutatingMatch | None = optional(
+        Group(MutatingMatch), "Requests, in addition to the policy's"
+    )
 
 
 def read_mutating_policy(fields: Fields) -> MutatingPolicy:
     """Return the policy behind *fields*; apiVersion and kind are read already."""
     name = read_metadata(fields, configuration_name).name
-    spec = fields.required_group("spec")
+    source = fields.required_group("spec")
     fields.finish()
-    begin = read_spec_head(spec, _check_operations)
-    mutations = tuple(_mutation(each, begin.expressions) for each in spec.mappings("mutations"))
-    if not mutations:
-        spec.problem("mutations", "is required with at least one entry")
-    reinvocation_policy = spec.choice("reinvocationPolicy", REINVOCATION_POLICIES)
-    spec.finish()
-    rules = Mutations(begin.failure_policy, begin.expressions.variables, mutations, reinvocation_policy)
-    return MutatingPolicy(name, begin.match, begin.param_kind, begin.conditions, spec_json(spec), rules)
+    spec = MutatingPolicySpec.read(source)
+    head = spec.head()
+    mutations = tuple(each.mutation(head.expressions) for each in spec.mutations)
+    rules = Mutations(spec.failure_policy, head.expressions.variables, mutations, spec.reinvocation_policy)
+    return MutatingPolicy(name, head.match, head.param_kind, head.conditions, spec_json(source), rules)
 
 
 def read_mutating_binding(fields: Fields) -> MutatingBinding:
     """Return the binding behind *fields*; apiVersion and kind are read already."""
-    default = default_not_found(fields)
     metadata = read_metadata(fields, configuration_name)
     mode = _mode(fields, metadata.annotations.get(MODE))
-    spec = fields.required_group("spec")
+    source = binding_source(fields)
+    document = spec_json(fields.group("spec"))
     fields.finish()
-    match = spec.mapping("matchResources")
-    binding = MutatingBinding(
-        metadata.name,
-        spec.required_string("policyName", dns_1123_subdomain),
-        None if match is None else read_match_resources(match),
-        read_param_ref(spec, default),
-        spec_json(spec),
-        mode,
-    )
-    if match is not None:
-        _check_operations(match)
-    spec.finish()
-    return binding
+    spec = MutatingBindingSpec.read(source)
+    return MutatingBinding(metadata.name, spec.policy_name, spec.match, spec.parameters, document, mode)
 
 
 def _mode(fields: Fields, text: str | None) -> Mode:
@@ -84,32 +160,3 @@ def _mode(fields: Fields, text: str | None) -> Mode:
         path = child(child(fields.at("metadata"), "annotations"), MODE)
         fields.problems.add(path, f"found {shown(text)}, expected {one_of(MODES)}")
     return mode or "Enforce"
-
-
-def _check_operations(match: Fields) -> None:
-    """Check that the rules of *match*, which were read, have no DELETE: nothing can be changed there."""
-    for rule in match.mappings("resourceRules"):
-        for path, text in rule.indexed_strings("operations"):
-            if text == "DELETE":
-                rule.problems.add(path, f"found DELETE, expected {one_of((*MUTATING_OPERATIONS, '*'))}")
-
-
-def _mutation(fields: Fields, expressions: Expressions) -> Mutation:
-    patch_type = fields.choice("patchType", PATCH_TYPES)
-    is_known = fields.content.get("patchType") in PATCH_TYPES
-    expression = None
-    for kind, name in _MEMBERS.items():
-        member = fields.mapping(name)
-        if kind == patch_type and is_known:
-            if member is None:
-                fields.problem(name, f"is required with patchType {patch_type}")
-            else:
-                expression = expressions.read(member, "expression", (_RESULTS[kind],), has_structs=True)
-        elif member is not None and is_known:
-            fields.problem(name, f"is not allowed with patchType {patch_type}")
-        if member is not None:
-            member.accept("expression")
-            member.finish()
-    fields.finish()
-    # After a problem the result is dropped.
-    return Mutation(patch_type, expression or ALWAYS_TRUE)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 """Pattern of a DNS label. This and those below are for RE2 too, in which the API server has them."""
 SUBDOMAIN = rf"{LABEL}(\.{LABEL})*"
+WEBHOOK_NAME = rf"{LABEL}(\.{LABEL}){{2,}}"
 NAME_PART = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 """A label's value, and its key behind the slash."""
 QUALIFIED = f"({SUBDOMAIN}/)?{NAME_PART}"

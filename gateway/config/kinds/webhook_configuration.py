@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Final, get_args
 
 from gateway.base.text import one_of, shown
 from gateway.config.kinds.client_config import read_client_config
-from gateway.config.kinds.matching import FAILURE_POLICIES, MATCH_POLICIES, read_match_conditions, read_rule
+from gateway.config.kinds.matching import (
+    CONDITIONS,
+    FAILURE_POLICIES,
+    MATCH_POLICIES,
+    RuleEntry,
+    compiled_conditions,
+)
 from gateway.config.kinds.metadata import read_metadata, read_selector
 from gateway.config.kinds.names import configuration_name, dns_1035_label, webhook_name
 from gateway.config.kinds.rollout import read_rollout
@@ -110,7 +116,7 @@ def _read_webhook(fields: Fields, phase: Phase, configuration: str, version: Ver
         configuration=configuration,
         name=fields.required_string("name", webhook_name),
         client=client,
-        rules=tuple(map(read_rule, fields.mappings("rules"))),
+        rules=tuple(RuleEntry.read(each).rule for each in fields.mappings("rules")),
         failure_policy=_read_failure_policy(fields, client, version),
         match_policy=fields.choice("matchPolicy", MATCH_POLICIES, version.match_policy),
         namespace_selector=read_selector(fields.mapping("namespaceSelector")),
@@ -120,7 +126,7 @@ def _read_webhook(fields: Fields, phase: Phase, configuration: str, version: Ver
         ),
         timeout_s=fields.integer("timeoutSeconds", version.timeout_s, 1, LONGEST_TIMEOUT_S),
         reinvocation_policy=_read_reinvocation_policy(fields, phase),
-        match_conditions=read_match_conditions(fields),
+        match_conditions=compiled_conditions(CONDITIONS.read(fields, "matchConditions", ())),
         review_version=_read_review_version(fields, version),
         rollout=read_rollout(fields, side_effects),
         cache=read_cache(fields, side_effects),

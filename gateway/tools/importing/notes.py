@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.text import printable
-from gateway.config.kinds.validating_policy import MODE
+from gateway.config.kinds.policy_binding import MODE
 from gateway.config.yaml.documents import PHASES
 from gateway.pure.core.webhook import PolicyRef
 from gateway.tools.importing.field_managers import (

@@ -1,0 +1,212 @@
+"""What the specs of validating and mutating policies have in common, and the compiler of their expressions.
+
+Source: k8s.io/kubernetes pkg/apis/admissionregistration/validation/validation.go, v1/defaults.go; k8s.io/api
+admissionregistration types.go.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import orjson
+
+from gateway.base.text import shown
+from gateway.config.kinds.declare import Choice, Declared, Group, Groups, Text, declare, optional, required
+from gateway.config.kinds.matching import (
+    CONDITIONS,
+    FAILURE_POLICIES,
+    CelText,
+    ConditionEntry,
+    report_twice,
+)
+from gateway.config.kinds.names import (
+    LABEL_LENGTH,
+    SUBDOMAIN,
+    SUBDOMAIN_LENGTH,
+    dns_1035_label,
+    group_version,
+)
+from gateway.config.kinds.policy_matching import ConstraintsEntry
+from gateway.pure.cel.compile import Condition, Expression, compile_expression
+from gateway.pure.cel.environment import policy_environment
+from gateway.pure.cel.errors import InvalidExpression
+from gateway.pure.cel.parse import RESERVED
+from gateway.pure.cel.types import BOOL, DYN
+from gateway.pure.core.policy import ParamKind
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from gateway.config.yaml.fields import Fields
+    from gateway.pure.admission_policies.model import MatchResources
+    from gateway.pure.cel.types import Type
+    from gateway.pure.core.webhook import FailurePolicy
+
+MAX_EXPRESSION_CHARS: Final = 65536
+MAX_EXPRESSIONS: Final = 200
+"""Expressions in each list of a policy, and characters of one, in a custom resource."""
+_IDENTIFIER: Final = re.compile("[_a-zA-Z][_a-zA-Z0-9]*")
+
+
+class Expressions:
+    """Compiles the expressions of one policy. Each variable is known to the expressions after it."""
+
+    def __init__(self, *, has_params: bool) -> None:
+        self._has_params = has_params
+        self._types: dict[str, Type] = {}
+        self.variables: dict[str, Expression] = {}
+
+    def compiled(
+        self,
+        fields: Fields,
+        name: str,
+        text: str,
+        types: Collection[Type] = (),
+        *,
+        has_variables: bool = True,
+        has_authorizer: bool = True,
+        has_structs: bool = False,
+        is_trimmed: bool = False,
+    ) -> Expression | None:
+        """Return the expression *text* of the field *name*, which has one of *types*; None after a problem.
+
+        Also if it is empty, which has been reported.
+        """
+        if not text.strip():
+            if text:
+                fields.problem(name, "is required, expected a CEL expression")
+            return None
+        variables = self._types if has_variables and self._types else None
+        environment = policy_environment(
+            variables,
+            has_params=self._has_params,
+            has_authorizer=has_authorizer,
+            has_structs=has_structs,
+        )
+        try:
+            return compile_expression(text.strip() if is_trimmed else text, environment, types)
+        except InvalidExpression as error:
+            fields.problem(name, str(error))
+            return None
+
+    def add(self, variable: _Variable) -> None:
+        """Add one of ``variables``."""
+        expression = self.compiled(variable.source, "expression", variable.expression)
+        # An expression that uses a wrong variable is not a problem of its own.
+        self._types[variable.name] = DYN if expression is None else expression.type
+        if expression is not None:
+            self.variables[variable.name] = expression
+
+
+ALWAYS_TRUE: Final = compile_expression("true", policy_environment(None, has_params=False))
+"""In place of an expression with a problem."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedEntry(Declared):
+    """A mapping with expressions, which are compiled after it was read."""
+
+    source: Fields
+    """Where their problems are reported."""
+
+    @classmethod
+    def read_together(cls, source: Fields) -> dict[str, Any]:
+        """Return the source."""
+        return {"source": source}
+
+
+@dataclass(frozen=True, slots=True)
+class _ParamKind(Declared):
+    api_version: str = required(
+        Text(
+            check=group_version,
+            maxLength=SUBDOMAIN_LENGTH + 1 + LABEL_LENGTH,
+            pattern=f"^(({SUBDOMAIN})?/)?[a-z]([-a-z0-9]*[a-z0-9])?$",
+        ),
+        "`VERSION` or `GROUP/VERSION`",
+    )
+    kind: str = required(
+        Text(
+            check=lambda text: dns_1035_label(text.lower()),
+            maxLength=LABEL_LENGTH,
+            pattern="^[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?$",
+        ),
+        "Kind",
+    )
+
+
+def _identifier(text: str) -> str | None:
+    is_right = _IDENTIFIER.fullmatch(text) and text not in RESERVED
+    return None if is_right else f"found {shown(text)}, expected a CEL identifier"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Variable(PlacedEntry):
+    name: str = required(
+        Text(check=_identifier, maxLength=LABEL_LENGTH, pattern=f"^{_IDENTIFIER.pattern}$"),
+        "Name, behind `variables`",
+    )
+    expression: str = required(
+        CelText("of any type", MAX_EXPRESSION_CHARS), "Later expressions can use its value"
+    )
+
+
+class SpecHead(NamedTuple):
+    """The part of a spec that policies of both kinds have."""
+
+    param_kind: ParamKind | None
+    match: MatchResources
+    conditions: tuple[Condition, ...]
+    expressions: Expressions
+    """With all variables."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySpec(Declared):
+    """What the specs of both kinds of policies have."""
+
+    param_kind: _ParamKind | None = optional(
+        Group(_ParamKind), "The kind of its parameters, which the GatewayConfiguration has to list"
+    )
+    match_constraints: ConstraintsEntry = required(Group(ConstraintsEntry), "The requests that it matches")
+    match_conditions: tuple[ConditionEntry, ...] = declare(
+        CONDITIONS, "Conditions that all have to hold", default=()
+    )
+    variables: tuple[_Variable, ...] = declare(
+        Groups(_Variable, key="name", maxItems=MAX_EXPRESSIONS),
+        "In order. Each can use those before it",
+        default=(),
+    )
+    failure_policy: FailurePolicy = declare(
+        Choice(FAILURE_POLICIES),
+        "Whether a failure of the policy refuses the request (Fail) or is skipped (Ignore)",
+        default="Fail",
+    )
+
+    def head(self) -> SpecHead:
+        """Return this part, compiled, after reporting problems of expressions."""
+        kind = self.param_kind
+        expressions = Expressions(has_params=kind is not None)
+        report_twice(((each.source, each.name) for each in self.match_conditions), "name")
+        conditions = []
+        for each in self.match_conditions:
+            expression = expressions.compiled(
+                each.source, "expression", each.expression, (BOOL,), has_variables=False, is_trimmed=True
+            )
+            if expression is not None:
+                conditions.append(Condition(each.name, expression))
+        for variable in self.variables:
+            expressions.add(variable)
+        return SpecHead(
+            None if kind is None else ParamKind(kind.api_version.removeprefix("/"), kind.kind),
+            self.match_constraints.resources,
+            tuple(conditions),
+            expressions,
+        )
+
+
+def spec_json(spec: Fields) -> bytes:
+    """Return the JSON of *spec*, with sorted keys."""
+    return orjson.dumps(spec.content, option=orjson.OPT_SORT_KEYS)
