@@ -8,7 +8,6 @@ configuration in force in one step. A review keeps the configuration that it beg
 
 from __future__ import annotations
 
-import asyncio
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from gateway.engine.cluster_source import NO_CLUSTER
 from gateway.engine.dry_run import DryRuns
 from gateway.engine.paths import Paths
 from gateway.engine.shadow_calls import ShadowCalls
-from gateway.engine.snapshot import OTHER_WORKERS_WITHIN_S, Pools
+from gateway.engine.snapshot import OTHER_WORKERS_WITHIN_S, Pools, Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -102,6 +101,7 @@ class Engine:
         require_webhooks: Callable[[Config, Config | None], None] = lambda config, in_force: None,
         siblings: Siblings | None = None,
         others_within_s: float = OTHER_WORKERS_WITHIN_S,
+        surroundings: Surroundings | None = None,
     ) -> None:
         """Make an engine without a configuration.
 
@@ -109,7 +109,7 @@ class Engine:
         while it is prepared, for example to start its workers, and with the one that stays in force if that
         fails. *require_webhooks* raises a ConfigError for a configuration without webhooks. *siblings* are
         the other processes of the gateway. A new configuration waits *others_within_s* seconds for workers
-        that *on_config* does not start.
+        that *on_config* does not start. *surroundings* are those of the process by default.
         """
         self.config: Config | None = None
         """The configuration in force, with the custom resources of the cluster. None before the first."""
@@ -121,8 +121,11 @@ class Engine:
         self._on_config = on_config
         self._require_webhooks = require_webhooks
         self._siblings = siblings
-        self._others_within_s = others_within_s
-        self._pools = Pools(metrics, targets)
+        self.others_within_s = others_within_s
+        """How long the next configuration waits for workers that *on_config* does not start."""
+        surroundings = surroundings or Surroundings()
+        self._compute = surroundings.compute
+        self._pools = Pools(metrics, targets, surroundings)
         self._admission: Admission | None = None
 
     @property
@@ -175,9 +178,9 @@ class Engine:
         pools = await self._pools.stage(config, bundles, rereads_files=rereads_files)
         try:
             self._on_config(config)
-            await together(pools.wait_until_ready(self._others_within_s), cluster.wait_until_synced())
-            # In a thread: with the thousands of webhooks of a large cluster this would delay reviews.
-            paths, digest_, wanted = await asyncio.to_thread(
+            await together(pools.wait_until_ready(self.others_within_s), cluster.wait_until_synced())
+            # With the thousands of webhooks of a large cluster this would delay reviews.
+            paths, digest_, wanted = await self._compute(
                 lambda: (Paths(config), digest(config), to_judge(config, self.config))
             )
             if self.config is not None or self._has_to_judge_first(digest_):
@@ -286,6 +289,11 @@ class Engine:
     def fingerprint_in_use(self) -> object:
         """The fingerprint of these files when they were read."""
         return self._pools.fingerprint_in_use
+
+    @property
+    def deadlines(self) -> int:
+        """The number of open deadlines. 0 if no call is in flight."""
+        return self._pools.deadlines
 
     def count_endpoints(self) -> None:
         """Update the gauges of endpoints by state, and of their calls in flight."""

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gateway.base.files import fingerprint
 from gateway.base.together import together
@@ -25,7 +26,7 @@ from gateway.pure.core.speculation import ChangeRates
 from gateway.pure.core.webhook import CaBundleSource, HttpsClient, Webhook
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from gateway.config.kinds.kubeconfig import KubeconfigUser
     from gateway.config.kinds.webhook_users import WebhookUsers
@@ -141,14 +142,31 @@ class StagedPools:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The clocks and the threads of an engine. Tests in virtual time have others than a process."""
+
+    now: Callable[[], float] = time.monotonic
+    """The clock of deadlines, in seconds."""
+    cpu_s: Callable[[], float] = time.thread_time
+    """Seconds of CPU time of the event loop's thread."""
+    compute: Callable[[Callable[[], Any]], Awaitable[Any]] = asyncio.to_thread
+    """Calls a function that takes long, without a delay of the event loop, and returns its result."""
+
+
 class Pools:
     """The worker pools and HTTPS servers of the configuration in force."""
 
-    def __init__(self, metrics: Metrics, targets: Callable[[WorkerPool], Sequence[str]]) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        targets: Callable[[WorkerPool], Sequence[str]],
+        surroundings: Surroundings,
+    ) -> None:
         self._metrics = metrics
         self._targets = targets
-        self._timers = TimerWheel(asyncio.get_running_loop())
-        self._read_queue = WorkQueue(weight=BODIES_WEIGHT)
+        self._timers = TimerWheel(asyncio.get_running_loop(), surroundings.now)
+        self._read_queue = WorkQueue(surroundings.cpu_s, weight=BODIES_WEIGHT)
         self._pools: dict[str, Pool] = {}
         self._servers: dict[HttpsClient, HttpsServer] = {}
         self._users: WebhookUsers | None = None
@@ -282,6 +300,11 @@ class Pools:
     def by_name(self) -> Mapping[str, Pool]:
         """The pools in use."""
         return self._pools
+
+    @property
+    def deadlines(self) -> int:
+        """The number of open deadlines, of calls and their hedges."""
+        return len(self._timers)
 
     def fingerprint(self) -> object:
         """Return a value that changes with the TLS files and credentials, see ``fingerprint_in_use``."""

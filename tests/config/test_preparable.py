@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from gateway.config.merge.custom_resource import CustomResource, read_resource
 from gateway.config.merge.merged import merge
 from gateway.config.merge.model import Config
-from gateway.engine.snapshot import Pools
+from gateway.engine.engine import Engine
 from gateway.observe.telemetry.metrics import Metrics
 from tests.config.test_custom import hook, pool, validating
+from tests.engines import INLINE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,8 +30,9 @@ def prepare(*resources: CustomResource) -> None:
     """Prepare *resources* as a gateway does before it puts them in force."""
 
     async def make() -> None:
-        pools = Pools(Metrics(), lambda pool: pool.targets)
-        await pools.abandon(await pools.stage(merge(Config(), resources, None).config))
+        engine = Engine(Metrics(), lambda pool: pool.targets, others_within_s=0.0, surroundings=INLINE)
+        await engine.abandon(await engine.prepare(merge(Config(), resources, None).config))
+        await engine.close()
 
     asyncio.run(make())
 

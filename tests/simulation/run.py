@@ -12,21 +12,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 from unittest import mock
 
-from gateway.base.work_queue import WorkQueue
-from gateway.config.merge.digest import digest
 from gateway.engine import admit
-from gateway.engine.admit import Admission
 from gateway.engine.dispatch import pool, targets
 from gateway.engine.dispatch.cpu_budget import CpuBudget
 from gateway.engine.dispatch.dialer import Dialer
-from gateway.engine.dispatch.timer_wheel import TimerWheel
 from gateway.engine.dispatch.transport import WorkerTransport
-from gateway.engine.paths import Paths
-from gateway.engine.snapshot import Pools
+from gateway.engine.engine import Engine
+from gateway.engine.snapshot import OTHER_WORKERS_WITHIN_S, Surroundings
 from gateway.observe.telemetry.definitions import WORKER_CALLS
 from gateway.observe.telemetry.metrics import Metrics
 from gateway.pure.core import speculation
+from gateway.pure.core.answer import NO_ORIGIN
 from gateway.pure.core.deadline import Deadline
+from tests.engines import compute
 from tests.simulation.counts import KeptCounts
 from tests.simulation.faults import begin_fault, end_faults
 from tests.simulation.journal import Journal
@@ -100,10 +98,14 @@ class Simulation:
         return list(self.endpoints_seen)
 
     async def _live(self) -> None:
-        self._pools = Pools(self.metrics, lambda settings: settings.targets)
-        self.timers = self._pools._timers = TimerWheel(self.loop, self.loop.time)
-        self._pools._read_queue = WorkQueue(self.loop.time)
-        await self._load(0, within_s=5.0 if self.world.waits else 0.0)
+        self._engine = Engine(
+            self.metrics,
+            lambda settings: settings.targets,
+            others_within_s=5.0 if self.world.waits else 0.0,
+            surroundings=Surroundings(self.loop.time, self.loop.time, compute),
+        )
+        await self._load(0)
+        self._engine.others_within_s = OTHER_WORKERS_WITHIN_S
         begin = self.began_at = self.loop.time()
         for fault in self.world.faults:
             self.loop.call_at(begin + fault.at, begin_fault, self, fault)
@@ -125,15 +127,12 @@ class Simulation:
 
     async def _load_at(self, at: float, number: int) -> None:
         await asyncio.sleep(at - self.loop.time())
-        await self._load(number, within_s=2.0)
+        await self._load(number)
 
-    async def _load(self, number: int, within_s: float) -> None:
-        staged = await self._pools.stage(self.world.configs[number][1])
-        await staged.wait_until_ready(within_s)
+    async def _load(self, number: int) -> None:
+        self._engine.activate(await self._engine.prepare(self.world.configs[number][1]))
         self.journal.note("configuration %s is in force", number)
-        self.snapshot = self._pools.snapshot(staged, Paths(staged.config), digest(staged.config))
-        self._pools.activate(staged)
-        self.pools_seen.update(dict.fromkeys(self._pools._pools.values()))
+        self.pools_seen.update(dict.fromkeys(self._engine.pools.values()))
 
     def _move(self, name: str, addresses: list[str] | None) -> None:
         self.journal.note("%s is at %s", name, addresses)
@@ -171,19 +170,20 @@ class Simulation:
 
     def start_review(self, review: Review, *, is_probe: bool = False) -> None:
         """Start a review."""
-        now = self.loop.time()
-        paths = self.snapshot.paths
-        snapshot, selection = self.snapshot, paths[f"/{review.phase}"]
+        now, snapshot = self.loop.time(), self._engine.snapshot
+        assert snapshot is not None
+        selection = snapshot.paths[f"/{review.phase}"]
         record = Record(review, now + review.budget_s, snapshot, selection, snapshot.audit_level, now)
         record.is_probe = is_probe
         self.records[review.uid] = record
         self.journal.note("review %s (%s) has %s s", review.uid, review.phase, review.budget_s)
-        cancel = Admission(snapshot, self.metrics).review(
+        cancel = self._engine.review(
             selection,
             review.body,
             Deadline(record.deadline, review.budget_s),
             partial(self._answered, record),
             record.crashes.append,
+            NO_ORIGIN,
         )
         if review.cancelled_after_s is not None:
             self.loop.call_later(review.cancelled_after_s, self._cancel, record, cancel)
@@ -206,7 +206,7 @@ class Simulation:
         await asyncio.sleep(
             max([0.0, *(record.deadline - self.loop.time() for record in self.records.values())])
         )
-        assert not len(self.timers), "deadlines are left when no review is"
+        assert not self._engine.deadlines, "deadlines are left when no review is"
         assert not any(endpoint.calls.count for endpoint in self.endpoints), f"in flight: {self.endpoints}"
         self.healed_at = self.loop.time()
         end_faults(self)
@@ -228,10 +228,10 @@ class Simulation:
         await asyncio.sleep(PROBE_BUDGET_S)
 
     def _check_leftovers(self) -> None:
-        assert not len(self.timers), "deadlines are left when no review is"
+        assert not self._engine.deadlines, "deadlines are left when no review is"
         assert not any(endpoint.calls.count for endpoint in self.endpoints), f"in flight: {self.endpoints}"
         not_ready = [
-            repr(e) for one in self._pools._pools.values() for e in one.endpoints if e.state != "ready"
+            repr(e) for one in self._engine.pools.values() for e in one.endpoints if e.state != "ready"
         ]
         assert not not_ready, f"all workers are healthy, and endpoints are not ready: {not_ready}"
         kept = [repr(endpoint) for endpoint in self.endpoints if _keeps_calls(endpoint)]
@@ -241,7 +241,7 @@ class Simulation:
         assert not odd, f"unexpected tasks: {odd}"
 
     async def _close(self) -> None:
-        await self._pools.close(0.5)
+        await self._engine.close(0.5)
         await asyncio.sleep(1.0)
         left = asyncio.all_tasks() - {asyncio.current_task()}
         assert not left, f"tasks are left: {left}"
