@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.config.kinds.client_config import CONFIGURATION_KINDS, DEFAULT_KEY, PART_OF_HOST
+from gateway.config.kinds.client_config import ClientConfig
 from gateway.config.kinds.declare import Groups
 from gateway.config.kinds.matching import (
     CONDITIONS,
@@ -26,7 +26,7 @@ from gateway.config.kinds.matching import (
 )
 from gateway.config.kinds.metadata import LabelSelector
 from gateway.config.kinds.mutating_policy import MutatingBindingSpec, MutatingPolicySpec
-from gateway.config.kinds.names import KEY_LENGTH, LABEL, LABEL_LENGTH, SUBDOMAIN, SUBDOMAIN_LENGTH
+from gateway.config.kinds.names import LABEL, LABEL_LENGTH, SUBDOMAIN_LENGTH
 from gateway.config.kinds.policy_exception import (
     CLUSTER_WIDE,
     NAMESPACED,
@@ -116,94 +116,8 @@ def selector(description: str) -> Schema:
 
 def client_config() -> Schema:
     """Return the schema of a webhook's clientConfig."""
-    segment = rf"/{SUBDOMAIN}"
-    worker = mapping(
-        "A policy of a gRPC worker.",
-        ("pool", "policy"),
-        pool=text("Name of a WorkerPool, of the cluster or of the gateway's files.", minLength=1),
-        policy=text("Name of the policy at the worker.", minLength=1, maxLength=4096),
-        parameters={
-            "description": "Parameters of the policy; the worker declares their JSON Schema.",
-            "type": "object",
-            "x-kubernetes-preserve-unknown-fields": True,
-        },
-        parametersFrom=mapping(
-            "Values that replace members of parameters.",
-            ("namespaceAnnotation",),
-            namespaceAnnotation=text(
-                "Key of an annotation of namespaces: its value is a JSON object.",
-                minLength=1,
-                maxLength=KEY_LENGTH,
-            ),
-        ),
-    )
-    service = mapping(
-        "A Service with an HTTPS webhook.",
-        ("namespace", "name"),
-        namespace=text("Its namespace.", pattern=f"^{PART_OF_HOST.pattern}$"),
-        name=text("Its name.", pattern=f"^{PART_OF_HOST.pattern}$"),
-        port={"description": "Its port.", "type": "integer", "minimum": 1, "maximum": 65535, "default": 443},
-        path=text("URL path of the webhook.", maxLength=1024, pattern=f"^(/?|({segment})+/?)$"),
-    )
-    config = mapping(
-        "The backend of the webhook: exactly one of worker, url and service.",
-        worker=worker,
-        url=text(
-            "https://HOST[:PORT][/PATH].", maxLength=2048, pattern=r"^(?i:https)://[^\s/?#@]+(/[^\s?#]*)?$"
-        ),
-        service=service,
-        caBundle=text(
-            "Roots for url and service, PEM in base64; absent: those of the system.",
-            maxLength=524288,
-            format="byte",
-        ),
-        caBundleFrom=ca_bundle_from(),
-    )
-    return with_rules(
-        config,
-        rule(
-            "(has(self.worker) ? 1 : 0) + (has(self.url) ? 1 : 0) + (has(self.service) ? 1 : 0) == 1",
-            "exactly one of worker, url and service is required",
-        ),
-        rule(
-            "!has(self.worker) || !has(self.caBundle)",
-            "caBundle has to be left out with a worker, whose roots are those of the WorkerPool",
-        ),
-        rule(
-            "!has(self.caBundleFrom) || !(has(self.worker) || has(self.caBundle))",
-            "caBundleFrom has to be left out with a worker, and with caBundle",
-        ),
-        rule("!has(self.url) || isURL(self.url)", "url is no URL"),
-    )
-
-
-def ca_bundle_from() -> Schema:
-    """Return the schema of caBundleFrom."""
-    namespace = text("Its namespace.", maxLength=LABEL_LENGTH, pattern=f"^{LABEL}$")
-    name = text("Its name.", pattern=f"^{SUBDOMAIN}$")
-    key = text("The key in data.", minLength=1, pattern="^[-._A-Za-z0-9]+$", default=DEFAULT_KEY)
-    configuration = mapping(
-        "A webhook configuration of admissionregistration.k8s.io, in which a controller writes caBundle.",
-        ("kind", "name", "webhook"),
-        kind={"description": "Its kind.", "type": "string", "enum": list(CONFIGURATION_KINDS)},
-        name=name,
-        webhook=text("The name of the webhook in it.", pattern=rf"^{LABEL}(\.{LABEL}){{2,}}$"),
-    )
-    required = ("namespace", "name")
-    source = mapping(
-        "Where the roots are followed in the cluster; the last valid ones are in force.",
-        secret=mapping("A key of a Secret.", required, namespace=namespace, name=name, key=key),
-        configMap=mapping("A key of a ConfigMap.", required, namespace=namespace, name=name, key=key),
-        webhookConfiguration=configuration,
-    )
-    return with_rules(
-        source,
-        rule(
-            "(has(self.secret) ? 1 : 0) + (has(self.configMap) ? 1 : 0) + "
-            "(has(self.webhookConfiguration) ? 1 : 0) == 1",
-            "exactly one of secret, configMap and webhookConfiguration is required",
-        ),
-    )
+    about = "The backend of the webhook: exactly one of worker, url and service."
+    return {"description": about, **ClientConfig.schema(is_custom=True)}
 
 
 def cache() -> Schema:

@@ -135,7 +135,7 @@ HOOK_VALUES_REFUSED = [
         "clientConfig",
         {},
         "clientConfig",
-        "found none of them, expected exactly one of worker, url, service and imageReview",
+        "found none of them, expected exactly one of worker, url, service or imageReview",
     ),
     ("clientConfig", [], "clientConfig", "found a list, expected a mapping"),
     ("clientConfig.url", "https://a", "clientConfig", "found worker and url, expected exactly one"),
@@ -163,7 +163,7 @@ HOOK_VALUES_REFUSED = [
             said,
         )
         for source, place, said in (
-            ({}, "", "found none of them, expected exactly one of secret, configMap and webhook"),
+            ({}, "", "found none of them, expected exactly one of secret, configMap or webhook"),
             ({**SECRET, "configMap": SECRET["secret"]}, "", "found secret and configMap, expected"),
             ({"secret": {"name": "a"}}, ".secret.namespace", "is required"),
             ({"secret": {"namespace": "a"}}, ".secret.name", "is required"),

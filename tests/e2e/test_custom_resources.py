@@ -451,7 +451,7 @@ def test_kubectl_names_the_field_of_a_mistake(defined: Cluster) -> None:
         assert done.returncode != 0
         return done.stderr
 
-    assert "exactly one of worker, url and service is required" in refused(
+    assert "expected exactly one of worker, url or service" in refused(
         validating({**GOOD_HOOK, "clientConfig": {}})
     )
     assert 'unknown field "webhooks[0].namespaceSelectr"' in refused(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.kinds.client_config import read_client_config
+from gateway.config.kinds.client_config import ClientConfig
 from gateway.config.kinds.worker_pool import Hedge
 from gateway.config.merge.digest import digest
 from gateway.config.merge.load import load
@@ -277,7 +277,7 @@ def test_every_value_can_be_copied_back_into_a_file(tmp_path: Path, authority: t
 )
 def test_a_followed_bundle_is_shown_as_it_is_written(client: dict[str, Any], tmp_path: Path) -> None:
     problems = Problems("", folder=tmp_path)
-    read = read_client_config(Fields({"clientConfig": client}, "", problems))
+    read = ClientConfig.read(Fields(client, "", problems)).client
     assert problems.found == []
     assert configuration._plain(read) == client
 

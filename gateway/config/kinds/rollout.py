@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, get_args
 
-from gateway.config.kinds.client_config import read_client_config
+from gateway.config.kinds.client_config import ClientConfig
+from gateway.config.kinds.declare import Group
 from gateway.config.kinds.metadata import read_selector
 from gateway.pure.core.webhook import Candidate, Enforcement, Mode, Rollout
 
@@ -63,7 +64,7 @@ def _read_enforcement(fields: Fields | None, mode: Mode) -> Enforcement | None:
 def _read_candidate(fields: Fields | None) -> Candidate | None:
     if fields is None:
         return None
-    client = read_client_config(fields)
+    client = Group(ClientConfig).read_required(fields, "clientConfig").client
     percent = fields.number("percentOfReviews", 100.0, 0.0, 100.0)
     fields.finish()
     return Candidate(client, percent)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, get_args
 
 from gateway.base.text import one_of, shown
-from gateway.config.kinds.client_config import read_client_config
+from gateway.config.kinds.client_config import ClientConfig
+from gateway.config.kinds.declare import Group
 from gateway.config.kinds.matching import (
     CONDITIONS,
     FAILURE_POLICIES,
@@ -88,13 +89,15 @@ def read_webhook_configuration(fields: Fields, phase: Phase, version: Version) -
     webhooks, pools, authorizers, followed = [], [], [], []
     first_of_name: dict[str, str] = {}
     for entry in fields.mappings("webhooks"):
+        problems = len(fields.problems.found)
         webhook = _read_webhook(entry, phase, name, version)
         webhooks.append(webhook)
         for parent, client in zip(("", ".rollout.candidate"), webhook.clients, strict=False):
             path = f"{entry.path}{parent}.clientConfig"
             if isinstance(client, WorkerRef) and client.pool:
                 pools.append((f"{path}.worker.pool", client.pool))
-            if isinstance(client, HttpsClient) and client.ca_from is not None:
+            is_followed = isinstance(client, HttpsClient) and client.ca_from is not None
+            if is_followed and len(fields.problems.found) == problems:
                 followed.append(f"{path}.caBundleFrom")
         if webhook.match_conditions is not None and webhook.match_conditions.needs_authorizer:
             authorizers.append(entry.at("matchConditions"))
@@ -110,7 +113,7 @@ def read_webhook_configuration(fields: Fields, phase: Phase, version: Version) -
 
 
 def _read_webhook(fields: Fields, phase: Phase, configuration: str, version: Version) -> Webhook:
-    client = read_client_config(fields)
+    client = Group(ClientConfig).read_required(fields, "clientConfig").client
     webhook = Webhook(
         phase=phase,
         configuration=configuration,
