@@ -20,6 +20,7 @@ from gateway.config.kinds.declare import (
 )
 from gateway.config.kinds.files import read_ca_file, read_json_web_keys
 from gateway.config.kinds.names import dns_1123_subdomain
+from gateway.config.kinds.validation import excluded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,6 +61,7 @@ class BoundRegistration(Declared):
 class WebhookTokenSettings(Declared):
     """The tokens that are accepted."""
 
+    RULES = (excluded("jwksFile", "jwksFrom", "is not allowed together with jwksFrom"),)
     audiences: tuple[str, ...] = required(
         Read(f"list of URLs, at most {MAX_ITEMS}", _read_audiences, "array"),
         "Where API servers call the gateway, without the path: `https://NAME.NAMESPACE.svc:PORT`, always "
@@ -97,9 +99,7 @@ class WebhookTokenSettings(Declared):
         return self.jwks_file is None and self.jwks_from == "Cluster"
 
     def check(self, source: Fields) -> None:
-        """Report settings that exclude or require each other."""
-        if source.has("jwksFile") and source.has("jwksFrom"):
-            source.problem("jwksFile", "is not allowed together with jwksFrom")
+        """Report settings that require each other."""
         if source.has("issuerCAFile") and self.jwks_from != "Issuer":
             source.problem("issuerCAFile", "is for jwksFrom: Issuer alone")
         if self.jwks_from == "Issuer":

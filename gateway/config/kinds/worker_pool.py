@@ -31,7 +31,7 @@ from gateway.config.kinds.declare import (
 from gateway.config.kinds.files import read_ca_bundle, read_ca_file, read_key_pair
 from gateway.config.kinds.metadata import read_metadata
 from gateway.config.kinds.names import SUBDOMAIN_LENGTH, dns_1123_subdomain
-from gateway.config.kinds.validation import Rule, exactly_one
+from gateway.config.kinds.validation import exactly_one, excluded
 from gateway.pure.core.durations import format_duration, parse_duration
 
 if TYPE_CHECKING:
@@ -100,15 +100,7 @@ class _HedgeAfter(Type["float | None"]):
 class WorkerTls(Declared):
     """TLS to the workers of a pool. All files are PEM."""
 
-    RULES = (
-        Rule(
-            "!has(self.caFile) || !has(self.caBundle)",
-            "is not allowed together with caFile",
-            about=("caFile", "caBundle"),
-            at="caBundle",
-            holds_with=(0, 1),
-        ),
-    )
+    RULES = (excluded("caBundle", "caFile", "is not allowed together with caFile"),)
     ca_file: Path | None = optional(
         File(read_ca_file, _PEM_FILE),
         "Roots of the worker's certificate. Absent: `caBundle`, or the roots of the system",
