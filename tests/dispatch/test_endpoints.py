@@ -38,10 +38,10 @@ def test_the_less_loaded_endpoint_takes_the_call(
     async def test(bed: Bed) -> None:
         pool = await bed.add_pool(*(worker.target for worker in workers))
         await bed.all_ready(pool)
-        runs = [bed.start([{"hang": True}], never) for _ in range(10)]
+        cancels = [bed.start([{"hang": True}], never) for _ in range(10)]
         assert [endpoint.calls.count for endpoint in pool.endpoints] == [5, 5]
-        for run in runs:
-            run.cancel()
+        for cancel in cancels:
+            cancel()
         assert bed.is_clean()
 
     on_bed(test)
@@ -74,11 +74,11 @@ def test_a_cancelled_review_leaves_nothing_and_the_worker_is_notified(
 
     async def test(bed: Bed) -> None:
         assert await (await bed.add_pool(worker.target, transport=transport)).wait_until_ready(30)
-        run = bed.start([{"hang": True}] * 3, never)
+        cancel = bed.start([{"hang": True}] * 3, never)
         reached = "calls" if transport == "Stream" else "unary"
         while (await bed.report())[reached] < 4:
             await asyncio.sleep(0.01)
-        run.cancel()
+        cancel()
         assert bed.is_clean()
         assert bed.calls("CANCELLED") == 3
         while (await bed.report()).get("cancelled") != 3:
@@ -255,12 +255,12 @@ def test_a_withdrawn_call_leaves_the_queue_at_once(
     async def test(bed: Bed) -> None:
         pool = await bed.add_pool(worker.target)
         assert await pool.wait_until_ready(30)
-        runs = [bed.start([{"hang": True}], never) for _ in range(50)]
+        cancels = [bed.start([{"hang": True}], never) for _ in range(50)]
         stream = pool.endpoints[0]._transport._stream
         assert stream is not None
         assert len(stream._queue) == 50
-        for run in runs:
-            run.cancel()
+        for cancel in cancels:
+            cancel()
         assert not stream._queue
         assert (await bed.report())["calls"] == 1
 

@@ -160,7 +160,7 @@ def test_calls_of_fail_webhooks_displace_those_of_ignore_webhooks(
         await bed.all_ready(pool)
         shed: list[Evaluation] = []
         bed.start([{"hang": True, "failure_policy": "Ignore"}], shed.append)
-        run = bed.start([{"hang": True}], never)
+        cancel = bed.start([{"hang": True}], never)
         assert isinstance(refused := await bed.ask({"failure_policy": "Ignore"}), Failed)
         assert refused.cause.startswith("RESOURCE_EXHAUSTED: ")
         assert not shed
@@ -169,8 +169,8 @@ def test_calls_of_fail_webhooks_displace_those_of_ignore_webhooks(
         assert verdicts(shed[0]) == [refused]
         full = bed.start([{"hang": True}], never)
         assert isinstance(await bed.ask({}), Failed)
-        run.cancel()
-        full.cancel()
+        cancel()
+        full()
 
     on_bed(test)
 
@@ -185,14 +185,14 @@ def test_calls_that_are_not_enforced_make_room_for_others_and_displace_none(
         pool = await bed.add_pool(worker.target, max_in_flight=2)
         await bed.all_ready(pool)
         shed: list[Evaluation] = []
-        run = bed.start([{"hang": True, "failure_policy": "Ignore"}], never)
+        cancel = bed.start([{"hang": True, "failure_policy": "Ignore"}], never)
         bed.start([{"hang": True, "mode": "Warn"}], shed.append)
         assert isinstance(refused := await bed.ask({"mode": "Audit"}), Failed)
         assert not shed
         assert await bed.ask({"failure_policy": failure_policy}) is ALLOWED
         await until(lambda: shed)
         assert verdicts(shed[0]) == [refused]
-        run.cancel()
+        cancel()
 
     on_bed(test)
 
@@ -205,13 +205,13 @@ def test_calls_in_the_mode_shadow_use_half_of_an_endpoint_at_most(
     async def test(bed: Bed) -> None:
         pool = await bed.add_pool(worker.target, max_in_flight=4)
         await bed.all_ready(pool)
-        runs = [bed.start([{"hang": True, "mode": mode}], never) for mode in ("Shadow", "Enforce")]
+        cancels = [bed.start([{"hang": True, "mode": mode}], never) for mode in ("Shadow", "Enforce")]
         found = await bed.ask({"mode": "Shadow"})
         assert isinstance(found, Failed)
         assert found.cause == "RESOURCE_EXHAUSTED: half of maxInFlight is in use"
         assert await bed.ask({}) is ALLOWED
-        for run in runs:
-            run.cancel()
+        for cancel in cancels:
+            cancel()
 
     on_bed(test)
 
@@ -300,11 +300,11 @@ def test_a_call_ahead_of_its_turn_displaces_no_other(
         pool = await bed.add_pool(worker.target, max_in_flight=2)
         await bed.all_ready(pool)
         shed: list[Evaluation] = []
-        run = bed.start([{"hang": True, "failure_policy": "Ignore"}], shed.append)
+        cancel = bed.start([{"hang": True, "failure_policy": "Ignore"}], shed.append)
         settled = await bed.settle({"delay_ms": 20}, {}, phase="mutate")
         assert verdicts(settled) == [ALLOWED, ALLOWED]
         assert not shed
-        run.cancel()
+        cancel()
 
     on_bed(test)
 

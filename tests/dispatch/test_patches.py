@@ -84,9 +84,9 @@ def test_a_queued_patch_ends_with_its_review(
             assert outcome.verdict.cause == "DEADLINE_EXCEEDED: no answer within 2s"
             assert not evaluation.has_changed
         else:
-            run = bed.start([large("a")], never, **MUTATE)
+            cancel = bed.start([large("a")], never, **MUTATE)
             await until(lambda: len(busy) == 2, "the patch waits")
-            run.cancel()
+            cancel()
         stop()
         await until(lambda: not busy.has_work(), "nothing is left of it")
         await asyncio.sleep(0)

@@ -31,7 +31,7 @@ def test_the_request_is_the_api_servers(on_bed: OnBed, webhook: WebhookProcess) 
     recorded = (REVIEWS / "pod-create-mutate.json").read_bytes()
 
     async def test(bed: Bed) -> None:
-        bed.add_server(client)
+        await bed.add_server(client)
         assert await bed.ask({"client": client, "timeout_s": 7}) == Allowed(warnings=("the request",))
 
     on_bed(test)
@@ -318,7 +318,7 @@ def test_the_verdict_of_an_answer(
     client = webhook.client(script)
 
     async def test(bed: Bed) -> None:
-        bed.add_server(client)
+        await bed.add_server(client)
         verdict = await bed.ask({"client": client}, phase="mutate")
         if not isinstance(expected, tuple):
             assert verdict == expected
@@ -336,7 +336,7 @@ def test_calls_share_connections(on_bed: OnBed, webhook: WebhookProcess) -> None
     client = webhook.client({"answer": {"warnings": ["kept"]}})
 
     async def test(bed: Bed) -> None:
-        bed.add_server(client)
+        await bed.add_server(client)
         for _ in range(3):
             await bed.settle({"client": client}, {"client": client})
 
@@ -355,7 +355,7 @@ def test_a_review_in_v1beta1(on_bed: OnBed, webhook: WebhookProcess) -> None:
     client = webhook.client(script)
 
     async def test(bed: Bed) -> None:
-        bed.add_server(client)
+        await bed.add_server(client)
         assert await bed.ask({"client": client, "review_version": "v1beta1"}) == ALLOWED
 
     on_bed(test)
@@ -369,7 +369,7 @@ def test_a_slow_answer_fails_at_the_deadline(on_bed: OnBed, webhook: WebhookProc
         client = webhook.client(script)
 
         async def test(bed: Bed, client: Any = client) -> None:
-            bed.add_server(client)
+            await bed.add_server(client)
             verdict = await bed.ask({"client": client, "timeout_s": 1}, budget_s=0.05)
             assert isinstance(verdict, Failed)
             assert verdict.cause == "DEADLINE_EXCEEDED: no answer within 50ms"
@@ -382,12 +382,12 @@ def test_a_withdrawn_call_is_aborted(on_bed: OnBed, webhook: WebhookProcess) -> 
     client = webhook.client({"delay_s": 60, "answer": {"warnings": ["withdrawn"]}})
 
     async def test(bed: Bed) -> None:
-        bed.add_server(client)
-        run = bed.start([{"client": client}], lambda _: pytest.fail("an answer"))
+        await bed.add_server(client)
+        cancel = bed.start([{"client": client}], lambda _: pytest.fail("an answer"))
         report = await asyncio.to_thread(webhook.report)
         while not any(client.url.endswith(r["target"].partition("?")[0]) for r in report["requests"][-1:]):
             report = await asyncio.to_thread(webhook.report)
-        run.cancel()
+        cancel()
         assert bed.is_clean()
         assert bed.calls("CANCELLED") == 1
 
@@ -402,7 +402,7 @@ def test_retry_after_is_obeyed(on_bed: OnBed, webhook: WebhookProcess) -> None:
         client = webhook.client({**script, "once": str(uuid.uuid4())})
 
         async def test(bed: Bed, client: Any = client, number: int = number) -> None:
-            bed.add_server(client)
+            await bed.add_server(client)
             verdict = await bed.ask({"client": client})
             if number:
                 assert isinstance(verdict, Failed)
@@ -447,7 +447,7 @@ def test_redirects(on_bed: OnBed, webhook: WebhookProcess) -> None:
         client = webhook.client({"status": status, "headers": {"Location": location}})
 
         async def test(bed: Bed, client: Any = client, expected: Any = expected) -> None:
-            bed.add_server(client)
+            await bed.add_server(client)
             verdict = await bed.ask({"client": client})
             if isinstance(verdict, Allowed):
                 assert verdict.warnings == expected
@@ -464,7 +464,7 @@ def test_a_reused_connection_that_was_closed(on_bed: OnBed, webhook: WebhookProc
         client = webhook.client({"sequence": sequence, "once": str(uuid.uuid4())})
 
         async def test(bed: Bed, client: Any = client, side_effects: str = side_effects) -> None:
-            bed.add_server(client)
+            await bed.add_server(client)
             script = {"client": client, "side_effects": side_effects}
             assert await bed.ask(script) == ALLOWED
             verdict = await bed.ask(script)
@@ -484,7 +484,7 @@ def test_a_connection_with_an_unsolicited_answer_is_not_reused(
     client = webhook.client({"extra": True, "answer": {"warnings": ["extra"]}})
 
     async def test(bed: Bed) -> None:
-        server = bed.add_server(client)
+        server = await bed.add_server(client)
         for _ in range(3):
             assert isinstance(await bed.ask({"client": client}), Allowed)
             await until(lambda: not server.connections.idle, "no idle connection")
@@ -502,7 +502,7 @@ def test_many_large_answers_at_once_take_the_memory_of_a_few(
     client = webhook.client({"repeat": ["[", "[],", "0]"], "count": 2_000_000, **script})
 
     async def test(bed: Bed) -> None:
-        bed.add_server(client)
+        await bed.add_server(client)
         tracemalloc.start(1)
         try:
             calls = (bed.ask({"client": client, "timeout_s": 30}) for _ in range(32))
@@ -524,7 +524,7 @@ def test_cancelled_calls_release_their_slots(on_bed: OnBed, webhook: WebhookProc
     endless = webhook.client({"raw": raw, "pad": 200_000, "stay": True})
 
     async def test(bed: Bed) -> None:
-        server = bed.add_server(endless)
+        server = await bed.add_server(endless)
         verdicts = await asyncio.gather(*(bed.ask({"client": endless, "timeout_s": 1}) for _ in range(12)))
         assert all(isinstance(verdict, Failed) for verdict in verdicts)
         assert server._slots.is_empty

@@ -31,7 +31,7 @@ def test_more_connections_than_stay_idle(
     client = webhook.client({"delay_s": 0.05})
 
     async def test(bed: Bed) -> None:
-        running = bed.add_server(client)
+        running = await bed.add_server(client)
         evaluations = await asyncio.gather(*(bed.settle({"client": client}) for _ in range(40)))
         assert all(evaluation.outcomes[0].verdict == ALLOWED for evaluation in evaluations)
         assert running.connections.idle == 25
@@ -46,7 +46,7 @@ def test_idle_connections_end(
     client = webhook.client()
 
     async def test(bed: Bed) -> None:
-        running = bed.add_server(client)
+        running = await bed.add_server(client)
         for _ in range(2):
             await bed.settle({"client": client}, {"client": client})
             assert running.connections.idle
@@ -62,14 +62,14 @@ def test_calls_above_max_in_flight_fail_or_shed_ignorable_ones(
     client = webhook.client({"delay_s": 60})
 
     async def test(bed: Bed) -> None:
-        bed.add_server(client)
+        await bed.add_server(client)
         loop = asyncio.get_running_loop()
         shed: asyncio.Future[Any] = loop.create_future()
-        runs = [
+        cancels = [
             bed.start([{"client": client, "failure_policy": "Ignore"}], shed.set_result),
             bed.start([{"client": client}], lambda _: pytest.fail("an answer")),
         ]
-        runs.append(bed.start([{"client": client}], lambda _: pytest.fail("an answer")))
+        cancels.append(bed.start([{"client": client}], lambda _: pytest.fail("an answer")))
         (outcome,) = (await shed).outcomes
         assert outcome.verdict.cause.startswith("RESOURCE_EXHAUSTED: ")
         refused = await bed.ask({"client": client})
@@ -77,8 +77,8 @@ def test_calls_above_max_in_flight_fail_or_shed_ignorable_ones(
         assert refused.cause == (
             f"RESOURCE_EXHAUSTED: {client.url}: 2 calls are in flight, which is the maximum"
         )
-        for run in runs[1:]:
-            run.cancel()
+        for cancel in cancels[1:]:
+            cancel()
 
     on_bed(test)
 
@@ -87,15 +87,14 @@ def test_close_ends_calls_in_flight(on_bed: OnBed, webhook: WebhookProcess) -> N
     client = webhook.client({"delay_s": 60})
 
     async def test(bed: Bed) -> None:
-        running = bed.add_server(client)
+        await bed.add_server(client)
         ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         bed.start([{"client": client}], ended.set_result)
         await asyncio.sleep(0)
-        await running.close(0.0)
+        await bed.close(0.0)
         (outcome,) = (await ended).outcomes
         assert "the gateway is shutting down" in outcome.verdict.cause
         assert bed.calls("CANCELLED") == 0, "the series of a closed server is removed"
-        del bed.servers[client]
 
     on_bed(test)
 
@@ -104,8 +103,8 @@ def test_a_group_without_open_calls_sends_nothing(on_bed: OnBed, webhook: Webhoo
     client = webhook.client({"never": True})
 
     async def test(bed: Bed) -> None:
-        bed.add_server(client)
-        bed.start([{"client": client}], lambda _: pytest.fail("an answer")).cancel()
+        await bed.add_server(client)
+        bed.start([{"client": client}], lambda _: pytest.fail("an answer"))()
         await asyncio.sleep(0)
         assert bed.is_clean()
 
@@ -132,15 +131,15 @@ def test_unknown_names_do_not_delay_others(
     monkeypatch.setattr(socket, "getaddrinfo", slow)
 
     async def test(bed: Bed) -> None:
-        bed.add_server(client)
+        await bed.add_server(client)
         dead = [HttpsClient(f"https://n{number}.invalid/") for number in range(100)]
         for each in dead:
-            bed.add_server(each)
-        runs = [bed.start([{"client": each}], lambda _: pytest.fail("an answer")) for each in dead * 2]
+            await bed.add_server(each)
+        cancels = [bed.start([{"client": each}], lambda _: pytest.fail("an answer")) for each in dead * 2]
         assert await bed.ask({"client": client}) == ALLOWED
         assert len(looked_up) == len(dead), "all calls to a server share one look-up"
-        for run in runs:
-            run.cancel()
+        for cancel in cancels:
+            cancel()
         answered.set()
 
     on_bed(test)
@@ -157,7 +156,7 @@ def test_a_look_up_without_a_thread_fails(
         raise RuntimeError("can't start new thread")
 
     async def test(bed: Bed) -> None:
-        bed.add_server(client)
+        await bed.add_server(client)
         with monkeypatch.context() as patched:
             patched.setattr(threading.Thread, "start", refuse)
             verdict = await bed.ask({"client": client})
@@ -185,7 +184,7 @@ def test_the_next_address_is_tried_while_one_is_silent(
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
 
         async def test(bed: Bed) -> None:
-            bed.add_server(client)
+            await bed.add_server(client)
             assert await bed.ask({"client": client}) == ALLOWED
 
         on_bed(test)
@@ -206,13 +205,13 @@ def test_calls_that_end_while_connecting_leave_no_connection_open(
         client = HttpsClient(f"https://127.0.0.1:{silent.getsockname()[1]}/", webhook.ca_pem)
 
         async def test(bed: Bed) -> None:
-            bed.add_server(client)
+            await bed.add_server(client)
             before = descriptors()
             for wait_s in (0.0, 0.0, 0.001, 0.01) * 5:
-                runs = [bed.start([{"client": client}], unwanted) for _ in range(20)]
+                cancels = [bed.start([{"client": client}], unwanted) for _ in range(20)]
                 await asyncio.sleep(wait_s)
-                for run in runs:
-                    run.cancel()
+                for cancel in cancels:
+                    cancel()
             await until(lambda: descriptors() <= before + 2, "no connection is open")
 
         on_bed(test)
@@ -227,7 +226,7 @@ def test_a_server_that_closes_immediately_fails_the_call(on_bed: OnBed, webhook:
                 rude.accept()[0].close()
 
         async def test(bed: Bed) -> None:
-            bed.add_server(client)
+            await bed.add_server(client)
             hanging_up = asyncio.create_task(asyncio.to_thread(hang_up))
             for _ in range(20):
                 verdict = await bed.ask({"client": client})

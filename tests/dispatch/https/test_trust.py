@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 NOT_VERIFIED = "tls: failed to verify certificate: x509: "
 
 
-def ask(on_bed: OnBed, client: HttpsClient, **options: Any) -> list[Any]:
+def ask(on_bed: OnBed, client: HttpsClient, user: KubeconfigUser | None = None) -> list[Any]:
     found: list[Any] = []
 
     async def test(bed: Bed) -> None:
-        bed.add_server(client, **options)
+        await bed.add_server(client, user)
         found.append(await bed.ask({"client": client}))
 
     on_bed(test)
@@ -111,7 +111,7 @@ def test_a_token_is_read_again(
     token_file.write_text("first")
 
     async def test(bed: Bed) -> None:
-        bed.add_server(client, user=KubeconfigUser(token_file=token_file))
+        await bed.add_server(client, user=KubeconfigUser(token_file=token_file))
         await bed.settle({"client": client}, {"client": client})
         token_file.write_text("second")
         await bed.ask({"client": client})
@@ -146,7 +146,7 @@ def test_a_token_is_revoked_by_deleting_or_emptying_its_file(
     token_file.write_text("first")
 
     async def test(bed: Bed) -> None:
-        bed.add_server(client, user=KubeconfigUser(token="beside", token_file=token_file))
+        await bed.add_server(client, user=KubeconfigUser(token="beside", token_file=token_file))
         assert await bed.ask({"client": client}) == ALLOWED
         if content is None:
             token_file.unlink()
@@ -203,7 +203,7 @@ def test_exec_plugin_credentials(
         user = KubeconfigUser(plugin=plugin(tmp_path, status | extra))
 
         async def test(bed: Bed, user: KubeconfigUser = user) -> None:
-            bed.add_server(client, user=user)
+            await bed.add_server(client, user=user)
             for _ in range(2):
                 assert await bed.settle({"client": client}, {"client": client})
 
@@ -225,7 +225,7 @@ def test_an_exec_plugin_may_take_longer_than_a_call(
     )
 
     async def test(bed: Bed) -> None:
-        bed.add_server(client, user=KubeconfigUser(plugin=waits))
+        await bed.add_server(client, user=KubeconfigUser(plugin=waits))
         verdict = await bed.ask({"client": client}, budget_s=0.05)
         assert isinstance(verdict, Failed)
         assert verdict.cause.startswith("DEADLINE_EXCEEDED")
@@ -241,7 +241,7 @@ def test_an_exec_plugin_may_take_longer_than_a_call(
 
     async def hangs(bed: Bed) -> None:
         monkeypatch.setattr(exec_plugin, "RUN_TIMEOUT_S", 0.05)
-        bed.add_server(client, user=KubeconfigUser(plugin=waits))
+        await bed.add_server(client, user=KubeconfigUser(plugin=waits))
         verdict = await bed.ask({"client": client})
         assert isinstance(verdict, Failed)
         assert verdict.cause.endswith(": not finished within 0.05s")
@@ -256,7 +256,7 @@ def test_an_exec_plugin_that_fails(
         client = webhook.client()
 
         async def test(bed: Bed, client: HttpsClient = client, made: ExecPlugin = made) -> None:
-            bed.add_server(client, user=KubeconfigUser(plugin=made))
+            await bed.add_server(client, user=KubeconfigUser(plugin=made))
             for _ in range(2):
                 verdict = await bed.ask({"client": client})
                 assert isinstance(verdict, Failed)
@@ -271,19 +271,23 @@ def test_an_exec_plugin_that_fails(
     assert "ended with status 3: a secret" in caplog.text
 
 
-def test_through_a_proxy(on_bed: OnBed, webhook: WebhookProcess, proxy: Proxy) -> None:
+def test_through_a_proxy(
+    on_bed: OnBed, webhook: WebhookProcess, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     there, port = webhook.client({}, "other_name"), webhook.ports["other_name"]
     client = HttpsClient(there.url.replace("localhost", "elsewhere.example"), there.ca_pem)
-    environment = {"HTTPS_PROXY": f"http://user:secret@127.0.0.1:{proxy.port}"}
-    assert ask(on_bed, client, environment=environment) == [ALLOWED]
+    monkeypatch.setenv("HTTPS_PROXY", f"http://user:secret@127.0.0.1:{proxy.port}")
+    assert ask(on_bed, client) == [ALLOWED]
     lines = proxy.heads[-1].splitlines()
     assert lines[0] == f"CONNECT elsewhere.example:{port} HTTP/1.1"
     assert "Proxy-Authorization: Basic dXNlcjpzZWNyZXQ=" in lines
     proxy.answer = "HTTP/1.1 407 No"
-    (verdict,) = ask(on_bed, client, environment=environment)
+    (verdict,) = ask(on_bed, client)
     assert "proxyconnect: the proxy answers 'HTTP/1.1 407 No', expected 200" in verdict.cause
-    (verdict,) = ask(on_bed, client, environment={"https_proxy": "socks5://127.0.0.1:1"})
-    assert "proxyconnect: HTTPS_PROXY names no proxy of the form" in verdict.cause
     seen = len(proxy.heads)
-    assert ask(on_bed, webhook.client(), environment=environment) == [ALLOWED]
+    assert ask(on_bed, webhook.client()) == [ALLOWED]
     assert len(proxy.heads) == seen, "loopback is never called through a proxy"
+    monkeypatch.delenv("HTTPS_PROXY")
+    monkeypatch.setenv("https_proxy", "socks5://127.0.0.1:1")
+    (verdict,) = ask(on_bed, client)
+    assert "proxyconnect: HTTPS_PROXY names no proxy of the form" in verdict.cause

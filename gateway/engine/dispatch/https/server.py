@@ -34,7 +34,7 @@ from gateway.engine.dispatch.https.review import failed_before, failed_call, rea
 from gateway.engine.dispatch.verdicts import failed_status
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Generator, Sequence
 
     from gateway.engine.dispatch.calls import CallGroup, Endpoint, EndpointState, Sheds
     from gateway.engine.dispatch.timer_wheel import TimerWheel
@@ -72,9 +72,8 @@ class HttpsServer:
         timers: TimerWheel,
         metrics: PoolMetrics,
         bundle: CaBundle | None = None,
-        environment: Mapping[str, str] = os.environ,
     ) -> None:
-        """*user*: the gateway's credentials for it. *environment* may name a proxy.
+        """*user*: the gateway's credentials for it. The environment may name a proxy.
 
         *bundle* has the root certificates if the client names a source of them. Without it, such a server is
         never called.
@@ -98,7 +97,7 @@ class HttpsServer:
         """The root certificates in use."""
         parts = urlsplit(client.url)
         host, port = parts.hostname or "", parts.port or 443
-        self.connections = ConnectionPool((host, port), proxy_for(host, port, environment))
+        self.connections = ConnectionPool((host, port), proxy_for(host, port, os.environ))
         self._tasks: dict[tuple[CallGroup, int], asyncio.Task[None]] = {}
         self._decoding = WorkQueue()
         self._slots = LargeAnswerSlots()
