@@ -22,9 +22,10 @@ import yaml
 
 from deploy import crds
 from deploy.monitoring import ROOT, table, with_tables
-from gateway.config.kinds import namespace, policy_exception
+from gateway.config.kinds import namespace, policy_exception, webhook_configuration
 from gateway.config.kinds.gateway_configuration import GatewaySettings
 from gateway.config.kinds.worker_pool import WorkerPool
+from gateway.config.yaml.documents import PHASES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -153,7 +154,8 @@ def schema(values: tuple[Value, ...]) -> Schema:
     own["configuration"] |= _configuration()
     own["pools"] |= {"propertyNames": _SUBDOMAIN, "additionalProperties": _strict(WorkerPool.schema())}
     for kind in ("Mutating", "Validating"):
-        hooks = {"type": "array", "items": _strict(crds.webhook(f"{kind}WebhookConfiguration"))}
+        hooks = _strict(webhook_configuration.schema(PHASES[f"{kind}WebhookConfiguration"]))
+        del hooks["description"], hooks["maxItems"]
         own[f"{kind.lower()}WebhookConfigurations"]["additionalProperties"] = hooks
     return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "admission-gateway", **made}
 
@@ -221,6 +223,7 @@ def outputs() -> dict[Any, str]:
     fields = {
         "settings": GatewaySettings.rows(),
         "pools": WorkerPool.rows("spec."),
+        "webhooks": webhook_configuration.rows(),
         "exceptions": policy_exception.rows(),
         "namespaces": namespace.rows(),
     }

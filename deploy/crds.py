@@ -13,40 +13,16 @@ validation rules and their cost); k8s.io/api admissionregistration/v1 types.go.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gateway.config.kinds.client_config import ClientConfig
-from gateway.config.kinds.declare import Groups
-from gateway.config.kinds.matching import (
-    CONDITIONS,
-    FAILURE_POLICIES,
-    MATCH_POLICIES,
-    MAX_RULES,
-    RuleEntry,
-)
-from gateway.config.kinds.metadata import LabelSelector
+from gateway.config.kinds import webhook_configuration
 from gateway.config.kinds.mutating_policy import MutatingBindingSpec, MutatingPolicySpec
-from gateway.config.kinds.names import LABEL, LABEL_LENGTH, SUBDOMAIN_LENGTH
-from gateway.config.kinds.policy_exception import (
-    CLUSTER_WIDE,
-    NAMESPACED,
-    ClusterExceptionSpec,
-    ExceptionSpec,
-)
-from gateway.config.kinds.rollout import MODES
+from gateway.config.kinds.names import SUBDOMAIN_LENGTH
+from gateway.config.kinds.policy_exception import NAMESPACED, ClusterExceptionSpec, ExceptionSpec
 from gateway.config.kinds.validating_policy import ValidatingBindingSpec, ValidatingPolicySpec
-from gateway.config.kinds.webhook_configuration import (
-    DEFAULT_ENTRIES,
-    LONGEST_TIMEOUT_S,
-    LONGEST_TTL_S,
-    MOST_ENTRIES,
-    REINVOCATION_POLICIES,
-    REVIEW_VERSIONS,
-    V1,
-)
 from gateway.config.kinds.worker_pool import WorkerPool
 from gateway.config.merge.custom_resource import PLURALS
-from gateway.config.yaml.documents import GATEWAY_VERSION, POLICY, POLICY_KINDS
+from gateway.config.yaml.documents import GATEWAY_VERSION, PHASES, POLICY
 from gateway.pure.admission_policies.expression_warnings import MAX_WARNING_CHARS, MAX_WARNINGS
 from gateway.tools.registration.yaml_output import to_yaml
 
@@ -56,25 +32,72 @@ if TYPE_CHECKING:
 Schema = dict[str, Any]
 
 GROUP, _, VERSION = GATEWAY_VERSION.partition("/")
-SHORT_NAMES: Final = {
-    "WorkerPool": "agpool",
-    "MutatingWebhookConfiguration": "agmutating",
-    "ValidatingWebhookConfiguration": "agvalidating",
-    "ValidatingAdmissionPolicy": "agvap",
-    "ValidatingAdmissionPolicyBinding": "agvapbinding",
-    "MutatingAdmissionPolicy": "agmap",
-    "MutatingAdmissionPolicyBinding": "agmapbinding",
-    NAMESPACED: "agexception",
-    CLUSTER_WIDE: "agclusterexception",
-}
-MAX_WEBHOOKS: Final = 100
 
-_SPECS: Final[dict[str, type[Declared]]] = {
-    "ValidatingAdmissionPolicy": ValidatingPolicySpec,
-    "ValidatingAdmissionPolicyBinding": ValidatingBindingSpec,
-    "MutatingAdmissionPolicy": MutatingPolicySpec,
-    "MutatingAdmissionPolicyBinding": MutatingBindingSpec,
+
+class _Kind(NamedTuple):
+    """What a definition has beside the declarations."""
+
+    short_name: str
+    about: str
+    spec: type[Declared] | None = None
+    """None: it has webhooks instead."""
+    about_spec: str = ""
+    columns: tuple[str, ...] = ()
+    """Fields of the spec that kubectl prints."""
+
+
+_AS_IN_KUBERNETES: Final = "field for field as in admissionregistration.k8s.io/v1."
+_WEBHOOKS: Final = f"Webhooks behind the admission gateway, {_AS_IN_KUBERNETES}"
+_POLICY: Final = (
+    f"A policy of expressions behind the admission gateway, {_AS_IN_KUBERNETES}",
+    "Expressions about requests. Bindings put the policy in force.",
+)
+_BINDING: Final = (
+    f"Puts a policy of the admission gateway in force, {_AS_IN_KUBERNETES}",
+    "Puts a policy of the cluster in force.",
+)
+_EXCEPTION: Final = "Webhooks of the admission gateway that are not called for some requests in"
+_EXCEPTION_SPEC: Final = "Webhooks that are not called for some requests until a certain time."
+_KINDS: Final = {
+    "WorkerPool": _Kind(
+        "agpool",
+        "A set of interchangeable gRPC workers of the admission gateway.",
+        WorkerPool,
+        "Interchangeable workers that serve policies.",
+        ("target",),
+    ),
+    "MutatingWebhookConfiguration": _Kind("agmutating", _WEBHOOKS),
+    "ValidatingWebhookConfiguration": _Kind("agvalidating", _WEBHOOKS),
+    "ValidatingAdmissionPolicy": _Kind("agvap", _POLICY[0], ValidatingPolicySpec, _POLICY[1]),
+    "ValidatingAdmissionPolicyBinding": _Kind(
+        "agvapbinding", _BINDING[0], ValidatingBindingSpec, _BINDING[1], ("policyName",)
+    ),
+    "MutatingAdmissionPolicy": _Kind("agmap", _POLICY[0], MutatingPolicySpec, _POLICY[1]),
+    "MutatingAdmissionPolicyBinding": _Kind(
+        "agmapbinding", _BINDING[0], MutatingBindingSpec, _BINDING[1], ("policyName",)
+    ),
+    "PolicyException": _Kind(
+        "agexception",
+        f"{_EXCEPTION} its namespace.",
+        ExceptionSpec,
+        _EXCEPTION_SPEC,
+        ("expires", "owner"),
+    ),
+    "ClusterPolicyException": _Kind(
+        "agclusterexception",
+        f"{_EXCEPTION} the cluster.",
+        ClusterExceptionSpec,
+        _EXCEPTION_SPEC,
+        ("expires", "owner"),
+    ),
 }
+_TITLES: Final = {"policyName": "Policy"}
+"""Titles of columns that are not the name of the field."""
+_RESERVED: Final = {
+    "rule": "!self.metadata.name.endsWith('.static.k8s.io')",
+    "message": "names in .static.k8s.io are reserved",
+}
+
 _HEADER: Final = """\
 # The gateway's kinds as custom resources, for `kubernetes: {customResources: true}`. Made by
 # deploy/crds.py: change that file. docs/install.md says how to use this one.
@@ -97,177 +120,6 @@ def mapping(description: str, required: tuple[str, ...] = (), **properties: Sche
     if required:
         schema["required"] = list(required)
     return {**schema, "properties": properties}
-
-
-def rule(expression: str, message: str) -> dict[str, str]:
-    """Return a validation rule, CEL that has to be true."""
-    return {"rule": expression, "message": message}
-
-
-def with_rules(schema: Schema, *rules: dict[str, str]) -> Schema:
-    """Return *schema* with *rules*."""
-    return {**schema, "x-kubernetes-validations": list(rules)}
-
-
-def selector(description: str) -> Schema:
-    """Return the schema of a LabelSelector."""
-    return {"description": description, **LabelSelector().schema()}
-
-
-def client_config() -> Schema:
-    """Return the schema of a webhook's clientConfig."""
-    about = "The backend of the webhook: exactly one of worker, url and service."
-    return {"description": about, **ClientConfig.schema(is_custom=True)}
-
-
-def cache() -> Schema:
-    """Return the schema of a webhook's cache."""
-    return mapping(
-        "Verdicts that hold for other requests.",
-        ("ttlSeconds", "key"),
-        ttlSeconds=_integer("How long a verdict holds, in seconds.", LONGEST_TTL_S),
-        key=text(
-            "CEL expression: the part of the request that a verdict depends on.", minLength=1, maxLength=16384
-        ),
-        maxEntries={
-            **_integer("Verdicts; above it the least recently used one goes.", MOST_ENTRIES),
-            "default": DEFAULT_ENTRIES,
-        },
-    )
-
-
-def _integer(description: str, most: int) -> Schema:
-    return {"description": description, "type": "integer", "minimum": 1, "maximum": most}
-
-
-def rollout() -> Schema:
-    """Return the schema of a webhook's rollout."""
-    enforce = mapping(
-        "Where the webhook is enforced already; all conditions have to match.",
-        (),
-        namespaceSelector=selector("Labels of the namespace."),
-        percentOfNamespaces={
-            "description": "Share of the namespaces, by a hash of the names of webhook and namespace.",
-            "type": "integer",
-            "minimum": 0,
-            "maximum": 100,
-        },
-        after=text("Time from which on, RFC 3339.", maxLength=40, format="date-time"),
-    )
-    candidate = mapping(
-        "A backend that is called beside the one in force, compared with it, and never in force.",
-        ("clientConfig",),
-        clientConfig=client_config(),
-        percentOfReviews={
-            "description": "Share of the reviews, by a hash of their uid.",
-            "type": "number",
-            "minimum": 0,
-            "maximum": 100,
-            "default": 100,
-        },
-    )
-    found = mapping(
-        "How far the webhook is in force; absent: it is enforced.",
-        (),
-        # Without a default: beside enforce it is required.
-        mode={
-            "description": "The mode where enforce does not match; absent: Enforce.",
-            "type": "string",
-            "enum": list(MODES),
-        },
-        enforce=with_rules(
-            enforce,
-            rule(
-                "has(self.namespaceSelector) || has(self.percentOfNamespaces) || has(self.after)",
-                "at least one of namespaceSelector, percentOfNamespaces and after is required",
-            ),
-        ),
-        candidate=candidate,
-    )
-    return with_rules(found, rule("!has(self.enforce) || has(self.mode)", "mode is required with enforce"))
-
-
-def webhook(kind: str) -> Schema:
-    """Return the schema of one webhook of a configuration of *kind*."""
-    version = text("", maxLength=LABEL_LENGTH, pattern="^[a-z]([-a-z0-9]*[a-z0-9])?$")
-    del version["description"]
-    fields = {
-        "name": text(
-            "Fully qualified, such as images.policies.example.com.", pattern=rf"^{LABEL}(\.{LABEL}){{2,}}$"
-        ),
-        "clientConfig": client_config(),
-        "rules": {
-            "description": "The requests that the webhook is for; without a rule, none.",
-            **Groups(RuleEntry, maxItems=MAX_RULES).schema(),
-        },
-        "failurePolicy": _choice(
-            "Whether a failure of the webhook refuses the request (Fail) or is skipped (Ignore).",
-            FAILURE_POLICIES,
-            V1.failure_policy,
-        ),
-        "matchPolicy": _choice(
-            "Whether rules also match other versions of a resource.", MATCH_POLICIES, V1.match_policy
-        ),
-        "namespaceSelector": selector("Labels of the namespace; absent: all."),
-        "objectSelector": selector("Labels of the object; absent: all."),
-        "sideEffects": {
-            "description": "Whether a call has effects beside its answer.",
-            "type": "string",
-            "enum": list(V1.allowed_side_effects),
-        },
-        "timeoutSeconds": {
-            "description": "Timeout of a call, in seconds.",
-            "type": "integer",
-            "minimum": 1,
-            "maximum": LONGEST_TIMEOUT_S,
-            "default": V1.timeout_s,
-        },
-        "admissionReviewVersions": with_rules(
-            listed(
-                "Versions of AdmissionReview that the webhook accepts.",
-                version,
-                16,
-                minItems=1,
-                **{"x-kubernetes-list-type": "set"},
-            ),
-            rule(
-                f"self.exists(e, e in {list(REVIEW_VERSIONS)})",
-                f"at least one of {' and '.join(REVIEW_VERSIONS)} is required",
-            ),
-        ),
-        "matchConditions": {
-            "description": "Conditions that all have to hold.",
-            **CONDITIONS.schema(),
-        },
-        "rollout": rollout(),
-        "cache": cache(),
-    }
-    if kind == "MutatingWebhookConfiguration":
-        fields["reinvocationPolicy"] = _choice(
-            "Whether the webhook is called again after a later one changed the object.",
-            REINVOCATION_POLICIES,
-            "Never",
-        )
-    required = ("name", "clientConfig", "sideEffects", "admissionReviewVersions")
-    return with_rules(
-        mapping("A webhook.", required, **fields),
-        rule(
-            "!has(self.rollout) || self.sideEffects == 'None' || (!has(self.rollout.candidate) && "
-            "(!has(self.rollout.mode) || self.rollout.mode != 'Shadow'))",
-            "the mode Shadow and a candidate require sideEffects None",
-        ),
-        rule("!has(self.cache) || self.sideEffects == 'None'", "cache requires sideEffects None"),
-    )
-
-
-def _choice(description: str, names: tuple[str, ...], default: str) -> Schema:
-    return {"description": description, "type": "string", "enum": list(names), "default": default}
-
-
-def _by_name(description: str, items: Schema, most: int) -> Schema:
-    return listed(
-        description, items, most, **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
-    )
 
 
 def status(kind: str) -> Schema:
@@ -324,71 +176,31 @@ def _type_checking() -> Schema:
 
 def definition(kind: str) -> Schema:
     """Return the CustomResourceDefinition of *kind*."""
-    plural = PLURALS[kind]
+    plural, about = PLURALS[kind], _KINDS[kind]
     root: Schema = {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
         "metadata": {"type": "object"},
     }
-    validations = []
-    if kind == "WorkerPool":
-        about = "A set of interchangeable gRPC workers of the admission gateway."
-        about_spec = "Interchangeable workers that serve policies."
-        root["spec"] = {"description": about_spec, **WorkerPool.schema(is_custom=True)}
-        required = ["spec"]
-        columns = [{"name": "Target", "type": "string", "jsonPath": ".spec.target"}]
-    elif kind in POLICY_KINDS or kind in POLICY_KINDS.values():
-        is_policy = kind in POLICY_KINDS
-        about = (
-            "A policy of expressions behind the admission gateway, field for field as in "
-            "admissionregistration.k8s.io/v1."
-            if is_policy
-            else "Puts a policy of the admission gateway in force, field for field as in "
-            "admissionregistration.k8s.io/v1."
-        )
-        about_spec = (
-            "Expressions about requests. Bindings put the policy in force."
-            if is_policy
-            else "Puts a policy of the cluster in force."
-        )
-        root["spec"] = {"description": about_spec, **_SPECS[kind].schema(is_custom=True)}
-        required = ["spec"]
-        columns = [] if is_policy else [{"name": "Policy", "type": "string", "jsonPath": ".spec.policyName"}]
-    elif kind in (NAMESPACED, CLUSTER_WIDE):
-        covered = "its namespace" if kind == NAMESPACED else "the cluster"
-        about = f"Webhooks of the admission gateway that are not called for some requests in {covered}."
-        spec = ExceptionSpec if kind == NAMESPACED else ClusterExceptionSpec
-        about_spec = "Webhooks that are not called for some requests until a certain time."
-        root["spec"] = {"description": about_spec, **spec.schema(is_custom=True)}
-        required = ["spec"]
-        columns = [
-            {"name": name, "type": "string", "jsonPath": f".spec.{name.lower()}"}
-            for name in ("Expires", "Owner")
-        ]
+    more: Schema = {}
+    if about.spec is None:
+        root["webhooks"] = webhook_configuration.schema(PHASES[kind])
+        more["x-kubernetes-validations"] = [_RESERVED]
     else:
-        about = (
-            "Webhooks behind the admission gateway, field for field as in admissionregistration.k8s.io/v1."
-        )
-        root["webhooks"] = _by_name("In the order of calls.", webhook(kind), MAX_WEBHOOKS)
-        required = []
-        columns = []
-        validations = [
-            rule("!self.metadata.name.endsWith('.static.k8s.io')", "names in .static.k8s.io are reserved")
-        ]
+        root["spec"] = {"description": about.about_spec, **about.spec.schema(is_custom=True)}
+        more["required"] = ["spec"]
     root["status"] = status(kind)
     ready = '.status.conditions[?(@.type=="Ready")]'
-    columns += [
+    columns = [
+        *(
+            {"name": _TITLES.get(name, name.capitalize()), "type": "string", "jsonPath": f".spec.{name}"}
+            for name in about.columns
+        ),
         {"name": "Ready", "type": "string", "jsonPath": f"{ready}.status"},
         {"name": "Reason", "type": "string", "jsonPath": f"{ready}.reason"},
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     ]
-    schema: Schema = {
-        "description": about,
-        "type": "object",
-        **({"required": required} if required else {}),
-        "properties": root,
-        **({"x-kubernetes-validations": validations} if validations else {}),
-    }
+    schema: Schema = {"description": about.about, "type": "object", "properties": root, **more}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -401,7 +213,7 @@ def definition(kind: str) -> Schema:
                 "listKind": f"{kind}List",
                 "plural": plural,
                 "singular": kind.lower(),
-                "shortNames": [SHORT_NAMES[kind]],
+                "shortNames": [about.short_name],
                 "categories": ["admission-gateway"],
             },
             "versions": [

@@ -32,7 +32,7 @@ def test_a_cache_is_read(load_documents: Callable[..., Config]) -> None:
 @pytest.mark.parametrize(
     ("cache", "field", "message"),
     [
-        ({"key": KEY}, ".ttlSeconds", "is required, expected 1 to 86400"),
+        ({"key": KEY}, ".ttlSeconds", "is required, expected a whole number from 1 to 86400"),
         ({"ttlSeconds": 1}, ".key", "is required"),
         (
             {"ttlSeconds": 0, "key": KEY},
@@ -66,4 +66,6 @@ def test_side_effects_forbid_it(load_documents: Callable[..., Config]) -> None:
     with pytest.raises(ConfigError) as refused:
         load_documents(with_cache({"ttlSeconds": 1, "key": KEY}, sideEffects="NoneOnDryRun"), POOL)
     (problem,) = refused.value.problems
-    assert problem.message == "requires sideEffects None, found NoneOnDryRun: calls are left out"
+    assert problem.message == (
+        "found sideEffects NoneOnDryRun, requires sideEffects None: calls are left out"
+    )

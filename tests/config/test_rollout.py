@@ -140,7 +140,8 @@ def test_additional_calls_require_a_webhook_without_side_effects(
     document = with_rollout(rollout, sideEffects="NoneOnDryRun")
     ((found, message),) = problems_of(document, POOL)
     assert found == f"{AT}.{field}"
-    assert "requires sideEffects None, found NoneOnDryRun" in message
+    assert message.startswith("found sideEffects NoneOnDryRun, ")
+    assert "requires sideEffects None: its calls are additional ones" in message
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from gateway.config.kinds.policy_spec import (
 )
 from gateway.config.kinds.rollout import MODES
 from gateway.config.kinds.validation import Rule
-from gateway.config.kinds.webhook_configuration import REINVOCATION_POLICIES
+from gateway.config.kinds.webhook_entry import REINVOCATION_POLICIES
 from gateway.config.yaml.fields import child
 from gateway.pure.admission_policies.model import MutatingBinding, MutatingPolicy
 from gateway.pure.admission_policies.mutations import Mutation, Mutations, PatchType

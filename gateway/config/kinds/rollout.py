@@ -5,66 +5,156 @@ Source: docs/rollout.md.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, get_args
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, get_args
 
 from gateway.config.kinds.client_config import ClientConfig
-from gateway.config.kinds.declare import Group
-from gateway.config.kinds.metadata import read_selector
+from gateway.config.kinds.declare import (
+    Choice,
+    Declared,
+    Group,
+    Integer,
+    Number,
+    Type,
+    declare,
+    optional,
+    required,
+)
+from gateway.config.kinds.metadata import LabelSelector
+from gateway.config.kinds.validation import Rule, at_least_one
+from gateway.pure.core.labels import EVERYTHING, Selector
 from gateway.pure.core.webhook import Candidate, Enforcement, Mode, Rollout
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gateway.config.kinds.declare import Row, Schema
     from gateway.config.yaml.fields import Fields
-    from gateway.pure.core.webhook import SideEffects
 
 MODES: tuple[Mode, ...] = get_args(Mode)
-_CONDITIONS = ("namespaceSelector", "percentOfNamespaces", "after")
+_CONDITIONS: Final = ("namespaceSelector", "percentOfNamespaces", "after")
 
 
-def read_rollout(webhook: Fields, side_effects: SideEffects) -> Rollout | None:
-    """Return the rollout of *webhook*, which has these *side_effects*; None if there is none."""
-    fields = webhook.mapping("rollout")
-    if fields is None:
-        return None
-    mode = fields.choice("mode", MODES, "Enforce")
-    enforce = _read_enforcement(fields.mapping("enforce"), mode)
-    if enforce is not None and not fields.has("mode"):
-        fields.problem("mode", "is required with enforce: the mode where enforce does not match")
-    elif enforce is not None and mode == "Enforce":
-        fields.problems.warn(fields.at("enforce"), "has no effect: the mode Enforce holds for every request")
-    candidate = _read_candidate(fields.mapping("candidate"))
-    if side_effects != "None":
-        reason = f"requires sideEffects None, found {side_effects}: its calls are additional ones"
-        if mode == "Shadow":
-            fields.problem("mode", f"Shadow {reason}")
-        if candidate is not None:
-            fields.problem("candidate", reason)
-    fields.finish()
-    return Rollout(mode, enforce, candidate)
+class _Time(Type[float]):
+    """A time in seconds since 1970."""
+
+    words = "time, RFC 3339"
+
+    def read(self, source: Fields, name: str, default: float) -> float:
+        return source.time(name, default)
+
+    def schema(self) -> Schema:
+        return {"type": "string", "maxLength": 40, "format": "date-time"}
+
+    def written(self, value: float) -> str:
+        return ""
 
 
-def _read_enforcement(fields: Fields | None, mode: Mode) -> Enforcement | None:
-    if fields is None:
-        return None
-    given = [name for name in _CONDITIONS if fields.has(name)]
-    selector = read_selector(fields.mapping("namespaceSelector"))
-    percent = fields.integer("percentOfNamespaces", 100, 0, 100)
-    after_s = fields.time("after", 0.0)
-    fields.finish()
-    if not given:
-        fields.problems.add(fields.path, f"found nothing, expected at least one of {', '.join(_CONDITIONS)}")
-    elif percent == 0:
-        fields.problems.warn(
-            fields.at("percentOfNamespaces"), "0 matches no request: the webhook is not enforced"
+@dataclass(frozen=True, slots=True)
+class _Enforce(Declared):
+    RULES = (at_least_one(_CONDITIONS, f"found nothing, expected at least one of {', '.join(_CONDITIONS)}"),)
+    namespace_selector: Selector = declare(
+        LabelSelector(),
+        "Labels of the namespace; for a Namespace, of the object. Absent: all",
+        default=EVERYTHING,
+    )
+    percent_of_namespaces: int = declare(
+        Integer(0, 100, "percent of namespaces"),
+        "From 0 to 100, by a [hash](rollout.md#percentage-of-namespaces) of the names of the webhook and the "
+        "namespace",
+        default=100,
+        is_default_in_schema=False,
+    )
+    after_s: float = declare(
+        _Time(),
+        "From this time on, by the clock of the gateway's machine",
+        default=0.0,
+        name="after",
+    )
+
+    def check(self, source: Fields) -> None:
+        """Warn about a condition that no namespace meets."""
+        if self.percent_of_namespaces == 0:
+            source.problems.warn(
+                source.at("percentOfNamespaces"), "0 matches no request: the webhook is not enforced"
+            )
+
+    @property
+    def enforcement(self) -> Enforcement:
+        return Enforcement(self.namespace_selector, self.percent_of_namespaces, self.after_s)
+
+
+class _OtherClient(Group[ClientConfig]):
+    """A client with the fields of the webhook's."""
+
+    words = "as `webhooks[].clientConfig`"
+
+    def rows(self, path: str) -> Iterator[Row]:
+        yield from ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate(Declared):
+    client_config: ClientConfig = required(_OtherClient(ClientConfig), "Its backend")
+    percent_of_reviews: float = declare(
+        Number(0, 100, "percent of reviews"), "From 0 to 100, by a hash of the review's uid", default=100.0
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutEntry(Declared):
+    """``rollout`` of a webhook."""
+
+    RULES = (
+        Rule(
+            "!has(self.enforce) || has(self.mode)",
+            "is required with enforce: the mode where enforce does not match",
+            about=("enforce",),
+            at="mode",
+            holds_surely=lambda content: content.get("mode") is not None,
+        ),
+    )
+    mode: Mode = declare(
+        Choice(MODES),
+        "The mode where `enforce` does not match. Required with `enforce`. `Shadow` requires "
+        "`sideEffects: None`",
+        default="Enforce",
+        is_default_in_schema=False,
+    )
+    enforce: _Enforce | None = optional(
+        Group(_Enforce),
+        "Where the webhook is enforced already; at least one condition, and all have to match. Absent: "
+        "nowhere",
+    )
+    candidate: _Candidate | None = optional(
+        Group(_Candidate),
+        "A backend that is called beside the one in force and [compared](rollout.md#candidates) with it. "
+        "Requires `sideEffects: None`",
+    )
+
+    def check(self, source: Fields) -> None:
+        """Warn if the mode and ``enforce`` do not fit each other."""
+        enforce = self.enforce
+        if enforce is None or not source.has("mode"):
+            return
+        if self.mode == "Enforce":
+            source.problems.warn(
+                source.at("enforce"), "has no effect: the mode Enforce holds for every request"
+            )
+        is_everywhere = enforce.namespace_selector.is_empty and enforce.percent_of_namespaces == 100
+        if is_everywhere and not enforce.after_s and any(map(source.group("enforce").has, _CONDITIONS)):
+            source.problems.warn(
+                source.at("enforce"), f"matches every request: the mode {self.mode} never holds"
+            )
+
+    @property
+    def rollout(self) -> Rollout:
+        """The rollout itself."""
+        candidate = self.candidate
+        return Rollout(
+            self.mode,
+            None if self.enforce is None else self.enforce.enforcement,
+            None
+            if candidate is None
+            else Candidate(candidate.client_config.client, candidate.percent_of_reviews),
         )
-    elif selector.is_empty and percent == 100 and not after_s:
-        fields.problems.warn(fields.path, f"matches every request: the mode {mode} never holds")
-    return Enforcement(selector, percent, after_s)
-
-
-def _read_candidate(fields: Fields | None) -> Candidate | None:
-    if fields is None:
-        return None
-    client = Group(ClientConfig).read_required(fields, "clientConfig").client
-    percent = fields.number("percentOfReviews", 100.0, 0.0, 100.0)
-    fields.finish()
-    return Candidate(client, percent)

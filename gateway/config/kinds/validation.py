@@ -45,7 +45,7 @@ class Rule:
     holds_surely: Callable[[Mapping[str, object]], bool] = lambda _: False
     """Whether it holds for a mapping, where that is seen without the expression."""
     found: str = ""
-    """A field whose value the reader's message names first."""
+    """A field whose value the reader's message names first. The rule is not checked if it has a problem."""
     is_of_number: bool = False
     """Whether it depends on that number alone. The reader's message then names the present fields first."""
 
@@ -74,8 +74,11 @@ class Rule:
         if self.is_of_number:
             present = (name for name in self.about if content.get(name) is not None)
             message = f"found {' and '.join(present) or 'none of them'}, {message}"
-        if self.found and (value := content.get(self.found)) is not None:
-            message = f"found {self.found} {value}, {message}"
+        if self.found:
+            if any(path == source.at(self.found) for path, _ in source.problems.found):
+                return
+            value = content.get(self.found)
+            message = message if value is None else f"found {self.found} {value}, {message}"
         path = reduce(child, self.at.split("."), source.path) if self.at else source.path
         source.problems.add(path, message)
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from gateway.base.text import shown
 from gateway.config.kinds.policy_exception import CLUSTER_WIDE, NAMESPACED, read_policy_exception
-from gateway.config.kinds.webhook_configuration import V1, WebhookConfiguration, read_webhook_configuration
+from gateway.config.kinds.webhook_configuration import WebhookConfiguration, read_webhook_configuration
+from gateway.config.kinds.webhook_entry import V1
 from gateway.config.kinds.worker_pool import WorkerPool, read_worker_pool
 from gateway.config.merge.policy_documents import read_policy
 from gateway.config.yaml.documents import CUSTOM_KINDS, PHASES, POLICY_KINDS, plural_of

@@ -23,12 +23,8 @@ from gateway.config.kinds.policy_exception import (
     read_policy_exception,
     unknown_webhooks,
 )
-from gateway.config.kinds.webhook_configuration import (
-    V1,
-    V1BETA1,
-    WebhookConfiguration,
-    read_webhook_configuration,
-)
+from gateway.config.kinds.webhook_configuration import WebhookConfiguration, read_webhook_configuration
+from gateway.config.kinds.webhook_entry import V1, V1BETA1
 from gateway.config.kinds.worker_pool import WorkerPool, read_worker_pool
 from gateway.config.merge.model import Config
 from gateway.config.merge.policy_authors import AUTHORS, authors_policy

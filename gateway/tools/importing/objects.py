@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from admission_gateway_worker.text import printable
-from gateway.config.kinds.webhook_configuration import V1, V1BETA1, Version
+from gateway.config.kinds.declare import defaults
+from gateway.config.kinds.webhook_entry import OLD_SIDE_EFFECTS, V1, V1BETA1
 from gateway.config.yaml.documents import PHASES
 from gateway.tools.importing.policies import KINDS, is_policy, written
 from gateway.tools.registration.gateway_entries import entries
@@ -29,7 +30,6 @@ RESOURCE_VERSION: Final = "admission-gateway.io/v1alpha1"
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 _OLD: Final = f"{ADMISSION}/v1beta1"
-_OLD_SIDE_EFFECTS: Final = frozenset(V1BETA1.allowed_side_effects).difference(V1.allowed_side_effects)
 _ENTRY_FIELDS: Final = (
     *("name", "clientConfig", "rules", "failurePolicy", "matchPolicy", "namespaceSelector", "objectSelector"),
     *("matchConditions", "reinvocationPolicy", "sideEffects", "timeoutSeconds", "admissionReviewVersions"),
@@ -100,7 +100,8 @@ def cleaned(document: Json, *, as_resource: bool) -> Json:
     version = document["apiVersion"]
     new_version = RESOURCE_VERSION if as_resource else _OLD if _is_v1beta1(webhooks) else version
     is_changed = (new_version == _OLD) is not (version == _OLD)
-    defaults = _defaults(V1BETA1 if version == _OLD else V1) if is_changed else {}
+    # Those of reinvocationPolicy, which validating webhooks have not, are the same in both versions.
+    old_defaults = defaults((V1BETA1 if version == _OLD else V1)["validate"]) if is_changed else {}
     made = {
         "apiVersion": new_version,
         "kind": document["kind"],
@@ -109,7 +110,7 @@ def cleaned(document: Json, *, as_resource: bool) -> Json:
     if webhooks is not None and not isinstance(webhooks, list):
         # Left for validation to reject.
         return {**made, "webhooks": webhooks}
-    return {**made, "webhooks": [_entry(one, defaults) for one in webhooks or ()]}
+    return {**made, "webhooks": [_entry(one, old_defaults) for one in webhooks or ()]}
 
 
 def file_name(document: Json) -> str:
@@ -123,19 +124,7 @@ def file_name(document: Json) -> str:
 def _is_v1beta1(webhooks: object) -> bool:
     """Whether any of *webhooks* has sideEffects that only ``v1beta1`` allows."""
     entries_there = webhooks if isinstance(webhooks, list) else []
-    return any(isinstance(one, dict) and one.get("sideEffects") in _OLD_SIDE_EFFECTS for one in entries_there)
-
-
-def _defaults(version: Version) -> Json:
-    """Return the defaults of *version*."""
-    defaults = {
-        "failurePolicy": version.failure_policy,
-        "matchPolicy": version.match_policy,
-        "timeoutSeconds": version.timeout_s,
-        "sideEffects": version.side_effects,
-        "admissionReviewVersions": list(version.review_versions or ()),
-    }
-    return {field: value for field, value in defaults.items() if value}
+    return any(isinstance(one, dict) and one.get("sideEffects") in OLD_SIDE_EFFECTS for one in entries_there)
 
 
 def _entry(entry: object, defaults: Json) -> object:

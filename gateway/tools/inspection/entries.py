@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from gateway.config.kinds.webhook_configuration import REVIEW_VERSIONS
+from gateway.config.kinds.webhook_entry import REVIEW_VERSIONS
 from gateway.pure.core.overlap import meet, overlap
 from gateway.tools.inspection.coverage import hiding, shown_rule, uncovered
 from gateway.tools.inspection.model import REGISTER, Finding

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from urllib.parse import urlsplit
 
 from admission_gateway_worker.text import printable
-from gateway.config.kinds.webhook_configuration import V1, read_webhook_configuration
+from gateway.config.kinds.webhook_configuration import read_webhook_configuration
+from gateway.config.kinds.webhook_entry import V1
 from gateway.config.yaml.documents import PHASES
 from gateway.config.yaml.fields import Fields, Problems
 from gateway.pure.core.webhook import SideEffects
