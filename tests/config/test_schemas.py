@@ -54,6 +54,11 @@ ONLY_HERE = {
         r"spec\.match\.namespaces\[\d+\]: .*expected a name of at most 63",
         r"spec\.match: selects everything",
     ),
+    **dict.fromkeys(
+        ("ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicyBinding"),
+        # Which resources of a rule cover which others.
+        (r"spec\.matchResources\.\w+\[\d+\]\.resources(\[\d+\])?: .*covers",),
+    ),
 }
 """Problems that no schema can find: paths and messages."""
 EXAMPLES = (
