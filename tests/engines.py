@@ -5,9 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.engine.snapshot import Surroundings
+from gateway.pure.core.answer import NO_ORIGIN
+from gateway.pure.core.deadline import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from gateway.engine.engine import Engine
+    from gateway.engine.snapshot import Snapshot
+    from gateway.pure.core.answer import Answer
+    from gateway.pure.core.matching import Selection
 
 
 async def compute(work: Callable[[], Any]) -> Any:
@@ -17,3 +24,22 @@ async def compute(work: Callable[[], Any]) -> Any:
 
 INLINE: Final = Surroundings(compute=compute)
 """Real clocks without threads."""
+
+
+def snapshot_of(engine: Engine) -> Snapshot:
+    """Return the configuration in force, which there has to be."""
+    assert engine.snapshot is not None
+    return engine.snapshot
+
+
+def begin(
+    engine: Engine,
+    selection: Selection,
+    body: bytes,
+    answered: Callable[[Answer], None],
+    failed: Callable[[Exception], None],
+    budget_s: float = 30.0,
+) -> Callable[[], None]:
+    """Begin a review of *body* that ends within *budget_s* seconds, and return a function that cancels it."""
+    deadline = Deadline.after(budget_s, snapshot_of(engine).backends.now())
+    return engine.review(selection, body, deadline, answered, failed, NO_ORIGIN)

@@ -17,14 +17,12 @@ from gateway.config.merge.model import Config
 from gateway.engine.admit import call_apart
 from gateway.engine.engine import Engine
 from gateway.observe.telemetry.metrics import Metrics
-from gateway.pure.core.answer import NO_ORIGIN
 from gateway.pure.core.call import Payload
-from gateway.pure.core.deadline import Deadline
 from gateway.pure.core.labels import EVERYTHING
 from gateway.pure.core.matching import Selection
 from gateway.pure.core.review import decode
 from gateway.pure.core.webhook import Rollout, Rule, Webhook, WorkerRef
-from tests.engines import INLINE
+from tests.engines import INLINE, begin, snapshot_of
 from tests.kit import PATIENCE_S, REVIEWS
 
 if TYPE_CHECKING:
@@ -80,8 +78,7 @@ class Bed:
     @property
     def snapshot(self) -> Snapshot:
         """The configuration in force."""
-        assert self.engine.snapshot is not None
-        return self.engine.snapshot
+        return snapshot_of(self.engine)
 
     async def _activate(self, config: Config) -> None:
         self.engine.activate(await self.engine.prepare(config))
@@ -119,14 +116,14 @@ class Bed:
             for webhook, script in zip(webhooks, scripts, strict=True):
                 self.snapshot.memory.note(webhook, request, changed="label" in script)
         selection = Selection(phase, webhooks)
-        deadline = Deadline.after(options.get("budget_s", 30.0), self.snapshot.backends.now())
+        budget_s = options.get("budget_s", 30.0)
         if not any(script.get("mode") == "Shadow" for script in scripts):
-            return self.engine.review(
-                selection, body, deadline, lambda answer: done(answer.evaluation), failed, NO_ORIGIN
+            return begin(
+                self.engine, selection, body, lambda answer: done(answer.evaluation), failed, budget_s
             )
         # After the answer of a review by other webhooks, here of none.
         answers: list[Answer] = []
-        self.engine.review(Selection(phase, ()), body, deadline, answers.append, failed, NO_ORIGIN)
+        begin(self.engine, Selection(phase, ()), body, answers.append, failed)
         before = answers[0].evaluation
         return call_apart(self.snapshot, selection, before, Payload(before.request), done, failed)
 

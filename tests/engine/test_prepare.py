@@ -18,10 +18,9 @@ from gateway.engine.dispatch.pool import Pool
 from gateway.engine.engine import Engine
 from gateway.engine.snapshot import Pools, StagedPools
 from gateway.observe.telemetry.metrics import Metrics
-from gateway.pure.core.answer import NO_ORIGIN
-from gateway.pure.core.deadline import Deadline
 from tests.core.build import body
 from tests.core.build import document as request_document
+from tests.engines import begin, snapshot_of
 from tests.kit import pool_document, webhook_document
 from tests.policies.documents import binding, policy, written
 from tests.waiting import until
@@ -135,12 +134,9 @@ class World:
 
     def answer(self) -> str:
         """The text with which a Pod is denied now."""
-        snapshot, answers = self.engine.snapshot, list[Any]()
-        assert snapshot is not None
-        deadline = Deadline.after(10.0, snapshot.backends.now())
-        selection = snapshot.paths["/validate"]
-        review, given = self.engine.review, body(request_document())
-        review(selection, given, deadline, answers.append, answers.append, NO_ORIGIN)
+        answers: list[Any] = []
+        selection = snapshot_of(self.engine).paths["/validate"]
+        begin(self.engine, selection, body(request_document()), answers.append, answers.append)
         (answer,) = answers
         return str(answer.decision.status.message)
 

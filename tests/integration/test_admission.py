@@ -13,11 +13,10 @@ from gateway.config.merge.model import Config
 from gateway.engine.cluster_source import ClusterView, NoCluster
 from gateway.engine.engine import Engine
 from gateway.observe.telemetry.metrics import Metrics
-from gateway.pure.core.answer import NO_ORIGIN
-from gateway.pure.core.deadline import Deadline
 from gateway.pure.core.large import LARGE_BYTES
 from gateway.pure.core.namespace import Namespace
 from tests.core.build import body, document, labelled, webhook
+from tests.engines import begin, snapshot_of
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -63,12 +62,8 @@ class Case:
         self.cancelled_look_ups += 1
 
     def review(self, content: bytes, budget_s: float = 30.0) -> Callable[[], None]:
-        snapshot = self.engine.snapshot
-        assert snapshot is not None
-        deadline = Deadline.after(budget_s, snapshot.backends.now())
-        return self.engine.review(
-            snapshot.paths["/mutate"], content, deadline, self.answers.append, self.failed, NO_ORIGIN
-        )
+        selection = snapshot_of(self.engine).paths["/mutate"]
+        return begin(self.engine, selection, content, self.answers.append, self.failed, budget_s)
 
     def failed(self, error: Exception) -> None:
         # Not the error itself, whose traceback refers to the review.

@@ -22,9 +22,7 @@ from gateway.engine.snapshot import OTHER_WORKERS_WITHIN_S, Surroundings
 from gateway.observe.telemetry.definitions import WORKER_CALLS
 from gateway.observe.telemetry.metrics import Metrics
 from gateway.pure.core import speculation
-from gateway.pure.core.answer import NO_ORIGIN
-from gateway.pure.core.deadline import Deadline
-from tests.engines import compute
+from tests.engines import begin, compute, snapshot_of
 from tests.simulation.counts import KeptCounts
 from tests.simulation.faults import begin_fault, end_faults
 from tests.simulation.journal import Journal
@@ -170,21 +168,14 @@ class Simulation:
 
     def start_review(self, review: Review, *, is_probe: bool = False) -> None:
         """Start a review."""
-        now, snapshot = self.loop.time(), self._engine.snapshot
-        assert snapshot is not None
+        now, snapshot = self.loop.time(), snapshot_of(self._engine)
         selection = snapshot.paths[f"/{review.phase}"]
         record = Record(review, now + review.budget_s, snapshot, selection, snapshot.audit_level, now)
         record.is_probe = is_probe
         self.records[review.uid] = record
         self.journal.note("review %s (%s) has %s s", review.uid, review.phase, review.budget_s)
-        cancel = self._engine.review(
-            selection,
-            review.body,
-            Deadline(record.deadline, review.budget_s),
-            partial(self._answered, record),
-            record.crashes.append,
-            NO_ORIGIN,
-        )
+        answered = partial(self._answered, record)
+        cancel = begin(self._engine, selection, review.body, answered, record.crashes.append, review.budget_s)
         if review.cancelled_after_s is not None:
             self.loop.call_later(review.cancelled_after_s, self._cancel, record, cancel)
 
