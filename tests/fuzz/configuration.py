@@ -40,6 +40,7 @@ MODULES: Final = (
     "gateway/config/yaml/documents.py",
     "gateway/config/yaml/fields.py",
     "gateway/config/kinds/webhook_configuration.py",
+    "gateway/config/kinds/webhook_entry.py",
     "gateway/config/kinds/matching.py",
     "gateway/config/kinds/client_config.py",
     "gateway/config/kinds/gateway_configuration.py",
