@@ -113,10 +113,8 @@ class Payload:
         if self._condition_input is None:
             document = self.request.document
             current = document.get("object") if self._changed_json is None else self.object
-            has_go_types = self.request.has_go_types
-            self._condition_input = ConditionInput(
-                document, current, document.get("oldObject"), has_go_types=has_go_types
-            )
+            self._condition_input = ConditionInput(document, current, document.get("oldObject"))
+            self._condition_input.has_go_types = self.request.has_go_types
         return self._condition_input
 
     def policy_input(

@@ -70,16 +70,14 @@ class ConditionInput:
 
     __slots__ = ("brief_steps", "document", "has_go_types", "object", "old_object", "prepared")
 
-    def __init__(
-        self, document: Json, current: Json | None, old: Json | None, *, has_go_types: bool = True
-    ) -> None:
+    def __init__(self, document: Json, current: Json | None, old: Json | None) -> None:
         self.document = document
         """The parsed AdmissionRequest. Its ``object`` is the original one; conditions do not read it."""
         self.object = current
         """Null on DELETE."""
         self.old_object = old
         """Null on CREATE."""
-        self.has_go_types = has_go_types
+        self.has_go_types = True
         """Whether values of expressions have Go types, as in Kubernetes from 1.37 on."""
         self.brief_steps: float = BRIEF_STEPS
         """Those of the review that are left; they decide where expressions run, not what they result in."""

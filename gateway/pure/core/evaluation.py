@@ -50,21 +50,23 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from gateway.pure.core.call import Call, Payload
-from gateway.pure.core.conditions import Excluded, NotMatched, PolicyResult, Unresolved
+from gateway.pure.core.condition_state import ConditionState
+from gateway.pure.core.conditions import NOT_MATCHED, Excluded, NotMatched, PolicyResult, Unresolved
 from gateway.pure.core.exemptions import PolicyException
 from gateway.pure.core.fast_allow import fast_allowed
-from gateway.pure.core.matcher import Matcher
 from gateway.pure.core.matching import PolicyInvocation
+from gateway.pure.core.mismatch import mismatch_of
 from gateway.pure.core.open_calls import OpenCalls
 from gateway.pure.core.outcome import Exemption, Outcome, settle, settle_policy
-from gateway.pure.core.verdict import Allowed, Failed
+from gateway.pure.core.reinvocation import NO_REINVOCATION, Reinvocation
+from gateway.pure.core.verdict import DRY_RUN_REFUSED, Allowed, Failed
 from gateway.pure.core.webhook import WorkerRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from gateway.pure.core.conditions import ConditionTask, TaskResult
-    from gateway.pure.core.matching import Invocation, Selection
+    from gateway.pure.core.conditions import ConditionTask, PolicyAnswer, TaskResult
+    from gateway.pure.core.matching import Invocation, Selection, WebhookInvocation
     from gateway.pure.core.namespace import Namespace
     from gateway.pure.core.policy import FollowedSchemas, Params
     from gateway.pure.core.review import AdmissionRequest, Json
@@ -72,7 +74,11 @@ if TYPE_CHECKING:
     from gateway.pure.core.verdict import DryRunRefused, Verdict
     from gateway.pure.core.webhook import Mode
 
+    NotCalled = NotMatched | Excluded | PolicyException | Failed | DryRunRefused | Unresolved
+    """Why a webhook is not called. Unresolved: it is not known yet whether it is."""
+
 NO_CALLS: Final[tuple[Call, ...]] = ()
+NO_TASKS: Final[tuple[ConditionTask, ...]] = ()
 NO_MODES: Final[Mapping[int, Mode]] = MappingProxyType({})
 
 
@@ -82,6 +88,36 @@ class Evaluation:
     Call :meth:`start` once, make the calls that it returns, and pass each verdict to :meth:`receive`, which
     returns further calls, until :attr:`done`. Calls in :meth:`take_withdrawn` are no longer wanted.
     """
+
+    __slots__ = (
+        "_ahead",
+        "_are_policies_settled",
+        "_calls",
+        "_conditions",
+        "_index",
+        "_invocations",
+        "_is_refused",
+        "_leaves_out_shadows",
+        "_memory",
+        "_now",
+        "_params",
+        "_payload",
+        "_reinvocation",
+        "_round",
+        "_round_payload",
+        "_schemas",
+        "done",
+        "exclusions",
+        "exemptions",
+        "has_changed",
+        "is_mutating",
+        "kept_ahead",
+        "modes",
+        "namespace",
+        "outcomes",
+        "request",
+        "selection",
+    )
 
     def __init__(
         self,
@@ -117,6 +153,8 @@ class Evaluation:
         self.is_mutating: Final = selection.phase == "mutate"
         self.modes: Final = modes
         self._memory = memory
+        self._now = now
+        self._params, self._schemas = params, schemas
         self._payload = payload or Payload(request)
         self._leaves_out_shadows = bool(modes) and payload is None and "Shadow" in modes.values()
         self.selection = selection
@@ -126,11 +164,15 @@ class Evaluation:
         self._ahead = 0
         """Webhooks before this index were considered for a speculative call with the present payload."""
         self._round = 0
-        self._are_policies_settled = False
+        self._round_payload = self._payload
+        """The payload at the beginning of the round, with which selectors of policies are matched."""
+        self._reinvocation = Reinvocation() if self.is_mutating else NO_REINVOCATION
+        self._are_policies_settled = not _begins_with_policies(self._invocations)
         """Whether those of this round are."""
         self._is_refused = False
         """Whether the mutating phase ends early: at once, or behind the policies if one of them rejects."""
-        self._matcher = Matcher(self._payload, namespace, now, params, schemas, is_mutating=self.is_mutating)
+        self._conditions: ConditionState | None = None
+        """None until the first webhook with conditions, or policy that is evaluated."""
 
     @property
     def payload(self) -> Payload:
@@ -195,17 +237,17 @@ class Evaluation:
     @property
     def has_condition_tasks(self) -> bool:
         """Whether there are new tasks of conditions."""
-        return self._matcher.has_tasks
+        return self._conditions is not None and self._conditions.has_tasks
 
     def take_condition_tasks(self) -> Sequence[ConditionTask]:
         """Return the new tasks of conditions; their results go to :meth:`complete_condition_task`."""
-        return self._matcher.take_tasks()
+        return NO_TASKS if self._conditions is None else self._conditions.take_tasks()
 
     def complete_condition_task(self, task: ConditionTask, result: TaskResult) -> Sequence[Call]:
         """Take the result of a task of conditions, and return further calls to make."""
-        if self.done:
+        if self.done or self._conditions is None:
             return NO_CALLS
-        self._ahead = min([self._ahead, *self._matcher.complete(task, result)])
+        self._ahead = min([self._ahead, *self._conditions.complete(task, result)])
         return self._advance()
 
     @property
@@ -242,11 +284,12 @@ class Evaluation:
                 break
             if invocation.can_allow_fast:
                 rest = self._invocations[self._index :]
-                if allowed := fast_allowed(rest, self._matcher.policy_input(self._payload), self.modes):
+                policy_input = self._payload.policy_input(self.namespace, self._params, self._schemas)
+                if allowed := fast_allowed(rest, policy_input, self.modes):
                     self.outcomes += allowed
                     self._index += len(allowed)
                     continue
-            answer = self._matcher.policy_answer(self._index, invocation, self._payload)
+            answer = self._policy_answer(self._index, invocation)
             if isinstance(answer, Unresolved):
                 return False
             self._index += 1
@@ -257,7 +300,7 @@ class Evaluation:
             elif isinstance(answer, Failed):
                 self._conclude_without_call(invocation, answer)
         self._are_policies_settled = True
-        if self._payload is not self._matcher.round_payload:
+        if self._payload is not self._round_payload:
             # As in the API server, a policy does not select the policies after it, but the webhooks.
             self._select_again()
         return True
@@ -269,7 +312,7 @@ class Evaluation:
             self._replace_object(patched)
             self._calls.discard_outdated(self._index, patched)
         if self._round == 0:
-            self._matcher.reinvocation.note_invoked(invocation.position, result.invoked)
+            self._reinvocation.note_invoked(invocation.position, result.invoked)
         self._conclude(outcome)
 
     def _settle_webhooks(self, calls: list[Call]) -> bool:
@@ -308,7 +351,7 @@ class Evaluation:
         """
         invocation = self._invocations[index]
         assert not isinstance(invocation, PolicyInvocation), "policies come before webhooks"
-        why_not = self._matcher.why_not_called(index, invocation, self._payload)
+        why_not = self._why_not_called(index, invocation)
         call = self._calls.by_index[index]
         if why_not is None:
             if call is not None and call.after is None:
@@ -335,12 +378,55 @@ class Evaluation:
         self._round = 1
         self._index = self._ahead = 0
         self._calls.clear(len(self._invocations))
-        self._are_policies_settled = False
-        has_policies = any(isinstance(one, PolicyInvocation) for one in self._invocations[:1])
-        self._matcher.begin_second_round(self._payload, has_policies=has_policies)
+        self._round_payload = self._payload
+        if _begins_with_policies(self._invocations):
+            self._are_policies_settled = False
+            # Of a policy, the second round may invoke less.
+            self._drop_results()
 
     def _mode(self, invocation: Invocation) -> Mode:
         return self.modes.get(invocation.position, "Enforce") if self.modes else "Enforce"
+
+    def _why_not_called(self, index: int, invocation: WebhookInvocation) -> NotCalled | None:
+        """Return None if the webhook at *index* is to be called on the present object, else why not."""
+        webhook = invocation.webhook
+        is_due = self._round == 0 or self._reinvocation.is_due(invocation.position)
+        if not is_due and webhook.failure_policy == "Ignore":
+            return NOT_MATCHED
+        why_not: NotCalled | None = None
+        if not invocation.has_matched_selectors or invocation.exceptions is not None:
+            why_not = mismatch_of(invocation, self._payload, self.namespace, self._now)
+        conditions = webhook.match_conditions
+        if conditions is not None and why_not is None:
+            self._conditions = self._conditions or ConditionState()
+            why_not = self._conditions.evaluate(index, conditions, self._payload.condition_input)
+        if not is_due:
+            # The API server matches before it decides on reinvocation: under Fail, an error in that rejects.
+            return why_not if isinstance(why_not, Failed | Unresolved) else NOT_MATCHED
+        if why_not is None and self.request.dry_run and not webhook.allows_dry_run:
+            return DRY_RUN_REFUSED
+        return why_not
+
+    def _policy_answer(self, index: int, invocation: PolicyInvocation) -> PolicyAnswer | PolicyException:
+        """Return the answer of the policy at *index* on the present object, or why it is not evaluated."""
+        is_due = self._round == 0 or self._reinvocation.is_due(invocation.position)
+        if not is_due and invocation.webhook.failure_policy == "Ignore":
+            return NOT_MATCHED
+        if not invocation.has_matched_selectors or invocation.exceptions is not None:
+            mismatch = mismatch_of(invocation, self._round_payload, self.namespace, self._now)
+            if mismatch is not None:
+                return mismatch if is_due or isinstance(mismatch, Failed) else NOT_MATCHED
+        policy_input = self._payload.policy_input(self.namespace, self._params, self._schemas)
+        if self.is_mutating:
+            policy_input.matched = self._round_payload
+        if self._round:
+            policy_input.invoked = self._reinvocation.invoked(invocation.position)
+        self._conditions = self._conditions or ConditionState()
+        return self._conditions.evaluate_policy(index, invocation.policy, policy_input)
+
+    def _drop_results(self) -> None:
+        if self._conditions is not None:
+            self._conditions.clear()
 
     def _speculate(self, calls: list[Call]) -> None:
         """Add speculative calls of webhooks after the present index to *calls*."""
@@ -352,7 +438,7 @@ class Evaluation:
             invocation = self._invocations[index]
             if isinstance(invocation, PolicyInvocation):
                 if index > self._index and not invocation.can_allow_fast:
-                    answer = self._matcher.policy_answer(index, invocation, self._payload)
+                    answer = self._policy_answer(index, invocation)
                     if isinstance(answer, PolicyResult) and answer.changed is not None:
                         # It changes the object for all webhooks behind it.
                         self._ahead = index
@@ -361,7 +447,7 @@ class Evaluation:
             webhook = invocation.webhook
             call = self._calls.by_index[index]
             if index > self._index and call is None:
-                if self._matcher.why_not_called(index, invocation, self._payload) is not None:
+                if self._why_not_called(index, invocation) is not None:
                     continue
                 has_object = after is None or webhook.backend == after.invocation.webhook.backend
                 if not is_mutating or (webhook.side_effects == "None" and has_object):
@@ -387,7 +473,7 @@ class Evaluation:
         """Continue with the *patched* object."""
         self.has_changed = True
         self._payload = patched
-        self._matcher.object_changed()
+        self._drop_results()
         self._ahead = 0
 
     def _select(self) -> tuple[Invocation, ...]:
@@ -418,7 +504,7 @@ class Evaluation:
         self.outcomes.append(outcome)
         if not self.is_mutating:
             return
-        self._matcher.reinvocation.note(outcome)
+        self._reinvocation.note(outcome)
         is_first_call = outcome.call is not None and self._round == 0
         if self._memory is not None and is_first_call and outcome.mode == "Enforce":
             self._memory.note(outcome.invocation.webhook, self.request, changed=outcome.has_changed)
@@ -426,3 +512,8 @@ class Evaluation:
 
     def _conclude_without_call(self, invocation: Invocation, verdict: Failed | DryRunRefused) -> None:
         self._conclude(Outcome(invocation, self._round, verdict, None, None, mode=self._mode(invocation)))
+
+
+def _begins_with_policies(invocations: Sequence[Invocation]) -> bool:
+    """Whether there are policies among *invocations*: they come before webhooks."""
+    return len(invocations) > 0 and isinstance(invocations[0], PolicyInvocation)

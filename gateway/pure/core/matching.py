@@ -12,7 +12,7 @@ predicates/object/matcher.go.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Protocol
 
 from gateway.pure.core.labels import SelectorIndex
 from gateway.pure.core.namespace import Namespace
@@ -62,6 +62,8 @@ class _Invocation:
 class WebhookInvocation(_Invocation):
     """A webhook, which is called."""
 
+    can_allow_fast: ClassVar[Literal[False]] = False
+    """See ``PolicyInvocation``."""
     may_be_known: bool = field(init=False)
     """Whether a call can have a verdict without being made: from a cache, or because of its parameters."""
 
