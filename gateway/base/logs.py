@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from typing import TYPE_CHECKING, Final, Literal, TextIO, get_args
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TextIO, get_args
 
 from admission_gateway_worker.log_lines import LINE_CHARS, MESSAGE_CHARS, LogFormatter
 from admission_gateway_worker.text import printable
@@ -112,6 +112,18 @@ def set_up_program(level: int, *, is_verbose: bool) -> None:
     current.is_debug = is_verbose
 
 
+class Configured(Protocol):
+    """What a configuration says of the log."""
+
+    @property
+    def format(self) -> LogFormat:
+        """The form of the records."""
+
+    @property
+    def levels(self) -> Mapping[Area, Level]:
+        """The level of each area that does not have ``DEFAULT_LEVEL``."""
+
+
 class LogSettings:
     """The form and the levels of the log of this process, which can change while it runs."""
 
@@ -128,10 +140,10 @@ class LogSettings:
             return False
         return not self._thresholds or record.levelno >= self._thresholds[area_of(record.name)]
 
-    def use(self, log_format: LogFormat, levels: Mapping[Area, Level]) -> None:
-        """Write records as *log_format* from now on, with *levels* by area; others have ``DEFAULT_LEVEL``."""
-        self._levels = levels
-        formatter = JsonFormatter() if log_format == "json" else LogFormatter(TEXT_FORM)
+    def activate(self, settings: Configured) -> None:
+        """Write records by *settings* from now on."""
+        self._levels = settings.levels
+        formatter = JsonFormatter() if settings.format == "json" else LogFormatter(TEXT_FORM)
         for handler in logging.getLogger().handlers:
             if isinstance(handler, _Handler):
                 handler.setFormatter(formatter)

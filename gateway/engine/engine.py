@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from gateway.base.errors import ConfigError
 from gateway.base.together import together
@@ -40,6 +40,35 @@ if TYPE_CHECKING:
     from gateway.engine.snapshot import Snapshot, StagedPools
     from gateway.observe.telemetry.metrics import Metrics
     from gateway.pure.core.answer import Review
+
+
+class Workers(Protocol):
+    """The workers that the caller of an engine starts itself."""
+
+    def stage(self, pools: Mapping[str, WorkerPool]) -> None:
+        """Start the workers of *pools* that do not run, in addition to those in force."""
+
+    def activate(self) -> None:
+        """End the workers that only the configuration before had, once no review can call them."""
+
+    def abandon(self) -> None:
+        """End the workers that were only staged."""
+
+
+class NoWorkers:
+    """None: every worker is started by others."""
+
+    def stage(self, pools: Mapping[str, WorkerPool]) -> None:
+        """Do nothing."""
+
+    def activate(self) -> None:
+        """Do nothing."""
+
+    def abandon(self) -> None:
+        """Do nothing."""
+
+
+NO_WORKERS: Final = NoWorkers()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,7 +125,7 @@ class Engine:
         self,
         metrics: Metrics,
         targets: Callable[[WorkerPool], Sequence[str]],
-        on_config: Callable[[Config], None] = lambda config: None,
+        workers: Workers = NO_WORKERS,
         *,
         require_webhooks: Callable[[Config, Config | None], None] = lambda config, in_force: None,
         siblings: Siblings | None = None,
@@ -105,11 +134,10 @@ class Engine:
     ) -> None:
         """Make an engine without a configuration.
 
-        *targets* returns the addresses of the workers of a pool. *on_config* is called with a configuration
-        while it is prepared, for example to start its workers, and with the one that stays in force if that
-        fails. *require_webhooks* raises a ConfigError for a configuration without webhooks. *siblings* are
+        *targets* returns the addresses of the workers of a pool, and *workers* starts those that have a
+        command. *require_webhooks* raises a ConfigError for a configuration without webhooks. *siblings* are
         the other processes of the gateway. A new configuration waits *others_within_s* seconds for workers
-        that *on_config* does not start. *surroundings* are those of the process by default.
+        that others start. *surroundings* are those of the process by default.
         """
         self.config: Config | None = None
         """The configuration in force, with the custom resources of the cluster. None before the first."""
@@ -118,11 +146,11 @@ class Engine:
         self.is_rejected = False
         """Whether workers rejected a part of the last prepared configuration. They may accept it later."""
         self._metrics = metrics
-        self._on_config = on_config
+        self._workers = workers
         self._require_webhooks = require_webhooks
         self._siblings = siblings
         self.others_within_s = others_within_s
-        """How long the next configuration waits for workers that *on_config* does not start."""
+        """How long the next configuration waits for workers that others start."""
         surroundings = surroundings or Surroundings()
         self._compute = surroundings.compute
         self._pools = Pools(metrics, targets, surroundings)
@@ -177,7 +205,7 @@ class Engine:
         bundles = cluster.stage(config)
         pools = await self._pools.stage(config, bundles, rereads_files=rereads_files)
         try:
-            self._on_config(config)
+            self._workers.stage(config.pools)
             await together(pools.wait_until_ready(self.others_within_s), cluster.wait_until_synced())
             # With the thousands of webhooks of a large cluster this would delay reviews.
             paths, digest_, wanted = await self._compute(
@@ -198,11 +226,8 @@ class Engine:
             await self._abandon(prepared.next.pools)
 
     async def _abandon(self, pools: StagedPools) -> None:
-        try:
-            if self.config is not None:
-                self._on_config(self.config)
-        finally:
-            await self._pools.abandon(pools)
+        self._workers.abandon()
+        await self._pools.abandon(pools)
 
     def _has_to_judge_first(self, digest_: str) -> bool:
         """Whether the first configuration is judged: this process starts beside others with another one."""
@@ -253,6 +278,7 @@ class Engine:
             self.activated_at = time.time()
             self.dry_run = following.dry_run
             self._pools.activate(following.pools)
+            self._workers.activate()
         assert self._admission is not None
         snapshot = self._admission.snapshot
         return Change(before, prepared.merged, snapshot, self.pools, self.activated_at, is_new=is_new)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import disable_created_metrics
 
+from gateway.base import logs
 from gateway.base.errors import ConfigError, Problem
 from gateway.base.file_changes import FileChanges
 from gateway.config.merge.model import log_change
 from gateway.engine.cluster_source import NO_CLUSTER
-from gateway.engine.engine import Engine
+from gateway.engine.engine import NO_WORKERS, Engine
 from gateway.engine.policy_check import PolicyCheck
 from gateway.observe.telemetry.exposition import expose
 from gateway.observe.telemetry.metrics import Metrics
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     from gateway.config.kinds.worker_pool import WorkerPool
     from gateway.config.merge.model import Config
-    from gateway.engine.engine import Change
+    from gateway.engine.engine import Change, Workers
     from gateway.engine.siblings import Siblings
     from gateway.observe.telemetry.exposition import Exposition
     from gateway.server.options import Options
@@ -65,7 +66,7 @@ class Gateway:
         self,
         options: Options,
         targets: Callable[[WorkerPool], Sequence[str]],
-        on_config: Callable[[Config], None] = lambda config: None,
+        workers: Workers = NO_WORKERS,
         *,
         process: int | None = None,
         siblings: Siblings | None = None,
@@ -74,8 +75,7 @@ class Gateway:
         """Make a gateway of *options*; *process* is its number if there are several of the same address.
 
         *siblings* are the others then, and *shared* the sockets of all.
-        *targets* returns the addresses of a pool's workers. *on_config* is called with each configuration
-        before it comes into force.
+        *targets* returns the addresses of a pool's workers, and *workers* starts those that have a command.
         """
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.metrics = Metrics("" if process is None else str(process))
@@ -85,7 +85,7 @@ class Gateway:
         self._shared = shared
         self._not_ready: str | None = STARTING
         self._engine = Engine(
-            self.metrics, targets, on_config, require_webhooks=options.require_webhooks, siblings=siblings
+            self.metrics, targets, workers, require_webhooks=options.require_webhooks, siblings=siblings
         )
         self._records = ReviewRecords(self.metrics, self._engine, self._keep)
         self._siblings = siblings
@@ -118,6 +118,7 @@ class Gateway:
         self._followers = Followers(
             (("access to the pages", self._activate_pages),),
             (
+                ("settings of the log", lambda reload: logs.current.activate(reload.settings.logging)),
                 ("reports", lambda reload: records.activate_reports(reload.settings)),
                 ("the decision log", lambda reload: records.activate_log(reload.settings)),
                 ("recordings", lambda reload: records.activate_recording(reload.settings)),

@@ -28,6 +28,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
+    from gateway.config.kinds.worker_pool import WorkerPool
     from gateway.config.merge.merged import Merged, Rejections
     from gateway.config.merge.model import Config
     from gateway.engine.credentials.ca_bundle import CaBundle
@@ -75,6 +76,25 @@ def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+class LocalWorkers:
+    """The names of the pools whose workers run. Those of the configuration in force never end."""
+
+    def __init__(self, fail: Callable[[str], None]) -> None:
+        self.fail = fail
+        self.in_force: set[str] = set()
+        self.staged: set[str] = set()
+
+    def stage(self, pools: Mapping[str, WorkerPool]) -> None:
+        self.staged = set(pools)
+        self.fail("workers")
+
+    def activate(self) -> None:
+        self.in_force, self.staged = self.staged, set()
+
+    def abandon(self) -> None:
+        self.staged = set()
+
+
 class World:
     """An engine with a configuration in force, and the next configuration."""
 
@@ -83,8 +103,7 @@ class World:
         self.worker.policy("{}", mutating=True)(lambda review: None)
         self.target = f"unix:{folder / 's'}"
         self.cluster = Cluster()
-        self.seen: list[Config] = []
-        """The configurations of which the engine told."""
+        self.local_workers = LocalWorkers(self.cluster.fail)
         self.old = self.config(folder / "old", "old")
         self.new = self.config(folder / "new", "new", "a", "b")
 
@@ -103,7 +122,7 @@ class World:
         self.engine = Engine(
             Metrics(),
             lambda pool: pool.targets,
-            self.told,
+            self.local_workers,
             require_webhooks=lambda config, in_force: self.cluster.fail("require_webhooks"),
             others_within_s=0.05,
         )
@@ -111,11 +130,6 @@ class World:
         self.cluster.is_staged = False
         await until(lambda: self.connected() == 1)
         self.in_force = self.state()
-
-    def told(self, config: Config) -> None:
-        self.seen.append(config)
-        if config is self.new:
-            self.cluster.fail("on_config")
 
     def state(self) -> tuple[object, ...]:
         """What is in force, and what it has: tasks, open files and connections."""
@@ -160,7 +174,8 @@ async def fails(world: World, error: BaseException) -> None:
     with pytest.raises(type(error)):
         await world.engine.prepare(world.new, world.cluster)
     await until(lambda: world.state() == world.in_force, "everything is as before")
-    assert world.seen[-1] is world.old
+    assert world.local_workers.in_force == {"kept"}
+    assert not world.local_workers.staged
     assert not world.cluster.is_staged
     assert "by old" in world.answer()
 
@@ -169,10 +184,10 @@ async def succeeds(world: World) -> None:
     """Put the next configuration in force."""
     world.engine.activate(await world.engine.prepare(world.new, world.cluster))
     assert "by new" in world.answer()
-    assert world.engine.pools.keys() == {"kept", "a", "b"}
+    assert world.engine.pools.keys() == world.local_workers.in_force == {"kept", "a", "b"}
 
 
-@pytest.mark.parametrize("place", ["merge", "require_webhooks", "stage", "wait_until_synced", "on_config"])
+@pytest.mark.parametrize("place", ["merge", "require_webhooks", "stage", "wait_until_synced", "workers"])
 def test_a_cluster_or_a_caller_that_fails(tmp_path: Path, place: str) -> None:
     async def scenario(world: World) -> None:
         for error in ERRORS:
@@ -258,7 +273,8 @@ def test_a_prepared_configuration_is_abandoned(tmp_path: Path) -> None:
         assert world.state() != world.in_force
         await world.engine.abandon(prepared)
         await until(lambda: world.state() == world.in_force, "everything is as before")
-        assert world.seen[-1] is world.old
+        assert world.local_workers.in_force == {"kept"}
+        assert not world.local_workers.staged
         assert not world.cluster.is_staged
 
     run(tmp_path, scenario)

@@ -15,6 +15,7 @@ from tests.process.kit import lines, runs
 from tests.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 GRACE_S = 30.0
@@ -25,21 +26,48 @@ def pool(name: str, file: Path) -> WorkerPool:
     return WorkerPool(name, command=("sh", "-c", f"echo $$ >> {file}; exec sleep 1000"))
 
 
+def use(workers: LocalWorkers, pools: Mapping[str, WorkerPool]) -> None:
+    """Put *pools* in force."""
+    workers.stage(pools)
+    workers.activate()
+
+
 def test_a_retiring_worker_is_kept_when_it_is_configured_again(tmp_path: Path) -> None:
     """The timer of *other* ends later than that of *back* would."""
     back, other = pool("back", tmp_path / "back"), pool("other", tmp_path / "other")
 
     async def main() -> None:
         workers = LocalWorkers(tmp_path, retire_after_s=0.05)
-        workers.update({"back": back, "other": other})
+        use(workers, {"back": back, "other": other})
         await until(lambda: lines(tmp_path / "back") and lines(tmp_path / "other"))
-        workers.update({})
-        workers.update({"back": back})
+        use(workers, {})
+        use(workers, {"back": back})
         await until(lambda: not runs(int(lines(tmp_path / "other")[0])))
         (started,) = lines(tmp_path / "back")
         assert runs(int(started))
         await workers.stop(GRACE_S)
         assert not runs(int(started))
+
+    asyncio.run(main())
+
+
+def test_a_configuration_that_is_abandoned_ends_its_own_workers_alone(tmp_path: Path) -> None:
+    old, kept, new = (pool(name, tmp_path / name) for name in ("old", "kept", "new"))
+
+    async def main() -> None:
+        workers = LocalWorkers(tmp_path, retire_after_s=0.0)
+        use(workers, {"old": old, "kept": kept})
+        await until(lambda: lines(tmp_path / "old") and lines(tmp_path / "kept"))
+        workers.stage({"kept": kept, "new": new})
+        await until(lambda: lines(tmp_path / "new"))
+        assert not workers._retiring
+        workers.abandon()
+        await until(lambda: not runs(int(lines(tmp_path / "new")[0])))
+        assert [runs(int(lines(tmp_path / name)[0])) for name in ("old", "kept")] == [True, True]
+        use(workers, {"kept": kept})
+        await until(lambda: not runs(int(lines(tmp_path / "old")[0])))
+        await workers.stop(GRACE_S)
+        assert [len(lines(tmp_path / name)) for name in ("old", "kept", "new")] == [1, 1, 1]
 
     asyncio.run(main())
 
@@ -52,10 +80,10 @@ def test_a_worker_stays_while_a_gateway_process_uses_it(tmp_path: Path) -> None:
 
     async def main() -> None:
         workers = LocalWorkers(tmp_path, retire_after_s=0.05)
-        workers.update({"old": old})
+        use(workers, {"old": old})
         await until(lambda: lines(tmp_path / "old"))
         process.in_force(using, "a")
-        workers.update({"new": new})
+        use(workers, {"new": new})
         await until(lambda: lines(tmp_path / "new"))
         (pid,) = lines(tmp_path / "old")
         await asyncio.sleep(0.2)
@@ -70,9 +98,9 @@ def test_a_worker_stays_while_a_gateway_process_uses_it(tmp_path: Path) -> None:
 def test_stop_also_stops_retiring_workers(tmp_path: Path) -> None:
     async def main() -> None:
         workers = LocalWorkers(tmp_path)
-        workers.update({"a": pool("a", tmp_path / "a")})
+        use(workers, {"a": pool("a", tmp_path / "a")})
         await until(lambda: lines(tmp_path / "a"))
-        workers.update({"b": pool("b", tmp_path / "b")})
+        use(workers, {"b": pool("b", tmp_path / "b")})
         await until(lambda: lines(tmp_path / "b"))
         both = [int(lines(tmp_path / name)[0]) for name in ("a", "b")]
         assert [runs(pid) for pid in both] == [True, True]
@@ -93,13 +121,13 @@ def test_kill_reaches_workers_in_every_state(tmp_path: Path) -> None:
 
     async def main() -> None:
         workers = LocalWorkers(tmp_path, retire_after_s=0.0)
-        workers.update(pools)
+        use(workers, pools)
         await until(lambda: all(lines(file) for file in files.values()))
         pids = [int(lines(file)[0]) for file in files.values()]
-        workers.update({name: pools[name] for name in names[1:]})
+        use(workers, {name: pools[name] for name in names[1:]})
         await until(lambda: workers._stopping)
         workers._retire_after_s = 1000.0
-        workers.update({"kept": pools["kept"]})
+        use(workers, {"kept": pools["kept"]})
         stop = asyncio.create_task(workers.stop(GRACE_S))
         await asyncio.sleep(0.01)
         assert all(runs(pid) for pid in pids)
@@ -118,11 +146,11 @@ def test_a_successor_starts_after_its_predecessor_has_left_the_socket(tmp_path: 
 
     async def main() -> None:
         workers = LocalWorkers(tmp_path, retire_after_s=0.0)
-        workers.update(slow)
+        use(workers, slow)
         await until(lambda: "up" in lines(log))
-        workers.update({})
+        use(workers, {})
         await until(lambda: "stopping" in lines(log))
-        workers.update(slow)
+        use(workers, slow)
         await until(lambda: lines(log).count("up") == 2)
         await workers.stop(GRACE_S)
 

@@ -9,6 +9,7 @@ import pytest
 
 from gateway.server.options import Options
 from gateway.server.process import supervisor
+from gateway.server.process.local_workers import LocalWorkers
 from gateway.server.process.supervisor import Supervisor
 from tests.waiting import until
 
@@ -55,14 +56,11 @@ def test_processes_get_the_time_to_drain_that_was_configured_meanwhile(
             processes=2,
             allow_empty=True,
         )
-        drains_s = list[float]()
-        parent = Supervisor(
-            options, options.load(), [], tmp_path, lambda config: drains_s.append(config.gateway.drain_s)
-        )
+        parent = Supervisor(options, options.load(), [], tmp_path, LocalWorkers(tmp_path))
         await parent.start()
         write(later_s)
         await parent.reload()
-        await until(lambda: drains_s == [2, later_s])
+        await until(lambda: parent._in_force.gateway.drain_s == later_s)
         await parent.stop()
 
     asyncio.run(main())

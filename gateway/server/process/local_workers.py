@@ -11,16 +11,14 @@ from gateway.engine.snapshot import RETIRE_AFTER_S
 from gateway.server.process.children import Child
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from gateway.config.kinds.worker_pool import WorkerPool
 
 STOP_GRACE_S: Final = 10.0
 _RETIRE_AFTER_S: Final = 2 * RETIRE_AFTER_S
-"""Twice that of a pool. A pool retires when its configuration has been replaced. A worker retires earlier, at
-the beginning of a reload: the reload waits for new workers, and other gateway processes that use the worker
-may reload later."""
+"""Twice that of a pool, because other gateway processes that use the worker may reload later."""
 
 
 def targets_of(pool: WorkerPool, runtime: Path) -> tuple[str, ...]:
@@ -35,27 +33,25 @@ def _socket(pool: WorkerPool, runtime: Path) -> Path:
 
 
 class LocalWorkers:
-    """The running commands of the configuration in force. Use it on a running event loop.
+    """The running commands of the configuration in force and the staged one. Use it on an event loop.
 
-    By its socket, a worker is in one of three states: in force, retiring (old reviews still call it, and it
-    comes back in force with its configuration), or stopping (the next worker at its socket waits for its
-    end).
+    By its socket, a worker is in one of three states: running, retiring (old reviews still call it, and it
+    runs again with its configuration), or stopping (the next worker at its socket waits for its end).
     """
 
     def __init__(self, runtime: Path, retire_after_s: float = _RETIRE_AFTER_S) -> None:
         self._runtime = runtime
         self._retire_after_s = retire_after_s
         self._children: dict[Path, Child] = {}
+        self._in_force: Collection[Path] = ()
+        self._staged: Collection[Path] = ()
         self._retiring: dict[Path, tuple[asyncio.TimerHandle, Child]] = {}
         self._stopping: dict[Path, tuple[asyncio.Task[None], Child]] = {}
 
-    def update(self, pools: Mapping[str, WorkerPool]) -> None:
-        """Start the new commands of *pools*, and stop removed ones when no review can call them."""
+    def stage(self, pools: Mapping[str, WorkerPool]) -> None:
+        """Start the commands of *pools* that do not run."""
         wanted = {_socket(pool, self._runtime): pool for pool in pools.values() if pool.command}
-        loop = asyncio.get_running_loop()
-        for path in [path for path in self._children if path not in wanted]:
-            timer = loop.call_later(self._retire_after_s, self._stop_retired, path)
-            self._retiring[path] = timer, self._children.pop(path)
+        self._staged = wanted.keys()
         for path, pool in wanted.items():
             if path not in self._children:
                 command = [*pool.command, "--listen", f"unix:{path}"]
@@ -67,6 +63,22 @@ class LocalWorkers:
                     logs_output=True,
                     effect=f"failurePolicy decides for the webhooks of pool {pool.name}",
                 )
+
+    def activate(self) -> None:
+        """Stop the commands that are not staged, when no review can call them."""
+        self._in_force = self._staged
+        self._retire_others()
+
+    def abandon(self) -> None:
+        """Stop the commands that are not in force, when no other process can call them."""
+        self._staged = self._in_force
+        self._retire_others()
+
+    def _retire_others(self) -> None:
+        loop = asyncio.get_running_loop()
+        for path in self._children.keys() - set(self._in_force):
+            timer = loop.call_later(self._retire_after_s, self._stop_retired, path)
+            self._retiring[path] = timer, self._children.pop(path)
 
     async def stop(self, grace_s: float) -> None:
         """Stop all workers; each has *grace_s* seconds."""

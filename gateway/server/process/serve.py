@@ -52,14 +52,10 @@ async def serve(options: Options, arguments: list[str]) -> None:
     workers = LocalWorkers(runtime)
     signals.at_once(workers.kill)
 
-    def use_config(config: Config) -> None:
-        _use_log_settings(config)
-        workers.update(config.pools)
-
     keeping: asyncio.Task[None] | None = None
     try:
         config = options.load_first()
-        _use_log_settings(config)
+        logs.current.activate(config.gateway.logging)
         _announce(options)
         if config.gateway.tls.self_managed is not None and options.tls_cert is None:
             keeper = _certificate_keeper(config.gateway, runtime)
@@ -70,11 +66,11 @@ async def serve(options: Options, arguments: list[str]) -> None:
             arguments = [*arguments, f"--tls-cert={keeper.cert_file}", f"--tls-key={keeper.key_file}"]
             config = options.load_first()
         if config.gateway.processes > 1:
-            supervisor = Supervisor(options, config, arguments, runtime, use_config)
+            supervisor = Supervisor(options, config, arguments, runtime, workers)
             signals.at_once(supervisor.kill)
             await _serve_several(signals, supervisor)
         else:
-            gateway = Gateway(options, lambda pool: targets_of(pool, runtime), use_config)
+            gateway = Gateway(options, lambda pool: targets_of(pool, runtime), workers)
             await _serve_one(signals, gateway, _start_alone(gateway, config))
     finally:
         if keeping is not None:
@@ -113,17 +109,12 @@ async def serve_child(options: Options, number: int, sockets: str, runtime: Path
     Heartbeat(heartbeat_pipe(runtime, number))
     targets = partial(targets_of, runtime=runtime)
     config = options.load_first()
-    _use_log_settings(config)
+    logs.current.activate(config.gateway.logging)
     siblings = Siblings(runtime, number, targets)
     shared = inherited(sockets, number)
-    gateway = Gateway(options, targets, _use_log_settings, process=number, siblings=siblings, shared=shared)
+    gateway = Gateway(options, targets, process=number, siblings=siblings, shared=shared)
     start = _start_child(gateway, config, f"unix:{admin_socket(runtime, number)}")
     await _serve_one(signals, gateway, start)
-
-
-def _use_log_settings(config: Config) -> None:
-    settings = config.gateway.logging
-    logs.current.use(settings.format, settings.levels)
 
 
 async def _start_child(gateway: Gateway, config: Config, admin_address: str) -> None:

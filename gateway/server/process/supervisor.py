@@ -34,12 +34,13 @@ from gateway.server.serving.sockets import ADMIN_PORT
 from gateway.server.serving.tls import server_context
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from gateway.config.merge.model import Config
     from gateway.observe.telemetry.exposition import Exposition
     from gateway.server.options import Options
+    from gateway.server.process.local_workers import LocalWorkers
 
 log = logging.getLogger(__name__)
 
@@ -60,11 +61,11 @@ class Supervisor:
         config: Config,
         arguments: list[str],
         runtime: Path,
-        on_config: Callable[[Config], None],
+        workers: LocalWorkers,
     ) -> None:
-        """*on_config* is called with each configuration that loads, first before the processes start."""
+        """*workers* are those of the processes."""
         self._options = options
-        self._on_config = on_config
+        self._workers = workers
         self._config = self._in_force = config
         self._arguments = arguments
         self._count = config.gateway.processes
@@ -111,7 +112,7 @@ class Supervisor:
         self._options.require_webhooks_in_files(self._config, None)
         await self._admin.start()
         self._port = port = SharedPort(self._config.gateway.listen, self._count)
-        self._on_config(self._config)
+        self._activate(self._config)
         self._liveness = [Liveness(heartbeat_pipe(self._runtime, number)) for number in range(self._count)]
         for number in range(self._count):
             command = [
@@ -193,10 +194,16 @@ class Supervisor:
             self._changes.refused(state, str(error))
             return
         self._page_access = page_access
-        self._on_config(config)
+        self._activate(config)
         self._in_force = config
         self._drain_s = max(self._drain_s, config.gateway.drain_s)
         self._changes.accepted(state)
+
+    def _activate(self, config: Config) -> None:
+        """Use the log settings and workers of *config*, which each process puts in force by itself."""
+        logs.current.activate(config.gateway.logging)
+        self._workers.stage(config.pools)
+        self._workers.activate()
 
     def _refresh_pages(self) -> None:
         self._page_access.refresh()

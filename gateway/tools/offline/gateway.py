@@ -124,7 +124,7 @@ async def local_engine(others_within_s: float) -> AsyncIterator[Engine]:
     engine = Engine(
         Metrics(),
         lambda pool: targets_of(pool, runtime),
-        lambda config: workers.update(config.pools),
+        workers,
         others_within_s=others_within_s,
     )
     try:
