@@ -33,7 +33,7 @@ settings.load_profile("patient")
 
 @pytest.fixture(autouse=True)
 def _log_levels_end_with_the_test() -> Iterator[None]:
-    """A command that a test runs in this process sets levels, which later tests must not have."""
+    """A command or a gateway in this process sets levels, which later tests must not have."""
     before = dict(_levels())
     yield
     for name, level in _levels():
@@ -47,7 +47,7 @@ OWN_LEVELS = {"gateway.worker_output": logging.INFO}
 
 
 def _levels() -> list[tuple[str, int]]:
-    return [
+    return [("", logging.root.level)] + [
         (name, logger.level)
         for name, logger in logging.root.manager.loggerDict.items()
         if isinstance(logger, logging.Logger) and name.partition(".")[0] in OURS

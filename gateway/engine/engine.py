@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gateway.base.errors import ConfigError
 from gateway.base.together import together
@@ -20,6 +20,7 @@ from gateway.engine.admit import Admission, call_apart
 from gateway.engine.cluster_source import NO_CLUSTER
 from gateway.engine.dry_run import DryRuns
 from gateway.engine.paths import Paths
+from gateway.engine.policy_check import PolicyCheck
 from gateway.engine.shadow_calls import ShadowCalls
 from gateway.engine.snapshot import OTHER_WORKERS_WITHIN_S, Pools, Surroundings
 
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from gateway.engine.acceptance import Judged
     from gateway.engine.admit import ReviewObserver
     from gateway.engine.cluster_source import ClusterSource
-    from gateway.engine.dispatch.parameters import ParameterTable
     from gateway.engine.dispatch.pool import Pool
     from gateway.engine.siblings import Siblings
     from gateway.engine.snapshot import Snapshot, StagedPools
@@ -55,20 +55,17 @@ class Workers(Protocol):
         """End the workers that were only staged."""
 
 
-class NoWorkers:
-    """None: every worker is started by others."""
+class _NoWorkers:
+    """No workers: all are started by others."""
 
     def stage(self, pools: Mapping[str, WorkerPool]) -> None:
-        """Do nothing."""
+        pass
 
     def activate(self) -> None:
-        """Do nothing."""
+        pass
 
     def abandon(self) -> None:
-        """Do nothing."""
-
-
-NO_WORKERS: Final = NoWorkers()
+        pass
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,7 +122,7 @@ class Engine:
         self,
         metrics: Metrics,
         targets: Callable[[WorkerPool], Sequence[str]],
-        workers: Workers = NO_WORKERS,
+        workers: Workers | None = None,
         *,
         require_webhooks: Callable[[Config, Config | None], None] = lambda config, in_force: None,
         siblings: Siblings | None = None,
@@ -146,13 +143,14 @@ class Engine:
         self.is_rejected = False
         """Whether workers rejected a part of the last prepared configuration. They may accept it later."""
         self._metrics = metrics
-        self._workers = workers
+        self._workers = workers or _NoWorkers()
         self._require_webhooks = require_webhooks
         self._siblings = siblings
         self.others_within_s = others_within_s
         """How long the next configuration waits for workers that others start."""
         surroundings = surroundings or Surroundings()
         self._compute = surroundings.compute
+        self._now = surroundings.now
         self._pools = Pools(metrics, targets, surroundings)
         self._admission: Admission | None = None
 
@@ -295,17 +293,19 @@ class Engine:
         """
         return ShadowCalls(self._metrics, log_finding, call_apart)
 
+    def policy_check(self, *, logs: bool = True) -> PolicyCheck:
+        """Return the check whether workers serve what the configuration in force names, to be activated.
+
+        Without *logs* a change is not logged.
+        """
+        return PolicyCheck(self._metrics, self._now, self._pools.parameters, logs=logs)
+
     # -- the pools in force ---------------------------------------------------------------------------
 
     @property
     def pools(self) -> Mapping[str, Pool]:
         """The worker pools in use."""
         return self._pools.by_name
-
-    @property
-    def parameters(self) -> ParameterTable:
-        """The parameters of calls, which a ``PolicyCheck`` tells what workers declare."""
-        return self._pools.parameters
 
     def fingerprint(self) -> object:
         """Return a value that changes with the files that the pools read, see ``fingerprint_in_use``."""

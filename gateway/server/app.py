@@ -15,8 +15,7 @@ from gateway.base.errors import ConfigError, Problem
 from gateway.base.file_changes import FileChanges
 from gateway.config.merge.model import log_change
 from gateway.engine.cluster_source import NO_CLUSTER
-from gateway.engine.engine import NO_WORKERS, Engine
-from gateway.engine.policy_check import PolicyCheck
+from gateway.engine.engine import Engine
 from gateway.observe.telemetry.exposition import expose
 from gateway.observe.telemetry.metrics import Metrics
 from gateway.observe.telemetry.window import Window
@@ -66,7 +65,7 @@ class Gateway:
         self,
         options: Options,
         targets: Callable[[WorkerPool], Sequence[str]],
-        workers: Workers = NO_WORKERS,
+        workers: Workers | None = None,
         *,
         process: int | None = None,
         siblings: Siblings | None = None,
@@ -104,8 +103,7 @@ class Gateway:
         self._token_keys = TokenKeyFollower()
         self._admin: Listener | None = None
         self._reloading = asyncio.Lock()
-        clock = asyncio.get_running_loop().time
-        self._policy_check = PolicyCheck(self.metrics, clock, self._engine.parameters)
+        self._policy_check = self._engine.policy_check()
         self._tracing = Tracing()
         self.metrics.spans = self._tracing.counts
         self._changes = FileChanges(self._fingerprint)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gateway.config.kinds import addresses
-from gateway.engine.policy_check import PolicyCheck
 from gateway.tools.inspection.model import Finding
 from gateway.tools.offline.gateway import local_engine
 
@@ -16,6 +14,7 @@ if TYPE_CHECKING:
 
     from gateway.config.merge.model import Config
     from gateway.engine.dispatch.pool import Pool
+    from gateway.engine.policy_check import PolicyCheck
     from gateway.tools.inspection.model import Severity
 
 REACHED_WITHIN_S: Final = 5.0
@@ -43,7 +42,7 @@ async def check_workers(config: Config, reached_within_s: float = REACHED_WITHIN
     """
     async with local_engine(reached_within_s) as engine:
         # The findings have all that it would log.
-        watch = PolicyCheck(None, asyncio.get_running_loop().time, logs=False)
+        watch = engine.policy_check(logs=False)
         try:
             change = engine.activate(await engine.prepare(config))
             watch.activate(change.config, change.pools)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import tempfile
 from contextlib import asynccontextmanager
@@ -13,7 +12,6 @@ from gateway.engine.admit import needs_namespace
 from gateway.engine.cluster_source import NO_CLUSTER
 from gateway.engine.dry_run import BOTH_PHASES
 from gateway.engine.engine import Engine
-from gateway.engine.policy_check import PolicyCheck
 from gateway.observe.telemetry.metrics import Metrics
 from gateway.pure.core.matching import Selection
 from gateway.pure.core.review import decode
@@ -100,7 +98,7 @@ async def offline_gateway(config: Config, *, uses_cluster: bool = True) -> Async
         cluster = ClusterOnce(settings)
     try:
         async with local_engine(_READY_WITHIN_S) as engine:
-            watch = PolicyCheck(None, asyncio.get_running_loop().time, engine.parameters)
+            watch = engine.policy_check()
             try:
                 change = engine.activate(await engine.prepare(config, cluster or NO_CLUSTER))
                 watch.activate(change.config, change.pools)
