@@ -242,6 +242,7 @@ def test_a_kind_that_is_listed_with_another_plural_name_is_not_read(server: ApiS
         )
         assert server.asked("list params") == 0
         cluster.stage(kinds, {("v1", "ConfigMap"): "configmaps"})
+        cluster.activate(kinds)
         await cluster.wait_until_synced(PATIENCE_S)
         assert not cluster.warnings
 
@@ -294,3 +295,26 @@ def test_a_review_of_a_file_takes_parameters_from_the_cluster(server: ApiServer,
         done = run_command("review", pod, "--config", config)
         assert done.returncode == status, done.stderr
         assert ("found c" in done.stdout) == (value == "c")
+
+
+def test_an_abandoned_configuration_leaves_the_names_by_which_kinds_are_listed(
+    server: ApiServer, run: Any
+) -> None:
+    """Objects are not read by a wrong plural name."""
+    server.keep(MAPS.format("default", "a"))
+    kind = "v1", "ConfigMap"
+
+    async def scenario(cluster: ClusterParams) -> None:
+        cluster.stage({kind}, {kind: "configmaps"})
+        cluster.activate({kind})
+        await cluster.wait_until_synced(PATIENCE_S)
+        in_force = cluster.of(CONFIG_MAP)
+        cluster.stage({kind}, {kind: "maps"})
+        assert cluster.of(CONFIG_MAP) is in_force
+        cluster.abandon()
+        assert cluster.of(CONFIG_MAP) is in_force
+        cluster.activate({kind})
+        assert cluster.of(CONFIG_MAP) is in_force
+        assert server.asked("list params") == 1
+
+    run(scenario)

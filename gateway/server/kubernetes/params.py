@@ -77,6 +77,10 @@ class _Param:
         return self._object
 
 
+def _named(kinds: Collection[KindKey], resources: Mapping[KindKey, str]) -> dict[KindKey, str]:
+    return {key: resources.get(key, "") for key in kinds}
+
+
 class ClusterParams:
     """The objects in a cluster, a ``Params``, until :meth:`close`. Make it on a running event loop."""
 
@@ -84,26 +88,30 @@ class ClusterParams:
         self._accesses: AccessPool[KindKey] = AccessPool(settings)
         self._pace = pace or Pace()
         self._followed: dict[KindKey, _FollowedKind] = {}
-        self._in_use: frozenset[KindKey] = frozenset()
-        self._resources: Mapping[KindKey, str] = NO_RESOURCES
+        self._in_use: Mapping[KindKey, str] = NO_RESOURCES
+        """The kinds in force, each with the plural name by which it is listed, or an empty one."""
+        self._listed = self._staged = NO_RESOURCES
+        """The plural names of the configuration in force, and of the staged one."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def stage(self, kinds: Collection[KindKey], resources: Mapping[KindKey, str] = NO_RESOURCES) -> None:
-        """Follow *kinds*, beside those in use.
+        """Follow *kinds*, beside those in use, which keep their plural names until :meth:`activate`.
 
         *resources* are the plural names by which kinds are listed in the GatewayConfiguration. The rights of
         authors are checked with them, so a kind with another plural name is not read.
         """
-        self._resources = resources
-        self._set(self._in_use | frozenset(kinds))
+        self._staged = resources
+        self._set({**_named(kinds, resources), **self._in_use})
 
     def activate(self, kinds: Collection[KindKey]) -> None:
         """Follow only *kinds* from now on, which are in force."""
-        self._in_use = frozenset(kinds)
+        self._listed = self._staged
+        self._in_use = _named(kinds, self._listed)
         self._set(self._in_use)
 
     def abandon(self) -> None:
         """Follow only those in force."""
+        self._staged = self._listed
         self._set(self._in_use)
 
     def of(self, kind: ParamKind) -> _FollowedKind | None:
@@ -160,17 +168,17 @@ class ClusterParams:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._accesses.close()
 
-    def _set(self, kinds: frozenset[KindKey]) -> None:
+    def _set(self, wanted: Mapping[KindKey, str]) -> None:
         for key, followed in tuple(self._followed.items()):
-            if key in kinds and followed.listed_as == self._resources.get(key, ""):
+            if followed.listed_as == wanted.get(key):
                 continue
             task = self._followed.pop(key).task
             task.cancel()
             self._keep(task)
             self._accesses.release(key)
-        for key in sorted(kinds - self._followed.keys()):
-            access, listed_as = self._accesses.acquire(key), self._resources.get(key, "")
-            self._followed[key] = _FollowedKind(access, ParamKind(*key), self._pace, listed_as)
+        for key in sorted(wanted.keys() - self._followed.keys()):
+            access = self._accesses.acquire(key)
+            self._followed[key] = _FollowedKind(access, ParamKind(*key), self._pace, wanted[key])
 
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
