@@ -31,16 +31,15 @@ _LONGEST_BACKOFF_MS: Final = 5 * 60 * 1000
 
 
 class _Term(Type[int]):
-    """A time of at most *most*: 0 is *usual*, and -1 switches it off, which is 0 here."""
+    """A time of at most *most*: 0 is the default, and -1 switches it off, which is 0 here."""
 
-    def __init__(self, unit: str, usual: int, most: int) -> None:
+    def __init__(self, unit: str, most: int) -> None:
         self.words = f"integer, {unit}"
-        self._usual = usual
         self._number = Integer(DISABLED, most)
 
     def read(self, source: Fields, name: str, default: int) -> int:
         found = self._number.read(source, name, 0)
-        return {DISABLED: 0, 0: self._usual}.get(found, found)
+        return {DISABLED: 0, 0: default}.get(found, found)
 
     def schema(self) -> Schema:
         return self._number.schema()
@@ -64,21 +63,21 @@ class ImageReview(Declared):
         name="kubeConfigFile",
     )
     allow_ttl_s: int = declare(
-        _Term("seconds", 300, _LONGEST_TTL_S),
+        _Term("seconds", _LONGEST_TTL_S),
         "From 1 to 1800: how long an admission holds for the same images. 0: 300. -1: it is not kept",
         default=300,
         name="allowTTL",
         written="0",
     )
     deny_ttl_s: int = declare(
-        _Term("seconds", 30, _LONGEST_TTL_S),
+        _Term("seconds", _LONGEST_TTL_S),
         "Likewise for a denial. 0: 30",
         default=30,
         name="denyTTL",
         written="0",
     )
     retry_backoff_ms: int = declare(
-        _Term("milliseconds", 500, _LONGEST_BACKOFF_MS),
+        _Term("milliseconds", _LONGEST_BACKOFF_MS),
         "From 1 to 300000: the delay before the first retry; each further one is half as long again. 0: 500. "
         "-1: no delay",
         default=500,

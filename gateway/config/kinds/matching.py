@@ -183,21 +183,28 @@ class CelText(Type[str]):
         return {"type": "string", "minLength": 1, "maxLength": self._most, "pattern": r"\S"}
 
 
-@dataclass(frozen=True, slots=True)
-class ConditionEntry(Declared):
-    """One of ``matchConditions``."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedEntry(Declared):
+    """A mapping with expressions, which are compiled after it was read."""
 
     source: Fields
+    """Where their problems are reported."""
+
+    @classmethod
+    def read_together(cls, source: Fields) -> dict[str, Any]:
+        """Return the source."""
+        return {"source": source}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConditionEntry(PlacedEntry):
+    """One of ``matchConditions``."""
+
     name: str = required(
         Text("qualified name", qualified_name, minLength=1, maxLength=KEY_LENGTH, pattern=f"^{QUALIFIED}$"),
         "Name of the condition",
     )
     expression: str = required(CelText("of type bool", _MAX_CONDITION_CHARS), "Has to be true")
-
-    @classmethod
-    def read_together(cls, source: Fields) -> dict[str, Any]:
-        """Return where problems of the expression are reported."""
-        return {"source": source}
 
 
 CONDITIONS: Final = Groups(ConditionEntry, _MAX_MATCH_CONDITIONS, key="name")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, get_args
 
 from gateway.base.text import one_of, shown
 from gateway.config.kinds.declare import Choice, Group, Groups, optional, required
-from gateway.config.kinds.matching import CelText
+from gateway.config.kinds.matching import CelText, PlacedEntry
 from gateway.config.kinds.metadata import read_metadata
 from gateway.config.kinds.names import configuration_name
 from gateway.config.kinds.policy_binding import MODE, BindingSpec, binding_source
@@ -23,7 +23,6 @@ from gateway.config.kinds.policy_spec import (
     ALWAYS_TRUE,
     MAX_EXPRESSION_CHARS,
     MAX_EXPRESSIONS,
-    PlacedEntry,
     PolicySpec,
     spec_json,
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
 
@@ -19,6 +19,7 @@ from gateway.config.kinds.matching import (
     FAILURE_POLICIES,
     CelText,
     ConditionEntry,
+    PlacedEntry,
     report_twice,
 )
 from gateway.config.kinds.names import (
@@ -102,19 +103,6 @@ class Expressions:
 
 ALWAYS_TRUE: Final = compile_expression("true", policy_environment(None, has_params=False))
 """In place of an expression with a problem."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedEntry(Declared):
-    """A mapping with expressions, which are compiled after it was read."""
-
-    source: Fields
-    """Where their problems are reported."""
-
-    @classmethod
-    def read_together(cls, source: Fields) -> dict[str, Any]:
-        """Return the source."""
-        return {"source": source}
 
 
 @dataclass(frozen=True, slots=True)

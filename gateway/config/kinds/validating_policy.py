@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, get_args
 
 from gateway.base.text import shown
 from gateway.config.kinds.declare import Choice, Groups, Text, Type, declare, required
-from gateway.config.kinds.matching import CelText, report_twice
+from gateway.config.kinds.matching import CelText, PlacedEntry, report_twice
 from gateway.config.kinds.metadata import read_metadata
 from gateway.config.kinds.names import LABEL_LENGTH, NAME_PART, configuration_name, qualified_name
 from gateway.config.kinds.policy_binding import MODE, BindingSpec, binding_source
@@ -22,7 +22,6 @@ from gateway.config.kinds.policy_spec import (
     ALWAYS_TRUE,
     MAX_EXPRESSION_CHARS,
     MAX_EXPRESSIONS,
-    PlacedEntry,
     PolicySpec,
     spec_json,
 )

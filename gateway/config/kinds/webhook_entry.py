@@ -115,7 +115,16 @@ def _has_no_side_effects(content: Mapping[str, object]) -> bool:
     return content.get("sideEffects") == "None"
 
 
-_NO_SIDE_EFFECTS: Final = "has(self.sideEffects) && self.sideEffects == 'None'"
+def _without_side_effects(is_absent: str, at: str, message: str) -> Rule:
+    """Return the rule that a webhook has no side effects, unless *is_absent*, in CEL, is true."""
+    return Rule(
+        f"{is_absent} || has(self.sideEffects) && self.sideEffects == 'None'",
+        message,
+        about=(at.partition(".")[0],),
+        at=at,
+        holds_surely=_has_no_side_effects,
+        found="sideEffects",
+    )
 
 
 # Without slots: the classes of v1beta1 have two bases.
@@ -124,31 +133,17 @@ class WebhookEntry(Declared):
     """An entry of a ValidatingWebhookConfiguration of version ``v1``."""
 
     RULES = (
-        Rule(
-            "!has(self.rollout) || !has(self.rollout.mode) || self.rollout.mode != 'Shadow' || "
-            f"{_NO_SIDE_EFFECTS}",
+        _without_side_effects(
+            "!has(self.rollout) || !has(self.rollout.mode) || self.rollout.mode != 'Shadow'",
+            "rollout.mode",
             "Shadow requires sideEffects None: its calls are additional ones",
-            about=("rollout",),
-            at="rollout.mode",
-            holds_surely=_has_no_side_effects,
-            found="sideEffects",
         ),
-        Rule(
-            f"!has(self.rollout) || !has(self.rollout.candidate) || {_NO_SIDE_EFFECTS}",
+        _without_side_effects(
+            "!has(self.rollout) || !has(self.rollout.candidate)",
+            "rollout.candidate",
             "requires sideEffects None: its calls are additional ones",
-            about=("rollout",),
-            at="rollout.candidate",
-            holds_surely=_has_no_side_effects,
-            found="sideEffects",
         ),
-        Rule(
-            f"!has(self.cache) || {_NO_SIDE_EFFECTS}",
-            "requires sideEffects None: calls are left out",
-            about=("cache",),
-            at="cache",
-            holds_surely=_has_no_side_effects,
-            found="sideEffects",
-        ),
+        _without_side_effects("!has(self.cache)", "cache", "requires sideEffects None: calls are left out"),
     )
     name: str = required(
         Text(
