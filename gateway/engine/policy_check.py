@@ -94,9 +94,9 @@ class PolicyCheck:
 
     def __init__(
         self,
-        metrics: Metrics | None,
+        metrics: Metrics,
         now: Callable[[], float],
-        parameters: ParameterTable | None = None,
+        parameters: ParameterTable,
         *,
         logs: bool = True,
     ) -> None:
@@ -116,7 +116,7 @@ class PolicyCheck:
         """Watch *pools*, those of *config*, from now on; log those without a reachable worker at once."""
         webhooks: dict[str, list[Webhook]] = {name: [] for name in pools}
         clients: dict[str, list[tuple[Webhook, WorkerRef]]] = {name: [] for name in pools}
-        for webhook in (*config.mutating, *config.validating):
+        for webhook in config.webhooks:
             for client in webhook.clients:
                 if isinstance(client, WorkerRef) and client.pool in clients:
                     clients[client.pool].append((webhook, client))
@@ -127,17 +127,15 @@ class PolicyCheck:
             watched = before.get(name)
             if watched is None or watched.pool is not pool:
                 watched = _WatchedPool(pool, ())
-                if self._parameters is not None:
-                    # What other workers declared does not hold for these.
-                    self._parameters.declare(name, {})
+                # What other workers declared does not hold for these.
+                self._parameters.declare(name, {})
                 if not pool.is_reachable:
                     # The configuration has waited for its workers already.
                     watched.lost_at = self._now() - LOST_AFTER_S
             watched.webhooks, watched.clients, watched.compared = webhooks[name], clients[name], None
             self._pools[name] = watched
-        if self._parameters is not None:
-            for name in before.keys() - self._pools.keys():
-                self._parameters.declare(name, {})
+        for name in before.keys() - self._pools.keys():
+            self._parameters.declare(name, {})
         self.check()
 
     def check(self) -> None:
@@ -151,13 +149,12 @@ class PolicyCheck:
         present = {endpoint for watched in self._pools.values() for endpoint in watched.pool.endpoints}
         for endpoint in self._asked.keys() - present:
             del self._asked[endpoint]
-        if self._metrics is not None:
-            self._metrics.policy_mismatches = {
-                (one.webhook.name, one.webhook.phase, one.reason): len(one.workers)
-                for one in self.mismatches()
-                # No call that decides fails for a candidate, and the alert is critical.
-                if not one.is_of_candidate
-            }
+        self._metrics.policy_mismatches = {
+            (one.webhook.name, one.webhook.phase, one.reason): len(one.workers)
+            for one in self.mismatches()
+            # No call that decides fails for a candidate, and the alert is critical.
+            if not one.is_of_candidate
+        }
 
     def unreachable(self) -> list[tuple[str, str]]:
         """Return the name of each pool without a reachable worker, and the effect."""
@@ -280,8 +277,7 @@ class PolicyCheck:
             return
         watched.compared = versions
         before = watched.mismatches
-        if self._parameters is not None:
-            self._parameters.declare(name, declared_schemas(watched.clients, listings.values()))
+        self._parameters.declare(name, declared_schemas(watched.clients, listings.values()))
         mismatches = [
             *policy_mismatches(watched.clients, lists),
             *parameter_mismatches(watched.clients, listings),

@@ -14,6 +14,7 @@ from gateway.engine.dispatch.parameters import ParameterTable
 from gateway.engine.dispatch.policy_listing import PolicyListing
 from gateway.engine.policy_check import LOST_AFTER_S, QUIET_S, PolicyCheck
 from gateway.engine.policy_mismatch import parameter_mismatches, policy_mismatches
+from gateway.observe.telemetry.metrics import Metrics
 from gateway.pure.core.review import decode
 from gateway.pure.core.verdict import Failed
 from tests.kit import REVIEWS, pool_document, webhook_document
@@ -78,7 +79,7 @@ def test_a_flapping_pool_is_logged_at_most_once_in_thirty_seconds(
 ) -> None:
     caplog.set_level(logging.INFO)
     clock, pool = Clock(), FakePool()
-    watch = PolicyCheck(None, clock)
+    watch = PolicyCheck(Metrics(), clock, ParameterTable())
     watch.activate(config, {"p": cast("Pool", pool)})
     began, every = clock(), 100
     for _ in range(every):
@@ -95,7 +96,7 @@ def test_a_flapping_pool_is_logged_at_most_once_in_thirty_seconds(
 
 def test_a_short_loss_is_not_logged(config: Config, caplog: pytest.LogCaptureFixture) -> None:
     clock, pool = Clock(), FakePool()
-    watch = PolicyCheck(None, clock)
+    watch = PolicyCheck(Metrics(), clock, ParameterTable())
     watch.activate(config, {"p": cast("Pool", pool)})
     pool.is_reachable = False
     watch.check()
@@ -138,7 +139,7 @@ def test_what_workers_declare_holds_for_their_pool_alone(tmp_path: Path) -> None
     (hook,) = config.validating
     schema = '{"properties": {"max": {"type": "integer"}}}'
     listing = PolicyListing({"x": False}, schemas={"x": schema})
-    watch = PolicyCheck(None, Clock(), table)
+    watch = PolicyCheck(Metrics(), Clock(), table)
     pool = cast("Pool", FakePool(endpoints=(FakeEndpoint(listing),)))
 
     async def use() -> None:
@@ -168,7 +169,7 @@ def test_a_worker_is_asked_when_it_connects_and_when_the_parameters_change(
     pools = {"p": cast("Pool", FakePool(endpoints=(endpoint,)))}
 
     async def run() -> None:
-        watch = PolicyCheck(None, Clock())
+        watch = PolicyCheck(Metrics(), Clock(), ParameterTable())
         for value in (3, 3, 4):
             watch.activate(config_of(value), pools)
             await watch.read_all()
@@ -229,7 +230,7 @@ def test_what_a_worker_does_not_say_is_in_the_log(
     caplog.set_level(logging.DEBUG, "gateway.engine.policy_check")
 
     async def scenario() -> None:
-        watch = PolicyCheck(None, Clock())
+        watch = PolicyCheck(Metrics(), Clock(), ParameterTable())
         watch.activate(config, {"p": cast("Pool", FakePool(endpoints=(FakeEndpoint(listing),)))})
         await watch.read_all()
         await watch.close()
