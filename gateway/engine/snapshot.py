@@ -23,7 +23,7 @@ from gateway.engine.dispatch.timer_wheel import TimerWheel
 from gateway.engine.dispatch.verdict_cache import VerdictCache
 from gateway.pure.conditions.resolver import ConditionResolver, FairExecutor
 from gateway.pure.core.speculation import ChangeRates
-from gateway.pure.core.webhook import CaBundleSource, HttpsClient, Webhook
+from gateway.pure.core.webhook import CaBundleSource, HttpsClient
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -62,16 +62,9 @@ async def _retire(backend: Backend) -> None:
     await backend.close(0.0)
 
 
-def _webhooks(config: Config) -> tuple[Webhook, ...]:
-    return (*config.mutating, *config.validating)
-
-
 def _clients(config: Config) -> set[HttpsClient]:
     return {
-        client
-        for webhook in _webhooks(config)
-        for client in webhook.clients
-        if isinstance(client, HttpsClient)
+        client for webhook in config.webhooks for client in webhook.clients if isinstance(client, HttpsClient)
     }
 
 
@@ -264,7 +257,7 @@ class Pools:
             self._timers.now,
             read_queue=self._read_queue,
             servers=staged.servers,
-            verdicts=VerdictCache(_webhooks(config), self._metrics.cache_lookups),
+            verdicts=VerdictCache(config.webhooks, self._metrics.cache_lookups),
             parameters=self.parameters,
         )
         return Snapshot(

@@ -74,7 +74,7 @@ class Config:
 
 def ca_bundle_sources(config: Config) -> frozenset[CaBundleSource]:
     """Return what the webhooks of *config* name in ``caBundleFrom``."""
-    webhooks = (*config.mutating, *config.validating)
+    webhooks = config.webhooks
     clients = (client for webhook in webhooks for client in webhook.clients)
     return frozenset(
         client.ca_from for client in clients if isinstance(client, HttpsClient) and client.ca_from is not None
@@ -83,7 +83,7 @@ def ca_bundle_sources(config: Config) -> frozenset[CaBundleSource]:
 
 def param_kinds(config: Config) -> frozenset[tuple[str, str]]:
     """Return apiVersion and kind of the parameters that the policies of *config* take from the cluster."""
-    clients = (webhook.client for webhook in (*config.mutating, *config.validating))
+    clients = (webhook.client for webhook in config.webhooks)
     kinds = (client.param_kind for client in clients if isinstance(client, PolicyRef))
     return frozenset(kind for kind in kinds if kind is not None)
 

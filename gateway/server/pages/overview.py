@@ -79,8 +79,7 @@ def _part(
         "faults": list(state.faults[:SHOWN_PROBLEMS]),
         "reviews": {phase: counted((phase, "")) for phase in ("mutate", "validate")},
         "webhooks": [
-            _webhook(webhook) | counted((webhook.phase, webhook.name))
-            for webhook in (*config.mutating, *config.validating)
+            _webhook(webhook) | counted((webhook.phase, webhook.name)) for webhook in config.webhooks
         ],
         "pools": [_pool(name, backend) for name, backend in state.snapshot.backends.pools.items()],
         "servers": [
@@ -171,7 +170,7 @@ def _certificate_sources(config: Config) -> Iterator[tuple[str, Path | bytes]]:
                 yield f"pool {name}: CA", roots
             if pool.tls.cert_file is not None:
                 yield f"pool {name}: client", pool.tls.cert_file
-    hooks = (*config.mutating, *config.validating)
+    hooks = config.webhooks
     clients = {client: None for hook in hooks for client in hook.clients if isinstance(client, HttpsClient)}
     for client in clients:
         if client.ca_pem:

@@ -74,7 +74,7 @@ def _of_policies(config: Config) -> Iterable[Problem]:
     """Return the warnings about admission policies, by the schemas that come with the gateway."""
     from gateway.pure.core.webhook import PolicyRef
 
-    if not any(isinstance(each.client, PolicyRef) for each in (*config.mutating, *config.validating)):
+    if not any(isinstance(each.client, PolicyRef) for each in config.webhooks):
         return ()
     from gateway.pure.openapi.documents import built_in_schemas
     from gateway.tools.inspection.policies import policy_warnings

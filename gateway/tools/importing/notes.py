@@ -82,7 +82,7 @@ def warnings(documents: Sequence[Json], config: Config, others: Sequence[Json]) 
 
     *others* are configurations that were not selected.
     """
-    webhooks = [*config.mutating, *config.validating]
+    webhooks = config.webhooks
     yield from _unchecked(webhooks)
     yield from _written_by_controllers(documents)
     yield from _recreated(documents)
@@ -120,7 +120,7 @@ def summary(documents: Sequence[Json], config: Config) -> Iterator[str]:
     for nouns, fields in (("caBundle", (CA_BUNDLE,)), ("rules or selectors", SELECTING)):
         count = sum(1 for found in by_field if any(field in found for field in fields))
         yield f"a controller writes the {nouns} of {_count(count, 'configuration')}"
-    count = len(in_kube_system((*config.mutating, *config.validating)))
+    count = len(in_kube_system(config.webhooks))
     yield f"{_count(count, 'webhook')} will not be called in {KUBE_SYSTEM} without manifests --include"
 
 

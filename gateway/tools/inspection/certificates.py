@@ -75,7 +75,7 @@ def configured_certificates(config: Config) -> Iterator[CertificateSet | Finding
                 yield CertificateSet(f"{place} {file}", tuple(certificates(read_file(file))), are_roots)
             except UnusableFileError as error:
                 yield Finding("error", f"{place} {file}", str(error), "put the right file there")
-    for hook in (*config.mutating, *config.validating):
+    for hook in config.webhooks:
         for client in hook.clients:
             if isinstance(client, HttpsClient) and client.ca_pem:
                 yield from _roots_in(

@@ -77,9 +77,7 @@ def _fail_closed(entry: RegisteredEntry, seen: ClusterState) -> Iterator[Finding
 
 
 def _also_registered(config: Config, seen: ClusterState) -> Iterator[Finding]:
-    configured = {
-        (hook.phase, hook.configuration, hook.name) for hook in (*config.mutating, *config.validating)
-    }
+    configured = {(hook.phase, hook.configuration, hook.name) for hook in config.webhooks}
     for document in seen.configurations:
         kind, name = str(document["kind"]), str(document["metadata"]["name"])
         twice = [

@@ -72,7 +72,7 @@ def check_entries(
     unknown = any(hidden_from(text, ()) is None for route in found for _, text in route.entry.conditions)
     # Planning takes long with many webhooks.
     planned = planned_conditions() if unknown else ()
-    for configured in (*config.mutating, *config.validating):
+    for configured in config.webhooks:
         webhook = sendable(configured)
         if webhook.rules:
             yield from _of_webhook(webhook, found)

@@ -59,7 +59,7 @@ def check_namespaces(
     own = excluded([route.entry for route in found])
     gaps: dict[Severity, list[tuple[str, Webhook, bool]]] = {"error": [], "warning": []}
     for namespace, is_own in own.items():
-        for webhook in map(sendable, (*config.mutating, *config.validating)):
+        for webhook in map(sendable, config.webhooks):
             is_called = is_called_in(webhook, namespace, labels.get(namespace))
             if is_called is not False and _has_gap(webhook, namespace, labels.get(namespace), found):
                 is_error = is_called and not is_own and namespace not in accepted

@@ -31,7 +31,7 @@ _KUBE_SYSTEM_LABELS: Final = {NAMESPACE_LABEL: KUBE_SYSTEM}
 def policy_warnings(config: Config, schemas: Schemas) -> Iterator[Problem]:
     """Yield the warnings about the policies of *config*, with the schemas of the kinds that they match."""
     kinds = kinds_of(schemas)
-    for webhook in (*config.mutating, *config.validating):
+    for webhook in config.webhooks:
         bound = webhook.policy
         if not isinstance(bound, PolicyInForce) or checks_parameter_authors(webhook):
             continue
@@ -46,7 +46,7 @@ def policy_warnings(config: Config, schemas: Schemas) -> Iterator[Problem]:
 def group_versions(config: Config) -> set[tuple[str, str]]:
     """Return groups and versions of the kinds that the policies of *config* match or have as parameters."""
     found = set()
-    for webhook in (*config.mutating, *config.validating):
+    for webhook in config.webhooks:
         bound = webhook.policy
         if isinstance(bound, PolicyInForce):
             for rule in webhook.rules:
@@ -62,7 +62,7 @@ async def policy_findings(files: Config, whole: Config, target: KubernetesSettin
 
     The warnings about *files* by the schemas that come with the gateway were printed.
     """
-    if not any(isinstance(each.client, PolicyRef) for each in (*whole.mutating, *whole.validating)):
+    if not any(isinstance(each.client, PolicyRef) for each in whole.webhooks):
         return []
     # Imported late: a check without the cluster does not need its client.
     from gateway.server.kubernetes.schemas import ClusterSchemas

@@ -70,7 +70,7 @@ def _matches(suite: Suite, case: Case, filters: Sequence[str]) -> bool:
 
 
 def _check_webhooks(config: Config, chosen: Sequence[tuple[Suite, Case]]) -> None:
-    known = {webhook.name for webhook in (*config.mutating, *config.validating)}
+    known = {webhook.name for webhook in config.webhooks}
     found = [
         Problem(
             str(suite.file),

@@ -299,7 +299,7 @@ def _coverage_gaps(config: Config, namespaces: Sequence[str]) -> list[CoverageGa
         # With a cluster, its labels apply instead of Namespace documents.
         known = config.namespaces.get(namespace) if config.gateway.kubernetes is None else None
         labels = None if known is None else known.labels
-        for webhook in map(sendable, (*config.mutating, *config.validating)):
+        for webhook in map(sendable, config.webhooks):
             is_called = is_called_in(webhook, namespace, labels)
             if is_called is not False:
                 found.append((namespace, webhook, bool(is_called)))
