@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install run test landing landing-tests landing-e2e test-install test-pythons test-all test-without-cluster test-workers fuzz e2e e2e-bench lint docs monitoring catalogue rooms manifests schemas protos bench peers-bench soak soak-faults release constraints clean
+.PHONY: install run quick test minutes disturbed landing landing-tests landing-e2e test-touched test-install test-pythons test-all test-without-cluster test-workers fuzz e2e e2e-bench lint docs monitoring catalogue rooms manifests schemas protos bench peers-bench soak soak-faults release constraints clean
 
 # Exactly the files of constraints.txt: nothing is resolved, so that no package published later changes the result.
 install: $(STAMP)
@@ -29,9 +29,24 @@ run: install
 TEST_PROCESSES ?= 2
 PYTEST := $(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal
 
+# A minute: lint, and the tests of what needs no cluster, worker or process.
+QUICK := architecture cel conditions config core credentials decisions docs openapi policies telemetry
+quick: lint
+	$(PYTEST) -q -m "not (process or slow)" $(QUICK:%=tests/%)
+
 # Some minutes. The markers are described in pyproject.toml.
+CHOSEN := -m "smoke or not (process or slow)"
 test: install
-	$(PYTEST) -m "smoke or not (process or slow)"
+	$(PYTEST) $(CHOSEN)
+
+# The time of `make test` by folder, written to docs/contributing.md.
+minutes: install
+	$(PYTEST) $(CHOSEN) --junit-xml build/minutes.xml
+	$(BIN)/python -m tests.minutes build/minutes.xml
+
+# As `make test`, on a machine that is busy and stops processes for a second: a test with a race fails here.
+disturbed: install
+	$(BIN)/python -m tests.disturbed $(PYTEST) $(CHOSEN)
 
 # What every change has to pass, in two lanes: some 25 minutes after the first time.
 landing: install
@@ -39,11 +54,16 @@ landing: install
 
 landing-tests: test
 	$(MAKE) test-install
-	$(MAKE) test-workers LANGUAGES=go
+	$(MAKE) test-workers LANGUAGES=--landing
+	$(MAKE) test-touched
 
 landing-e2e: install
 	$(BIN)/python -m tests.e2e.binaries 1.37
 	E2E_VERSIONS=1.37 $(BIN)/pytest tests/e2e --landing
+
+# What `make test` leaves out of the files that the change touches. Pytest's exit status 5 says that there is none.
+test-touched: install
+	$(PYTEST) --touched --ignore tests/install || test $$? = 5
 
 # From an index on loopback with newer versions of everything, by the oldest and the newest pip.
 test-install: install
@@ -53,10 +73,12 @@ test-install: install
 test-pythons: install
 	$(BIN)/python -m tests.pythons
 
-# Everything, end-to-end tests beside the others: an hour or more.
+# Everything, some hours: run it before you call a change done. End-to-end tests run beside the others.
 test-all: install
 	$(MAKE) --jobs 2 test-without-cluster e2e
 	$(MAKE) test-pythons
+	$(MAKE) fuzz FUZZ_RUNS=100000
+	$(MAKE) soak soak-faults
 
 test-without-cluster: install
 	$(PYTEST)

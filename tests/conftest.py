@@ -11,7 +11,8 @@ import pytest
 import trustme
 from hypothesis import HealthCheck, settings
 
-from tests.kit import GatewayProcess, WorkerProcess
+from tests.change import changed_paths
+from tests.kit import ROOT, GatewayProcess, WorkerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,6 +30,28 @@ settings.register_profile(
 )
 settings.register_profile("thorough", settings.get_profile("patient"), derandomize=False, max_examples=3_000)
 settings.load_profile("patient")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--touched",
+        action="store_true",
+        help="what `make test` leaves out of the files that the change touches",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--touched"):
+        changed = {ROOT / path for path in changed_paths()}
+        left_out = [item for item in items if is_left_out({mark.name for mark in item.iter_markers()})]
+        chosen = [item for item in left_out if item.path in changed]
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+        items[:] = chosen
+
+
+def is_left_out(markers: set[str]) -> bool:
+    """Return whether `make test` leaves out a test with *markers*."""
+    return "smoke" not in markers and not markers.isdisjoint({"process", "slow"})
 
 
 @pytest.fixture(autouse=True)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from tests.conftest import is_left_out
 from tests.e2e import landing
+from tests.kit import ROOT
+from tests.languages.__main__ import of_landing
+from tests.minutes import rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -49,7 +55,7 @@ def test_a_landing_runs_some_of_the_main_case_of_each_file(file: Path) -> None:
 @pytest.mark.parametrize("name", landing.MAIN)
 def test_the_parts_that_a_file_stands_for_exist(name: str) -> None:
     _, *parts = landing.MAIN[name]
-    assert all((landing.ROOT / part).exists() for part in parts)
+    assert all((ROOT / part).exists() for part in parts)
 
 
 def test_a_changed_file_is_run_whole_and_so_are_those_that_use_a_changed_module() -> None:
@@ -69,3 +75,34 @@ def test_a_changed_file_is_run_whole_and_so_are_those_that_use_a_changed_module(
 def test_a_changed_part_of_the_product_runs_the_files_that_stand_for_it() -> None:
     assert "test_registration" in landing.touched(["gateway/tools/registration/plan.py"])
     assert "test_registration" not in landing.touched(["gateway/base/text.py"])
+
+
+def test_a_landing_tests_go_and_the_languages_that_the_change_touches() -> None:
+    assert of_landing(["workers/python/pyproject.toml", "gateway/base/text.py"]) == ["go"]
+    assert of_landing(["workers/rust/src/lib.rs"]) == ["go", "rust"]
+    assert {"go", "java", "rust", "typescript"} <= set(of_landing(["protos/worker.proto"]))
+
+
+def test_of_touched_files_the_tests_run_that_the_others_have_not() -> None:
+    assert is_left_out({"process", "parametrize"})
+    assert is_left_out({"slow"})
+    assert not is_left_out({"process", "smoke"})
+    assert not is_left_out({"parametrize"})
+
+
+def test_minutes_are_shown_by_folder_and_small_ones_together() -> None:
+    cases = {"tests.core.test_a": 60.25, "tests.cel.test_b.TestC": 39.5, "tests.docs.test_d": 0.25}
+    each = "".join(f'<testcase classname="{name}" time="{seconds}"/>' for name, seconds in cases.items())
+    assert rows(f"<testsuites><testsuite>{each}{each}</testsuite></testsuites>") == [
+        ("`tests/core`", "2", "120", "60%"),
+        ("`tests/cel`", "2", "79", "40%"),
+        ("others", "2", "0", "0%"),
+        ("all", "6", "200", "100%"),
+    ]
+
+
+def test_a_disturbed_command_ends_with_its_own_status() -> None:
+    command = [sys.executable, "-m", "tests.disturbed", sys.executable, "-c", "raise SystemExit(3)"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 3, done.stderr
+    assert "exit status 3 after " in done.stdout

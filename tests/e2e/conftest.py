@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.change import changed_paths
 from tests.e2e import landing
 from tests.e2e.binaries import VERSIONS, obtain
 from tests.e2e.cluster import Cluster
@@ -30,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--landing"):
-        chosen = landing.select(items, landing.changed_paths())
+        chosen = landing.select(items, changed_paths())
         config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
         items[:] = chosen
 

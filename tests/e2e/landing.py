@@ -4,26 +4,23 @@ These are the main case of each file, and all of a file that the change touches:
 module of this folder that it imports, or a part of the product that ``MAIN`` names for it. Of a test
 with many parameters it is ``SAMPLE`` of them, evenly spread.
 
-The change is everything since the commit in ``$LANDING_BASE``; without it, since the newest commit that is
-``CHANGE_H`` hours older than the last one. `make test-all` runs all tests.
+`make test-all` runs all tests.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from tests.kit import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import pytest
 
-ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDER: Final = Path(__file__).parent
-CHANGE_H: Final = 8
 SAMPLE: Final = 8
 
 MAIN: Final[dict[str, tuple[str, ...]]] = {
@@ -202,18 +199,3 @@ def touched(changed: Iterable[str]) -> set[str]:
 
 def _imports(file: Path) -> set[str]:
     return set(re.findall(r"^\s*from tests\.e2e\.(\w+) import", file.read_text(), re.MULTILINE))
-
-
-def changed_paths() -> list[str]:
-    """Return the paths of the repository that the change touches."""
-    return _git("diff", "--name-only", os.environ.get("LANDING_BASE") or _base(), "HEAD").splitlines()
-
-
-def _base() -> str:
-    last = int(_git("log", "-1", "--format=%ct"))
-    older = _git("rev-list", "-1", f"--before={last - CHANGE_H * 3600}", "HEAD").strip()
-    return older or _git("rev-list", "--max-parents=0", "HEAD").split()[-1]
-
-
-def _git(*arguments: str) -> str:
-    return subprocess.run(("git", *arguments), cwd=ROOT, capture_output=True, text=True, check=True).stdout

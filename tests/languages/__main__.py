@@ -3,6 +3,7 @@
     python -m tests.languages                   # all of them
     python -m tests.languages go rust           # these, and beside them Python's
     python -m tests.languages --build java      # only build, for other tests and benchmarks
+    python -m tests.languages --landing         # Go, and those that the change touches
 
 A language whose tools are missing is skipped and reported. The exit status is 0 if nothing failed, 1 if
 something did.
@@ -20,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from tests.change import changed_paths
 from tests.languages.toolchains import BUILT, PYTHON, ROOT, Language, missing
 
 if TYPE_CHECKING:
@@ -104,6 +106,16 @@ def test_together(names: Sequence[str]) -> Result:
     return Result(TOGETHER, "failed" if wrong else "passed", wrong)
 
 
+def of_landing(changed: Sequence[str]) -> list[str]:
+    """Return the languages that stand for all, and those that *changed*, paths of the repository, concern."""
+    return [
+        language.name
+        for language in BUILT
+        if language.name == "go"
+        or any(path.startswith((f"{language.folder}/", "protos/")) for path in changed)
+    ]
+
+
 def closing(results: Sequence[Result]) -> str:
     """Return the summary: a line for each of *results*, and counts."""
     verdicts = [result.verdict for result in results]
@@ -124,7 +136,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         "languages", nargs="*", metavar="LANGUAGE", help=f"of {', '.join(names)}; default all"
     )
     parser.add_argument("--build", action="store_true", help="build the samples, and test nothing")
+    parser.add_argument("--landing", action="store_true", help="Go, and those that the change touches")
     options = parser.parse_args(argv)
+    if options.landing:
+        options.languages += of_landing(changed_paths())
     for unknown in set(options.languages) - set(names):
         parser.error(f"{unknown} is none of {', '.join(names)}")
     # SIGTERM ends the child processes, too, as SIGINT does.
