@@ -1,15 +1,13 @@
-"""Outlier detection, retries, hedging and shedding: workers that are lost, stop, fail or are overloaded."""
+"""Shedding, and the state of outlier detection, whose effect is in ``tests/simulation/test_rows.py``."""
 
 from __future__ import annotations
 
-import signal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.kinds.worker_pool import Hedge
 from gateway.engine.dispatch.outlier_detection import (
     BAN_RESET_AFTER_S,
     EJECT_AFTER,
@@ -21,19 +19,12 @@ from gateway.engine.dispatch.outlier_detection import (
 )
 from gateway.pure.core.verdict import ALLOWED, Failed
 from tests.waiting import until
+from tests.world import simulated
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-
-    from gateway.engine.dispatch.endpoint import WorkerEndpoint
-    from gateway.engine.dispatch.pool import Pool
     from gateway.pure.core.evaluation import Evaluation
     from gateway.pure.core.verdict import Verdict
-    from tests.dispatch.conftest import Bed
-    from tests.kit import WorkerProcess
-
-    OnBed = Callable[[Callable[[Bed], Awaitable[None]]], None]
+    from tests.world import SimulatedWorld
 
 
 def verdicts(evaluation: Evaluation) -> list[Verdict]:
@@ -44,269 +35,78 @@ def never(evaluation: object) -> None:
     pytest.fail(f"an unexpected answer: {evaluation}")
 
 
-async def endpoint_with_call(pool: Pool) -> WorkerEndpoint:
-    """Return the endpoint whose worker has received a call."""
-    await until(lambda: any(group.was_sent for endpoint in pool.endpoints for group in endpoint.calls.groups))
-    (busy,) = (endpoint for endpoint in pool.endpoints if endpoint.calls.count)
-    return busy
-
-
-async def two(bed: Bed, workers: list[WorkerProcess], **settings: Any) -> Pool:
-    pool = await bed.add_pool(*(worker.target for worker in workers), **settings)
-    await bed.all_ready(pool)
-    return pool
-
-
-def worker_of(endpoint: WorkerEndpoint, workers: list[WorkerProcess]) -> WorkerProcess:
-    """Return the worker at *endpoint*; they listen at sockets."""
-    (found,) = (worker for worker in workers if worker.target == endpoint.address)
-    return found
-
-
-@pytest.mark.parametrize("transport", ["Stream", "Unary"])
-@pytest.mark.parametrize(("side_effects", "is_saved"), [("None", True), ("Some", False)])
-def test_calls_of_a_lost_worker_are_retried_elsewhere_unless_they_have_side_effects(
-    on_bed: OnBed,
-    start_worker: Callable[..., WorkerProcess],
-    transport: str,
-    side_effects: str,
-    is_saved: bool,
-    tmp_path: Path,
-) -> None:
-    workers = [start_worker(), start_worker()]
-    gate = tmp_path / "gate"
-
-    async def test(bed: Bed) -> None:
-        pool = await two(bed, workers, transport=transport)
-        settled: list[Evaluation] = []
-        bed.start([{"until": str(gate), "side_effects": side_effects}], settled.append)
-        worker_of(await endpoint_with_call(pool), workers).signal(signal.SIGKILL)
-        gate.touch()
-        await until(lambda: settled)
-        (verdict,) = verdicts(settled[0])
-        assert (verdict is ALLOWED) == is_saved
-        assert bed.metrics.pool("pool").retries == is_saved
-        assert bed.calls("UNAVAILABLE") == 1
-        assert bed.calls("OK") == is_saved
-
-    on_bed(test)
-
-
-def test_a_call_that_crashes_two_workers_is_not_sent_to_a_third(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
-) -> None:
-    workers = [start_worker() for _ in range(3)]
-
-    async def test(bed: Bed) -> None:
-        pool = await two(bed, workers)
-        verdict = await bed.ask({"exit": True})
-        assert isinstance(verdict, Failed)
-        assert verdict.cause.startswith("UNAVAILABLE: ")
-        await until(
-            lambda: sorted(endpoint.state for endpoint in pool.endpoints) == ["down", "down", "ready"]
-        )
-
-    on_bed(test)
-
-
-@pytest.mark.parametrize("transport", ["Stream", "Unary"])
-def test_a_stopped_worker_fails_no_call_and_gets_calls_again_when_it_resumes(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], transport: str, tmp_path: Path
-) -> None:
-    workers = [start_worker(), start_worker()]
-    gate = tmp_path / "gate"
-
-    async def test(bed: Bed) -> None:
-        pool = await two(bed, workers, transport=transport)
-        settled: list[Evaluation] = []
-        bed.start([{"until": str(gate), "timeout_s": 6}], settled.append)
-        stopped = await endpoint_with_call(pool)
-        worker_of(stopped, workers).signal(signal.SIGSTOP)
-        gate.touch()
-        try:
-            await until(lambda: settled)
-            assert verdicts(settled[0]) == [ALLOWED]
-            assert stopped.state == "stalled"
-            assert await bed.ask({}) is ALLOWED
-        finally:
-            worker_of(stopped, workers).signal(signal.SIGCONT)
-        await until(lambda: stopped.state == "ready")
-
-    on_bed(test)
-
-
-@pytest.mark.parametrize("transport", ["Stream", "Unary"])
-def test_a_slow_answer_does_not_stall_the_endpoint(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], transport: str
-) -> None:
-    workers = [start_worker(), start_worker()]
-
-    async def test(bed: Bed) -> None:
-        pool = await two(bed, workers, transport=transport)
-        assert await bed.ask({"delay_ms": 3500, "timeout_s": 6}) is ALLOWED
-        assert bed.metrics.pool("pool").retries == 0
-        assert {endpoint.state for endpoint in pool.endpoints} == {"ready"}
-
-    on_bed(test)
-
-
-def test_calls_of_fail_webhooks_displace_those_of_ignore_webhooks(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
-) -> None:
-    worker = start_worker()
-
-    async def test(bed: Bed) -> None:
-        pool = await bed.add_pool(worker.target, max_in_flight=2)
-        await bed.all_ready(pool)
-        shed: list[Evaluation] = []
-        bed.start([{"hang": True, "failure_policy": "Ignore"}], shed.append)
-        cancel = bed.start([{"hang": True}], never)
-        assert isinstance(refused := await bed.ask({"failure_policy": "Ignore"}), Failed)
-        assert refused.cause.startswith("RESOURCE_EXHAUSTED: ")
-        assert not shed
-        assert await bed.ask({}) is ALLOWED
-        await until(lambda: shed)
-        assert verdicts(shed[0]) == [refused]
-        full = bed.start([{"hang": True}], never)
-        assert isinstance(await bed.ask({}), Failed)
-        cancel()
-        full()
-
-    on_bed(test)
+@simulated
+async def test_calls_of_fail_webhooks_displace_those_of_ignore_webhooks(world: SimulatedWorld) -> None:
+    await world.ready_pool(max_in_flight=2)
+    shed: list[Evaluation] = []
+    world.start([{"hang": True, "failure_policy": "Ignore"}], shed.append)
+    cancel = world.start([{"hang": True}], never)
+    assert isinstance(refused := await world.ask({"failure_policy": "Ignore"}), Failed)
+    assert refused.cause.startswith("RESOURCE_EXHAUSTED: ")
+    assert not shed
+    assert await world.ask({}) is ALLOWED
+    await until(lambda: shed)
+    assert verdicts(shed[0]) == [refused]
+    full = world.start([{"hang": True}], never)
+    assert isinstance(await world.ask({}), Failed)
+    cancel()
+    full()
 
 
 @pytest.mark.parametrize("failure_policy", ["Fail", "Ignore"])
-def test_calls_that_are_not_enforced_make_room_for_others_and_displace_none(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], failure_policy: str
+@simulated
+async def test_calls_that_are_not_enforced_make_room_for_others_and_displace_none(
+    world: SimulatedWorld, failure_policy: str
 ) -> None:
-    worker = start_worker()
+    await world.ready_pool(max_in_flight=2)
+    shed: list[Evaluation] = []
+    cancel = world.start([{"hang": True, "failure_policy": "Ignore"}], never)
+    world.start([{"hang": True, "mode": "Warn"}], shed.append)
+    assert isinstance(refused := await world.ask({"mode": "Audit"}), Failed)
+    assert not shed
+    assert await world.ask({"failure_policy": failure_policy}) is ALLOWED
+    await until(lambda: shed)
+    assert verdicts(shed[0]) == [refused]
+    cancel()
 
-    async def test(bed: Bed) -> None:
-        pool = await bed.add_pool(worker.target, max_in_flight=2)
-        await bed.all_ready(pool)
-        shed: list[Evaluation] = []
-        cancel = bed.start([{"hang": True, "failure_policy": "Ignore"}], never)
-        bed.start([{"hang": True, "mode": "Warn"}], shed.append)
-        assert isinstance(refused := await bed.ask({"mode": "Audit"}), Failed)
-        assert not shed
-        assert await bed.ask({"failure_policy": failure_policy}) is ALLOWED
-        await until(lambda: shed)
-        assert verdicts(shed[0]) == [refused]
+
+@simulated
+async def test_calls_in_the_mode_shadow_use_half_of_an_endpoint_at_most(world: SimulatedWorld) -> None:
+    await world.ready_pool(max_in_flight=4)
+    cancels = [world.start([{"hang": True, "mode": mode}], never) for mode in ("Shadow", "Enforce")]
+    found = await world.ask({"mode": "Shadow"})
+    assert isinstance(found, Failed)
+    assert found.cause == "RESOURCE_EXHAUSTED: half of maxInFlight is in use"
+    assert await world.ask({}) is ALLOWED
+    for cancel in cancels:
         cancel()
-
-    on_bed(test)
-
-
-def test_calls_in_the_mode_shadow_use_half_of_an_endpoint_at_most(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
-) -> None:
-    worker = start_worker()
-
-    async def test(bed: Bed) -> None:
-        pool = await bed.add_pool(worker.target, max_in_flight=4)
-        await bed.all_ready(pool)
-        cancels = [bed.start([{"hang": True, "mode": mode}], never) for mode in ("Shadow", "Enforce")]
-        found = await bed.ask({"mode": "Shadow"})
-        assert isinstance(found, Failed)
-        assert found.cause == "RESOURCE_EXHAUSTED: half of maxInFlight is in use"
-        assert await bed.ask({}) is ALLOWED
-        for cancel in cancels:
-            cancel()
-
-    on_bed(test)
 
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
-def test_failures_of_calls_that_are_not_enforced_do_not_count_against_the_endpoint(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], transport: str
+@simulated
+async def test_failures_of_calls_that_are_not_enforced_do_not_count_against_the_endpoint(
+    world: SimulatedWorld, transport: str
 ) -> None:
-    worker = start_worker()
-
-    async def test(bed: Bed) -> None:
-        pool = await bed.add_pool(worker.target, transport=transport)
-        await bed.all_ready(pool)
-        (endpoint,) = pool.endpoints
-        for script in ({"status": "INTERNAL"}, {"hang": True, "timeout_s": 0.05}):
-            for mode in ("Warn", "Audit", "Shadow"):
-                assert isinstance(await bed.ask({**script, "mode": mode}), Failed)
-            assert endpoint.outlier.consecutive_failures == 0
-            assert isinstance(await bed.ask(script), Failed)
-            assert endpoint.outlier.consecutive_failures == 1
-            assert await bed.ask({}) is ALLOWED
-
-    on_bed(test)
+    pool = await world.ready_pool(transport=transport)
+    (endpoint,) = pool.endpoints
+    for script in ({"status": "INTERNAL"}, {"hang": True, "timeout_s": 0.05}):
+        for mode in ("Warn", "Audit", "Shadow"):
+            assert isinstance(await world.ask({**script, "mode": mode}), Failed)
+        assert endpoint.outlier.consecutive_failures == 0
+        assert isinstance(await world.ask(script), Failed)
+        assert endpoint.outlier.consecutive_failures == 1
+        assert await world.ask({}) is ALLOWED
 
 
-def test_a_call_in_the_mode_shadow_is_not_retried(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
-) -> None:
-    workers = [start_worker(), start_worker()]
-
-    async def test(bed: Bed) -> None:
-        pool = await two(bed, workers)
-        settled: list[Evaluation] = []
-        bed.start([{"hang": True, "mode": "Shadow"}], settled.append)
-        worker_of(await endpoint_with_call(pool), workers).signal(signal.SIGKILL)
-        await until(lambda: settled)
-        assert isinstance(verdicts(settled[0])[0], Failed)
-        assert bed.metrics.pool("pool").retries == 0
-
-    on_bed(test)
-
-
-def test_the_first_answer_of_a_hedged_call_counts(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
-) -> None:
-    quick = start_worker()
-    slow = start_worker(None, "--override", '{"hang": true}')
-
-    async def test(bed: Bed) -> None:
-        await two(bed, [quick, slow], hedge=Hedge(after_s=0.02, budget_percent=100))
-        for _ in range(20):
-            assert await bed.ask({}) is ALLOWED
-        hedged = bed.metrics.pool("pool").hedges
-        assert hedged
-        assert bed.calls("CANCELLED") == hedged
-        assert bed.calls("OK") == 20
-        settled = await bed.settle({}, {"side_effects": "Some", "timeout_s": 1})
-        assert verdicts(settled)[0] is ALLOWED
-
-    on_bed(test)
-
-
-def test_a_review_of_many_calls_may_overdraw_the_hedging_budget_which_is_repaid(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
-) -> None:
-    slow = start_worker(None, "--override", '{"hang": true}')
-    quick = start_worker()
-
-    async def test(bed: Bed) -> None:
-        pool = await two(bed, [slow, quick], hedge=Hedge(after_s=0.02, budget_percent=5))
-        pool._pick = lambda _: 0
-        calls = [{"timeout_s": 3}] * 8
-        assert verdicts(await bed.settle(*calls)) == [ALLOWED] * 8
-        assert not any(verdict is ALLOWED for verdict in verdicts(await bed.settle(*calls)))
-        assert bed.metrics.pool("pool").hedges == 8
-
-    on_bed(test)
-
-
-def test_a_call_ahead_of_its_turn_displaces_no_other(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
-) -> None:
-    worker = start_worker()
-
-    async def test(bed: Bed) -> None:
-        pool = await bed.add_pool(worker.target, max_in_flight=2)
-        await bed.all_ready(pool)
-        shed: list[Evaluation] = []
-        cancel = bed.start([{"hang": True, "failure_policy": "Ignore"}], shed.append)
-        settled = await bed.settle({"delay_ms": 20}, {}, phase="mutate")
-        assert verdicts(settled) == [ALLOWED, ALLOWED]
-        assert not shed
-        cancel()
-
-    on_bed(test)
+@simulated
+async def test_a_call_ahead_of_its_turn_displaces_no_other(world: SimulatedWorld) -> None:
+    await world.ready_pool(max_in_flight=2)
+    shed: list[Evaluation] = []
+    cancel = world.start([{"hang": True, "failure_policy": "Ignore"}], shed.append)
+    settled = await world.settle({"delay_ms": 20}, {}, phase="mutate")
+    assert verdicts(settled) == [ALLOWED, ALLOWED]
+    assert not shed
+    cancel()
 
 
 @given(st.lists(st.tuples(st.floats(0, 1000), st.booleans()), max_size=30))

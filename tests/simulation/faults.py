@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from tests.simulation.run import Simulation
     from tests.simulation.worker import Worker
-    from tests.simulation.world import Fault
 
 GARBAGE: Final = (b"\xff\xff\xff", b"\x0a\x05no", b"\x08\x01" * 9 + b"\x0a\xff\xff\xff\xff\x0f")
 """Messages that are no VerdictBatch."""
@@ -24,13 +23,12 @@ STATUSES: Final = (0, 1, 2, 7, 8, 13, 14)
 RESETS: Final = (0, 2, 7, 8, 11)
 
 
-def begin_fault(simulation: Simulation, fault: Fault) -> None:
-    """Begin *fault*, and schedule its end."""
-    worker = simulation.workers[fault.address]
+def begin_fault(worker: Worker, kind: str, lasting_s: float) -> None:
+    """Begin a fault of *worker*, and schedule its end."""
     if worker.is_down:
         return
-    _BEGIN[fault.kind](worker)
-    simulation.loop.call_later(fault.lasting_s, _END.get(fault.kind, lambda _: None), worker)
+    _BEGIN[kind](worker)
+    worker.stage.loop.call_later(lasting_s, _END.get(kind, lambda _: None), worker)
 
 
 def end_faults(simulation: Simulation) -> None:

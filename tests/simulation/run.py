@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Final, cast
 from unittest import mock
 
 from gateway.engine import admit
-from gateway.engine.dispatch import pool, targets
-from gateway.engine.dispatch.cpu_budget import CpuBudget
-from gateway.engine.dispatch.dialer import Dialer
+from gateway.engine.dispatch import pool
 from gateway.engine.dispatch.transport import WorkerTransport
 from gateway.engine.engine import Engine
 from gateway.engine.snapshot import OTHER_WORKERS_WITHIN_S, Surroundings
@@ -25,13 +23,13 @@ from gateway.pure.core import speculation
 from tests.engines import begin, compute, snapshot_of
 from tests.simulation.counts import KeptCounts
 from tests.simulation.faults import begin_fault, end_faults
+from tests.simulation.in_memory import in_memory
 from tests.simulation.journal import Journal
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import Network
 from tests.simulation.policies import Policies
 from tests.simulation.record import Record, Recorded, counting, repeating
 from tests.simulation.stage import Question, Stage
-from tests.simulation.unary_channel import open_channel
 from tests.simulation.worker import Worker
 
 if TYPE_CHECKING:
@@ -106,7 +104,8 @@ class Simulation:
         self._engine.others_within_s = OTHER_WORKERS_WITHIN_S
         begin = self.began_at = self.loop.time()
         for fault in self.world.faults:
-            self.loop.call_at(begin + fault.at, begin_fault, self, fault)
+            worker = self.workers[fault.address]
+            self.loop.call_at(begin + fault.at, begin_fault, worker, fault.kind, fault.lasting_s)
         for at, name, addresses in self.world.moves:
             self.loop.call_at(begin + at, self._move, name, addresses)
         loading = [
@@ -273,9 +272,5 @@ def _in_simulation(simulation: Simulation) -> Iterator[None]:
         stack.enter_context(mock.patch.object(WorkerTransport, "_resubmit_unary", repeating(simulation)))
         # One change is enough for a chain: a run has few reviews.
         stack.enter_context(mock.patch.object(speculation, "_WEIGHT", 0.6))
-        stack.enter_context(mock.patch.object(targets, "look_up", simulation.loop.look_up))
-        stack.enter_context(mock.patch.object(Dialer, "open_channel", open_channel))
-        # Real CPU time differs from run to run. Virtual time stands still while code runs.
-        for clock in ("cpu", "clock"):
-            stack.enter_context(mock.patch.object(CpuBudget, clock, simulation.loop.time))
+        stack.enter_context(in_memory(simulation.loop))
         yield

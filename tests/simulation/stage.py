@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import asyncio
@@ -45,6 +45,9 @@ class Question:
     """Whether it was evaluated on the object that an earlier call left."""
     was_late: bool = False
     """Whether the worker itself answered with DEADLINE_EXCEEDED."""
+    script: dict[str, Any] = field(default_factory=dict)
+    """What a worker for scripts does."""
+    traceparent: str = ""
 
 
 @dataclass(eq=False)

@@ -42,8 +42,8 @@ class Stream:
         self._stage = worker.stage
         self._open: dict[int, Question] = {}
         """Unanswered calls by id."""
-        self._requests: dict[int, bytes] = {}
-        """The requests of unanswered calls by id, each with the object on which the call is evaluated."""
+        self._payloads: dict[int, worker_pb2.Payload] = {}
+        """The payloads of unanswered calls by id, each with the object on which the call is evaluated."""
         self._waiting: dict[int, list[worker_pb2.Call]] = {}
         """Calls of chains that have not begun, by the id of the call before them."""
         self._dropped: set[int] = set()
@@ -130,11 +130,15 @@ class Stream:
             if one.after and self._worker.spec.has_chains:
                 self._waiting.setdefault(one.after, []).append(one)
             else:
-                self._begin_call(one, batch.payloads[one.payload].admission_request)
+                self._begin_call(one, batch.payloads[one.payload])
         for number in batch.cancelled:
             if self._worker.honours_cancellation:
-                self._open.pop(number, None)
-                self._dropped.add(number)
+                self._drop(number)
+
+    def _drop(self, number: int) -> None:
+        """Drop a cancelled call."""
+        self._open.pop(number, None)
+        self._dropped.add(number)
 
     def half_closed(self, call: ServerCall) -> None:
         """End after the open calls; a watch stays open."""
@@ -158,24 +162,27 @@ class Stream:
 
     # -- answering --------------------------------------------------------------------------------
 
-    def _begin_call(self, one: worker_pb2.Call, request: bytes) -> None:
-        question = self._worker.question(request, one.policy, one.timeout_millis / 1000)
+    def _begin_call(self, one: worker_pb2.Call, payload: worker_pb2.Payload) -> None:
+        question = self._worker.question(payload.admission_request, one.policy, one.timeout_millis / 1000)
         question.is_chained = one.after != 0 and self._worker.spec.has_chains
+        question.traceparent = one.traceparent
         self._open[one.id] = question
-        self._requests[one.id] = request
+        self._payloads[one.id] = payload
         self._plan(one.id, question)
 
-    def _begin_waiting(self, number: int, verdict: Verdict | None) -> None:
-        """Begin the calls after call *number*, on the object that *verdict* leaves."""
-        request = self._requests.pop(number)
+    def _begin_waiting(self, number: int, patch: bytes) -> None:
+        """Begin the calls after call *number*, on the object that *patch* leaves."""
+        payload = self._payloads.pop(number)
         waiting = [one for one in self._waiting.pop(number, ()) if one.id not in self._dropped]
-        if waiting and isinstance(verdict, Allowed) and verdict.patch:
-            document = orjson.loads(request)
+        if waiting and patch:
+            document = orjson.loads(payload.admission_request)
             with contextlib.suppress(PatchSyntaxError, PatchConflict):
-                document["object"] = apply_patch(document["object"], parse_patch(verdict.patch))
-                request = orjson.dumps(document)
+                document["object"] = apply_patch(document["object"], parse_patch(patch))
+                payload = worker_pb2.Payload(
+                    admission_request=orjson.dumps(document), namespace_object=payload.namespace_object
+                )
         for one in waiting:
-            self._begin_call(one, request)
+            self._begin_call(one, payload)
 
     def _check(self, one: worker_pb2.Call, payloads: int, earlier: dict[int, int]) -> None:
         if one.after and earlier.get(one.after) != one.payload:
@@ -220,7 +227,7 @@ class Stream:
         for at in numbers:
             self._open.get(at, question).is_odd |= at != number
             self._add(at, verdict, is_chained=question.is_chained)
-        self._begin_waiting(number, verdict if numbers else None)
+        self._begin_waiting(number, verdict.patch if isinstance(verdict, Allowed) and numbers else b"")
         if not self._is_woken:
             self._is_woken = True
             self._stage.loop.call_soon(self.flush)

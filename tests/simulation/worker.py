@@ -66,7 +66,7 @@ class Worker:
         """Accept a connection; the kernel does so for a stopped process too."""
         if self.is_down or self.refuses:
             return False
-        stream = Stream(self, connection)
+        stream = self.stream(connection)
         connection.peer = stream.call
         self.streams[stream] = None
         if self.is_stopped:
@@ -74,6 +74,10 @@ class Worker:
         if not self.is_mute and not self.is_stopped:
             stream.begin()
         return True
+
+    def stream(self, connection: Connection) -> Stream:
+        """Return the worker's end of a new connection."""
+        return Stream(self, connection)
 
     # -- faults ---------------------------------------------------------------------------------
 

@@ -1,0 +1,183 @@
+"""Simulated workers whose policies do what their name says: a script, as for ``tests/fakes/worker.py``.
+
+In memory there are no files to wait for and no processes to end: ``until`` is not known, and ``exit`` crashes
+the worker. ``flood`` sends ``FLOOD`` verdicts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+
+from admission_gateway_worker.pb import worker_pb2
+from tests.fakes.worker import respond
+from tests.simulation.stream import Stream
+from tests.simulation.worker import Worker, rpc_error
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from tests.simulation.network import Connection
+    from tests.simulation.server import ServerCall
+    from tests.simulation.stage import Question, Stage, WorkerSpec
+
+FLOOD: Final = 100_000
+GARBAGE: Final = b"\xff\xff\xff"
+
+
+class ScriptedWorker(Worker):
+    """A worker for scripts; *override* has members that replace those of each *every*th script."""
+
+    def __init__(
+        self, stage: Stage, spec: WorkerSpec, override: dict[str, Any] | None = None, every: int = 1
+    ) -> None:
+        super().__init__(stage, spec)
+        self.seen: Counter[str] = Counter()
+        """The counts of a script with ``report``."""
+        self.target = f"ipv4:{spec.address}:1"
+        self.override = override or {}
+        self._every = every
+        self._requests: dict[Question, worker_pb2.ReviewRequest] = {}
+        """Of unary calls."""
+
+    def stream(self, connection: Connection) -> Stream:
+        return ScriptedStream(self, connection)
+
+    def question(self, payload: bytes, policy: str, timeout_s: float) -> Question:
+        question = super().question(payload, policy, timeout_s)
+        self.seen["scripts"] += 1
+        script: dict[str, Any] = json.loads(policy)
+        if self.override and not script.get("report") and self.seen["scripts"] % self._every == 0:
+            script = {**script, **self.override}
+        question.script = script
+        question.latency_s = self.slowness * script.get("delay_ms", 0) / 1000
+        return question
+
+    def respond(
+        self, question: Question, payload: bytes, namespace: bytes, traceparent: str
+    ) -> worker_pb2.ReviewResponse:
+        """Return the answer to a call."""
+        script = question.script
+        if script.get("trace"):
+            script = {**script, "annotations": {"traceparent": traceparent}}
+        if script.get("report"):
+            report = {**self.seen, "request": json.loads(payload), "namespace": namespace.decode()}
+            script = {"deny": {"message": json.dumps(report)}}
+        return respond(script, payload, namespace)
+
+    def start_unary(self, request: bytes, timeout_s: float) -> tuple[Question, asyncio.Future[bytes]]:
+        self.seen["unary"] += 1
+        read = worker_pb2.ReviewRequest.FromString(request)
+        question = self.question(read.admission_request, read.policy, timeout_s)
+        future: asyncio.Future[bytes] = self.stage.loop.create_future()
+        self._unary[question] = future
+        self._requests[question] = read
+        if question.script.get("exit"):
+            self.stage.loop.call_soon(lambda: self.crash(delivers_written=False))
+        elif not question.script.get("hang"):
+            self.stage.loop.call_later(question.latency_s, self._answer_unary, question)
+        return question, future
+
+    def drop_unary(self, question: Question) -> None:
+        if self._unary.pop(question, None) is not None:
+            self.seen["cancelled"] += 1
+
+    def _answer_unary(self, question: Question) -> None:
+        if self.is_silent:
+            self._held.append(question)
+            return
+        future = self._unary.pop(question, None)
+        if future is None or future.done():
+            return
+        script, read = question.script, self._requests[question]
+        if "status" in script:
+            future.set_exception(rpc_error(script["status"], script.get("details", "")))
+        elif script.get("garbage"):
+            future.set_result(GARBAGE)
+        else:
+            answer = self.respond(question, read.admission_request, read.namespace_object, "")
+            future.set_result(answer.SerializeToString())
+
+
+class ScriptedStream(Stream):
+    """A stream on which the answers are those of scripts."""
+
+    _worker: ScriptedWorker
+
+    def __init__(self, worker: ScriptedWorker, connection: Connection) -> None:
+        super().__init__(worker, connection)
+        self._held: list[tuple[int, Question]] = []
+        """Calls whose answers are due, while the worker is stopped."""
+
+    def flush(self) -> None:
+        super().flush()
+        held, self._held = self._held, []
+        for number, question in held:
+            self._answer_by_script(number, question)
+
+    def called(self, call: ServerCall, path: str) -> None:
+        super().called(call, path)
+        self._worker.seen["streams"] += self._is_serving
+
+    def received(self, call: ServerCall, message: bytes) -> None:
+        batch, seen = worker_pb2.ReviewBatch.FromString(message), self._worker.seen
+        seen["batches"] += bool(batch.calls)
+        seen["payloads"] += len(batch.payloads)
+        seen["cancelled"] += len(batch.cancelled)
+        seen["calls"] += len(batch.calls)
+        seen["chained"] += sum(one.after != 0 for one in batch.calls)
+        super().received(call, message)
+
+    def _drop(self, number: int) -> None:
+        question = self._open.get(number)
+        if question is None or not question.script.get("stubborn"):
+            super()._drop(number)
+
+    def _plan(self, number: int, question: Question) -> None:
+        if question.script.get("exit"):
+            self._stage.loop.call_soon(lambda: self._worker.crash(delivers_written=False))
+        elif not question.script.get("hang"):
+            self._stage.loop.call_later(question.latency_s, self._answer_by_script, number, question)
+
+    def _answer_by_script(self, number: int, question: Question) -> None:
+        if self._worker.is_stopped:
+            self._held.append((number, question))
+            return
+        if self._open.get(number) is not question:
+            return
+        script, call, payload = question.script, self.call, self._payloads[number]
+        if script.get("garbage"):
+            call.send(GARBAGE)
+            return
+        if script.get("end"):
+            self._worker.streams.pop(self, None)
+            call.end(0)
+            call.hang_up()
+            return
+        del self._open[number]
+        verdict = worker_pb2.Verdict(id=number + 1_000_000 if script.get("wrong_id") else number)
+        verdict.chained = question.is_chained
+        if script.get("others_id"):
+            verdict.id = next(iter(self._open), number)
+        if "status" in script:
+            verdict.error.code = grpc.StatusCode[script["status"]].value[0]
+            verdict.error.message = script.get("details", "")
+        elif not script.get("empty"):
+            request, namespace = payload.admission_request, payload.namespace_object
+            verdict.response.CopyFrom(
+                self._worker.respond(question, request, namespace, question.traceparent)
+            )
+        reply = worker_pb2.VerdictBatch(verdicts=[verdict], draining=bool(script.get("drain")))
+        for _ in range(2 if script.get("twice") else 1):
+            call.send(reply.SerializeToString())
+        response = verdict.response
+        self._begin_waiting(number, response.patch if response.allowed else b"")
+        if script.get("flood"):
+            flood = worker_pb2.VerdictBatch()
+            for unknown in range(FLOOD):
+                flood.verdicts.add(id=(1 << 40) + unknown).response.allowed = True
+            call.send(flood.SerializeToString())
+        self._end_if_done()
