@@ -16,10 +16,10 @@ from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Details, 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from tests.dispatch.conftest import Bed
     from tests.kit import WorkerProcess
+    from tests.world import World
 
-    OnBed = Callable[[Callable[[Bed], Awaitable[None]]], None]
+    OnEachLoop = Callable[[Callable[[World], Awaitable[None]]], None]
 
 DENIAL = {
     "code": 422,
@@ -70,57 +70,57 @@ ANSWERS: list[tuple[dict[str, Any], object]] = [
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary", "Auto"])
 def test_every_answer_has_the_same_verdict_by_stream_and_unary_call(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], transport: str
+    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess], transport: str
 ) -> None:
     worker = start_worker()
 
-    async def test(bed: Bed) -> None:
-        pool = await bed.add_pool(worker.target, transport=transport)
+    async def test(world: World) -> None:
+        pool = await world.add_pool(worker.target, transport=transport)
         assert await pool.wait_until_ready(30)
-        evaluation = await bed.settle(*(script for script, _ in ANSWERS))
+        evaluation = await world.settle(*(script for script, _ in ANSWERS))
         for outcome, (script, expected) in zip(evaluation.outcomes, ANSWERS, strict=True):
             assert outcome.call is not None
             assert outcome.call.verdict == expected, script
-        reports = [await bed.report()]
+        reports = [await world.report()]
         # The end of a unary call is no message on a stream, and may be noticed after the next call.
         while not reports[-1].get("cancelled"):
-            reports.append(await bed.report())
+            reports.append(await world.report())
         unary = len(ANSWERS) + len(reports) if transport == "Unary" else 0
         assert (reports[-1].get("unary", 0), reports[-1]["cancelled"]) == (unary, 1)
-        assert bed.is_clean()
+        assert world.is_clean()
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 def test_calls_of_one_review_share_a_batch_and_the_payload(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     worker = start_worker()
 
-    async def test(bed: Bed) -> None:
-        pool = await bed.add_pool(worker.target)
+    async def test(world: World) -> None:
+        pool = await world.add_pool(worker.target)
         assert await pool.wait_until_ready(30)
-        await bed.settle(*[{}] * 8)
-        report = await bed.report()
+        await world.settle(*[{}] * 8)
+        report = await world.report()
         assert (report["calls"], report["batches"], report["payloads"]) == (9, 2, 2)
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 def test_a_batch_has_no_more_calls_than_workers_accept(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], monkeypatch: pytest.MonkeyPatch
+    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream, "MAX_BATCH_CALLS", 8)
     worker = start_worker()
 
-    async def test(bed: Bed) -> None:
-        pool = await bed.add_pool(worker.target)
+    async def test(world: World) -> None:
+        pool = await world.add_pool(worker.target)
         assert await pool.wait_until_ready(30)
-        await asyncio.gather(*(bed.settle(*[{}] * 8) for _ in range(3)))
-        report = await bed.report()
+        await asyncio.gather(*(world.settle(*[{}] * 8) for _ in range(3)))
+        report = await world.report()
         assert (report["calls"], report["batches"]) == (25, 4)
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 def test_cancelled_ids_are_sent_in_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,72 +144,74 @@ def test_cancelled_ids_are_sent_in_several_batches(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_worker_without_streams_is_called_by_unary_calls(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     worker = start_worker(None, "--no-stream")
 
-    async def test(bed: Bed) -> None:
-        await bed.add_pool(worker.target, name="auto")
-        await bed.add_pool(worker.target, name="stream", transport="Stream")
-        assert await bed.ask({"pool": "auto"}) is ALLOWED
-        refused = await bed.ask({"pool": "stream"})
+    async def test(world: World) -> None:
+        await world.add_pool(worker.target, name="auto")
+        await world.add_pool(worker.target, name="stream", transport="Stream")
+        assert await world.ask({"pool": "auto"}) is ALLOWED
+        refused = await world.ask({"pool": "stream"})
         assert isinstance(refused, Failed)
         assert refused.cause == "UNIMPLEMENTED: Method not found!"
-        assert await bed.pools["auto"].wait_until_ready(30)
-        assert await bed.ask({"pool": "auto"}) is ALLOWED
+        assert await world.pools["auto"].wait_until_ready(30)
+        assert await world.ask({"pool": "auto"}) is ALLOWED
 
-    on_bed(test)
+    on_each_loop(test)
 
 
-def test_large_requests_are_unary_calls(on_bed: OnBed, start_worker: Callable[..., WorkerProcess]) -> None:
+def test_large_requests_are_unary_calls(
+    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess]
+) -> None:
     worker = start_worker()
 
-    async def test(bed: Bed) -> None:
-        assert await (await bed.add_pool(worker.target)).wait_until_ready(30)
+    async def test(world: World) -> None:
+        assert await (await world.add_pool(worker.target)).wait_until_ready(30)
         head = b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u",'
         kind = b'"operation":"CREATE","kind":{"group":"","version":"v1","kind":"ConfigMap"},'
         resource = b'"resource":{"group":"","version":"v1","resource":"configmaps"},'
         review = head + kind + resource + b'"object":{"data":"' + b"x" * 6_000_000 + b'"}}}'
-        assert await bed.ask({}, body=review) is ALLOWED
-        report = await bed.report()
+        assert await world.ask({}, body=review) is ALLOWED
+        report = await world.report()
         assert report["unary"] == 1
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 def test_an_answer_over_the_limit_fails_that_call_alone(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     worker = start_worker()
 
-    async def test(bed: Bed) -> None:
-        await bed.add_pool(worker.target, transport="Unary")
-        big, fine = (await bed.settle({"big": 9_000_000}, {})).outcomes
+    async def test(world: World) -> None:
+        await world.add_pool(worker.target, transport="Unary")
+        big, fine = (await world.settle({"big": 9_000_000}, {})).outcomes
         assert isinstance(big.verdict, Failed)
         assert big.verdict.cause.startswith("RESOURCE_EXHAUSTED")
         assert fine.verdict is ALLOWED
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 @pytest.mark.parametrize("fault", ["twice", "wrong_id", "empty"])
 def test_an_unsolicited_verdict_replaces_the_stream_of_its_worker_alone(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], fault: str
+    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess], fault: str
 ) -> None:
     worker = start_worker()
     # The answer to a call under another id never comes.
     script = {fault: True, "timeout_s": 1 if fault == "wrong_id" else 10}
 
-    async def test(bed: Bed) -> None:
-        assert await (await bed.add_pool(worker.target)).wait_until_ready(30)
-        faulty, other = (await bed.settle(script, {"delay_ms": 50})).outcomes
+    async def test(world: World) -> None:
+        assert await (await world.add_pool(worker.target)).wait_until_ready(30)
+        faulty, other = (await world.settle(script, {"delay_ms": 50})).outcomes
         assert other.verdict is ALLOWED
         assert isinstance(faulty.verdict, Failed) == (fault != "twice")
-        assert await bed.ask({}) is ALLOWED
+        assert await world.ask({}) is ALLOWED
         # A worker that answers an unknown call gets no more calls on that stream.
-        assert (await bed.report())["streams"] == (1 if fault == "empty" else 2)
+        assert (await world.report())["streams"] == (1 if fault == "empty" else 2)
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 @pytest.mark.parametrize(
@@ -220,85 +222,87 @@ def test_an_unsolicited_verdict_replaces_the_stream_of_its_worker_alone(
     ],
 )
 def test_an_answer_that_breaks_the_stream_fails_that_call_alone(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], fault: dict[str, Any], cause: str
+    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess], fault: dict[str, Any], cause: str
 ) -> None:
     worker = start_worker()
 
-    async def test(bed: Bed) -> None:
+    async def test(world: World) -> None:
         for transport in ("Auto", "Stream"):
-            pool = await bed.add_pool(worker.target, name=transport, transport=transport)
+            pool = await world.add_pool(worker.target, name=transport, transport=transport)
             assert await pool.wait_until_ready(30)
             other = {"delay_ms": 50, "pool": transport}
-            outcomes = (await bed.settle(other, {**fault, "pool": transport}, other)).outcomes
+            outcomes = (await world.settle(other, {**fault, "pool": transport}, other)).outcomes
             assert [outcome.verdict is ALLOWED for outcome in outcomes] == [True, False, True]
             failed = outcomes[1].verdict
             assert isinstance(failed, Failed)
             assert re.fullmatch(cause, failed.cause)
             # At once, without waiting for the connection to have recovered.
-            assert await bed.ask({"pool": transport}) is ALLOWED
+            assert await world.ask({"pool": transport}) is ALLOWED
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 def test_an_unreadable_answer_of_a_webhook_with_side_effects_is_not_retried(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     worker = start_worker()
 
-    async def test(bed: Bed) -> None:
-        assert await (await bed.add_pool(worker.target)).wait_until_ready(30)
-        failed = await bed.ask({"garbage": True, "side_effects": "NoneOnDryRun"})
+    async def test(world: World) -> None:
+        assert await (await world.add_pool(worker.target)).wait_until_ready(30)
+        failed = await world.ask({"garbage": True, "side_effects": "NoneOnDryRun"})
         assert isinstance(failed, Failed)
         assert "VerdictBatch" in failed.cause
-        assert await bed.ask({}) is ALLOWED
-        unary = await bed.add_pool(worker.target, name="unary", transport="Unary")
-        failed = await bed.ask({"garbage": True, "pool": unary.settings.name})
+        assert await world.ask({}) is ALLOWED
+        unary = await world.add_pool(worker.target, name="unary", transport="Unary")
+        failed = await world.ask({"garbage": True, "pool": unary.settings.name})
         assert failed == Failed(FailureReason.MALFORMED, "malformed answer: no ReviewResponse")
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 def test_workers_get_the_namespace_and_the_unchanged_request(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     worker = start_worker()
 
-    async def test(bed: Bed) -> None:
-        bed.namespaces["default"] = Namespace("default", {}, b'{"kind":"Namespace"}')
+    async def test(world: World) -> None:
+        world.namespaces["default"] = Namespace("default", {}, b'{"kind":"Namespace"}')
         for transport in ("Stream", "Unary"):
-            await bed.add_pool(worker.target, transport=transport, name=transport)
-            verdict = await bed.ask({"report": True, "pool": transport})
+            await world.add_pool(worker.target, transport=transport, name=transport)
+            verdict = await world.ask({"report": True, "pool": transport})
             assert isinstance(verdict, Denied)
             assert '"namespace": "{\\"kind\\":\\"Namespace\\"}"' in verdict.message
             assert '"uid": "d6ac54b0-7080-491f-884c-e236f7528ce0"' in verdict.message
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 def test_a_large_namespace_does_not_make_a_batch_too_large_to_send(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     worker = start_worker()
 
-    async def test(bed: Bed) -> None:
+    async def test(world: World) -> None:
         annotation = b"x" * 60_000
-        bed.namespaces["default"] = Namespace("default", {}, b'{"a":"' + annotation + b'"}')
-        assert await (await bed.add_pool(worker.target)).wait_until_ready(30)
-        answered = await asyncio.gather(*(bed.ask({}) for _ in range(200)))
+        world.namespaces["default"] = Namespace("default", {}, b'{"a":"' + annotation + b'"}')
+        assert await (await world.add_pool(worker.target)).wait_until_ready(30)
+        answered = await asyncio.gather(*(world.ask({}) for _ in range(200)))
         assert answered == [ALLOWED] * 200
 
-    on_bed(test)
+    on_each_loop(test)
 
 
-def test_a_refused_stream_fails_no_call(on_bed: OnBed, start_worker: Callable[..., WorkerProcess]) -> None:
+def test_a_refused_stream_fails_no_call(
+    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess]
+) -> None:
     worker = start_worker(None, "--no-stream")
 
-    async def test(bed: Bed) -> None:
-        pool = await bed.add_pool(worker.target)
+    async def test(world: World) -> None:
+        pool = await world.add_pool(worker.target)
         # Submitted before the connection is open, and so on the stream that will be refused.
-        evaluation = bed.settle({}, {"side_effects": "NoneOnDryRun"})
+        evaluation = world.settle({}, {"side_effects": "NoneOnDryRun"})
         assert [outcome.verdict for outcome in (await evaluation).outcomes] == [ALLOWED, ALLOWED]
         assert repr(pool.endpoints[0]).split()[3] == "unary,"
-        assert await bed.ask({}) is ALLOWED
+        assert await world.ask({}) is ALLOWED
 
-    on_bed(test)
+    on_each_loop(test)

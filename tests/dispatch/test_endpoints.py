@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gateway.pure.core.evaluation import Evaluation
-    from tests.dispatch.conftest import Bed
     from tests.kit import WorkerProcess
+    from tests.world import World
 
-    OnBed = Callable[[Callable[[Bed], Awaitable[None]]], None]
+    OnEachLoop = Callable[[Callable[[World], Awaitable[None]]], None]
 
 
 def never(evaluation: object) -> None:
@@ -31,30 +31,30 @@ def never(evaluation: object) -> None:
 
 
 def test_the_less_loaded_endpoint_takes_the_call(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     workers = [start_worker(), start_worker()]
 
-    async def test(bed: Bed) -> None:
-        pool = await bed.add_pool(*(worker.target for worker in workers))
-        await bed.all_ready(pool)
-        cancels = [bed.start([{"hang": True}], never) for _ in range(10)]
+    async def test(world: World) -> None:
+        pool = await world.add_pool(*(worker.target for worker in workers))
+        await world.all_ready(pool)
+        cancels = [world.start([{"hang": True}], never) for _ in range(10)]
         assert [endpoint.calls.count for endpoint in pool.endpoints] == [5, 5]
         for cancel in cancels:
             cancel()
-        assert bed.is_clean()
+        assert world.is_clean()
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 def test_above_max_in_flight_a_call_is_refused_at_once(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     worker = start_worker()
 
-    async def test(bed: Bed) -> None:
-        await bed.add_pool(worker.target, max_in_flight=2)
-        evaluation = await bed.settle(*[{"delay_ms": 20}] * 3)
+    async def test(world: World) -> None:
+        await world.add_pool(worker.target, max_in_flight=2)
+        evaluation = await world.settle(*[{"delay_ms": 20}] * 3)
         *taken, refused = [outcome.verdict for outcome in evaluation.outcomes]
         assert taken == [ALLOWED, ALLOWED]
         assert refused == Failed(
@@ -63,116 +63,116 @@ def test_above_max_in_flight_a_call_is_refused_at_once(
             429,
         )
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
 def test_a_cancelled_review_leaves_nothing_and_the_worker_is_notified(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], transport: str
+    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess], transport: str
 ) -> None:
     worker = start_worker()
 
-    async def test(bed: Bed) -> None:
-        assert await (await bed.add_pool(worker.target, transport=transport)).wait_until_ready(30)
-        cancel = bed.start([{"hang": True}] * 3, never)
+    async def test(world: World) -> None:
+        assert await (await world.add_pool(worker.target, transport=transport)).wait_until_ready(30)
+        cancel = world.start([{"hang": True}] * 3, never)
         reached = "calls" if transport == "Stream" else "unary"
-        while (await bed.report())[reached] < 4:
+        while (await world.report())[reached] < 4:
             await asyncio.sleep(0.01)
         cancel()
-        assert bed.is_clean()
-        assert bed.calls("CANCELLED") == 3
-        while (await bed.report()).get("cancelled") != 3:
+        assert world.is_clean()
+        assert world.calls("CANCELLED") == 3
+        while (await world.report()).get("cancelled") != 3:
             await asyncio.sleep(0.01)
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
 def test_calls_fail_with_a_dead_worker_and_succeed_when_it_is_back(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], tmp_path: Path, transport: str
+    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess], tmp_path: Path, transport: str
 ) -> None:
     listen = f"unix:{tmp_path}/s"
     worker = start_worker(listen)
 
-    async def test(bed: Bed) -> None:
-        pool = await bed.add_pool(worker.target, transport=transport)
-        assert await bed.ask({}) is ALLOWED
-        died = await bed.ask({"exit": True})
+    async def test(world: World) -> None:
+        pool = await world.add_pool(worker.target, transport=transport)
+        assert await world.ask({}) is ALLOWED
+        died = await world.ask({"exit": True})
         assert isinstance(died, Failed)
         assert died.cause.startswith("UNAVAILABLE: ")
-        refused = await bed.ask({})
+        refused = await world.ask({})
         assert isinstance(refused, Failed)
         assert refused.cause.startswith("UNAVAILABLE: ")
         assert pool.endpoints[0].state == "down"
         await asyncio.to_thread(start_worker, listen)
         assert await pool.wait_until_ready(30)
-        assert await bed.ask({}) is ALLOWED
+        assert await world.ask({}) is ALLOWED
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 def test_an_endpoint_that_is_down_is_not_chosen_while_another_is_up(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     dead, alive = start_worker(), start_worker()
 
-    async def test(bed: Bed) -> None:
-        pool = await bed.add_pool(dead.target, alive.target)
-        await bed.all_ready(pool)
+    async def test(world: World) -> None:
+        pool = await world.add_pool(dead.target, alive.target)
+        await world.all_ready(pool)
         dead.signal(signal.SIGKILL)
         while pool.endpoints[0].state != "down":
             await asyncio.sleep(0.01)
         for _ in range(20):
-            assert await bed.ask({}) is ALLOWED
+            assert await world.ask({}) is ALLOWED
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 def test_a_draining_worker_gets_no_calls_while_another_is_ready(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     leaving, staying = start_worker(), start_worker()
 
-    async def test(bed: Bed) -> None:
-        pool = await bed.add_pool(leaving.target, staying.target, max_in_flight=1000)
-        await bed.all_ready(pool)
+    async def test(world: World) -> None:
+        pool = await world.add_pool(leaving.target, staying.target, max_in_flight=1000)
+        await world.all_ready(pool)
         while not any(endpoint.state == "draining" for endpoint in pool.endpoints):
-            await bed.ask({"drain": True})
+            await world.ask({"drain": True})
         chosen = [pool.choose() for _ in range(20)]
         assert all(not isinstance(one, Failed) and one.state == "ready" for one in chosen)
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 def test_names_are_looked_up_and_every_address_is_an_endpoint(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     worker = start_worker("127.0.0.1:0")
     port = worker.target.rpartition(":")[2]
 
-    async def test(bed: Bed) -> None:
-        pool = await bed.add_pool(f"dns:///localhost:{port}", name="dns")
+    async def test(world: World) -> None:
+        pool = await world.add_pool(f"dns:///localhost:{port}", name="dns")
         assert f"ipv4:127.0.0.1:{port}" in [endpoint.address for endpoint in pool.endpoints]
         assert await pool.wait_until_ready(30)
-        assert await bed.ask({"pool": "dns"}) is ALLOWED
-        several = await bed.add_pool(f"ipv4:127.0.0.1:{port},127.0.0.2:{port}", name="several")
+        assert await world.ask({"pool": "dns"}) is ALLOWED
+        several = await world.add_pool(f"ipv4:127.0.0.1:{port},127.0.0.2:{port}", name="several")
         assert [endpoint.address for endpoint in several.endpoints] == [
             f"ipv4:127.0.0.1:{port}",
             f"ipv4:127.0.0.2:{port}",
         ]
-        lost = await bed.add_pool("no-such-host.invalid:50051", name="lost")
+        lost = await world.add_pool("no-such-host.invalid:50051", name="lost")
         assert lost.endpoints == ()
-        failed = await bed.ask({"pool": "lost"})
+        failed = await world.ask({"pool": "lost"})
         assert isinstance(failed, Failed)
         assert failed.cause.startswith(
             "UNAVAILABLE: worker pool lost: no-such-host.invalid:50051 cannot be resolved"
         )
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 def test_a_pool_without_endpoints_does_not_wait_for_the_next_periodic_look_up(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], monkeypatch: pytest.MonkeyPatch
+    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port = start_worker("127.0.0.1:0").target.rpartition(":")[2]
     answers = iter([socket.gaierror(socket.EAI_NONAME, "no address")])
@@ -186,111 +186,113 @@ def test_a_pool_without_endpoints_does_not_wait_for_the_next_periodic_look_up(
     monkeypatch.setattr(socket, "getaddrinfo", no_address_at_first)
     monkeypatch.setattr("gateway.engine.dispatch.pool.RESOLVE_EVERY_S", 10 * PATIENCE_S)
 
-    async def test(bed: Bed) -> None:
-        pool = await bed.add_pool(f"starting:{port}")
+    async def test(world: World) -> None:
+        pool = await world.add_pool(f"starting:{port}")
         assert pool.endpoints == ()
         assert await pool.wait_until_ready(PATIENCE_S)
-        assert await bed.ask({}) is ALLOWED
+        assert await world.ask({}) is ALLOWED
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 def test_a_review_past_its_deadline_makes_no_call(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     worker = start_worker()
 
-    async def test(bed: Bed) -> None:
-        assert await (await bed.add_pool(worker.target)).wait_until_ready(30)
-        evaluation = await bed.settle({}, {}, budget_s=0.0, phase="validate")
+    async def test(world: World) -> None:
+        assert await (await world.add_pool(worker.target)).wait_until_ready(30)
+        evaluation = await world.settle({}, {}, budget_s=0.0, phase="validate")
         assert [outcome.verdict for outcome in evaluation.outcomes] == [
             Failed(FailureReason.DEADLINE, "DEADLINE_EXCEEDED: no answer within 0s", 504)
         ] * 2
-        assert (await bed.report())["calls"] == 1
+        assert (await world.report())["calls"] == 1
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 def test_a_call_ahead_of_its_turn_without_room_is_made_in_its_turn(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     worker = start_worker()
 
-    async def test(bed: Bed) -> None:
-        pool = await bed.add_pool(worker.target, max_in_flight=1)
+    async def test(world: World) -> None:
+        pool = await world.add_pool(worker.target, max_in_flight=1)
         assert await pool.wait_until_ready(30)
-        evaluation = await bed.settle({}, {"label": "a"}, {}, {"deny": {"message": "no"}}, phase="mutate")
+        evaluation = await world.settle({}, {"label": "a"}, {}, {"deny": {"message": "no"}}, phase="mutate")
         assert [type(outcome.verdict).__name__ for outcome in evaluation.outcomes] == [
             "Allowed",
             "Allowed",
             "Allowed",
             "Denied",
         ]
-        assert bed.calls("RESOURCE_EXHAUSTED") == 0
+        assert world.calls("RESOURCE_EXHAUSTED") == 0
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 def test_withdrawn_calls_make_room_before_new_calls(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     worker = start_worker()
 
-    async def test(bed: Bed) -> None:
-        pool = await bed.add_pool(worker.target, max_in_flight=3)
+    async def test(world: World) -> None:
+        pool = await world.add_pool(worker.target, max_in_flight=3)
         assert await pool.wait_until_ready(30)
         slow = {"delay_ms": 100}
-        evaluation = await bed.settle({"label": "a"}, slow, slow, phase="mutate")
+        evaluation = await world.settle({"label": "a"}, slow, slow, phase="mutate")
         assert all(outcome.verdict is not None for outcome in evaluation.outcomes)
         assert not any(isinstance(outcome.verdict, Failed) for outcome in evaluation.outcomes)
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 def test_a_withdrawn_call_leaves_the_queue_at_once(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     worker = start_worker()
 
-    async def test(bed: Bed) -> None:
-        pool = await bed.add_pool(worker.target)
+    async def test(world: World) -> None:
+        pool = await world.add_pool(worker.target)
         assert await pool.wait_until_ready(30)
-        cancels = [bed.start([{"hang": True}], never) for _ in range(50)]
+        cancels = [world.start([{"hang": True}], never) for _ in range(50)]
         stream = pool.endpoints[0]._transport._stream
         assert stream is not None
         assert len(stream._queue) == 50
         for cancel in cancels:
             cancel()
         assert not stream._queue
-        assert (await bed.report())["calls"] == 1
+        assert (await world.report())["calls"] == 1
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 def test_a_draining_worker_at_the_only_address_is_replaced_by_a_new_connection(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     worker = start_worker()
 
-    async def test(bed: Bed) -> None:
-        pool = await bed.add_pool(worker.target)
+    async def test(world: World) -> None:
+        pool = await world.add_pool(worker.target)
         assert await pool.wait_until_ready(30)
         slow: asyncio.Future[Evaluation] = asyncio.get_running_loop().create_future()
-        bed.start([{"delay_ms": 300}], slow.set_result)
-        await bed.ask({"drain": True})
+        world.start([{"delay_ms": 300}], slow.set_result)
+        await world.ask({"drain": True})
         assert repr(pool.endpoints[0]).split()[2] != "ready"
         while pool.endpoints[0].state != "ready":
-            assert await bed.ask({}) is ALLOWED
+            assert await world.ask({}) is ALLOWED
         # Earlier calls are still answered over the old connection.
         assert [outcome.verdict for outcome in (await slow).outcomes] == [ALLOWED]
-        assert (await bed.report())["streams"] == 2
+        assert (await world.report())["streams"] == 2
 
-    on_bed(test)
+    on_each_loop(test)
 
 
-def test_a_name_that_cannot_be_resolved_keeps_its_addresses_and_does_not_delay_others(on_bed: OnBed) -> None:
-    async def test(bed: Bed) -> None:
-        pool = await bed.add_pool("localhost:1", "no-such-host.invalid:2")
+def test_a_name_that_cannot_be_resolved_keeps_its_addresses_and_does_not_delay_others(
+    on_each_loop: OnEachLoop,
+) -> None:
+    async def test(world: World) -> None:
+        pool = await world.add_pool("localhost:1", "no-such-host.invalid:2")
         known = [endpoint.address for endpoint in pool.endpoints]
         assert "ipv4:127.0.0.1:1" in known
         pool._targets = [*pool._targets, parse_target("127.0.0.3:3")]
@@ -299,7 +301,7 @@ def test_a_name_that_cannot_be_resolved_keeps_its_addresses_and_does_not_delay_o
         await pool._resolve()
         assert [endpoint.address for endpoint in pool.endpoints] == ["ipv4:127.0.0.1:1", "ipv4:127.0.0.3:3"]
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 def test_changed_tls_files_are_noticed(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
@@ -313,16 +315,16 @@ def test_changed_tls_files_are_noticed(tmp_path: Path, certificate: tuple[Path, 
 
 
 def test_each_drain_notice_of_a_worker_replaces_the_connection(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess]
+    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     worker = start_worker()
 
-    async def test(bed: Bed) -> None:
-        pool = await bed.add_pool(worker.target)
+    async def test(world: World) -> None:
+        pool = await world.add_pool(worker.target)
         for _ in range(12):
             assert await pool.wait_until_ready(30)
-            assert await bed.ask({"drain": True}) is ALLOWED
+            assert await world.ask({"drain": True}) is ALLOWED
             await asyncio.sleep(0.15)
-        assert (await bed.report())["streams"] == 13
+        assert (await world.report())["streams"] == 13
 
-    on_bed(test)
+    on_each_loop(test)

@@ -211,75 +211,75 @@ class Probe:
 
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
-def test_workers_get_the_parameters_of_each_call(on_bed: Any, tmp_path: Path, transport: str) -> None:
-    async def test(bed: Any) -> None:
+def test_workers_get_the_parameters_of_each_call(on_each_loop: Any, tmp_path: Path, transport: str) -> None:
+    async def test(world: Any) -> None:
         probe = Probe()
         [address] = await probe.server.start(f"unix:{tmp_path}/s")
         try:
-            await bed.all_ready(await bed.add_pool(address, transport=transport))
+            await world.all_ready(await world.add_pool(address, transport=transport))
             for _ in range(3):
                 scripts = [
                     {"client": WorkerRef("pool", "shows", b'{"n":%d}' % n if n else b"")} for n in range(4)
                 ]
                 scripts.append({"client": WorkerRef("pool", "allows", b"{}")})
-                evaluation = await bed.settle(*scripts)
+                evaluation = await world.settle(*scripts)
                 *shown, plain = [outcome.call.verdict for outcome in evaluation.outcomes]
                 seen = [orjson.loads(dict(verdict.audit_annotations)["parameters"]) for verdict in shown]
                 assert seen == [{}, {"n": 1}, {"n": 2}, {"n": 3}]
                 assert plain is ALLOWED
             assert len(probe.prepared) == 4
-            denied = await bed.ask({"client": WorkerRef("pool", "denies", b'{"a":1}')})
+            denied = await world.ask({"client": WorkerRef("pool", "denies", b'{"a":1}')})
             assert denied.message == "{'a': 1}"
             many = [{"client": WorkerRef("pool", "shows", b'{"n":%d}' % n)} for n in range(600)]
-            evaluation = await bed.settle(*many)
+            evaluation = await world.settle(*many)
             seen = [
                 orjson.loads(dict(outcome.call.verdict.audit_annotations)["parameters"])["n"]
                 for outcome in evaluation.outcomes
             ]
             assert seen == list(range(600))
         finally:
-            for pool in bed.pools.values():
+            for pool in world.pools.values():
                 await pool.close(0.0)
             await probe.server.stop(0)
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 @pytest.mark.parametrize("count", [3, 300])
-def test_chains_carry_parameters(on_bed: Any, tmp_path: Path, count: int) -> None:
-    async def test(bed: Any) -> None:
+def test_chains_carry_parameters(on_each_loop: Any, tmp_path: Path, count: int) -> None:
+    async def test(world: Any) -> None:
         probe = Probe()
         [address] = await probe.server.start(f"unix:{tmp_path}/s")
         try:
-            await bed.all_ready(await bed.add_pool(address))
+            await world.all_ready(await world.add_pool(address))
             scripts = [
                 {"client": WorkerRef("pool", "labels", b'{"label":"l%03d"}' % n), "label": "x"}
                 for n in range(count)
             ]
-            evaluation = await bed.settle(*scripts, phase="mutate", chained=True)
+            evaluation = await world.settle(*scripts, phase="mutate", chained=True)
             last = evaluation.outcomes[-1].call.verdict
             seen = [name for name in dict(last.audit_annotations)["labels"].split() if name.startswith("l0")]
             assert seen == [f"l{n:03d}" for n in range(min(count, 100))]
         finally:
-            for pool in bed.pools.values():
+            for pool in world.pools.values():
                 await pool.close(0.0)
             await probe.server.stop(0)
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
 def test_an_answer_that_allows_without_the_parameters_is_a_failure(
-    on_bed: Any, start_worker: Callable[..., Any], transport: str
+    on_each_loop: Any, start_worker: Callable[..., Any], transport: str
 ) -> None:
     target = start_worker("127.0.0.1:0").target
 
-    async def test(bed: Any) -> None:
-        await bed.all_ready(await bed.add_pool(target, transport=transport))
+    async def test(world: Any) -> None:
+        await world.all_ready(await world.add_pool(target, transport=transport))
 
         async def ask(script: dict[str, Any], parameters: bytes) -> Verdict:
             policy = orjson.dumps(script).decode()
-            found: Verdict = await bed.ask({"client": WorkerRef("pool", policy, parameters)})
+            found: Verdict = await world.ask({"client": WorkerRef("pool", policy, parameters)})
             return found
 
         ignored = await ask({}, b"{}")
@@ -290,7 +290,7 @@ def test_an_answer_that_allows_without_the_parameters_is_a_failure(
         denied = await ask({"deny": {"message": "no"}}, b"{}")
         assert denied.message == "no"  # type: ignore[union-attr]
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 def test_results_of_changing_namespaces_are_bounded() -> None:

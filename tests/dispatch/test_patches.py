@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
     from gateway.pure.core.evaluation import Evaluation
-    from tests.dispatch.conftest import Bed
     from tests.kit import WorkerProcess
+    from tests.world import World
 
-    OnBed = Callable[[Callable[[Bed], Awaitable[None]]], None]
+    OnEachLoop = Callable[[Callable[[World], Awaitable[None]]], None]
 
 COUNT = 600
 MUTATE = {"phase": "mutate"}
@@ -50,45 +50,48 @@ def never(result: object) -> None:
 
 
 def test_each_patch_applies_to_the_result_of_the_one_before(
-    on_bed: OnBed, start_worker: Callable[[], WorkerProcess]
+    on_each_loop: OnEachLoop, start_worker: Callable[[], WorkerProcess]
 ) -> None:
     needs = {"op": "test", "path": "/metadata/labels/a1", "value": "x"}
 
-    async def test(bed: Bed) -> None:
-        await bed.add_pool(start_worker().target)
-        one = await bed.settle(large("a"), large("b", needs), **MUTATE)
+    async def test(world: World) -> None:
+        await world.add_pool(start_worker().target)
+        one = await world.settle(large("a"), large("b", needs), **MUTATE)
         assert [outcome.has_changed for outcome in one.outcomes] == [True, True]
         assert len(labels_of(one).keys() & {f"{p}{n}" for p in "ab" for n in range(COUNT)}) == 2 * COUNT
-        other = await bed.settle(large("b", needs), large("a"), **MUTATE)
+        other = await world.settle(large("b", needs), large("a"), **MUTATE)
         (refused,) = other.outcomes
         assert isinstance(refused.verdict, Failed)
         assert "operation 0" in refused.verdict.cause
 
     assert len(str(large("a"))) > LARGE_PATCH_BYTES
-    on_bed(test)
+    on_each_loop(test)
 
 
 @pytest.mark.parametrize("ending", ["deadline", "the client disconnects"])
 def test_a_queued_patch_ends_with_its_review(
-    on_bed: OnBed, start_worker: Callable[[], WorkerProcess], monkeypatch: pytest.MonkeyPatch, ending: str
+    on_each_loop: OnEachLoop,
+    start_worker: Callable[[], WorkerProcess],
+    monkeypatch: pytest.MonkeyPatch,
+    ending: str,
 ) -> None:
-    async def test(bed: Bed) -> None:
+    async def test(world: World) -> None:
         busy = WorkQueue()
         monkeypatch.setattr(Backends, "patch_queue", lambda *_: busy)
         stop = busy.begin(endless(), never, never)
-        await bed.add_pool(start_worker().target)
+        await world.add_pool(start_worker().target)
         if ending == "deadline":
-            evaluation = await bed.settle({**large("a"), "timeout_s": 2}, **MUTATE)
+            evaluation = await world.settle({**large("a"), "timeout_s": 2}, **MUTATE)
             (outcome,) = evaluation.outcomes
             assert isinstance(outcome.verdict, Failed)
             assert outcome.verdict.cause == "DEADLINE_EXCEEDED: no answer within 2s"
             assert not evaluation.has_changed
         else:
-            cancel = bed.start([large("a")], never, **MUTATE)
+            cancel = world.start([large("a")], never, **MUTATE)
             await until(lambda: len(busy) == 2, "the patch waits")
             cancel()
         stop()
         await until(lambda: not busy.has_work(), "nothing is left of it")
         await asyncio.sleep(0)
 
-    on_bed(test)
+    on_each_loop(test)

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     import trustme
 
     from gateway.pure.core.evaluation import Evaluation
-    from tests.dispatch.conftest import Bed
     from tests.kit import WorkerProcess
+    from tests.world import World
 
-    OnBed = Callable[[Callable[[Bed], Awaitable[None]]], None]
+    OnEachLoop = Callable[[Callable[[World], Awaitable[None]]], None]
 
 
 class RawWorker(asyncio.Protocol):
@@ -113,9 +113,9 @@ class ScriptedWorker:
         self.answers_at_once = True
         self.target = ""
 
-    async def reached(self, bed: Bed) -> RawWorker:
+    async def reached(self, world: World) -> RawWorker:
         """Return the connection of a pool that has this worker alone."""
-        pool = await bed.add_pool(self.target)
+        pool = await world.add_pool(self.target)
         assert await pool.wait_until_ready(30)
         (raw,) = self.connections
         return raw
@@ -155,34 +155,34 @@ def tls_worker(
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
 def test_both_sides_authenticate_with_certificates(
-    on_bed: OnBed, tls_worker: WorkerProcess, tls_files: WorkerTls, transport: str
+    on_each_loop: OnEachLoop, tls_worker: WorkerProcess, tls_files: WorkerTls, transport: str
 ) -> None:
-    async def test(bed: Bed) -> None:
+    async def test(world: World) -> None:
         port = tls_worker.target.rpartition(":")[2]
         for number, target in enumerate((f"localhost:{port}", f"ipv4:127.0.0.1:{port}")):
             name = f"pool-{number}"
-            pool = await bed.add_pool(target, name=name, transport=transport, tls=tls_files)
+            pool = await world.add_pool(target, name=name, transport=transport, tls=tls_files)
             assert await pool.wait_until_ready(30)
-            assert await bed.ask({"pool": name}) is ALLOWED
+            assert await world.ask({"pool": name}) is ALLOWED
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
 def test_ca_certificates_may_be_in_the_configuration_itself(
-    on_bed: OnBed, tls_worker: WorkerProcess, tls_files: WorkerTls, transport: str
+    on_each_loop: OnEachLoop, tls_worker: WorkerProcess, tls_files: WorkerTls, transport: str
 ) -> None:
-    async def test(bed: Bed) -> None:
+    async def test(world: World) -> None:
         assert tls_files.ca_file is not None
         # Whatever stands around the certificates is passed over, as it is in a file.
         bundle = "Von der Behörde:\n".encode() + tls_files.ca_file.read_bytes()
         tls = replace(tls_files, ca_file=None, ca_bundle=bundle)
         target = f"ipv4:127.0.0.1:{tls_worker.target.rpartition(':')[2]}"
-        pool = await bed.add_pool(target, transport=transport, tls=tls)
+        pool = await world.add_pool(target, transport=transport, tls=tls)
         assert await pool.wait_until_ready(30)
-        assert await bed.ask({}) is ALLOWED
+        assert await world.ask({}) is ALLOWED
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 @pytest.mark.parametrize(
@@ -195,30 +195,34 @@ def test_ca_certificates_may_be_in_the_configuration_itself(
     ids=["a worker of another name", "an unknown authority", "no certificate of ours"],
 )
 def test_a_peer_with_a_wrong_certificate_gets_no_call(
-    on_bed: OnBed, tls_worker: WorkerProcess, tls_files: WorkerTls, change: dict[str, Any], cause: str
+    on_each_loop: OnEachLoop,
+    tls_worker: WorkerProcess,
+    tls_files: WorkerTls,
+    change: dict[str, Any],
+    cause: str,
 ) -> None:
-    async def test(bed: Bed) -> None:
+    async def test(world: World) -> None:
         port = tls_worker.target.rpartition(":")[2]
         tls = replace(tls_files, **change)
-        pool = await bed.add_pool(f"ipv4:127.0.0.1:{port}", transport="Stream", tls=tls)
-        failed = await bed.ask({})
+        pool = await world.add_pool(f"ipv4:127.0.0.1:{port}", transport="Stream", tls=tls)
+        failed = await world.ask({})
         assert isinstance(failed, Failed)
         assert re.match(cause.replace("PORT", port), failed.cause), failed.cause
         assert not await pool.wait_until_ready(0)
 
-    on_bed(test)
+    on_each_loop(test)
 
 
-def test_unusable_tls_files_are_named(on_bed: OnBed, tls_files: WorkerTls, tmp_path: Path) -> None:
+def test_unusable_tls_files_are_named(on_each_loop: OnEachLoop, tls_files: WorkerTls, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no certificate")
 
-    async def test(bed: Bed) -> None:
+    async def test(world: World) -> None:
         for change in ({"ca_file": tmp_path / "absent"}, {"cert_file": tmp_path / "text"}):
             file = next(iter(change.values()))
             with pytest.raises(ConfigError, match=f"{file}: cannot be used: "):
-                await bed.add_pool("ipv4:127.0.0.1:1", name="broken", tls=replace(tls_files, **change))  # type: ignore[arg-type]
+                await world.add_pool("ipv4:127.0.0.1:1", name="broken", tls=replace(tls_files, **change))  # type: ignore[arg-type]
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +235,7 @@ def test_unusable_tls_files_are_named(on_bed: OnBed, tls_files: WorkerTls, tmp_p
     ids=["nothing", "goodbye", "HTTP/1.1"],
 )
 def test_a_peer_that_is_no_worker_is_described(
-    on_bed: OnBed, monkeypatch: pytest.MonkeyPatch, first_bytes: bytes | None, cause: str
+    on_each_loop: OnEachLoop, monkeypatch: pytest.MonkeyPatch, first_bytes: bytes | None, cause: str
 ) -> None:
     if first_bytes == b"":
         monkeypatch.setattr(dialer, "CONNECT_TIMEOUT_S", 0.2)
@@ -243,54 +247,54 @@ def test_a_peer_that_is_no_worker_is_described(
             await reader.read(-1)
         writer.close()
 
-    async def test(bed: Bed) -> None:
+    async def test(world: World) -> None:
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        await bed.add_pool(f"127.0.0.1:{port}", transport="Stream")
-        failed = await bed.ask({})
+        await world.add_pool(f"127.0.0.1:{port}", transport="Stream")
+        failed = await world.ask({})
         assert isinstance(failed, Failed)
         assert failed.cause.startswith(f"UNAVAILABLE: ipv4:127.0.0.1:{port}: {cause}")
         server.close()
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 def test_keepalive_detects_a_silent_worker_which_is_connected_again(
-    on_bed: OnBed, monkeypatch: pytest.MonkeyPatch
+    on_each_loop: OnEachLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keepalive, "KEEPALIVE_TIME_S", 0.05)
     monkeypatch.setattr(keepalive, "KEEPALIVE_TIMEOUT_S", 2.95)
 
-    async def test(bed: Bed) -> None:
+    async def test(world: World) -> None:
         async with scripted() as worker:
-            pool = await bed.add_pool(worker.target)
-            assert await bed.ask({}) is ALLOWED
+            pool = await world.add_pool(worker.target)
+            assert await world.ask({}) is ALLOWED
             # A worker that answers pings is not silent.
             now = asyncio.get_running_loop().time
             before = now()
             await until(lambda: now() - before > 0.3)
             assert len(worker.connections) == 1
             worker.is_mute, worker.answers_at_once = True, False
-            failed = await bed.ask({})
+            failed = await world.ask({})
             assert isinstance(failed, Failed)
             assert failed.cause == "UNAVAILABLE: keepalive timed out after 3s"
             worker.is_mute, worker.answers_at_once = False, True
             assert await pool.wait_until_ready(30)
-            assert await bed.ask({}) is ALLOWED
+            assert await world.ask({}) is ALLOWED
 
-    on_bed(test)
+    on_each_loop(test)
 
 
-def test_calls_made_while_flow_control_blocks_share_a_batch(on_bed: OnBed) -> None:
-    async def test(bed: Bed) -> None:
+def test_calls_made_while_flow_control_blocks_share_a_batch(on_each_loop: OnEachLoop) -> None:
+    async def test(world: World) -> None:
         async with scripted() as worker:
             worker.window = 100
-            raw = await worker.reached(bed)
+            raw = await worker.reached(world)
             answers: list[Evaluation] = []
-            bed.start([{}], answers.append)
+            world.start([{}], answers.append)
             await until(lambda: raw.body)
             for _ in range(20):
-                bed.start([{}, {}], answers.append)
+                world.start([{}, {}], answers.append)
             await asyncio.sleep(0)
             assert raw.batches == 0
             raw.h2.increment_flow_control_window(2**20, 1)
@@ -299,21 +303,23 @@ def test_calls_made_while_flow_control_blocks_share_a_batch(on_bed: OnBed) -> No
             await until(lambda: len(answers) == 21)
             assert raw.batches == 2
 
-    on_bed(test)
+    on_each_loop(test)
 
 
-def test_after_a_goaway_new_calls_use_a_new_connection_and_open_ones_are_answered(on_bed: OnBed) -> None:
-    async def test(bed: Bed) -> None:
+def test_after_a_goaway_new_calls_use_a_new_connection_and_open_ones_are_answered(
+    on_each_loop: OnEachLoop,
+) -> None:
+    async def test(world: World) -> None:
         async with scripted() as worker:
             worker.answers_at_once = False
-            old = await worker.reached(bed)
+            old = await worker.reached(world)
             answers: list[Evaluation] = []
-            bed.start([{}], answers.append)
+            world.start([{}], answers.append)
             await until(lambda: old.calls)
             old.send_goaway()
             await until(lambda: len(worker.connections) == 2)
             worker.answers_at_once = True
-            assert await bed.ask({}) is ALLOWED
+            assert await world.ask({}) is ALLOWED
             assert not answers
             old.answer()
             await until(lambda: answers)
@@ -321,19 +327,19 @@ def test_after_a_goaway_new_calls_use_a_new_connection_and_open_ones_are_answere
             # The old stream ends after its last answer.
             await until(lambda: old.has_ended)
 
-    on_bed(test)
+    on_each_loop(test)
 
 
-def test_calls_queued_before_a_goaway_are_sent_and_answered(on_bed: OnBed) -> None:
-    async def test(bed: Bed) -> None:
+def test_calls_queued_before_a_goaway_are_sent_and_answered(on_each_loop: OnEachLoop) -> None:
+    async def test(world: World) -> None:
         async with scripted() as worker:
             worker.window = 100
-            old = await worker.reached(bed)
+            old = await worker.reached(world)
             answers: list[Evaluation] = []
-            bed.start([{}], answers.append)
+            world.start([{}], answers.append)
             await until(lambda: old.body)
             for _ in range(5):
-                bed.start([{}], answers.append)
+                world.start([{}], answers.append)
             old.send_goaway()
             await until(lambda: len(worker.connections) == 2)
             old.h2.increment_flow_control_window(2**20, 1)
@@ -341,49 +347,49 @@ def test_calls_queued_before_a_goaway_are_sent_and_answered(on_bed: OnBed) -> No
             await until(lambda: len(answers) == 6)
             assert (old.batches, worker.connections[1].batches) == (2, 0)
 
-    on_bed(test)
+    on_each_loop(test)
 
 
-def test_a_worker_that_ends_every_stream_is_connected_with_back_off(on_bed: OnBed) -> None:
-    async def test(bed: Bed) -> None:
+def test_a_worker_that_ends_every_stream_is_connected_with_back_off(on_each_loop: OnEachLoop) -> None:
+    async def test(world: World) -> None:
         async with scripted() as worker:
             worker.hangs_up = True
-            await bed.add_pool(worker.target)
+            await world.add_pool(worker.target)
             for _ in range(50):
-                failed = await bed.ask({})
+                failed = await world.ask({})
                 assert isinstance(failed, Failed)
                 assert failed.cause.startswith("UNAVAILABLE: ")
             assert len(worker.connections) < 10
             # Each call that was lost with a stream was retried once.
-            assert bed.calls("UNAVAILABLE") == 50 + bed.metrics.pool("pool").retries
+            assert world.calls("UNAVAILABLE") == 50 + world.metrics.pool("pool").retries
 
-    on_bed(test)
+    on_each_loop(test)
 
 
-def test_answers_before_a_flood_are_counted(on_bed: OnBed) -> None:
-    async def test(bed: Bed) -> None:
+def test_answers_before_a_flood_are_counted(on_each_loop: OnEachLoop) -> None:
+    async def test(world: World) -> None:
         async with scripted() as worker:
             worker.answers_at_once = False
-            raw = await worker.reached(bed)
+            raw = await worker.reached(world)
             answers: list[Evaluation] = []
-            bed.start([{}], answers.append)
+            world.start([{}], answers.append)
             await until(lambda: raw.calls)
             raw.answer(*range(10**6, 10**6 + MAX_UNSOLICITED + 1))
             await until(lambda: answers)
             # It is counted with the last slice of the message.
-            await until(lambda: bed.calls("OK") == 1)
+            await until(lambda: world.calls("OK") == 1)
 
-    on_bed(test)
+    on_each_loop(test)
 
 
-def test_unimplemented_after_an_answer_is_a_failure_of_the_stream(on_bed: OnBed) -> None:
-    async def test(bed: Bed) -> None:
+def test_unimplemented_after_an_answer_is_a_failure_of_the_stream(on_each_loop: OnEachLoop) -> None:
+    async def test(world: World) -> None:
         async with scripted() as worker:
-            raw = await worker.reached(bed)
-            assert await bed.ask({}) is ALLOWED
+            raw = await worker.reached(world)
+            assert await world.ask({}) is ALLOWED
             worker.answers_at_once = False
             settled: list[Evaluation] = []
-            bed.start([{"side_effects": "Some"}], settled.append)
+            world.start([{"side_effects": "Some"}], settled.append)
             await until(lambda: raw.calls)
             raw.end("12")
             await until(lambda: settled)
@@ -392,24 +398,24 @@ def test_unimplemented_after_an_answer_is_a_failure_of_the_stream(on_bed: OnBed)
             assert isinstance(failed, Failed)
             assert failed.cause == "UNIMPLEMENTED"
             worker.answers_at_once = True
-            assert await bed.ask({}) is ALLOWED
-            assert bed.pools["pool"].endpoints[0]._transport.is_streaming
+            assert await world.ask({}) is ALLOWED
+            assert world.pools["pool"].endpoints[0]._transport.is_streaming
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 def test_a_stopped_process_is_distinguished_from_another_at_the_same_port(
-    on_bed: OnBed, monkeypatch: pytest.MonkeyPatch
+    on_each_loop: OnEachLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outlier_detection, "PROBE_EVERY_S", 0.1)
 
-    async def test(bed: Bed) -> None:
+    async def test(world: World) -> None:
         async with scripted() as worker, scripted() as other:
-            pool = await bed.add_pool(worker.target, other.target)
+            pool = await world.add_pool(worker.target, other.target)
             pool._pick = lambda _: 0
-            await bed.all_ready(pool)
+            await world.all_ready(pool)
             await until(lambda: all(not endpoint.calls.count for endpoint in pool.endpoints))
-            cancel = bed.start([{"side_effects": "Some"}], lambda _: None, budget_s=6.0)
+            cancel = world.start([{"side_effects": "Some"}], lambda _: None, budget_s=6.0)
             (slot,) = pool.endpoints[0].calls.groups
             stopped = worker.connections[:]
             for raw in stopped:
@@ -420,12 +426,12 @@ def test_a_stopped_process_is_distinguished_from_another_at_the_same_port(
             assert slot.open_count
             cancel()
             assert pool.choose() is pool.endpoints[0]
-            assert await bed.ask({"side_effects": "Some"}) is ALLOWED
+            assert await world.ask({"side_effects": "Some"}) is ALLOWED
 
-    on_bed(test)
+    on_each_loop(test)
 
 
-def test_a_connection_with_invalid_first_bytes_is_closed(on_bed: OnBed) -> None:
+def test_a_connection_with_invalid_first_bytes_is_closed(on_each_loop: OnEachLoop) -> None:
     first = (
         SettingsFrame().serialize()
         + HeadersFrame(
@@ -443,81 +449,81 @@ def test_a_connection_with_invalid_first_bytes_is_closed(on_bed: OnBed) -> None:
         closed.append(writer)
         writer.close()
 
-    async def test(bed: Bed) -> None:
+    async def test(world: World) -> None:
         closed.clear()
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        await bed.add_pool(f"127.0.0.1:{port}", transport="Stream")
-        failed = await bed.ask({"side_effects": "Some"})
+        await world.add_pool(f"127.0.0.1:{port}", transport="Stream")
+        failed = await world.ask({"side_effects": "Some"})
         assert isinstance(failed, Failed)
         assert "VerdictBatch" in failed.cause
         await until(lambda: closed)
         server.close()
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 def test_a_unary_call_that_cannot_reach_the_worker_does_not_end_the_stream(
-    on_bed: OnBed, start_worker: Callable[..., WorkerProcess], caplog: pytest.LogCaptureFixture
+    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess], caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = start_worker()
 
-    async def test(bed: Bed) -> None:
+    async def test(world: World) -> None:
         caplog.clear()
-        pool = await bed.add_pool(worker.target)
+        pool = await world.add_pool(worker.target)
         assert await pool.wait_until_ready(30)
         # A large review is a unary call.
-        failed = await bed.ask({"status": "UNAVAILABLE", "details": "by itself"}, body=large_review())
+        failed = await world.ask({"status": "UNAVAILABLE", "details": "by itself"}, body=large_review())
         assert isinstance(failed, Failed)
         assert failed.cause == "UNAVAILABLE: by itself"
         assert "lost; reconnecting: UNAVAILABLE: by itself" in caplog.text
         assert await pool.wait_until_ready(30)
-        assert (await bed.report())["streams"] == 1
+        assert (await world.report())["streams"] == 1
 
-    on_bed(test)
+    on_each_loop(test)
 
 
-def test_each_open_call_of_a_lost_connection_fails_once(on_bed: OnBed) -> None:
-    async def test(bed: Bed) -> None:
+def test_each_open_call_of_a_lost_connection_fails_once(on_each_loop: OnEachLoop) -> None:
+    async def test(world: World) -> None:
         async with scripted() as worker:
             worker.answers_at_once = False
-            raw = await worker.reached(bed)
+            raw = await worker.reached(world)
             answers: list[Evaluation] = []
-            bed.start([{}] * 130, answers.append)
+            world.start([{}] * 130, answers.append)
             await until(lambda: len(raw.calls) == 130)
             # In a second slot and at the edges of one.
             raw.calls = [raw.calls[place] for place in (0, 63, 64, 129)]
             raw.answer()
-            await until(lambda: bed.calls("OK") == 4)
+            await until(lambda: world.calls("OK") == 4)
             raw.transport.abort()
             await until(lambda: answers)
             outcomes = [outcome.verdict is ALLOWED for outcome in answers[0].outcomes]
             assert [place for place, allowed in enumerate(outcomes) if allowed] == [0, 63, 64, 129]
-            assert bed.calls("UNAVAILABLE") == 126
-            assert bed.is_clean()
+            assert world.calls("UNAVAILABLE") == 126
+            assert world.is_clean()
 
-    on_bed(test)
+    on_each_loop(test)
 
 
-def test_abstract_sockets_are_reached(on_bed: OnBed) -> None:
-    async def test(bed: Bed) -> None:
+def test_abstract_sockets_are_reached(on_each_loop: OnEachLoop) -> None:
+    async def test(world: World) -> None:
         worker = ScriptedWorker()
         name = f"admission-gateway-{os.getpid()}"
         sock = socket.socket(socket.AF_UNIX)
         sock.bind(f"\0{name}")
         server = await asyncio.get_running_loop().create_unix_server(lambda: RawWorker(worker), sock=sock)
-        await bed.add_pool(f"unix-abstract:{name}", transport="Stream")
-        assert await bed.ask({}) is ALLOWED
+        await world.add_pool(f"unix-abstract:{name}", transport="Stream")
+        assert await world.ask({}) is ALLOWED
         server.close()
         for made in worker.connections:
             made.transport.abort()
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
 def test_an_intermediate_ca_is_trusted_and_a_name_may_end_in_a_dot(
-    on_bed: OnBed,
+    on_each_loop: OnEachLoop,
     start_worker: Callable[..., WorkerProcess],
     authority: trustme.CA,
     tls_files: WorkerTls,
@@ -533,20 +539,22 @@ def test_an_intermediate_ca_is_trusted_and_a_name_may_end_in_a_dot(
     worker = start_worker("127.0.0.1:0", "--tls", *map(str, files))
     tls = replace(tls_files, ca_file=tmp_path / "between.pem", server_name="localhost.")
 
-    async def test(bed: Bed) -> None:
-        await bed.add_pool(worker.target, transport=transport, tls=tls)
-        assert await bed.ask({}) is ALLOWED
+    async def test(world: World) -> None:
+        await world.add_pool(worker.target, transport=transport, tls=tls)
+        assert await world.ask({}) is ALLOWED
 
-    on_bed(test)
+    on_each_loop(test)
 
 
-def test_a_server_name_that_is_no_host_name_is_refused(on_bed: OnBed, tls_files: WorkerTls) -> None:
-    async def test(bed: Bed) -> None:
+def test_a_server_name_that_is_no_host_name_is_refused(
+    on_each_loop: OnEachLoop, tls_files: WorkerTls
+) -> None:
+    async def test(world: World) -> None:
         tls = replace(tls_files, server_name="x" * 70 + ".test")
         with pytest.raises(ConfigError, match=r"tls\.serverName: expected the name in a certificate"):
-            await bed.add_pool("ipv4:127.0.0.1:1", tls=tls)
+            await world.add_pool("ipv4:127.0.0.1:1", tls=tls)
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 def large_review() -> bytes:
@@ -556,7 +564,7 @@ def large_review() -> bytes:
 
 
 def test_a_worker_that_starts_later_is_logged_without_a_warning(
-    on_bed: OnBed,
+    on_each_loop: OnEachLoop,
     start_worker: Callable[..., WorkerProcess],
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -564,10 +572,10 @@ def test_a_worker_that_starts_later_is_logged_without_a_warning(
     caplog.set_level("INFO", "gateway.engine.dispatch.endpoint")
     listen = f"unix:{tmp_path}/s"
 
-    async def test(bed: Bed) -> None:
+    async def test(world: World) -> None:
         caplog.clear()
         (tmp_path / "s").unlink(missing_ok=True)
-        pool = await bed.add_pool(listen)
+        pool = await world.add_pool(listen)
         await until(lambda: pool.endpoints[0].state == "down")
         worker = await asyncio.to_thread(start_worker, listen)
         assert await pool.wait_until_ready(30)
@@ -583,4 +591,4 @@ def test_a_worker_that_starts_later_is_logged_without_a_warning(
             ("WARNING", " lost; reconnecting"),
         ]
 
-    on_bed(test)
+    on_each_loop(test)

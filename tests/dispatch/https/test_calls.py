@@ -18,23 +18,23 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from tests.dispatch.conftest import Bed
     from tests.webhook_process import WebhookProcess
+    from tests.world import World
 
-    OnBed = Callable[[Callable[[Bed], Awaitable[None]]], None]
+    OnEachLoop = Callable[[Callable[[World], Awaitable[None]]], None]
 
 PATCH = [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]
 
 
-def test_the_request_is_the_api_servers(on_bed: OnBed, webhook: WebhookProcess) -> None:
+def test_the_request_is_the_api_servers(on_each_loop: OnEachLoop, webhook: WebhookProcess) -> None:
     client = webhook.client({"answer": {"warnings": ["the request"]}})
     recorded = (REVIEWS / "pod-create-mutate.json").read_bytes()
 
-    async def test(bed: Bed) -> None:
-        await bed.add_server(client)
-        assert await bed.ask({"client": client, "timeout_s": 7}) == Allowed(warnings=("the request",))
+    async def test(world: World) -> None:
+        await world.add_server(client)
+        assert await world.ask({"client": client, "timeout_s": 7}) == Allowed(warnings=("the request",))
 
-    on_bed(test)
+    on_each_loop(test)
     (request,) = webhook.requests(client)[-1:]
     assert request["target"].endswith("?timeout=7s")
     assert [line for line in request["lines"] if not line.startswith("Content-Length")] == [
@@ -313,13 +313,13 @@ ANSWERS: list[tuple[str, dict[str, Any], Any]] = [
 
 @pytest.mark.parametrize(("script", "expected"), [pytest.param(*case[1:], id=case[0]) for case in ANSWERS])
 def test_the_verdict_of_an_answer(
-    on_bed: OnBed, webhook: WebhookProcess, script: dict[str, Any], expected: Any
+    on_each_loop: OnEachLoop, webhook: WebhookProcess, script: dict[str, Any], expected: Any
 ) -> None:
     client = webhook.client(script)
 
-    async def test(bed: Bed) -> None:
-        await bed.add_server(client)
-        verdict = await bed.ask({"client": client}, phase="mutate")
+    async def test(world: World) -> None:
+        await world.add_server(client)
+        verdict = await world.ask({"client": client}, phase="mutate")
         if not isinstance(expected, tuple):
             assert verdict == expected
             return
@@ -329,81 +329,81 @@ def test_the_verdict_of_an_answer(
         assert (verdict.reason, verdict.code) == (reason, code)
         assert "\n" not in verdict.cause
 
-    on_bed(test)
+    on_each_loop(test)
 
 
-def test_calls_share_connections(on_bed: OnBed, webhook: WebhookProcess) -> None:
+def test_calls_share_connections(on_each_loop: OnEachLoop, webhook: WebhookProcess) -> None:
     client = webhook.client({"answer": {"warnings": ["kept"]}})
 
-    async def test(bed: Bed) -> None:
-        await bed.add_server(client)
+    async def test(world: World) -> None:
+        await world.add_server(client)
         for _ in range(3):
-            await bed.settle({"client": client}, {"client": client})
+            await world.settle({"client": client}, {"client": client})
 
     before = len(webhook.requests(client))
-    on_bed(test)
+    on_each_loop(test)
     connections = [request["connection"] for request in webhook.requests(client)[before:]]
     assert len(connections) == 6
     assert len(set(connections)) == 2
 
 
-def test_a_review_in_v1beta1(on_bed: OnBed, webhook: WebhookProcess) -> None:
+def test_a_review_in_v1beta1(on_each_loop: OnEachLoop, webhook: WebhookProcess) -> None:
     script = {
         "answer": {"uid": "", "patchType": "x"},
         "review": {"kind": "LEFT OUT", "apiVersion": "LEFT OUT"},
     }
     client = webhook.client(script)
 
-    async def test(bed: Bed) -> None:
-        await bed.add_server(client)
-        assert await bed.ask({"client": client, "review_version": "v1beta1"}) == ALLOWED
+    async def test(world: World) -> None:
+        await world.add_server(client)
+        assert await world.ask({"client": client, "review_version": "v1beta1"}) == ALLOWED
 
-    on_bed(test)
+    on_each_loop(test)
     assert webhook.requests(client)[-1]["body"].startswith(
         '{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1","request":{"uid":"'
     )
 
 
-def test_a_slow_answer_fails_at_the_deadline(on_bed: OnBed, webhook: WebhookProcess) -> None:
+def test_a_slow_answer_fails_at_the_deadline(on_each_loop: OnEachLoop, webhook: WebhookProcess) -> None:
     for script in ({"delay_s": 60}, {"pace_s": 60}, {"status": 503, "headers": {"Retry-After": "60"}}):
         client = webhook.client(script)
 
-        async def test(bed: Bed, client: Any = client) -> None:
-            await bed.add_server(client)
-            verdict = await bed.ask({"client": client, "timeout_s": 1}, budget_s=0.05)
+        async def test(world: World, client: Any = client) -> None:
+            await world.add_server(client)
+            verdict = await world.ask({"client": client, "timeout_s": 1}, budget_s=0.05)
             assert isinstance(verdict, Failed)
             assert verdict.cause == "DEADLINE_EXCEEDED: no answer within 50ms"
-            assert bed.calls("DEADLINE_EXCEEDED") == 1
+            assert world.calls("DEADLINE_EXCEEDED") == 1
 
-        on_bed(test)
+        on_each_loop(test)
 
 
-def test_a_withdrawn_call_is_aborted(on_bed: OnBed, webhook: WebhookProcess) -> None:
+def test_a_withdrawn_call_is_aborted(on_each_loop: OnEachLoop, webhook: WebhookProcess) -> None:
     client = webhook.client({"delay_s": 60, "answer": {"warnings": ["withdrawn"]}})
 
-    async def test(bed: Bed) -> None:
-        await bed.add_server(client)
-        cancel = bed.start([{"client": client}], lambda _: pytest.fail("an answer"))
+    async def test(world: World) -> None:
+        await world.add_server(client)
+        cancel = world.start([{"client": client}], lambda _: pytest.fail("an answer"))
         report = await asyncio.to_thread(webhook.report)
         while not any(client.url.endswith(r["target"].partition("?")[0]) for r in report["requests"][-1:]):
             report = await asyncio.to_thread(webhook.report)
         cancel()
-        assert bed.is_clean()
-        assert bed.calls("CANCELLED") == 1
+        assert world.is_clean()
+        assert world.calls("CANCELLED") == 1
 
-    on_bed(test)
+    on_each_loop(test)
 
 
-def test_retry_after_is_obeyed(on_bed: OnBed, webhook: WebhookProcess) -> None:
+def test_retry_after_is_obeyed(on_each_loop: OnEachLoop, webhook: WebhookProcess) -> None:
     again: dict[str, Any] = {"status": 429, "headers": {"Retry-After": "0"}}
     for number, script in enumerate(
         ({"sequence": [again] * 9 + [{"status": 500, "headers": {"Retry-After": "0"}}, {}]}, again)
     ):
         client = webhook.client({**script, "once": str(uuid.uuid4())})
 
-        async def test(bed: Bed, client: Any = client, number: int = number) -> None:
-            await bed.add_server(client)
-            verdict = await bed.ask({"client": client})
+        async def test(world: World, client: Any = client, number: int = number) -> None:
+            await world.add_server(client)
+            verdict = await world.ask({"client": client})
             if number:
                 assert isinstance(verdict, Failed)
                 assert verdict.code == 429
@@ -411,13 +411,13 @@ def test_retry_after_is_obeyed(on_bed: OnBed, webhook: WebhookProcess) -> None:
                 assert verdict == ALLOWED
 
         before = len(webhook.requests(client))
-        on_bed(test)
+        on_each_loop(test)
         requests = webhook.requests(client)[before:]
         assert len(requests) == 11
         assert len({request["body"] for request in requests}) == 1
 
 
-def test_redirects(on_bed: OnBed, webhook: WebhookProcess) -> None:
+def test_redirects(on_each_loop: OnEachLoop, webhook: WebhookProcess) -> None:
     there = webhook.client({"answer": {"warnings": ["there"]}})
     path = "/" + there.url.split("/", 3)[3]
     here = f"https://localhost:{webhook.ports['good']}"
@@ -446,66 +446,66 @@ def test_redirects(on_bed: OnBed, webhook: WebhookProcess) -> None:
     ):
         client = webhook.client({"status": status, "headers": {"Location": location}})
 
-        async def test(bed: Bed, client: Any = client, expected: Any = expected) -> None:
-            await bed.add_server(client)
-            verdict = await bed.ask({"client": client})
+        async def test(world: World, client: Any = client, expected: Any = expected) -> None:
+            await world.add_server(client)
+            verdict = await world.ask({"client": client})
             if isinstance(verdict, Allowed):
                 assert verdict.warnings == expected
             else:
                 assert expected in verdict.cause  # type: ignore[union-attr]
                 assert "S3CRET" not in verdict.cause  # type: ignore[union-attr]
 
-        on_bed(test)
+        on_each_loop(test)
 
 
-def test_a_reused_connection_that_was_closed(on_bed: OnBed, webhook: WebhookProcess) -> None:
+def test_a_reused_connection_that_was_closed(on_each_loop: OnEachLoop, webhook: WebhookProcess) -> None:
     for side_effects, count in (("None", 3), ("NoneOnDryRun", 2)):
         sequence = [{}, {"hang_up": True}, {}]
         client = webhook.client({"sequence": sequence, "once": str(uuid.uuid4())})
 
-        async def test(bed: Bed, client: Any = client, side_effects: str = side_effects) -> None:
-            await bed.add_server(client)
+        async def test(world: World, client: Any = client, side_effects: str = side_effects) -> None:
+            await world.add_server(client)
             script = {"client": client, "side_effects": side_effects}
-            assert await bed.ask(script) == ALLOWED
-            verdict = await bed.ask(script)
+            assert await world.ask(script) == ALLOWED
+            verdict = await world.ask(script)
             if side_effects == "None":
                 assert verdict == ALLOWED
             else:
                 assert isinstance(verdict, Failed)
                 assert verdict.cause.endswith(": EOF")
 
-        on_bed(test)
+        on_each_loop(test)
         assert len(webhook.requests(client)) == count
 
 
 def test_a_connection_with_an_unsolicited_answer_is_not_reused(
-    on_bed: OnBed, webhook: WebhookProcess
+    on_each_loop: OnEachLoop, webhook: WebhookProcess
 ) -> None:
     client = webhook.client({"extra": True, "answer": {"warnings": ["extra"]}})
 
-    async def test(bed: Bed) -> None:
-        server = await bed.add_server(client)
+    async def test(world: World) -> None:
+        server = await world.add_server(client)
         for _ in range(3):
-            assert isinstance(await bed.ask({"client": client}), Allowed)
+            assert isinstance(await world.ask({"client": client}), Allowed)
             await until(lambda: not server.connections.idle, "no idle connection")
 
     before = len(webhook.requests(client))
-    on_bed(test)
+    on_each_loop(test)
     assert len({request["connection"] for request in webhook.requests(client)[before:]}) == 3
 
 
 @pytest.mark.parametrize("script", [{}, {"gzip": True}], ids=["plain", "packed"])
 def test_many_large_answers_at_once_take_the_memory_of_a_few(
-    on_bed: OnBed, webhook: WebhookProcess, script: dict[str, Any]
+    on_each_loop: OnEachLoop, webhook: WebhookProcess, script: dict[str, Any]
 ) -> None:
     """The server's other calls wait, and each gets its answer."""
     client = webhook.client({"repeat": ["[", "[],", "0]"], "count": 2_000_000, **script})
 
-    async def test(bed: Bed) -> None:
-        await bed.add_server(client)
+    async def test(world: World) -> None:
+        await world.add_server(client)
         tracemalloc.start(1)
         try:
-            calls = (bed.ask({"client": client, "timeout_s": 30}) for _ in range(32))
+            calls = (world.ask({"client": client, "timeout_s": 30}) for _ in range(32))
             verdicts = await asyncio.gather(*calls)
             _, max_bytes = tracemalloc.get_traced_memory()
         finally:
@@ -515,18 +515,18 @@ def test_many_large_answers_at_once_take_the_memory_of_a_few(
         # 32 answers of 6 MB are 192 MB, before any copy.
         assert max_bytes < 120_000_000
 
-    on_bed(test)
+    on_each_loop(test)
 
 
-def test_cancelled_calls_release_their_slots(on_bed: OnBed, webhook: WebhookProcess) -> None:
+def test_cancelled_calls_release_their_slots(on_each_loop: OnEachLoop, webhook: WebhookProcess) -> None:
     """Those answers are large and never end."""
     raw = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 8000000\r\n\r\n"
     endless = webhook.client({"raw": raw, "pad": 200_000, "stay": True})
 
-    async def test(bed: Bed) -> None:
-        server = await bed.add_server(endless)
-        verdicts = await asyncio.gather(*(bed.ask({"client": endless, "timeout_s": 1}) for _ in range(12)))
+    async def test(world: World) -> None:
+        server = await world.add_server(endless)
+        verdicts = await asyncio.gather(*(world.ask({"client": endless, "timeout_s": 1}) for _ in range(12)))
         assert all(isinstance(verdict, Failed) for verdict in verdicts)
         assert server._slots.is_empty
 
-    on_bed(test)
+    on_each_loop(test)

@@ -19,60 +19,60 @@ from tests.waiting import until
 
 if TYPE_CHECKING:
     from gateway.pure.core.evaluation import Evaluation
-    from tests.dispatch.conftest import Bed
-    from tests.dispatch.https.test_calls import OnBed
+    from tests.dispatch.https.test_calls import OnEachLoop
     from tests.webhook_process import WebhookProcess
+    from tests.world import World
 
 
 def test_more_connections_than_stay_idle(
-    on_bed: OnBed, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
+    on_each_loop: OnEachLoop, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_pool, "MAX_IDLE", 25)
     client = webhook.client({"delay_s": 0.05})
 
-    async def test(bed: Bed) -> None:
-        running = await bed.add_server(client)
-        evaluations = await asyncio.gather(*(bed.settle({"client": client}) for _ in range(40)))
+    async def test(world: World) -> None:
+        running = await world.add_server(client)
+        evaluations = await asyncio.gather(*(world.settle({"client": client}) for _ in range(40)))
         assert all(evaluation.outcomes[0].verdict == ALLOWED for evaluation in evaluations)
         assert running.connections.idle == 25
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 def test_idle_connections_end(
-    on_bed: OnBed, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
+    on_each_loop: OnEachLoop, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_pool, "IDLE_S", 0.02)
     client = webhook.client()
 
-    async def test(bed: Bed) -> None:
-        running = await bed.add_server(client)
+    async def test(world: World) -> None:
+        running = await world.add_server(client)
         for _ in range(2):
-            await bed.settle({"client": client}, {"client": client})
+            await world.settle({"client": client}, {"client": client})
             assert running.connections.idle
             await until(lambda: not running.connections.idle, "no idle connection")
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 def test_calls_above_max_in_flight_fail_or_shed_ignorable_ones(
-    on_bed: OnBed, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
+    on_each_loop: OnEachLoop, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "MAX_IN_FLIGHT", 2)
     client = webhook.client({"delay_s": 60})
 
-    async def test(bed: Bed) -> None:
-        await bed.add_server(client)
+    async def test(world: World) -> None:
+        await world.add_server(client)
         loop = asyncio.get_running_loop()
         shed: asyncio.Future[Any] = loop.create_future()
         cancels = [
-            bed.start([{"client": client, "failure_policy": "Ignore"}], shed.set_result),
-            bed.start([{"client": client}], lambda _: pytest.fail("an answer")),
+            world.start([{"client": client, "failure_policy": "Ignore"}], shed.set_result),
+            world.start([{"client": client}], lambda _: pytest.fail("an answer")),
         ]
-        cancels.append(bed.start([{"client": client}], lambda _: pytest.fail("an answer")))
+        cancels.append(world.start([{"client": client}], lambda _: pytest.fail("an answer")))
         (outcome,) = (await shed).outcomes
         assert outcome.verdict.cause.startswith("RESOURCE_EXHAUSTED: ")
-        refused = await bed.ask({"client": client})
+        refused = await world.ask({"client": client})
         assert isinstance(refused, Failed)
         assert refused.cause == (
             f"RESOURCE_EXHAUSTED: {client.url}: 2 calls are in flight, which is the maximum"
@@ -80,35 +80,35 @@ def test_calls_above_max_in_flight_fail_or_shed_ignorable_ones(
         for cancel in cancels[1:]:
             cancel()
 
-    on_bed(test)
+    on_each_loop(test)
 
 
-def test_close_ends_calls_in_flight(on_bed: OnBed, webhook: WebhookProcess) -> None:
+def test_close_ends_calls_in_flight(on_each_loop: OnEachLoop, webhook: WebhookProcess) -> None:
     client = webhook.client({"delay_s": 60})
 
-    async def test(bed: Bed) -> None:
-        await bed.add_server(client)
+    async def test(world: World) -> None:
+        await world.add_server(client)
         ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        bed.start([{"client": client}], ended.set_result)
+        world.start([{"client": client}], ended.set_result)
         await asyncio.sleep(0)
-        await bed.close(0.0)
+        await world.close(0.0)
         (outcome,) = (await ended).outcomes
         assert "the gateway is shutting down" in outcome.verdict.cause
-        assert bed.calls("CANCELLED") == 0, "the series of a closed server is removed"
+        assert world.calls("CANCELLED") == 0, "the series of a closed server is removed"
 
-    on_bed(test)
+    on_each_loop(test)
 
 
-def test_a_group_without_open_calls_sends_nothing(on_bed: OnBed, webhook: WebhookProcess) -> None:
+def test_a_group_without_open_calls_sends_nothing(on_each_loop: OnEachLoop, webhook: WebhookProcess) -> None:
     client = webhook.client({"never": True})
 
-    async def test(bed: Bed) -> None:
-        await bed.add_server(client)
-        bed.start([{"client": client}], lambda _: pytest.fail("an answer"))()
+    async def test(world: World) -> None:
+        await world.add_server(client)
+        world.start([{"client": client}], lambda _: pytest.fail("an answer"))()
         await asyncio.sleep(0)
-        assert bed.is_clean()
+        assert world.is_clean()
 
-    on_bed(test)
+    on_each_loop(test)
     assert not webhook.requests(client)
 
 
@@ -117,7 +117,7 @@ def test_contexts_are_shared(webhook: WebhookProcess) -> None:
 
 
 def test_unknown_names_do_not_delay_others(
-    on_bed: OnBed, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
+    on_each_loop: OnEachLoop, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, answered, looked_up = webhook.client(), threading.Event(), []
     look_up = socket.getaddrinfo
@@ -130,45 +130,45 @@ def test_unknown_names_do_not_delay_others(
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
 
-    async def test(bed: Bed) -> None:
-        await bed.add_server(client)
+    async def test(world: World) -> None:
+        await world.add_server(client)
         dead = [HttpsClient(f"https://n{number}.invalid/") for number in range(100)]
         for each in dead:
-            await bed.add_server(each)
-        cancels = [bed.start([{"client": each}], lambda _: pytest.fail("an answer")) for each in dead * 2]
-        assert await bed.ask({"client": client}) == ALLOWED
+            await world.add_server(each)
+        cancels = [world.start([{"client": each}], lambda _: pytest.fail("an answer")) for each in dead * 2]
+        assert await world.ask({"client": client}) == ALLOWED
         assert len(looked_up) == len(dead), "all calls to a server share one look-up"
         for cancel in cancels:
             cancel()
         answered.set()
 
-    on_bed(test)
+    on_each_loop(test)
     answered.clear()
     looked_up.clear()
 
 
 def test_a_look_up_without_a_thread_fails(
-    on_bed: OnBed, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
+    on_each_loop: OnEachLoop, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = webhook.client()
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    async def test(bed: Bed) -> None:
-        await bed.add_server(client)
+    async def test(world: World) -> None:
+        await world.add_server(client)
         with monkeypatch.context() as patched:
             patched.setattr(threading.Thread, "start", refuse)
-            verdict = await bed.ask({"client": client})
+            verdict = await world.ask({"client": client})
         assert isinstance(verdict, Failed)
         assert verdict.cause.endswith(": can't start new thread")
-        assert await bed.ask({"client": client}) == ALLOWED
+        assert await world.ask({"client": client}) == ALLOWED
 
-    on_bed(test)
+    on_each_loop(test)
 
 
 def test_the_next_address_is_tried_while_one_is_silent(
-    on_bed: OnBed, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
+    on_each_loop: OnEachLoop, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, port = webhook.client(), webhook.ports["good"]
     with contextlib.ExitStack() as sockets:
@@ -183,11 +183,11 @@ def test_the_next_address_is_tried_while_one_is_silent(
         found = [(socket.AF_INET, 0, 0, "", (f"127.0.0.{last}", port)) for last in (2, 3, 1)]
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
 
-        async def test(bed: Bed) -> None:
-            await bed.add_server(client)
-            assert await bed.ask({"client": client}) == ALLOWED
+        async def test(world: World) -> None:
+            await world.add_server(client)
+            assert await world.ask({"client": client}) == ALLOWED
 
-        on_bed(test)
+        on_each_loop(test)
 
 
 def descriptors() -> int:
@@ -199,25 +199,27 @@ def unwanted(evaluation: Evaluation) -> None:
 
 
 def test_calls_that_end_while_connecting_leave_no_connection_open(
-    on_bed: OnBed, webhook: WebhookProcess
+    on_each_loop: OnEachLoop, webhook: WebhookProcess
 ) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as silent:
         client = HttpsClient(f"https://127.0.0.1:{silent.getsockname()[1]}/", webhook.ca_pem)
 
-        async def test(bed: Bed) -> None:
-            await bed.add_server(client)
+        async def test(world: World) -> None:
+            await world.add_server(client)
             before = descriptors()
             for wait_s in (0.0, 0.0, 0.001, 0.01) * 5:
-                cancels = [bed.start([{"client": client}], unwanted) for _ in range(20)]
+                cancels = [world.start([{"client": client}], unwanted) for _ in range(20)]
                 await asyncio.sleep(wait_s)
                 for cancel in cancels:
                     cancel()
             await until(lambda: descriptors() <= before + 2, "no connection is open")
 
-        on_bed(test)
+        on_each_loop(test)
 
 
-def test_a_server_that_closes_immediately_fails_the_call(on_bed: OnBed, webhook: WebhookProcess) -> None:
+def test_a_server_that_closes_immediately_fails_the_call(
+    on_each_loop: OnEachLoop, webhook: WebhookProcess
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as rude:
         client = HttpsClient(f"https://127.0.0.1:{rude.getsockname()[1]}/", webhook.ca_pem)
 
@@ -225,13 +227,13 @@ def test_a_server_that_closes_immediately_fails_the_call(on_bed: OnBed, webhook:
             for _ in range(20):
                 rude.accept()[0].close()
 
-        async def test(bed: Bed) -> None:
-            await bed.add_server(client)
+        async def test(world: World) -> None:
+            await world.add_server(client)
             hanging_up = asyncio.create_task(asyncio.to_thread(hang_up))
             for _ in range(20):
-                verdict = await bed.ask({"client": client})
+                verdict = await world.ask({"client": client})
                 assert isinstance(verdict, Failed)
                 assert "dial tcp 127.0.0.1" in verdict.cause
             await hanging_up
 
-        on_bed(test)
+        on_each_loop(test)

@@ -19,34 +19,34 @@ from gateway.pure.core.webhook import HttpsClient
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.dispatch.conftest import Bed
     from tests.dispatch.https.conftest import Proxy
-    from tests.dispatch.https.test_calls import OnBed
+    from tests.dispatch.https.test_calls import OnEachLoop
     from tests.webhook_process import WebhookProcess
+    from tests.world import World
 
 NOT_VERIFIED = "tls: failed to verify certificate: x509: "
 
 
-def ask(on_bed: OnBed, client: HttpsClient, user: KubeconfigUser | None = None) -> list[Any]:
+def ask(on_each_loop: OnEachLoop, client: HttpsClient, user: KubeconfigUser | None = None) -> list[Any]:
     found: list[Any] = []
 
-    async def test(bed: Bed) -> None:
-        await bed.add_server(client, user)
-        found.append(await bed.ask({"client": client}))
+    async def test(world: World) -> None:
+        await world.add_server(client, user)
+        found.append(await world.ask({"client": client}))
 
-    on_bed(test)
+    on_each_loop(test)
     return found
 
 
 @pytest.mark.parametrize("listener", ["good", "other_name", "expired"])
 @pytest.mark.parametrize("is_right_ca", [True, False])
 def test_the_servers_certificate_is_verified(
-    on_bed: OnBed, webhook: WebhookProcess, listener: str, is_right_ca: bool
+    on_each_loop: OnEachLoop, webhook: WebhookProcess, listener: str, is_right_ca: bool
 ) -> None:
     client = webhook.client({}, listener)
     if not is_right_ca:
         client = HttpsClient(client.url, webhook.other_ca.cert_pem.bytes())
-    (verdict,) = ask(on_bed, client)
+    (verdict,) = ask(on_each_loop, client)
     if listener == "good" and is_right_ca:
         assert verdict == ALLOWED
     else:
@@ -55,27 +55,31 @@ def test_the_servers_certificate_is_verified(
         assert NOT_VERIFIED in verdict.cause
 
 
-def test_without_a_ca_bundle_the_systems_roots_are_used(on_bed: OnBed, webhook: WebhookProcess) -> None:
-    (verdict,) = ask(on_bed, HttpsClient(webhook.client().url))
+def test_without_a_ca_bundle_the_systems_roots_are_used(
+    on_each_loop: OnEachLoop, webhook: WebhookProcess
+) -> None:
+    (verdict,) = ask(on_each_loop, HttpsClient(webhook.client().url))
     assert NOT_VERIFIED in verdict.cause
 
 
-def test_the_servers_own_certificate_can_be_the_root(on_bed: OnBed, webhook: WebhookProcess) -> None:
-    assert ask(on_bed, HttpsClient(webhook.client().url, webhook.own_pem)) == [ALLOWED]
+def test_the_servers_own_certificate_can_be_the_root(
+    on_each_loop: OnEachLoop, webhook: WebhookProcess
+) -> None:
+    assert ask(on_each_loop, HttpsClient(webhook.client().url, webhook.own_pem)) == [ALLOWED]
 
 
-def test_an_unreachable_server(on_bed: OnBed, webhook: WebhookProcess, unused_port: int) -> None:
-    (verdict,) = ask(on_bed, HttpsClient(f"https://127.0.0.1:{unused_port}/a", webhook.ca_pem))
+def test_an_unreachable_server(on_each_loop: OnEachLoop, webhook: WebhookProcess, unused_port: int) -> None:
+    (verdict,) = ask(on_each_loop, HttpsClient(f"https://127.0.0.1:{unused_port}/a", webhook.ca_pem))
     assert verdict.cause == (
         f'failed to call webhook: Post "https://127.0.0.1:{unused_port}/a?timeout=10s": '
         f"dial tcp 127.0.0.1:{unused_port}: connect: connection refused"
     )
-    (verdict,) = ask(on_bed, HttpsClient("https://nobody.invalid/a", webhook.ca_pem))
+    (verdict,) = ask(on_each_loop, HttpsClient("https://nobody.invalid/a", webhook.ca_pem))
     assert "dial tcp: lookup nobody.invalid: " in verdict.cause
 
 
-def test_a_server_without_tls(on_bed: OnBed, webhook: WebhookProcess, proxy: Proxy) -> None:
-    (verdict,) = ask(on_bed, HttpsClient(f"https://127.0.0.1:{proxy.port}/a", webhook.ca_pem))
+def test_a_server_without_tls(on_each_loop: OnEachLoop, webhook: WebhookProcess, proxy: Proxy) -> None:
+    (verdict,) = ask(on_each_loop, HttpsClient(f"https://127.0.0.1:{proxy.port}/a", webhook.ca_pem))
     assert isinstance(verdict, Failed)
     assert verdict.code == 503
 
@@ -84,7 +88,7 @@ def last_request(webhook: WebhookProcess, client: HttpsClient) -> dict[str, Any]
     return webhook.requests(client)[-1]
 
 
-def test_credentials(on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path) -> None:
+def test_credentials(on_each_loop: OnEachLoop, webhook: WebhookProcess, tmp_path: Path) -> None:
     client = webhook.client({"credentials": True}, "asking")
     token_file = tmp_path / "token"
     token_file.write_text("from-file\n")
@@ -95,46 +99,46 @@ def test_credentials(on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path) -> 
         (KubeconfigUser(basic=("u", "p:w")), f"Basic {basic}"),
         (None, None),
     ):
-        assert ask(on_bed, client, user=user) == [ALLOWED]
+        assert ask(on_each_loop, client, user=user) == [ALLOWED]
         assert last_request(webhook, client)["headers"].get("Authorization") == expected
     user = KubeconfigUser(impersonation=(("Impersonate-User", "Ł"), ("Impersonate-Group", "g")))
-    assert ask(on_bed, client, user=user) == [ALLOWED]
+    assert ask(on_each_loop, client, user=user) == [ALLOWED]
     as_bytes = last_request(webhook, client)["headers"]["Impersonate-User"].encode("latin-1")
     assert as_bytes.decode() == "Ł"
 
 
 def test_a_token_is_read_again(
-    on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    on_each_loop: OnEachLoop, webhook: WebhookProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(user_credentials, "READ_TOKENS_EVERY_S", 0.0)
     client, token_file = webhook.client({"renewed": True}), tmp_path / "token"
     token_file.write_text("first")
 
-    async def test(bed: Bed) -> None:
-        await bed.add_server(client, user=KubeconfigUser(token_file=token_file))
-        await bed.settle({"client": client}, {"client": client})
+    async def test(world: World) -> None:
+        await world.add_server(client, user=KubeconfigUser(token_file=token_file))
+        await world.settle({"client": client}, {"client": client})
         token_file.write_text("second")
-        await bed.ask({"client": client})
+        await world.ask({"client": client})
         token_file.unlink()
-        await bed.ask({"client": client})
+        await world.ask({"client": client})
         token_file.write_text("first")
 
     before = len(webhook.requests(client))
-    on_bed(test)
+    on_each_loop(test)
     sent = [each["headers"]["Authorization"] for each in webhook.requests(client)[before:]]
     assert sent == ["Bearer first"] * 2 + ["Bearer second"] * 2
 
 
-def test_a_missing_token_file(on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path) -> None:
+def test_a_missing_token_file(on_each_loop: OnEachLoop, webhook: WebhookProcess, tmp_path: Path) -> None:
     user = KubeconfigUser(token_file=tmp_path / "token")
-    (verdict,) = ask(on_bed, webhook.client(), user=user)
+    (verdict,) = ask(on_each_loop, webhook.client(), user=user)
     assert verdict.cause.startswith(f"could not get REST client: {tmp_path}/token cannot be read")
 
 
 @pytest.mark.parametrize("content", [None, " \n"])
 def test_a_token_is_revoked_by_deleting_or_emptying_its_file(
     content: str | None,
-    on_bed: OnBed,
+    on_each_loop: OnEachLoop,
     webhook: WebhookProcess,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -145,35 +149,37 @@ def test_a_token_is_revoked_by_deleting_or_emptying_its_file(
     client, token_file = webhook.client({"revoked": content}), tmp_path / "token"
     token_file.write_text("first")
 
-    async def test(bed: Bed) -> None:
-        await bed.add_server(client, user=KubeconfigUser(token="beside", token_file=token_file))
-        assert await bed.ask({"client": client}) == ALLOWED
+    async def test(world: World) -> None:
+        await world.add_server(client, user=KubeconfigUser(token="beside", token_file=token_file))
+        assert await world.ask({"client": client}) == ALLOWED
         if content is None:
             token_file.unlink()
         else:
             token_file.write_text(content)
-        assert await bed.ask({"client": client}) == ALLOWED
+        assert await world.ask({"client": client}) == ALLOWED
         for _ in range(3):
-            verdict = await bed.ask({"client": client})
+            verdict = await world.ask({"client": client})
             assert isinstance(verdict, Failed)
             assert verdict.cause.startswith(f"could not get REST client: {token_file} ")
         token_file.write_text("second")
-        assert await bed.ask({"client": client}) == ALLOWED
+        assert await world.ask({"client": client}) == ALLOWED
 
     before = len(webhook.requests(client))
-    on_bed(test)
+    on_each_loop(test)
     sent = [each["headers"]["Authorization"] for each in webhook.requests(client)[before:]]
     assert sent == ["Bearer first", "Bearer first", "Bearer second"]
     assert sum("token revoked" in message for message in caplog.messages) == 1
 
 
-def test_the_gateways_own_certificate(on_bed: OnBed, webhook: WebhookProcess) -> None:
+def test_the_gateways_own_certificate(on_each_loop: OnEachLoop, webhook: WebhookProcess) -> None:
     client = webhook.client({"certificate": True}, "asking")
     pair = webhook.ca.issue_cert(common_name="the-gateway")
     certificate, key = pair.cert_chain_pems[0].bytes(), pair.private_key_pem.bytes()
-    assert ask(on_bed, client, user=KubeconfigUser(certificate_pem=certificate, key_pem=key)) == [ALLOWED]
+    assert ask(on_each_loop, client, user=KubeconfigUser(certificate_pem=certificate, key_pem=key)) == [
+        ALLOWED
+    ]
     assert "the-gateway" in last_request(webhook, client)["certificate"]
-    assert ask(on_bed, client) == [ALLOWED]
+    assert ask(on_each_loop, client) == [ALLOWED]
     assert not last_request(webhook, client)["certificate"]
 
 
@@ -189,7 +195,7 @@ def plugin(tmp_path: Path, status: Any, code: int = 0) -> ExecPlugin:
 
 
 def test_exec_plugin_credentials(
-    on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    on_each_loop: OnEachLoop, webhook: WebhookProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exec_plugin, "RUN_AGAIN_AFTER_S", 0.0)
     client = webhook.client({"exec": True}, "asking")
@@ -202,12 +208,12 @@ def test_exec_plugin_credentials(
     for extra, runs in (({}, 1), ({"expirationTimestamp": "2001-01-01T00:00:00Z"}, 2)):
         user = KubeconfigUser(plugin=plugin(tmp_path, status | extra))
 
-        async def test(bed: Bed, user: KubeconfigUser = user) -> None:
-            await bed.add_server(client, user=user)
+        async def test(world: World, user: KubeconfigUser = user) -> None:
+            await world.add_server(client, user=user)
             for _ in range(2):
-                assert await bed.settle({"client": client}, {"client": client})
+                assert await world.settle({"client": client}, {"client": client})
 
-        on_bed(test)
+        on_each_loop(test)
         assert last_request(webhook, client)["headers"]["Authorization"] == "Bearer made"
         assert "made" in last_request(webhook, client)["certificate"]
         assert (tmp_path / "count").read_text() == "xy" * runs
@@ -215,7 +221,7 @@ def test_exec_plugin_credentials(
 
 
 def test_an_exec_plugin_may_take_longer_than_a_call(
-    on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    on_each_loop: OnEachLoop, webhook: WebhookProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, gate = webhook.client({"slow exec": True}), tmp_path / "gate"
     os.mkfifo(gate)
@@ -224,47 +230,47 @@ def test_an_exec_plugin_may_take_longer_than_a_call(
         made.command, ("-c", f"open({str(gate)!r}).read(); {made.arguments[1]}"), made.variables
     )
 
-    async def test(bed: Bed) -> None:
-        await bed.add_server(client, user=KubeconfigUser(plugin=waits))
-        verdict = await bed.ask({"client": client}, budget_s=0.05)
+    async def test(world: World) -> None:
+        await world.add_server(client, user=KubeconfigUser(plugin=waits))
+        verdict = await world.ask({"client": client}, budget_s=0.05)
         assert isinstance(verdict, Failed)
         assert verdict.cause.startswith("DEADLINE_EXCEEDED")
         # On a busy machine the deadline may pass before the program starts; the next call starts it then.
         opened = asyncio.ensure_future(asyncio.to_thread(gate.write_text, "open"))
-        assert await bed.ask({"client": client}) == ALLOWED
+        assert await world.ask({"client": client}) == ALLOWED
         await opened
 
-    on_bed(test)
+    on_each_loop(test)
     assert last_request(webhook, client)["headers"]["Authorization"] == "Bearer late"
     assert (tmp_path / "count").read_text() == "xy"
     (tmp_path / "count").unlink()
 
-    async def hangs(bed: Bed) -> None:
+    async def hangs(world: World) -> None:
         monkeypatch.setattr(exec_plugin, "RUN_TIMEOUT_S", 0.05)
-        await bed.add_server(client, user=KubeconfigUser(plugin=waits))
-        verdict = await bed.ask({"client": client})
+        await world.add_server(client, user=KubeconfigUser(plugin=waits))
+        verdict = await world.ask({"client": client})
         assert isinstance(verdict, Failed)
         assert verdict.cause.endswith(": not finished within 0.05s")
 
-    on_bed(hangs)
+    on_each_loop(hangs)
 
 
 def test_an_exec_plugin_that_fails(
-    on_bed: OnBed, webhook: WebhookProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    on_each_loop: OnEachLoop, webhook: WebhookProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for made in (plugin(tmp_path, {}, 3), plugin(tmp_path, None), ExecPlugin(str(tmp_path / "absent"))):
         client = webhook.client()
 
-        async def test(bed: Bed, client: HttpsClient = client, made: ExecPlugin = made) -> None:
-            await bed.add_server(client, user=KubeconfigUser(plugin=made))
+        async def test(world: World, client: HttpsClient = client, made: ExecPlugin = made) -> None:
+            await world.add_server(client, user=KubeconfigUser(plugin=made))
             for _ in range(2):
-                verdict = await bed.ask({"client": client})
+                verdict = await world.ask({"client": client})
                 assert isinstance(verdict, Failed)
                 assert verdict.cause.startswith(f"could not get REST client: exec: {made.command}: ")
                 assert verdict.code == 500
                 assert "a secret" not in verdict.cause
 
-        on_bed(test)
+        on_each_loop(test)
         if (tmp_path / "count").exists():
             assert (tmp_path / "count").read_text() == "xy", "a program that fails is not run for every call"
             (tmp_path / "count").unlink()
@@ -272,22 +278,22 @@ def test_an_exec_plugin_that_fails(
 
 
 def test_through_a_proxy(
-    on_bed: OnBed, webhook: WebhookProcess, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+    on_each_loop: OnEachLoop, webhook: WebhookProcess, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there, port = webhook.client({}, "other_name"), webhook.ports["other_name"]
     client = HttpsClient(there.url.replace("localhost", "elsewhere.example"), there.ca_pem)
     monkeypatch.setenv("HTTPS_PROXY", f"http://user:secret@127.0.0.1:{proxy.port}")
-    assert ask(on_bed, client) == [ALLOWED]
+    assert ask(on_each_loop, client) == [ALLOWED]
     lines = proxy.heads[-1].splitlines()
     assert lines[0] == f"CONNECT elsewhere.example:{port} HTTP/1.1"
     assert "Proxy-Authorization: Basic dXNlcjpzZWNyZXQ=" in lines
     proxy.answer = "HTTP/1.1 407 No"
-    (verdict,) = ask(on_bed, client)
+    (verdict,) = ask(on_each_loop, client)
     assert "proxyconnect: the proxy answers 'HTTP/1.1 407 No', expected 200" in verdict.cause
     seen = len(proxy.heads)
-    assert ask(on_bed, webhook.client()) == [ALLOWED]
+    assert ask(on_each_loop, webhook.client()) == [ALLOWED]
     assert len(proxy.heads) == seen, "loopback is never called through a proxy"
     monkeypatch.delenv("HTTPS_PROXY")
     monkeypatch.setenv("https_proxy", "socks5://127.0.0.1:1")
-    (verdict,) = ask(on_bed, client)
+    (verdict,) = ask(on_each_loop, client)
     assert "proxyconnect: HTTPS_PROXY names no proxy of the form" in verdict.cause
