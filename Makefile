@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# Python keeps what it compiles, whatever the environment says: without that every process of the tests compiles all again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: install run quick test minutes disturbed landing landing-tests landing-e2e test-touched test-install test-pythons test-all test-without-cluster test-workers fuzz e2e e2e-bench lint docs monitoring catalogue rooms manifests schemas protos bench peers-bench soak soak-faults release constraints clean
 
 # Exactly the files of constraints.txt: nothing is resolved, so that no package published later changes the result.
