@@ -38,7 +38,7 @@ from tests.kit import PATIENCE_S, REVIEWS
 from tests.simulation.in_memory import in_memory
 from tests.simulation.journal import Journal
 from tests.simulation.loop import VirtualLoop
-from tests.simulation.network import Network
+from tests.simulation.network import Listener, Network
 from tests.simulation.policies import Policies
 from tests.simulation.scripted import ScriptedWorker
 from tests.simulation.stage import Stage, WorkerSpec
@@ -245,6 +245,12 @@ class SimulatedWorld(World):
         worker = ScriptedWorker(self.stage, spec, override, every)
         self.workers[address] = self.network.hosts[address] = worker
         return worker
+
+    def listen(self, make_protocol: Callable[[], asyncio.Protocol]) -> str:
+        """Accept connections as a server of asyncio does, and return the target."""
+        address = f"10.0.1.{len(self.network.hosts) + 1}"
+        self.network.hosts[address] = Listener(make_protocol)
+        return f"ipv4:{address}:1"
 
     async def ready_pool(self, *workers: ScriptedWorker, **settings: Any) -> Pool:
         """Return a pool of *workers*, by default of one, which are connected."""

@@ -12,12 +12,13 @@ from admission_gateway_worker.pb import worker_pb2
 from gateway.engine.dispatch import stream
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Details, Failed, FailureReason
+from tests.world import simulated
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from tests.kit import WorkerProcess
-    from tests.world import World
+    from tests.world import SimulatedWorld, World
 
     OnEachLoop = Callable[[Callable[[World], Awaitable[None]]], None]
 
@@ -61,10 +62,6 @@ ANSWERS: list[tuple[dict[str, Any], object]] = [
         {"status": "UNKNOWN", "details": "x" * 5000},
         Failed(FailureReason.STATUS, "UNKNOWN: " + "x" * 1000, 500),
     ),
-    (
-        {"hang": True, "timeout_s": 1},
-        Failed(FailureReason.DEADLINE, "DEADLINE_EXCEEDED: no answer within 1s", 504),
-    ),
 ]
 
 
@@ -81,46 +78,30 @@ def test_every_answer_has_the_same_verdict_by_stream_and_unary_call(
         for outcome, (script, expected) in zip(evaluation.outcomes, ANSWERS, strict=True):
             assert outcome.call is not None
             assert outcome.call.verdict == expected, script
-        reports = [await world.report()]
-        # The end of a unary call is no message on a stream, and may be noticed after the next call.
-        while not reports[-1].get("cancelled"):
-            reports.append(await world.report())
-        unary = len(ANSWERS) + len(reports) if transport == "Unary" else 0
-        assert (reports[-1].get("unary", 0), reports[-1]["cancelled"]) == (unary, 1)
+        report = await world.report()
+        assert report.get("unary", 0) == (len(ANSWERS) + 1 if transport == "Unary" else 0)
         assert world.is_clean()
 
     on_each_loop(test)
 
 
-def test_calls_of_one_review_share_a_batch_and_the_payload(
-    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess]
-) -> None:
-    worker = start_worker()
-
-    async def test(world: World) -> None:
-        pool = await world.add_pool(worker.target)
-        assert await pool.wait_until_ready(30)
-        await world.settle(*[{}] * 8)
-        report = await world.report()
-        assert (report["calls"], report["batches"], report["payloads"]) == (9, 2, 2)
-
-    on_each_loop(test)
+@simulated
+async def test_calls_of_one_review_share_a_batch_and_the_payload(world: SimulatedWorld) -> None:
+    await world.ready_pool()
+    await world.settle(*[{}] * 8)
+    report = await world.report()
+    assert (report["calls"], report["batches"], report["payloads"]) == (9, 2, 2)
 
 
-def test_a_batch_has_no_more_calls_than_workers_accept(
-    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess], monkeypatch: pytest.MonkeyPatch
+@simulated
+async def test_a_batch_has_no_more_calls_than_workers_accept(
+    world: SimulatedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream, "MAX_BATCH_CALLS", 8)
-    worker = start_worker()
-
-    async def test(world: World) -> None:
-        pool = await world.add_pool(worker.target)
-        assert await pool.wait_until_ready(30)
-        await asyncio.gather(*(world.settle(*[{}] * 8) for _ in range(3)))
-        report = await world.report()
-        assert (report["calls"], report["batches"]) == (25, 4)
-
-    on_each_loop(test)
+    await world.ready_pool()
+    await asyncio.gather(*(world.settle(*[{}] * 8) for _ in range(3)))
+    report = await world.report()
+    assert (report["calls"], report["batches"]) == (25, 4)
 
 
 def test_cancelled_ids_are_sent_in_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,22 +142,16 @@ def test_a_worker_without_streams_is_called_by_unary_calls(
     on_each_loop(test)
 
 
-def test_large_requests_are_unary_calls(
-    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess]
-) -> None:
-    worker = start_worker()
-
-    async def test(world: World) -> None:
-        assert await (await world.add_pool(worker.target)).wait_until_ready(30)
-        head = b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u",'
-        kind = b'"operation":"CREATE","kind":{"group":"","version":"v1","kind":"ConfigMap"},'
-        resource = b'"resource":{"group":"","version":"v1","resource":"configmaps"},'
-        review = head + kind + resource + b'"object":{"data":"' + b"x" * 6_000_000 + b'"}}}'
-        assert await world.ask({}, body=review) is ALLOWED
-        report = await world.report()
-        assert report["unary"] == 1
-
-    on_each_loop(test)
+@simulated
+async def test_large_requests_are_unary_calls(world: SimulatedWorld) -> None:
+    await world.ready_pool()
+    head = b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u",'
+    kind = b'"operation":"CREATE","kind":{"group":"","version":"v1","kind":"ConfigMap"},'
+    resource = b'"resource":{"group":"","version":"v1","resource":"configmaps"},'
+    review = head + kind + resource + b'"object":{"data":"' + b"x" * 6_000_000 + b'"}}}'
+    assert await world.ask({}, body=review) is ALLOWED
+    report = await world.report()
+    assert report["unary"] == 1
 
 
 def test_an_answer_over_the_limit_fails_that_call_alone(
@@ -194,26 +169,7 @@ def test_an_answer_over_the_limit_fails_that_call_alone(
     on_each_loop(test)
 
 
-@pytest.mark.parametrize("fault", ["twice", "wrong_id", "empty"])
-def test_an_unsolicited_verdict_replaces_the_stream_of_its_worker_alone(
-    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess], fault: str
-) -> None:
-    worker = start_worker()
-    # The answer to a call under another id never comes.
-    script = {fault: True, "timeout_s": 1 if fault == "wrong_id" else 10}
-
-    async def test(world: World) -> None:
-        assert await (await world.add_pool(worker.target)).wait_until_ready(30)
-        faulty, other = (await world.settle(script, {"delay_ms": 50})).outcomes
-        assert other.verdict is ALLOWED
-        assert isinstance(faulty.verdict, Failed) == (fault != "twice")
-        assert await world.ask({}) is ALLOWED
-        # A worker that answers an unknown call gets no more calls on that stream.
-        assert (await world.report())["streams"] == (1 if fault == "empty" else 2)
-
-    on_each_loop(test)
-
-
+@pytest.mark.parametrize("transport", ["Stream", "Auto"])
 @pytest.mark.parametrize(
     ("fault", "cause"),
     [
@@ -222,87 +178,70 @@ def test_an_unsolicited_verdict_replaces_the_stream_of_its_worker_alone(
     ],
 )
 def test_an_answer_that_breaks_the_stream_fails_that_call_alone(
-    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess], fault: dict[str, Any], cause: str
+    on_each_loop: OnEachLoop,
+    start_worker: Callable[..., WorkerProcess],
+    fault: dict[str, Any],
+    cause: str,
+    transport: str,
 ) -> None:
     worker = start_worker()
 
     async def test(world: World) -> None:
-        for transport in ("Auto", "Stream"):
-            pool = await world.add_pool(worker.target, name=transport, transport=transport)
-            assert await pool.wait_until_ready(30)
-            other = {"delay_ms": 50, "pool": transport}
-            outcomes = (await world.settle(other, {**fault, "pool": transport}, other)).outcomes
-            assert [outcome.verdict is ALLOWED for outcome in outcomes] == [True, False, True]
-            failed = outcomes[1].verdict
-            assert isinstance(failed, Failed)
-            assert re.fullmatch(cause, failed.cause)
-            # At once, without waiting for the connection to have recovered.
-            assert await world.ask({"pool": transport}) is ALLOWED
-
-    on_each_loop(test)
-
-
-def test_an_unreadable_answer_of_a_webhook_with_side_effects_is_not_retried(
-    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess]
-) -> None:
-    worker = start_worker()
-
-    async def test(world: World) -> None:
-        assert await (await world.add_pool(worker.target)).wait_until_ready(30)
-        failed = await world.ask({"garbage": True, "side_effects": "NoneOnDryRun"})
+        await world.all_ready(await world.add_pool(worker.target, transport=transport))
+        other = {"delay_ms": 50}
+        outcomes = (await world.settle(other, fault, other)).outcomes
+        assert [outcome.verdict is ALLOWED for outcome in outcomes] == [True, False, True]
+        failed = outcomes[1].verdict
         assert isinstance(failed, Failed)
-        assert "VerdictBatch" in failed.cause
-        assert await world.ask({}) is ALLOWED
-        unary = await world.add_pool(worker.target, name="unary", transport="Unary")
-        failed = await world.ask({"garbage": True, "pool": unary.settings.name})
-        assert failed == Failed(FailureReason.MALFORMED, "malformed answer: no ReviewResponse")
-
-    on_each_loop(test)
-
-
-def test_workers_get_the_namespace_and_the_unchanged_request(
-    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess]
-) -> None:
-    worker = start_worker()
-
-    async def test(world: World) -> None:
-        world.namespaces["default"] = Namespace("default", {}, b'{"kind":"Namespace"}')
-        for transport in ("Stream", "Unary"):
-            await world.add_pool(worker.target, transport=transport, name=transport)
-            verdict = await world.ask({"report": True, "pool": transport})
-            assert isinstance(verdict, Denied)
-            assert '"namespace": "{\\"kind\\":\\"Namespace\\"}"' in verdict.message
-            assert '"uid": "d6ac54b0-7080-491f-884c-e236f7528ce0"' in verdict.message
-
-    on_each_loop(test)
-
-
-def test_a_large_namespace_does_not_make_a_batch_too_large_to_send(
-    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess]
-) -> None:
-    worker = start_worker()
-
-    async def test(world: World) -> None:
-        annotation = b"x" * 60_000
-        world.namespaces["default"] = Namespace("default", {}, b'{"a":"' + annotation + b'"}')
-        assert await (await world.add_pool(worker.target)).wait_until_ready(30)
-        answered = await asyncio.gather(*(world.ask({}) for _ in range(200)))
-        assert answered == [ALLOWED] * 200
-
-    on_each_loop(test)
-
-
-def test_a_refused_stream_fails_no_call(
-    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess]
-) -> None:
-    worker = start_worker(None, "--no-stream")
-
-    async def test(world: World) -> None:
-        pool = await world.add_pool(worker.target)
-        # Submitted before the connection is open, and so on the stream that will be refused.
-        evaluation = world.settle({}, {"side_effects": "NoneOnDryRun"})
-        assert [outcome.verdict for outcome in (await evaluation).outcomes] == [ALLOWED, ALLOWED]
-        assert repr(pool.endpoints[0]).split()[3] == "unary,"
+        assert re.fullmatch(cause, failed.cause)
+        # At once, without waiting for the connection to have recovered.
         assert await world.ask({}) is ALLOWED
 
     on_each_loop(test)
+
+
+@simulated
+async def test_an_unreadable_answer_of_a_webhook_with_side_effects_is_not_retried(
+    world: SimulatedWorld,
+) -> None:
+    worker = world.start_worker()
+    await world.ready_pool(worker)
+    failed = await world.ask({"garbage": True, "side_effects": "NoneOnDryRun"})
+    assert isinstance(failed, Failed)
+    assert "VerdictBatch" in failed.cause
+    assert await world.ask({}) is ALLOWED
+    await world.add_pool(worker.target, name="unary", transport="Unary")
+    failed = await world.ask({"garbage": True, "pool": "unary"})
+    assert failed == Failed(FailureReason.MALFORMED, "malformed answer: no ReviewResponse")
+
+
+@simulated
+async def test_workers_get_the_namespace_and_the_unchanged_request(world: SimulatedWorld) -> None:
+    worker = world.start_worker()
+    world.namespaces["default"] = Namespace("default", {}, b'{"kind":"Namespace"}')
+    for transport in ("Stream", "Unary"):
+        await world.add_pool(worker.target, transport=transport, name=transport)
+        verdict = await world.ask({"report": True, "pool": transport})
+        assert isinstance(verdict, Denied)
+        assert '"namespace": "{\\"kind\\":\\"Namespace\\"}"' in verdict.message
+        assert '"uid": "d6ac54b0-7080-491f-884c-e236f7528ce0"' in verdict.message
+
+
+@simulated
+async def test_a_large_namespace_does_not_make_a_batch_too_large_to_send(world: SimulatedWorld) -> None:
+    annotation = b"x" * 60_000
+    world.namespaces["default"] = Namespace("default", {}, b'{"a":"' + annotation + b'"}')
+    await world.ready_pool()
+    answered = await asyncio.gather(*(world.ask({}) for _ in range(200)))
+    assert answered == [ALLOWED] * 200
+
+
+@simulated
+async def test_a_refused_stream_fails_no_call(world: SimulatedWorld) -> None:
+    worker = world.start_worker(streams=False)
+    pool = await world.add_pool(worker.target)
+    # Submitted before the connection is open, and so on the stream that will be refused.
+    evaluation = world.settle({}, {"side_effects": "NoneOnDryRun"})
+    assert [outcome.verdict for outcome in (await evaluation).outcomes] == [ALLOWED, ALLOWED]
+    assert repr(pool.endpoints[0]).split()[3] == "unary,"
+    assert await world.ask({}) is ALLOWED

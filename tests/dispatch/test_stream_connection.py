@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import socket
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,29 +21,30 @@ from hyperframe.frame import DataFrame, GoAwayFrame, HeadersFrame, SettingsFrame
 from admission_gateway_worker.pb import worker_pb2
 from gateway.base.errors import ConfigError
 from gateway.config.kinds.worker_pool import WorkerTls
-from gateway.engine.dispatch import dialer, keepalive, outlier_detection
+from gateway.engine.dispatch.keepalive import KEEPALIVE_TIME_S
 from gateway.engine.dispatch.unsolicited import MAX_UNSOLICITED
 from gateway.pure.core.verdict import ALLOWED, Failed
 from tests.kit import REVIEWS
 from tests.waiting import until
+from tests.world import simulated
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     import trustme
 
     from gateway.pure.core.evaluation import Evaluation
     from tests.kit import WorkerProcess
-    from tests.world import World
+    from tests.world import SimulatedWorld, World
 
     OnEachLoop = Callable[[Callable[[World], Awaitable[None]]], None]
 
 
-class RawWorker(asyncio.Protocol):
-    """A worker whose frames a test chooses."""
+class RawConnection(asyncio.Protocol):
+    """A connection to a worker whose frames a test chooses."""
 
-    def __init__(self, worker: ScriptedWorker) -> None:
+    def __init__(self, worker: RawWorker) -> None:
         self.worker = worker
         self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
         self.body = b""
@@ -105,15 +105,17 @@ class RawWorker(asyncio.Protocol):
         self.transport.write(self.h2.data_to_send())
 
 
-class ScriptedWorker:
+class RawWorker:
+    """A worker, and the settings of its connections."""
+
     def __init__(self) -> None:
-        self.connections: list[RawWorker] = []
+        self.connections: list[RawConnection] = []
         self.window = 65_535
         self.is_mute = self.hangs_up = False
         self.answers_at_once = True
         self.target = ""
 
-    async def reached(self, world: World) -> RawWorker:
+    async def reached(self, world: World) -> RawConnection:
         """Return the connection of a pool that has this worker alone."""
         pool = await world.add_pool(self.target)
         assert await pool.wait_until_ready(30)
@@ -121,17 +123,27 @@ class ScriptedWorker:
         return raw
 
 
-@asynccontextmanager
-async def scripted() -> AsyncIterator[ScriptedWorker]:
-    worker = ScriptedWorker()
-    server = await asyncio.get_running_loop().create_server(lambda: RawWorker(worker), "127.0.0.1", 0)
-    worker.target = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    try:
-        yield worker
-    finally:
-        server.close()
-        for made in worker.connections:
-            made.transport.abort()
+def raw_worker(world: SimulatedWorld) -> RawWorker:
+    worker = RawWorker()
+    worker.target = world.listen(lambda: RawConnection(worker))
+    return worker
+
+
+class Says(asyncio.Protocol):
+    """A peer that only says something; without anything to say it closes the connection."""
+
+    def __init__(self, said: bytes | None) -> None:
+        self.said = said
+        self.is_closed = False
+
+    def connection_made(self, transport: Any) -> None:
+        if self.said is None:
+            transport.close()
+        elif self.said:
+            transport.write(self.said)
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self.is_closed = True
 
 
 @pytest.fixture
@@ -228,210 +240,171 @@ def test_unusable_tls_files_are_named(on_each_loop: OnEachLoop, tls_files: Worke
 @pytest.mark.parametrize(
     ("first_bytes", "cause"),
     [
-        (b"", "no answer within 0.2s"),
+        (b"", "no answer within 5s"),
         (None, "connection to the worker lost"),
         (b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", "invalid HTTP/2"),
     ],
     ids=["nothing", "goodbye", "HTTP/1.1"],
 )
-def test_a_peer_that_is_no_worker_is_described(
-    on_each_loop: OnEachLoop, monkeypatch: pytest.MonkeyPatch, first_bytes: bytes | None, cause: str
+@simulated
+async def test_a_peer_that_is_no_worker_is_described(
+    world: SimulatedWorld, first_bytes: bytes | None, cause: str
 ) -> None:
-    if first_bytes == b"":
-        monkeypatch.setattr(dialer, "CONNECT_TIMEOUT_S", 0.2)
+    target = world.listen(lambda: Says(first_bytes))
+    await world.add_pool(target, transport="Stream")
+    failed = await world.ask({})
+    assert isinstance(failed, Failed)
+    assert failed.cause.startswith(f"UNAVAILABLE: {target}: {cause}")
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if first_bytes:
-            writer.write(first_bytes)
-        if first_bytes is not None:
-            await reader.read(-1)
-        writer.close()
 
-    async def test(world: World) -> None:
-        server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        await world.add_pool(f"127.0.0.1:{port}", transport="Stream")
+@simulated
+async def test_keepalive_detects_a_silent_worker_which_is_connected_again(world: SimulatedWorld) -> None:
+    worker = raw_worker(world)
+    pool = await world.add_pool(worker.target)
+    assert await world.ask({}) is ALLOWED
+    # A worker that answers pings is not silent.
+    await asyncio.sleep(5 * KEEPALIVE_TIME_S)
+    assert len(worker.connections) == 1
+    worker.is_mute, worker.answers_at_once = True, False
+    failed = await world.ask({"timeout_s": 100}, budget_s=100.0)
+    assert isinstance(failed, Failed)
+    assert failed.cause == "UNAVAILABLE: keepalive timed out after 40s"
+    worker.is_mute, worker.answers_at_once = False, True
+    assert await pool.wait_until_ready(30)
+    assert await world.ask({}) is ALLOWED
+
+
+@simulated
+async def test_calls_made_while_flow_control_blocks_share_a_batch(world: SimulatedWorld) -> None:
+    worker = raw_worker(world)
+    worker.window = 100
+    raw = await worker.reached(world)
+    answers: list[Evaluation] = []
+    world.start([{}], answers.append)
+    await until(lambda: raw.body)
+    for _ in range(20):
+        world.start([{}, {}], answers.append)
+    await asyncio.sleep(0)
+    assert raw.batches == 0
+    raw.h2.increment_flow_control_window(2**20, 1)
+    raw.h2.increment_flow_control_window(2**20)
+    raw.flush()
+    await until(lambda: len(answers) == 21)
+    assert raw.batches == 2
+
+
+@simulated
+async def test_after_a_goaway_new_calls_use_a_new_connection_and_open_ones_are_answered(
+    world: SimulatedWorld,
+) -> None:
+    worker = raw_worker(world)
+    worker.answers_at_once = False
+    old = await worker.reached(world)
+    answers: list[Evaluation] = []
+    world.start([{}], answers.append)
+    await until(lambda: old.calls)
+    old.send_goaway()
+    await until(lambda: len(worker.connections) == 2)
+    worker.answers_at_once = True
+    assert await world.ask({}) is ALLOWED
+    assert not answers
+    old.answer()
+    await until(lambda: answers)
+    assert answers[0].outcomes[0].verdict is ALLOWED
+    # The old stream ends after its last answer.
+    await until(lambda: old.has_ended)
+
+
+@simulated
+async def test_calls_queued_before_a_goaway_are_sent_and_answered(world: SimulatedWorld) -> None:
+    worker = raw_worker(world)
+    worker.window = 100
+    old = await worker.reached(world)
+    answers: list[Evaluation] = []
+    world.start([{}], answers.append)
+    await until(lambda: old.body)
+    for _ in range(5):
+        world.start([{}], answers.append)
+    old.send_goaway()
+    await until(lambda: len(worker.connections) == 2)
+    old.h2.increment_flow_control_window(2**20, 1)
+    old.flush()
+    await until(lambda: len(answers) == 6)
+    assert (old.batches, worker.connections[1].batches) == (2, 0)
+
+
+@simulated
+async def test_a_worker_that_ends_every_stream_is_connected_with_back_off(world: SimulatedWorld) -> None:
+    worker = raw_worker(world)
+    worker.hangs_up = True
+    await world.add_pool(worker.target)
+    for _ in range(50):
         failed = await world.ask({})
         assert isinstance(failed, Failed)
-        assert failed.cause.startswith(f"UNAVAILABLE: ipv4:127.0.0.1:{port}: {cause}")
-        server.close()
+        assert failed.cause.startswith("UNAVAILABLE: ")
+    assert len(worker.connections) < 10
+    # Each call that was lost with a stream was retried once.
+    assert world.calls("UNAVAILABLE") == 50 + world.metrics.pool("pool").retries
 
-    on_each_loop(test)
+
+@simulated
+async def test_answers_before_a_flood_are_counted(world: SimulatedWorld) -> None:
+    worker = raw_worker(world)
+    worker.answers_at_once = False
+    raw = await worker.reached(world)
+    answers: list[Evaluation] = []
+    world.start([{}], answers.append)
+    await until(lambda: raw.calls)
+    raw.answer(*range(10**6, 10**6 + MAX_UNSOLICITED + 1))
+    await until(lambda: answers)
+    # It is counted with the last slice of the message.
+    await until(lambda: world.calls("OK") == 1)
 
 
-def test_keepalive_detects_a_silent_worker_which_is_connected_again(
-    on_each_loop: OnEachLoop, monkeypatch: pytest.MonkeyPatch
+@simulated
+async def test_unimplemented_after_an_answer_is_a_failure_of_the_stream(world: SimulatedWorld) -> None:
+    worker = raw_worker(world)
+    raw = await worker.reached(world)
+    assert await world.ask({}) is ALLOWED
+    worker.answers_at_once = False
+    settled: list[Evaluation] = []
+    world.start([{"side_effects": "Some"}], settled.append)
+    await until(lambda: raw.calls)
+    raw.end("12")
+    await until(lambda: settled)
+    # No retry, since the worker may have done the call.
+    failed = settled[0].outcomes[0].verdict
+    assert isinstance(failed, Failed)
+    assert failed.cause == "UNIMPLEMENTED"
+    worker.answers_at_once = True
+    assert await world.ask({}) is ALLOWED
+    assert world.pools["pool"].endpoints[0]._transport.is_streaming
+
+
+@simulated
+async def test_a_stopped_process_is_distinguished_from_another_at_the_same_port(
+    world: SimulatedWorld,
 ) -> None:
-    monkeypatch.setattr(keepalive, "KEEPALIVE_TIME_S", 0.05)
-    monkeypatch.setattr(keepalive, "KEEPALIVE_TIMEOUT_S", 2.95)
-
-    async def test(world: World) -> None:
-        async with scripted() as worker:
-            pool = await world.add_pool(worker.target)
-            assert await world.ask({}) is ALLOWED
-            # A worker that answers pings is not silent.
-            now = asyncio.get_running_loop().time
-            before = now()
-            await until(lambda: now() - before > 0.3)
-            assert len(worker.connections) == 1
-            worker.is_mute, worker.answers_at_once = True, False
-            failed = await world.ask({})
-            assert isinstance(failed, Failed)
-            assert failed.cause == "UNAVAILABLE: keepalive timed out after 3s"
-            worker.is_mute, worker.answers_at_once = False, True
-            assert await pool.wait_until_ready(30)
-            assert await world.ask({}) is ALLOWED
-
-    on_each_loop(test)
+    worker, other = raw_worker(world), raw_worker(world)
+    pool = await world.add_pool(worker.target, other.target)
+    await world.all_ready(pool)
+    await until(lambda: all(not endpoint.calls.count for endpoint in pool.endpoints))
+    cancel = world.start([{"side_effects": "Some"}], lambda _: None, budget_s=6.0)
+    (slot,) = pool.endpoints[0].calls.groups
+    stopped = worker.connections[:]
+    for raw in stopped:
+        raw.is_stopped = True
+    await until(lambda: pool.endpoints[0].state == "stalled")
+    await until(lambda: pool.endpoints[0].state == "ready")
+    # The stopped process may continue, so it keeps its calls.
+    assert slot.open_count
+    cancel()
+    assert pool.choose() is pool.endpoints[0]
+    assert await world.ask({"side_effects": "Some"}) is ALLOWED
 
 
-def test_calls_made_while_flow_control_blocks_share_a_batch(on_each_loop: OnEachLoop) -> None:
-    async def test(world: World) -> None:
-        async with scripted() as worker:
-            worker.window = 100
-            raw = await worker.reached(world)
-            answers: list[Evaluation] = []
-            world.start([{}], answers.append)
-            await until(lambda: raw.body)
-            for _ in range(20):
-                world.start([{}, {}], answers.append)
-            await asyncio.sleep(0)
-            assert raw.batches == 0
-            raw.h2.increment_flow_control_window(2**20, 1)
-            raw.h2.increment_flow_control_window(2**20)
-            raw.flush()
-            await until(lambda: len(answers) == 21)
-            assert raw.batches == 2
-
-    on_each_loop(test)
-
-
-def test_after_a_goaway_new_calls_use_a_new_connection_and_open_ones_are_answered(
-    on_each_loop: OnEachLoop,
-) -> None:
-    async def test(world: World) -> None:
-        async with scripted() as worker:
-            worker.answers_at_once = False
-            old = await worker.reached(world)
-            answers: list[Evaluation] = []
-            world.start([{}], answers.append)
-            await until(lambda: old.calls)
-            old.send_goaway()
-            await until(lambda: len(worker.connections) == 2)
-            worker.answers_at_once = True
-            assert await world.ask({}) is ALLOWED
-            assert not answers
-            old.answer()
-            await until(lambda: answers)
-            assert answers[0].outcomes[0].verdict is ALLOWED
-            # The old stream ends after its last answer.
-            await until(lambda: old.has_ended)
-
-    on_each_loop(test)
-
-
-def test_calls_queued_before_a_goaway_are_sent_and_answered(on_each_loop: OnEachLoop) -> None:
-    async def test(world: World) -> None:
-        async with scripted() as worker:
-            worker.window = 100
-            old = await worker.reached(world)
-            answers: list[Evaluation] = []
-            world.start([{}], answers.append)
-            await until(lambda: old.body)
-            for _ in range(5):
-                world.start([{}], answers.append)
-            old.send_goaway()
-            await until(lambda: len(worker.connections) == 2)
-            old.h2.increment_flow_control_window(2**20, 1)
-            old.flush()
-            await until(lambda: len(answers) == 6)
-            assert (old.batches, worker.connections[1].batches) == (2, 0)
-
-    on_each_loop(test)
-
-
-def test_a_worker_that_ends_every_stream_is_connected_with_back_off(on_each_loop: OnEachLoop) -> None:
-    async def test(world: World) -> None:
-        async with scripted() as worker:
-            worker.hangs_up = True
-            await world.add_pool(worker.target)
-            for _ in range(50):
-                failed = await world.ask({})
-                assert isinstance(failed, Failed)
-                assert failed.cause.startswith("UNAVAILABLE: ")
-            assert len(worker.connections) < 10
-            # Each call that was lost with a stream was retried once.
-            assert world.calls("UNAVAILABLE") == 50 + world.metrics.pool("pool").retries
-
-    on_each_loop(test)
-
-
-def test_answers_before_a_flood_are_counted(on_each_loop: OnEachLoop) -> None:
-    async def test(world: World) -> None:
-        async with scripted() as worker:
-            worker.answers_at_once = False
-            raw = await worker.reached(world)
-            answers: list[Evaluation] = []
-            world.start([{}], answers.append)
-            await until(lambda: raw.calls)
-            raw.answer(*range(10**6, 10**6 + MAX_UNSOLICITED + 1))
-            await until(lambda: answers)
-            # It is counted with the last slice of the message.
-            await until(lambda: world.calls("OK") == 1)
-
-    on_each_loop(test)
-
-
-def test_unimplemented_after_an_answer_is_a_failure_of_the_stream(on_each_loop: OnEachLoop) -> None:
-    async def test(world: World) -> None:
-        async with scripted() as worker:
-            raw = await worker.reached(world)
-            assert await world.ask({}) is ALLOWED
-            worker.answers_at_once = False
-            settled: list[Evaluation] = []
-            world.start([{"side_effects": "Some"}], settled.append)
-            await until(lambda: raw.calls)
-            raw.end("12")
-            await until(lambda: settled)
-            # No retry, since the worker may have done the call.
-            failed = settled[0].outcomes[0].verdict
-            assert isinstance(failed, Failed)
-            assert failed.cause == "UNIMPLEMENTED"
-            worker.answers_at_once = True
-            assert await world.ask({}) is ALLOWED
-            assert world.pools["pool"].endpoints[0]._transport.is_streaming
-
-    on_each_loop(test)
-
-
-def test_a_stopped_process_is_distinguished_from_another_at_the_same_port(
-    on_each_loop: OnEachLoop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(outlier_detection, "PROBE_EVERY_S", 0.1)
-
-    async def test(world: World) -> None:
-        async with scripted() as worker, scripted() as other:
-            pool = await world.add_pool(worker.target, other.target)
-            pool._pick = lambda _: 0
-            await world.all_ready(pool)
-            await until(lambda: all(not endpoint.calls.count for endpoint in pool.endpoints))
-            cancel = world.start([{"side_effects": "Some"}], lambda _: None, budget_s=6.0)
-            (slot,) = pool.endpoints[0].calls.groups
-            stopped = worker.connections[:]
-            for raw in stopped:
-                raw.is_stopped = True
-            await until(lambda: pool.endpoints[0].state == "stalled")
-            await until(lambda: pool.endpoints[0].state == "ready")
-            # The stopped process may continue, so it keeps its calls.
-            assert slot.open_count
-            cancel()
-            assert pool.choose() is pool.endpoints[0]
-            assert await world.ask({"side_effects": "Some"}) is ALLOWED
-
-    on_each_loop(test)
-
-
-def test_a_connection_with_invalid_first_bytes_is_closed(on_each_loop: OnEachLoop) -> None:
+@simulated
+async def test_a_connection_with_invalid_first_bytes_is_closed(world: SimulatedWorld) -> None:
     first = (
         SettingsFrame().serialize()
         + HeadersFrame(
@@ -441,77 +414,60 @@ def test_a_connection_with_invalid_first_bytes_is_closed(on_each_loop: OnEachLoo
         ).serialize()
         + DataFrame(1, b"\0\0\0\0\x03\xff\xff\xff").serialize()
     )
-    closed = []
+    peers: list[Says] = []
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(first)
-        await reader.read(-1)
-        closed.append(writer)
-        writer.close()
+    def accept() -> Says:
+        peers.append(Says(first))
+        return peers[-1]
 
-    async def test(world: World) -> None:
-        closed.clear()
-        server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        await world.add_pool(f"127.0.0.1:{port}", transport="Stream")
-        failed = await world.ask({"side_effects": "Some"})
-        assert isinstance(failed, Failed)
-        assert "VerdictBatch" in failed.cause
-        await until(lambda: closed)
-        server.close()
-
-    on_each_loop(test)
+    await world.add_pool(world.listen(accept), transport="Stream")
+    failed = await world.ask({"side_effects": "Some"})
+    assert isinstance(failed, Failed)
+    assert "VerdictBatch" in failed.cause
+    await until(lambda: peers[0].is_closed)
 
 
-def test_a_unary_call_that_cannot_reach_the_worker_does_not_end_the_stream(
-    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess], caplog: pytest.LogCaptureFixture
+@simulated
+async def test_a_unary_call_that_cannot_reach_the_worker_does_not_end_the_stream(
+    world: SimulatedWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
-    worker = start_worker()
-
-    async def test(world: World) -> None:
-        caplog.clear()
-        pool = await world.add_pool(worker.target)
-        assert await pool.wait_until_ready(30)
-        # A large review is a unary call.
-        failed = await world.ask({"status": "UNAVAILABLE", "details": "by itself"}, body=large_review())
-        assert isinstance(failed, Failed)
-        assert failed.cause == "UNAVAILABLE: by itself"
-        assert "lost; reconnecting: UNAVAILABLE: by itself" in caplog.text
-        assert await pool.wait_until_ready(30)
-        assert (await world.report())["streams"] == 1
-
-    on_each_loop(test)
+    pool = await world.ready_pool()
+    # A large review is a unary call.
+    failed = await world.ask({"status": "UNAVAILABLE", "details": "by itself"}, body=large_review())
+    assert isinstance(failed, Failed)
+    assert failed.cause == "UNAVAILABLE: by itself"
+    assert "lost; reconnecting: UNAVAILABLE: by itself" in caplog.text
+    assert await pool.wait_until_ready(30)
+    assert (await world.report())["streams"] == 1
 
 
-def test_each_open_call_of_a_lost_connection_fails_once(on_each_loop: OnEachLoop) -> None:
-    async def test(world: World) -> None:
-        async with scripted() as worker:
-            worker.answers_at_once = False
-            raw = await worker.reached(world)
-            answers: list[Evaluation] = []
-            world.start([{}] * 130, answers.append)
-            await until(lambda: len(raw.calls) == 130)
-            # In a second slot and at the edges of one.
-            raw.calls = [raw.calls[place] for place in (0, 63, 64, 129)]
-            raw.answer()
-            await until(lambda: world.calls("OK") == 4)
-            raw.transport.abort()
-            await until(lambda: answers)
-            outcomes = [outcome.verdict is ALLOWED for outcome in answers[0].outcomes]
-            assert [place for place, allowed in enumerate(outcomes) if allowed] == [0, 63, 64, 129]
-            assert world.calls("UNAVAILABLE") == 126
-            assert world.is_clean()
-
-    on_each_loop(test)
+@simulated
+async def test_each_open_call_of_a_lost_connection_fails_once(world: SimulatedWorld) -> None:
+    worker = raw_worker(world)
+    worker.answers_at_once = False
+    raw = await worker.reached(world)
+    answers: list[Evaluation] = []
+    world.start([{}] * 130, answers.append)
+    await until(lambda: len(raw.calls) == 130)
+    # In a second slot and at the edges of one.
+    raw.calls = [raw.calls[place] for place in (0, 63, 64, 129)]
+    raw.answer()
+    await until(lambda: world.calls("OK") == 4)
+    raw.transport.abort()
+    await until(lambda: answers)
+    outcomes = [outcome.verdict is ALLOWED for outcome in answers[0].outcomes]
+    assert [place for place, allowed in enumerate(outcomes) if allowed] == [0, 63, 64, 129]
+    assert world.calls("UNAVAILABLE") == 126
+    assert world.is_clean()
 
 
 def test_abstract_sockets_are_reached(on_each_loop: OnEachLoop) -> None:
     async def test(world: World) -> None:
-        worker = ScriptedWorker()
+        worker = RawWorker()
         name = f"admission-gateway-{os.getpid()}"
         sock = socket.socket(socket.AF_UNIX)
         sock.bind(f"\0{name}")
-        server = await asyncio.get_running_loop().create_unix_server(lambda: RawWorker(worker), sock=sock)
+        server = await asyncio.get_running_loop().create_unix_server(lambda: RawConnection(worker), sock=sock)
         await world.add_pool(f"unix-abstract:{name}", transport="Stream")
         assert await world.ask({}) is ALLOWED
         server.close()
@@ -563,32 +519,23 @@ def large_review() -> bytes:
     return orjson.dumps(review)
 
 
-def test_a_worker_that_starts_later_is_logged_without_a_warning(
-    on_each_loop: OnEachLoop,
-    start_worker: Callable[..., WorkerProcess],
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+@simulated
+async def test_a_worker_that_starts_later_is_logged_without_a_warning(
+    world: SimulatedWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "gateway.engine.dispatch.endpoint")
-    listen = f"unix:{tmp_path}/s"
-
-    async def test(world: World) -> None:
-        caplog.clear()
-        (tmp_path / "s").unlink(missing_ok=True)
-        pool = await world.add_pool(listen)
-        await until(lambda: pool.endpoints[0].state == "down")
-        worker = await asyncio.to_thread(start_worker, listen)
-        assert await pool.wait_until_ready(30)
-        worker.stop()
-        await until(lambda: pool.endpoints[0].state == "down")
-        messages = [
-            (record.levelname, record.message.partition(listen)[2].partition(":")[0])
-            for record in caplog.records
-        ]
-        assert messages == [
-            # That it is not reachable at first is expected, and not mentioned.
-            ("INFO", " connected"),
-            ("WARNING", " lost; reconnecting"),
-        ]
-
-    on_each_loop(test)
+    worker = world.start_worker()
+    worker.crash(delivers_written=False)
+    pool = await world.add_pool(worker.target)
+    await until(lambda: pool.endpoints[0].state == "down")
+    worker.restart()
+    assert await pool.wait_until_ready(30)
+    worker.crash(delivers_written=False)
+    await until(lambda: pool.endpoints[0].state == "down")
+    assert [
+        (record.levelname, record.message.partition(":1 ")[2].partition(":")[0]) for record in caplog.records
+    ] == [
+        # That it is not reachable at first is expected, and not mentioned.
+        ("INFO", "connected"),
+        ("WARNING", "lost; reconnecting"),
+    ]

@@ -210,6 +210,60 @@ class Connection(asyncio.Transport):
                 self._protocol.connection_lost(error)
 
 
+class _WorkersEnd(asyncio.Transport):
+    """The worker's end of a connection, for a protocol of asyncio."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self._connection = connection
+        self._is_closing = False
+
+    def write(self, data: Any) -> None:
+        if not self._is_closing:
+            self._connection.answer(bytes(data))
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def close(self) -> None:
+        if not self._is_closing:
+            self._is_closing = True
+            self._connection.hang_up()
+
+    def abort(self) -> None:
+        if not self._is_closing:
+            self._is_closing = True
+            self._connection.reset()
+
+
+class _ProtocolPeer:
+    """A peer that is a protocol of asyncio."""
+
+    def __init__(self, protocol: asyncio.Protocol) -> None:
+        self._protocol = protocol
+
+    def received(self, read: bytes) -> None:
+        self._protocol.data_received(read)
+
+    def closed(self) -> None:
+        self._protocol.connection_lost(None)
+
+
+class Listener:
+    """A host whose connections are protocols of asyncio, as for ``create_server``."""
+
+    is_cut_off = False
+
+    def __init__(self, make_protocol: Callable[[], asyncio.Protocol]) -> None:
+        self._make_protocol = make_protocol
+
+    def accept(self, connection: Connection) -> bool:
+        protocol = self._make_protocol()
+        connection.peer = _ProtocolPeer(protocol)
+        protocol.connection_made(_WorkersEnd(connection))
+        return True
+
+
 class Network:
     """Hosts by address, and addresses by name."""
 

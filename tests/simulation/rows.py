@@ -75,7 +75,7 @@ class Row:
     ms: Sequence[int] | None = None
     """The milliseconds that each review takes, to ten, once for those in a row that take the same."""
     causes: Sequence[str] = ()
-    """Patterns of the different causes of failures, in the order in which they come."""
+    """Patterns of the HTTP codes and causes of failures, each once, in the order in which they come."""
     codes: Mapping[str, int] | None = None
     """The metric of calls by their gRPC status."""
     retries: int | None = None
@@ -204,7 +204,7 @@ class Run:
     def causes(self) -> list[str]:
         """As ``Row.causes``."""
         found = (
-            verdict.cause
+            f"{verdict.code} {verdict.cause}"
             for number in range(len(self.results))
             for verdict in self.results[number].verdicts
             if isinstance(verdict, Failed)

@@ -13,10 +13,10 @@ SLOW: Final = {"delay_ms": 50}
 SOME: Final = {"side_effects": "Some"}
 ON_DRY_RUN: Final = {"side_effects": "NoneOnDryRun"}
 BROKEN: Final = {"status": "INTERNAL", "details": "always"}
-ALWAYS: Final = "INTERNAL: always"
-RESET: Final = "UNAVAILABLE: (connection to the worker lost: .* reset|Connection reset by peer)"
-REFUSED: Final = "UNAVAILABLE: .*Connection refused"
-LATE_1: Final = "DEADLINE_EXCEEDED: no answer within 1s"
+ALWAYS: Final = "500 INTERNAL: always"
+RESET: Final = "503 UNAVAILABLE: (connection to the worker lost: .* reset|Connection reset by peer)"
+REFUSED: Final = "503 UNAVAILABLE: .*Connection refused"
+LATE_1: Final = "504 DEADLINE_EXCEEDED: no answer within 1s"
 HANGS: Final = W(override={"hang": True})
 OK: Final = W()
 
@@ -98,6 +98,7 @@ LOST = [
             at=[0.0, 0.1, 0.5, 0.7, 0.9, 3.0, 3.1],
             called="2*1a 3*f 2*1a",
             causes=[REFUSED],
+            states=[(0.6, "down down"), (3.2, "ready ready")],
         )
         for policy in ("Fail", "Ignore")
     ),
@@ -124,7 +125,7 @@ STOPPED = [
             called="1f 2a",
             ms=[2000, 50],
             retries=0,
-            causes=["DEADLINE_EXCEEDED: no answer within 2s"],
+            causes=["504 DEADLINE_EXCEEDED: no answer within 2s"],
         )
         for effects in (SOME, ON_DRY_RUN)
     ),
@@ -145,7 +146,7 @@ STOPPED = [
         at=[0.0, 0.01],
         ms=[6000],
         states=[(5.9, "stalled ready")],
-        causes=["DEADLINE_EXCEEDED: no answer within 6s"],
+        causes=["504 DEADLINE_EXCEEDED: no answer within 6s"],
     ),
 ]
 
@@ -204,8 +205,8 @@ FAILING = [
             states=[(1.5, "ready ready")],
         )
         for status, cause in (
-            ("CANCELLED", "CANCELLED"),
-            ("RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED"),
+            ("CANCELLED", "499 CANCELLED"),
+            ("RESOURCE_EXHAUSTED", "429 RESOURCE_EXHAUSTED"),
         )
     ),
     Row(
@@ -306,7 +307,7 @@ HEDGED = [
         at=[0.0, 5.0],
         called="1111111122222222aaaaaaaa 11111111ffffffff",
         hedges=8,
-        causes=["DEADLINE_EXCEEDED: no answer within 3s"],
+        causes=["504 DEADLINE_EXCEEDED: no answer within 3s"],
     ),
     *(
         Row(
@@ -348,8 +349,14 @@ WRONG = [
             ("an unknown id", {"wrong_id": True}, "11fa", 4, [LATE_1]),
             ("another's id", {"others_id": True}, "11fa", 4, [LATE_1]),
             # All calls of the stream are repeated, each by a unary call of its own.
-            ("garbage", {"garbage": True}, "1111fa", 4, ["malformed answer: no ReviewResponse"]),
-            ("no outcome", {"empty": True}, "11fa", 1, ["malformed answer: a verdict without an outcome"]),
+            ("garbage", {"garbage": True}, "1111fa", 4, ["503 malformed answer: no ReviewResponse"]),
+            (
+                "no outcome",
+                {"empty": True},
+                "11fa",
+                1,
+                ["503 malformed answer: a verdict without an outcome"],
+            ),
             ("the end", {"end": True}, "1111aa", 4, []),
             ("flood", {"flood": True}, "111aa", 4, []),
         )
@@ -366,7 +373,9 @@ WRONG = [
     ),
 ]
 
-FULL: Final = r"RESOURCE_EXHAUSTED: worker pool pool: 2 calls are in flight on each endpoint \(maxInFlight\)"
+FULL: Final = (
+    r"429 RESOURCE_EXHAUSTED: worker pool pool: 2 calls are in flight on each endpoint \(maxInFlight\)"
+)
 DEADLINES = [
     Row(
         what="a call fails at the timeout of its webhook, and its worker is notified",
@@ -387,7 +396,7 @@ DEADLINES = [
             called="1f",
             ms=[2000],
             cancelled=(1,),
-            causes=["DEADLINE_EXCEEDED: no answer within 2s"],
+            causes=["504 DEADLINE_EXCEEDED: no answer within 2s"],
         )
         for policy in ("Fail", "Ignore")
     ),
@@ -398,7 +407,7 @@ DEADLINES = [
         options={"budget_s": 0.0},
         called="ff",
         ms=[0],
-        causes=["DEADLINE_EXCEEDED: no answer within 0s"],
+        causes=["504 DEADLINE_EXCEEDED: no answer within 0s"],
     ),
     Row(
         what="calls above maxInFlight fail at once",
@@ -408,7 +417,28 @@ DEADLINES = [
         at=[0.0, 0.1, 0.2, 0.3],
         called="2*1f 2*f",
         ms=[3000, 0],
-        causes=["DEADLINE_EXCEEDED: no answer within 3s", FULL],
+        causes=["504 DEADLINE_EXCEEDED: no answer within 3s", FULL],
+    ),
+]
+
+CALLS_AHEAD = [
+    Row(
+        what="a call ahead of its turn without room is made in its turn",
+        workers=[OK],
+        pool={"max_in_flight": 1},
+        scripts=[{}, {"label": "a"}, {}, {"deny": {"message": "no"}}],
+        options={"phase": "mutate"},
+        called="1111aaad",
+        codes={"OK": 4},
+    ),
+    Row(
+        what="withdrawn calls make room before new calls",
+        workers=[OK],
+        pool={"max_in_flight": 3},
+        scripts=[{"label": "a"}, {"delay_ms": 100}, {"delay_ms": 100}],
+        options={"phase": "mutate"},
+        called="11111aaa",
+        codes={"OK": 3, "CANCELLED": 2},
     ),
 ]
 
@@ -489,7 +519,7 @@ NAMES = [
         members=[(0.0, None), (1.0, (1,))],
         at=[0.9, 1.7, 1.8],
         called="f 2*1a",
-        causes=["UNAVAILABLE: worker pool pool: pool.test:1 cannot be resolved: Temporary .*"],
+        causes=["503 UNAVAILABLE: worker pool pool: pool.test:1 cannot be resolved: Temporary .*"],
     ),
     Row(
         what="calls in flight of a worker that is gone from the name are answered",
@@ -519,7 +549,7 @@ NAMES = [
         called="1a 2a 1a 2a 1a 2a 1a 2a 1a 2a",
     ),
 ]
-ROWS = [*LOST, *STOPPED, *FAILING, *HEALTH, *HEDGED, *WRONG, *DEADLINES, *DRAIN, *NAMES]
+ROWS = [*LOST, *STOPPED, *FAILING, *HEALTH, *HEDGED, *WRONG, *DEADLINES, *CALLS_AHEAD, *DRAIN, *NAMES]
 
 
 @pytest.mark.parametrize(
