@@ -1,33 +1,37 @@
 """A small API server on real sockets, for the requests of the gateway, with faults on demand.
 
 It has lists in pages, watches with bookmarks, expired versions, apply, and conflicts of writes with an old
-version. It validates nothing. Each connection has a thread.
+version. It validates nothing. It runs on an event loop: that of the test (``async with``), so that nothing
+happens while the test looks, or one in a thread of its own (``with``).
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-import select
+import socket
 import threading
-import time
+from bisect import bisect_right
 from collections import deque
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import suppress
+from http import HTTPStatus
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 import yaml
 
 from gateway.config.yaml.documents import plural_of
+from tests.kit import PATIENCE_S
 
 if TYPE_CHECKING:
-    import socket
     import ssl
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     Json = dict[str, Any]
+    Fault = Callable[["Handler"], Awaitable[object] | None]
 
-PATIENCE_S = 60.0
 NAMESPACES = "/api/v1/namespaces"
 GATEWAY = "/apis/admission-gateway.io/v1alpha1"
 CUSTOM = (
@@ -45,12 +49,13 @@ EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
-class ApiServer(ThreadingHTTPServer):
+class ApiServer:
     """The server, with its objects and its faults. A context manager."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
         self.tls = tls
+        self._socket = socket.create_server(("127.0.0.1", 0), backlog=100)
+        self.server_port: int = self._socket.getsockname()[1]
         self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.server_port}"
         self.changed = threading.Condition()
         self.version = 100
@@ -68,7 +73,7 @@ class ApiServer(ThreadingHTTPServer):
         """By the path of a group and version, its resources, which can be followed in all namespaces."""
         self.told: list[Json] = []
         """The Events that were created."""
-        self.faults: dict[str, deque[Callable[[_Handler], None]]] = {
+        self.faults: dict[str, deque[Fault]] = {
             kind: deque()
             for kind in (
                 *("list", "watch", "get", "patch", "review", "post", "put"),
@@ -94,21 +99,67 @@ class ApiServer(ThreadingHTTPServer):
         self._epoch = 0
         self._ending = b""
         self._is_abrupt = False
-        self._sockets: set[socket.socket] = set()
-        self._thread = threading.Thread(target=self.serve_forever, args=(0.02,))
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._server: asyncio.Server | None = None
+        self._watching: set[asyncio.Event] = set()
+        """Set at each change."""
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._thread: threading.Thread | None = None
+
+    async def __aenter__(self) -> ApiServer:
+        self._loop = asyncio.get_running_loop()
+        self._server = await asyncio.start_server(self._serve, sock=self._socket, ssl=self.tls)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task, writer in self._connections.items():
+            task.cancel()
+            writer.transport.abort()
+        if self._connections:
+            await asyncio.wait(self._connections)
+        await self._server.wait_closed()
+        self._loop = None
 
     def __enter__(self) -> ApiServer:
+        started = threading.Event()
+        self._stop = asyncio.Event()
+
+        async def run() -> None:
+            async with self:
+                started.set()
+                await self._stop.wait()
+
+        self._thread = threading.Thread(target=asyncio.run, args=(run(),))
         self._thread.start()
+        assert started.wait(PATIENCE_S)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.shutdown()
+        assert self._loop is not None
+        assert self._thread is not None
+        self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(PATIENCE_S)
-        self.end_watches(abruptly=True)
-        with self.changed:
-            for connection in self._sockets:
-                connection.close()
-        self.server_close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections[task] = writer
+        try:
+            # A client that is gone is no error.
+            with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+                await Handler(self, reader, writer).run()
+        finally:
+            del self._connections[task]
+            writer.close()
+
+    def notify(self) -> None:
+        """Wake what waits for a change; the caller holds ``changed``."""
+        self.changed.notify_all()
+        if self._loop is not None:
+            for event in self._watching:
+                self._loop.call_soon_threadsafe(event.set)
 
     # -- objects ----------------------------------------------------------------------------------
 
@@ -243,7 +294,7 @@ class ApiServer(ThreadingHTTPServer):
         # As Go's encoder writes it, which leaves U+0085 as it is and escapes U+2028.
         text = json.dumps({"type": kind, "object": what}, ensure_ascii=False).replace("\u2028", "\\u2028")
         self.events.append((self.version, listed, text.encode() + b"\n"))
-        self.changed.notify_all()
+        self.notify()
 
     # -- faults -----------------------------------------------------------------------------------
 
@@ -253,7 +304,7 @@ class ApiServer(ThreadingHTTPServer):
             self._epoch += 1
             self._ending = last_words
             self._is_abrupt = abruptly
-            self.changed.notify_all()
+            self.notify()
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
         """Wait until *condition* is true; it is checked at each event."""
@@ -278,26 +329,6 @@ class ApiServer(ThreadingHTTPServer):
         file.write_text(yaml.safe_dump(document))
         return file
 
-    # -- connections ------------------------------------------------------------------------------
-
-    def finish_request(self, request: Any, client_address: Any) -> None:
-        request.settimeout(PATIENCE_S)
-        try:
-            connection = request if self.tls is None else self.tls.wrap_socket(request, server_side=True)
-        except OSError:
-            return
-        with self.changed:
-            self._sockets.add(connection)
-        try:
-            super().finish_request(connection, client_address)
-        finally:
-            with self.changed:
-                self._sockets.discard(connection)
-            connection.close()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore clients that close the connection."""
-
 
 def _collection(path: str) -> str:
     """Return the path of the list of all namespaces in which the object at *path* is."""
@@ -305,14 +336,34 @@ def _collection(path: str) -> str:
     return "/".join([*(before[:-2] if before[-2] == "namespaces" else before), plural])
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: ApiServer
+class Handler:
+    """A connection, and the answer to its present request."""
 
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""
+    def __init__(self, server: ApiServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.server = server
+        self.reader = reader
+        self._writer = writer
+        self.path = ""
+        self.fields: list[tuple[str, str]] = []
+        """The header fields, with names in lower case."""
+        self.headers: dict[str, str] = {}
+        self.body = b""
+        self.close_connection = False
 
-    def do_GET(self) -> None:
+    async def run(self) -> None:
+        """Answer requests until one of both sides ends the connection."""
+        while not self.close_connection:
+            head = await self.reader.readuntil(b"\r\n\r\n")
+            request, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
+            method, self.path, _ = request.split(" ")
+            parts = (line.partition(":") for line in lines)
+            self.fields = [(name.lower(), value.strip()) for name, _, value in parts]
+            self.headers = dict(self.fields)
+            self.body = await self.reader.readexactly(int(self.headers.get("content-length", 0)))
+            await getattr(self, f"_do_{method.lower()}")()
+            await self._writer.drain()
+
+    async def _do_get(self) -> None:
         # Before all else: the end of all watches is also that of one that is being opened.
         self._epoch = self.server._epoch
         split = urlsplit(self.path)
@@ -334,17 +385,19 @@ class _Handler(BaseHTTPRequestHandler):
             kind = f"{verb} params"
         else:
             verb, kind = "get", "version" if split.path == "/version" else "get"
-        if self._admit(kind, parameters):
+        if await self._admit(kind, parameters):
             if " " in kind and self.server.lacks_custom_resources:
                 self.refuse(404, "the server could not find the requested resource")
             else:
-                getattr(self, f"_{verb}")(split.path, parameters)
+                answering = getattr(self, f"_{verb}")(split.path, parameters)
+                if isawaitable(answering):
+                    await answering
 
-    def do_PATCH(self) -> None:
+    async def _do_patch(self) -> None:
         split = urlsplit(self.path)
-        document = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        parameters = {**dict(parse_qsl(split.query)), "type": self.headers["Content-Type"]}
-        if not self._admit("patch", parameters):
+        document = json.loads(self.body)
+        parameters = {**dict(parse_qsl(split.query)), "type": self.headers["content-type"]}
+        if not await self._admit("patch", parameters):
             return
         server = self.server
         if split.path.endswith("/status"):
@@ -359,23 +412,23 @@ class _Handler(BaseHTTPRequestHandler):
                 server.objects[split.path] = document
         self.answer(201 if before is None else 200, server.objects[split.path])
 
-    def do_POST(self) -> None:
+    async def _do_post(self) -> None:
         path = urlsplit(self.path).path
-        document = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if path == ACCESS_REVIEWS and self._admit("review", {}):
+        document = json.loads(self.body)
+        if path == ACCESS_REVIEWS and await self._admit("review", {}):
             with self.server.changed:
                 self.server.reviewed.append(document["spec"])
             status = self.server.rights(document["spec"])
             self.answer(201, {**document, "status": status})
         elif path != ACCESS_REVIEWS:
-            self._write("post", path, document)
+            await self._write("post", path, document)
 
-    def do_PUT(self) -> None:
-        document = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self._write("put", urlsplit(self.path).path, document)
+    async def _do_put(self) -> None:
+        document = json.loads(self.body)
+        await self._write("put", urlsplit(self.path).path, document)
 
-    def do_DELETE(self) -> None:
-        options = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+    async def _do_delete(self) -> None:
+        options = json.loads(self.body)
         path, wanted = urlsplit(self.path).path, options["preconditions"]["resourceVersion"]
         with self.server.changed:
             found = self.server.objects.get(path)
@@ -387,9 +440,9 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self.refuse(409, "the object has been modified")
 
-    def _write(self, kind: str, path: str, document: Json) -> None:
+    async def _write(self, kind: str, path: str, document: Json) -> None:
         server, name = self.server, document["metadata"]["name"]
-        if not self._admit(kind, {"path": path}):
+        if not await self._admit(kind, {"path": path}):
             return
         with server.changed:
             at = path if kind == "put" else f"{path}/{name}"
@@ -402,7 +455,7 @@ class _Handler(BaseHTTPRequestHandler):
                 server.objects[at] = document
                 if path == EVENTS:
                     server.told.append(document)
-                server.changed.notify_all()
+                server.notify()
         if is_latest:
             self.answer(201 if kind == "post" else 200, document)
         else:
@@ -425,25 +478,27 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self.answer(200, found)
 
-    def _admit(self, kind: str, parameters: dict[str, str]) -> bool:
+    async def _admit(self, kind: str, parameters: dict[str, str]) -> bool:
         server = self.server
-        authorization = self.headers["Authorization"]
+        authorization = self.headers.get("authorization")
         with server.changed:
             server.requests.append((kind, parameters))
             server.authorizations.append(authorization)
             impersonation = [
-                (name.lower(), value.encode("latin-1").decode())
-                for name, value in self.headers.items()
-                if name.lower().startswith("impersonate-")
+                (name, value.encode("latin-1").decode())
+                for name, value in self.fields
+                if name.startswith("impersonate-")
             ]
             if impersonation:
                 server.impersonations.append(impersonation)
             fault = server.faults[kind].popleft() if server.faults[kind] else None
-            server.changed.notify_all()
+            server.notify()
         if server.token is not None and authorization != f"Bearer {server.token}":
             self.refuse(401, "Unauthorized")
         elif fault is not None:
-            fault(self)
+            answering = fault(self)
+            if answering is not None:
+                await answering
         else:
             return True
         return False
@@ -474,12 +529,10 @@ class _Handler(BaseHTTPRequestHandler):
             body = json.dumps({**answer, "metadata": metadata})
         self.send(200, body.encode())
 
-    def _watch(self, path: str, parameters: dict[str, str]) -> None:
-        server = self.server
-        version, ends = (
-            int(parameters["resourceVersion"]),
-            time.monotonic() + int(parameters["timeoutSeconds"]),
-        )
+    async def _watch(self, path: str, parameters: dict[str, str]) -> None:
+        server, loop, changed = self.server, asyncio.get_running_loop(), asyncio.Event()
+        version = int(parameters["resourceVersion"])
+        ends = loop.time() + int(parameters["timeoutSeconds"])
         self.begin_stream()
         with server.changed:
             if version < server.oldest:
@@ -487,23 +540,19 @@ class _Handler(BaseHTTPRequestHandler):
                 self.chunk(json.dumps({"type": "ERROR", "object": status}).encode() + b"\n")
                 self.chunk(b"")
                 return
+            server._watching.add(changed)
             server.watches += 1
-            server.changed.notify_all()
+            server.notify()
+        # Nothing more is to come from a client, but its end.
+        gone = asyncio.ensure_future(self.reader.read(1))
+        seen = bisect_right(server.events, version, key=lambda event: event[0])
         try:
             while True:
+                changed.clear()
                 with server.changed:
-                    lines = [line for at, of, line in server.events if at > version and of == path]
-                    version = max(version, *(at for at, _, _ in server.events)) if server.events else version
+                    lines = [line for _, of, line in server.events[seen:] if of == path]
+                    seen = len(server.events)
                     is_over = self._epoch != server._epoch
-                    if not lines and not is_over:
-                        if time.monotonic() >= ends:
-                            break
-                        server.changed.wait(0.05)
-                        if select.select([self.connection], [], [], 0)[0]:
-                            # Nothing more is to come from a client, but its end.
-                            self.close_connection = True
-                            return
-                        continue
                 if is_over and server._is_abrupt:
                     if server._ending:
                         self.chunk(server._ending)
@@ -513,13 +562,25 @@ class _Handler(BaseHTTPRequestHandler):
                     # In two pieces, as a network may.
                     self.chunk(line[:7])
                     self.chunk(line[7:])
-                if is_over:
+                if is_over or loop.time() >= ends:
                     break
+                waking = asyncio.ensure_future(changed.wait())
+                await asyncio.wait(
+                    (gone, waking), timeout=ends - loop.time(), return_when=asyncio.FIRST_COMPLETED
+                )
+                waking.cancel()
+                if gone.done():
+                    self.close_connection = True
+                    return
             self.chunk(b"")
         finally:
+            gone.cancel()
+            # The reader may have one user at a time.
+            await asyncio.wait((gone,))
             with server.changed:
+                server._watching.discard(changed)
                 server.watches -= 1
-                server.changed.notify_all()
+                server.notify()
 
     # -- used by faults ---------------------------------------------------------------------------
 
@@ -527,54 +588,52 @@ class _Handler(BaseHTTPRequestHandler):
         self.send(status, json.dumps(what).encode())
 
     def send(self, status: int, body: bytes, **headers: str) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        fields = {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}
+        self._begin(status, **fields)
+        self._writer.write(body)
+
+    def _begin(self, status: int, **headers: str) -> None:
+        lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        self._writer.write("\r\n".join([*lines, "", ""]).encode())
 
     def refuse(self, status: int, message: str, **details: Any) -> None:
         self.answer(status, {"kind": "Status", "code": status, "message": message, "details": details})
 
     def begin_stream(self) -> None:
-        self.send_response(200)
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        self.wfile.flush()
+        self._begin(200, Transfer_Encoding="chunked")
 
     def chunk(self, piece: bytes) -> None:
         """Write a chunk; the empty one ends the answer."""
-        self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        self._writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
 
 
-def refuse(status: int, message: str = "refused", **details: Any) -> Callable[[_Handler], None]:
+def refuse(status: int, message: str = "refused", **details: Any) -> Fault:
     """A fault: a Status with an error."""
     return lambda handler: handler.refuse(status, message, **details)
 
 
-def hang_up(handler: _Handler) -> None:
+def hang_up(handler: Handler) -> None:
     """A fault: the connection is closed without an answer."""
     handler.close_connection = True
 
 
-def hang(handler: _Handler) -> None:
+async def hang(handler: Handler) -> None:
     """A fault: no answer until the client closes the connection."""
     handler.close_connection = True
-    handler.connection.recv(1)
+    await handler.reader.read(1)
 
 
-def silence(handler: _Handler) -> None:
+async def silence(handler: Handler) -> None:
     """A fault: a watch without events."""
     handler.begin_stream()
-    hang(handler)
+    await hang(handler)
 
 
-def stream(*pieces: bytes, ends: bool = True) -> Callable[[_Handler], None]:
+def stream(*pieces: bytes, ends: bool = True) -> Fault:
     """A fault: a watch that sends these pieces, and then ends or stays open."""
 
-    def fault(handler: _Handler) -> None:
+    def fault(handler: Handler) -> None:
         handler.begin_stream()
         for piece in pieces:
             handler.chunk(piece)

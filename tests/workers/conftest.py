@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import grpc
 import orjson
@@ -16,6 +17,7 @@ import pytest
 from grpc import aio
 
 from admission_gateway_worker import PolicyServer, Review
+from admission_gateway_worker import serving as serving_module
 from admission_gateway_worker.calls import Calls
 from admission_gateway_worker.http2.frames import PREFACE
 from admission_gateway_worker.pb import worker_pb2 as pb
@@ -182,7 +184,9 @@ def serve(folder: Path) -> Serve:
             async with aio.insecure_channel(address, options=OPTIONS) as channel:
                 yield Worker(channel, address)
         finally:
-            await server.stop(0)
+            # A test that still refers to a call keeps its connection: do not wait until the client closes it.
+            with patch.object(serving_module, "CLOSE_S", 0.0):
+                await server.stop(0)
 
     return serving
 
