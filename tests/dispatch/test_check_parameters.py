@@ -9,8 +9,15 @@ import pytest
 
 from admission_gateway_worker.pb import worker_pb2
 from gateway.engine.dispatch import policy_listing
-from gateway.engine.dispatch.policy_listing import MAX_CHECKS, PolicyListing, check_parameters
+from gateway.engine.dispatch.policy_listing import (
+    _CHECKS_AT_A_TIME,
+    CHECKED_WITHIN_S,
+    MAX_CHECKS,
+    PolicyListing,
+    check_parameters,
+)
 from gateway.engine.dispatch.single_call import NoAnswerError
+from tests.simulation.loop import VirtualLoop
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -39,7 +46,13 @@ class FakeWorker:
     ) -> PolicyListing:
         monkeypatch.setattr(policy_listing, "call_once", self.call_once)
         keys = {("p", str(number).encode()) for number in wanted}
-        return asyncio.run(check_parameters(cast("Dialer", None), known, keys))
+        found: list[PolicyListing] = []
+
+        async def ask() -> None:
+            found.append(await check_parameters(cast("Dialer", None), known, keys))
+
+        VirtualLoop().run(ask())
+        return found[0]
 
 
 def test_what_was_judged_before_is_kept_as_far_as_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,10 +79,10 @@ def test_a_policy_that_is_gone_since_does_not_end_the_questions(monkeypatch: pyt
 
 
 def test_a_slow_worker_is_asked_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy_listing, "CHECKED_WITHIN_S", 0.05)
-    worker = FakeWorker(delay_s=0.03)
+    worker = FakeWorker(delay_s=CHECKED_WITHIN_S / 2 + 0.1)
     found = worker.asked(monkeypatch, range(500))
-    assert worker.calls < 500
+    # Two rounds: the second one has begun before the time is over.
+    assert worker.calls == 2 * _CHECKS_AT_A_TIME
     assert "not all parameters were judged" in found.unchecked
 
 

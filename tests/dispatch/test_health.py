@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import grpc
 import h2.config
@@ -19,15 +20,16 @@ from hypothesis import strategies as st
 
 from admission_gateway_worker import PolicyServer
 from gateway.config.kinds.worker_pool import WorkerTls
-from gateway.engine.dispatch import health as watched
-from gateway.engine.dispatch import keepalive
 from gateway.engine.dispatch.dialer import Dialer, Unreachable
 from gateway.engine.dispatch.health import MAX_BACKOFF_S, MAX_MESSAGES, WATCH, HealthWatch
-from gateway.engine.dispatch.keepalive import Keepalive
+from gateway.engine.dispatch.keepalive import KEEPALIVE_TIME_S, Keepalive
 from gateway.engine.dispatch.rpc import CallStatus
+from tests.dispatch.peers import Says
 from tests.kit import PATIENCE_S
 from tests.simulation.loop import VirtualLoop
+from tests.simulation.server import ServerCall
 from tests.waiting import until
+from tests.world import simulated
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     import trustme
 
     from gateway.engine.dispatch.stream_connection import StreamConnectionOwner
+    from tests.simulation.network import Connection
+    from tests.world import SimulatedWorld
 
     OnLoop = Callable[[Callable[[], Awaitable[None]]], None]
 
@@ -52,9 +56,8 @@ def left_over() -> set[asyncio.Task[Any]]:
 
 
 @pytest.fixture(params=["uvloop", "asyncio"])
-def on_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> OnLoop:
-    """Run a coroutine function on a new loop with a short back-off; no task may be left."""
-    monkeypatch.setattr(watched, "MIN_BACKOFF_S", 0.01)
+def on_loop(request: pytest.FixtureRequest) -> OnLoop:
+    """Run a coroutine function on a new loop; no task may be left."""
 
     def run(test: Callable[[], Awaitable[None]]) -> None:
         async def body() -> None:
@@ -123,58 +126,108 @@ async def served(
 class Call:
     """The server's side of a call of Watch."""
 
-    def __init__(self, request: bytes) -> None:
-        self.request = request
-        self.answers: asyncio.Queue[bytes | grpc.StatusCode] = asyncio.Queue()
+    def __init__(self, call: ServerCall) -> None:
+        self.request = b""
         self.has_ended = False
-        self.began = asyncio.get_running_loop().time()
+        self._call = call
 
     def send_report(self, *answers: bytes | grpc.StatusCode) -> None:
         for answer in answers:
-            self.answers.put_nowait(answer)
+            if isinstance(answer, grpc.StatusCode):
+                self._call.end(answer.value[0], "by the test")
+            else:
+                self._call.send(answer)
 
 
-class ScriptedHealth(grpc.GenericRpcHandler):
-    """Serves Watch with the messages of a test."""
+class Server:
+    """A server in memory that serves Watch with the messages of a test, or no method.
 
-    def __init__(self, *first: bytes | grpc.StatusCode) -> None:
+    It is a ``network.Host``, and the service of its calls.
+    """
+
+    is_cut_off = False
+
+    def __init__(
+        self,
+        world: SimulatedWorld,
+        *first: bytes | grpc.StatusCode,
+        serves_watch: bool = True,
+        address: str = "10.0.2.1",
+    ) -> None:
         self.calls: list[Call] = []
+        self.refused = 0
+        """Calls when it serves no method."""
         self.first = first
         """The first messages of every call."""
-
-    def service(self, handler_call_details: Any) -> Any:
-        assert handler_call_details.method == WATCH
-        return grpc.unary_stream_rpc_method_handler(self._watch)
-
-    async def _watch(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
-        call = Call(request)
-        self.calls.append(call)
-        call.send_report(*self.first)
-        try:
-            while True:
-                answer = await call.answers.get()
-                if answer is grpc.StatusCode.OK:
-                    return
-                if isinstance(answer, grpc.StatusCode):
-                    await context.abort(answer, "by the test")
-                else:
-                    yield answer
-        finally:
-            call.has_ended = True
+        self.target = f"ipv4:{address}:1"
+        self._serves_watch = serves_watch
+        self._calls: dict[ServerCall, Call] = {}
+        self._connections: list[Connection] = []
+        self._hosts, self._address = world.network.hosts, address
+        self._hosts[address] = self
 
     async def call(self, number: int) -> Call:
         await until(lambda: len(self.calls) > number)
         return self.calls[number]
 
+    def stop(self) -> None:
+        del self._hosts[self._address]
+        for connection in self._connections:
+            connection.hang_up()
 
-class NoHealth(grpc.GenericRpcHandler):
-    """Serves no method, and counts the calls."""
+    def accept(self, connection: Connection) -> bool:
+        call = ServerCall(self, connection.answer, connection.hang_up, 65_535)
+        connection.peer = call
+        call.send_settings()
+        self._connections.append(connection)
+        return True
+
+    def called(self, call: ServerCall, path: str) -> None:
+        assert path == WATCH
+        self.refused += not self._serves_watch
+        if not self._serves_watch:
+            call.end(12, "no such method")
+            return
+        call.respond()
+        self._calls[call] = Call(call)
+        self.calls.append(self._calls[call])
+
+    def received(self, call: ServerCall, message: bytes) -> None:
+        if call in self._calls:
+            made = self._calls[call]
+            made.request = message
+            made.send_report(*self.first)
+
+    def half_closed(self, call: ServerCall) -> None:
+        pass
+
+    def ended(self, call: ServerCall) -> None:
+        if call in self._calls:
+            self._calls[call].has_ended = True
+
+    def pinged_too_often(self, call: ServerCall) -> None:
+        pytest.fail("too many pings")
+
+
+class NotServing(grpc.GenericRpcHandler):
+    """The service of a server of grpcio, which reports NOT_SERVING."""
 
     def __init__(self) -> None:
-        self.calls = 0
+        self.calls: list[bool] = []
+        """For each call whether it has ended."""
 
-    def service(self, handler_call_details: Any) -> None:
-        self.calls += 1
+    def service(self, handler_call_details: Any) -> Any:
+        assert handler_call_details.method == WATCH
+        return grpc.unary_stream_rpc_method_handler(self._watch)
+
+    async def _watch(self, request: bytes, _: Any) -> AsyncIterator[bytes]:
+        number = len(self.calls)
+        self.calls.append(False)
+        try:
+            yield NOT_SERVING
+            await asyncio.Event().wait()
+        finally:
+            self.calls[number] = True
 
 
 # -- reports --------------------------------------------------------------------------------------
@@ -209,18 +262,16 @@ def test_reports_of_grpcs_own_health_service_are_followed(
 @pytest.mark.parametrize(
     "answer", [SERVING, UNKNOWN, b"", SERVICE_UNKNOWN, NEW_STATUS, SERVING + b"\x7a\x01x"], ids=repr
 )
-def test_every_report_but_not_serving_counts_as_serving(on_loop: OnLoop, answer: bytes) -> None:
-    async def test() -> None:
-        service = ScriptedHealth()
-        async with served(service) as (_, address), watching(address) as (_, reports):
-            call = await service.call(0)
-            assert call.request == health_pb2.HealthCheckRequest(service="").SerializeToString()
-            call.send_report(answer, NOT_SERVING, NOT_SERVING, answer, answer, NOT_SERVING)
-            await until(lambda: len(reports) == 3)
-            assert reports == [False, True, False]
-            assert len(service.calls) == 1
-
-    on_loop(test)
+@simulated
+async def test_every_report_but_not_serving_counts_as_serving(world: SimulatedWorld, answer: bytes) -> None:
+    service = Server(world)
+    async with watching(service.target) as (_, reports):
+        call = await service.call(0)
+        assert call.request == health_pb2.HealthCheckRequest(service="").SerializeToString()
+        call.send_report(answer, NOT_SERVING, NOT_SERVING, answer, answer, NOT_SERVING)
+        await until(lambda: len(reports) == 3)
+        assert reports == [False, True, False]
+        assert len(service.calls) == 1
 
 
 @pytest.fixture
@@ -239,17 +290,15 @@ def test_health_is_watched_over_tls(
     on_loop: OnLoop, server_pair: tuple[bytes, bytes], tls: WorkerTls
 ) -> None:
     async def test() -> None:
-        service = ScriptedHealth(NOT_SERVING)
+        service = NotServing()
         async with served(service, credentials=grpc.ssl_server_credentials([server_pair])) as (_, address):
             async with watching(address, tls, "localhost") as (watch, reports):
                 await until(lambda: reports == [False])
                 watch.restart()
-                await service.call(1)
-            await until(lambda: all(call.has_ended for call in service.calls))
-            async with watching(address, tls, "elsewhere.test") as (watch, reports):
-                await asyncio.sleep(0.05)
-                assert not reports
-                assert "not watching" in repr(watch)
+                await until(lambda: len(service.calls) == 2)
+            await until(lambda: all(service.calls))
+            with pytest.raises(Unreachable, match=r"not valid for 'elsewhere\.test'"):
+                await Dialer(address, tls, "elsewhere.test").dial(WATCH, Mock())
             assert len(service.calls) == 2
 
     on_loop(test)
@@ -258,43 +307,32 @@ def test_health_is_watched_over_tls(
 # -- no reports -----------------------------------------------------------------------------------
 
 
-def test_a_worker_without_health_checks_is_watched_once_for_each_connection(
-    on_loop: OnLoop, caplog: pytest.LogCaptureFixture
+@simulated
+async def test_a_worker_without_health_checks_is_watched_once_for_each_connection(
+    world: SimulatedWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "gateway.engine.dispatch")
-
-    async def test() -> None:
-        caplog.clear()
-        server = NoHealth()
-        async with served(server) as (_, address), watching(address) as (watch, reports):
-            for count in (1, 2, 3):
-                await until(lambda count=count: server.calls >= count)  # type: ignore[misc]
-                await until(lambda: not watch._watch)
-                await asyncio.sleep(0.05)
-                assert server.calls == count
-                watch.restart()
-            assert not reports
-        assert not gateway_log(caplog)
-
-    on_loop(test)
+    server = Server(world, serves_watch=False)
+    async with watching(server.target) as (watch, reports):
+        for count in (1, 2, 3):
+            await asyncio.sleep(10 * MAX_BACKOFF_S)
+            assert not watch._watch
+            assert server.refused == count
+            watch.restart()
+        assert not reports
+    assert not gateway_log(caplog)
 
 
-def test_a_worker_that_stops_serving_health_checks_counts_as_serving(on_loop: OnLoop, tmp_path: Path) -> None:
-    async def test() -> None:
-        async with (
-            served(ScriptedHealth(NOT_SERVING), f"unix:{tmp_path}/s") as (_, address),
-            watching(address) as (watch, reports),
-        ):
-            await until(lambda: reports == [False])
-            # Another server takes its place before it has stopped.
-            (tmp_path / "s").unlink()
-            server = NoHealth()
-            async with served(server, address):
-                watch.restart()
-                await until(lambda: reports == [False, True])
-                assert server.calls == 1
-
-    on_loop(test)
+@simulated
+async def test_a_worker_that_stops_serving_health_checks_counts_as_serving(world: SimulatedWorld) -> None:
+    first = Server(world, NOT_SERVING)
+    async with watching(first.target) as (watch, reports):
+        await until(lambda: reports == [False])
+        # Another server takes its place before it has stopped.
+        server = Server(world, serves_watch=False)
+        watch.restart()
+        await until(lambda: reports == [False, True])
+        assert server.refused == 1
 
 
 ENDS = [
@@ -309,74 +347,62 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("status", "is_reported"), ENDS)
-def test_a_lost_watch_counts_as_serving_and_is_started_again(
-    on_loop: OnLoop, caplog: pytest.LogCaptureFixture, status: grpc.StatusCode, *, is_reported: bool
+@simulated
+async def test_a_lost_watch_counts_as_serving_and_is_started_again(
+    world: SimulatedWorld, caplog: pytest.LogCaptureFixture, status: grpc.StatusCode, *, is_reported: bool
 ) -> None:
     caplog.set_level("INFO", "gateway.engine.dispatch")
-
-    async def test() -> None:
-        caplog.clear()
-        service = ScriptedHealth(status)
-        async with served(service) as (_, address), watching(address) as (_, reports):
-            await service.call(2)
-            assert not reports
-            line = f"health watch of worker {address} failed: {status.name}: by the test"
-            # The failure is logged once.
-            assert gateway_log(caplog) == [line] * is_reported
-            service.first = (NOT_SERVING, status)
-            await until(lambda: reports[:3] == [False, True, False])
-
-    on_loop(test)
+    service = Server(world, status)
+    address = service.target
+    async with watching(address) as (_, reports):
+        await service.call(2)
+        assert not reports
+        line = f"health watch of worker {address} failed: {status.name}: by the test"
+        # The failure is logged once.
+        assert gateway_log(caplog) == [line] * is_reported
+        service.first = (NOT_SERVING, status)
+        await until(lambda: reports[:3] == [False, True, False])
 
 
-def test_a_worker_that_stops_and_starts_again(
-    on_loop: OnLoop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@simulated
+async def test_a_worker_that_stops_and_starts_again(
+    world: SimulatedWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "gateway.engine.dispatch")
-
-    async def test() -> None:
-        caplog.clear()
-        address = f"unix:{tmp_path}/s"
-        async with watching(address) as (_, reports):
-            await asyncio.sleep(0.03)
-            assert not reports
-            async with served(ScriptedHealth(NOT_SERVING), address):
-                await until(lambda: reports == [False])
-            await until(lambda: reports == [False, True])
-            async with served(ScriptedHealth(NOT_SERVING), address):
-                await until(lambda: reports == [False, True, False])
-        before = f"worker {address} reports NOT_SERVING; it gets no calls"
-        after = f"health watch of worker {address} lost; assuming SERVING"
-        # The loss of the worker is logged by the endpoint.
-        assert gateway_log(caplog)[:3] == [before, after, before]
-
-    on_loop(test)
+    address = "ipv4:10.0.2.1:1"
+    async with watching(address) as (_, reports):
+        await asyncio.sleep(5)
+        assert not reports
+        server = Server(world, NOT_SERVING)
+        await until(lambda: reports == [False])
+        server.stop()
+        await until(lambda: reports == [False, True])
+        Server(world, NOT_SERVING)
+        await until(lambda: reports == [False, True, False])
+    before = f"worker {address} reports NOT_SERVING; it gets no calls"
+    after = f"health watch of worker {address} lost; assuming SERVING"
+    # The loss of the worker is logged by the endpoint.
+    assert gateway_log(caplog) == [before, after, before]
 
 
-def test_a_connected_worker_is_watched_without_delay(
-    on_loop: OnLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watched, "MIN_BACKOFF_S", 10 * PATIENCE_S)
-    monkeypatch.setattr(watched, "MAX_BACKOFF_S", 10 * PATIENCE_S)
-
-    async def test() -> None:
-        address = f"unix:{tmp_path}/s"
-        async with watching(address) as (watch, reports):
-            await asyncio.sleep(0.03)
-            async with served(ScriptedHealth(NOT_SERVING), address):
-                watch.restart()
-                await until(lambda: reports == [False])
-
-    on_loop(test)
+@simulated
+async def test_a_connected_worker_is_watched_without_delay(world: SimulatedWorld) -> None:
+    async with watching("ipv4:10.0.2.1:1") as (watch, reports):
+        # The next attempt is half a minute away.
+        await asyncio.sleep(2 * MAX_BACKOFF_S + 5)
+        Server(world, NOT_SERVING)
+        watch.restart()
+        await asyncio.sleep(1)
+        assert reports == [False]
 
 
 def test_a_graceful_stop_does_not_wait_for_the_watch(on_loop: OnLoop) -> None:
     async def test() -> None:
-        service = ScriptedHealth(NOT_SERVING)
+        service = NotServing()
         async with served(service) as (server, address), watching(address) as (_, reports):
             await until(lambda: reports == [False])
             await server.stop(10 * PATIENCE_S)
-            await until(lambda: service.calls[0].has_ended and reports == [False, True])
+            await until(lambda: service.calls == [True] and reports == [False, True])
 
     on_loop(test)
 
@@ -407,42 +433,34 @@ def test_a_worker_of_the_python_sdk_reports_its_shutdown(on_loop: OnLoop, tmp_pa
     ],
     ids=["no message", "cut off", "too long for a status", "too long for anything"],
 )
-def test_an_invalid_message_ends_the_watch_and_nothing_else(
-    on_loop: OnLoop, caplog: pytest.LogCaptureFixture, answer: bytes, fragment: str
+@simulated
+async def test_an_invalid_message_ends_the_watch_and_nothing_else(
+    world: SimulatedWorld, caplog: pytest.LogCaptureFixture, answer: bytes, fragment: str
 ) -> None:
     caplog.set_level("INFO", "gateway.engine.dispatch")
-
-    async def test() -> None:
-        caplog.clear()
-        service = ScriptedHealth()
-        async with served(service) as (_, address), watching(address) as (_, reports):
-            first = await service.call(0)
-            first.send_report(NOT_SERVING, answer, NOT_SERVING)
-            await until(lambda: reports == [False, True])
-            second = await service.call(1)
-            await until(lambda: first.has_ended)
-            second.send_report(NOT_SERVING)
-            await until(lambda: reports == [False, True, False])
-        assert fragment in caplog.text
-
-    on_loop(test)
+    service = Server(world)
+    async with watching(service.target) as (_, reports):
+        first = await service.call(0)
+        first.send_report(NOT_SERVING, answer, NOT_SERVING)
+        await until(lambda: reports == [False, True])
+        second = await service.call(1)
+        await until(lambda: first.has_ended)
+        second.send_report(NOT_SERVING)
+        await until(lambda: reports == [False, True, False])
+    assert fragment in caplog.text
 
 
-def test_a_flood_ends_the_watch(on_loop: OnLoop, caplog: pytest.LogCaptureFixture) -> None:
+@simulated
+async def test_a_flood_ends_the_watch(world: SimulatedWorld, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "gateway.engine.dispatch")
-
-    async def test() -> None:
-        caplog.clear()
-        service = ScriptedHealth()
-        async with served(service) as (_, address), watching(address) as (_, reports):
-            call = await service.call(0)
-            call.send_report(*[NOT_SERVING, SERVING] * MAX_MESSAGES)
-            await service.call(1)
-            assert reports == [False, True] * (MAX_MESSAGES // 2)
-            await until(lambda: call.has_ended)
-        assert "RESOURCE_EXHAUSTED: too many health reports" in caplog.text
-
-    on_loop(test)
+    service = Server(world)
+    async with watching(service.target) as (_, reports):
+        call = await service.call(0)
+        call.send_report(*[NOT_SERVING, SERVING] * MAX_MESSAGES)
+        await service.call(1)
+        assert reports == [False, True] * (MAX_MESSAGES // 2)
+        await until(lambda: call.has_ended)
+    assert "RESOURCE_EXHAUSTED: too many health reports" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -450,57 +468,41 @@ def test_a_flood_ends_the_watch(on_loop: OnLoop, caplog: pytest.LogCaptureFixtur
     [b"", b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", b"\0" * 200, b"SSH-2.0-x\r\n"],
     ids=["nothing", "HTTP/1.1", "zeros", "SSH"],
 )
-def test_a_peer_that_is_no_grpc_server_counts_as_serving(
-    on_loop: OnLoop, caplog: pytest.LogCaptureFixture, first_bytes: bytes
+@simulated
+async def test_a_peer_that_is_no_grpc_server_counts_as_serving(
+    world: SimulatedWorld, caplog: pytest.LogCaptureFixture, first_bytes: bytes
 ) -> None:
     caplog.set_level("INFO", "gateway.engine.dispatch")
-    connections = 0
+    peers: list[Says] = []
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal connections
-        connections += 1
-        writer.write(first_bytes)
-        if first_bytes:
-            await reader.read(-1)
-        writer.close()
-        await writer.wait_closed()
+    def accept() -> Says:
+        peers.append(Says(first_bytes or None))
+        return peers[-1]
 
-    async def test() -> None:
-        nonlocal connections
-        connections = 0
-        caplog.clear()
-        server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        async with watching(f"ipv4:127.0.0.1:{server.sockets[0].getsockname()[1]}") as (_, reports):
-            await until(lambda: connections >= 2)
-            assert not reports
-        server.close()
-        assert not gateway_log(caplog)
-
-    on_loop(test)
+    async with watching(world.listen(accept)) as (_, reports):
+        await until(lambda: len(peers) >= 2)
+        assert not reports
+    assert not gateway_log(caplog)
 
 
-def test_an_exception_in_the_callback_does_not_end_the_watch(
-    on_loop: OnLoop, caplog: pytest.LogCaptureFixture
+@simulated
+async def test_an_exception_in_the_callback_does_not_end_the_watch(
+    world: SimulatedWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def test() -> None:
-        service = ScriptedHealth(NOT_SERVING)
-        reports = []
+    service = Server(world, NOT_SERVING)
+    reports = []
 
-        def raise_once(is_serving: bool) -> None:
-            reports.append(is_serving)
-            if len(reports) == 1:
-                raise ArithmeticError("raised once")
+    def raise_once(is_serving: bool) -> None:
+        reports.append(is_serving)
+        if len(reports) == 1:
+            raise ArithmeticError("raised once")
 
-        async with served(service) as (_, address):
-            dialer = Dialer(address, None, None)
-            watch = HealthWatch(dialer, raise_once)
-            (await service.call(0)).send_report(SERVING)
-            await until(lambda: reports == [False, True])
-            assert len(service.calls) == 1
-            await watch.close()
-        assert "internal error" in caplog.text
-
-    on_loop(test)
+    watch = HealthWatch(Dialer(service.target, None, None), raise_once)
+    (await service.call(0)).send_report(SERVING)
+    await until(lambda: reports == [False, True])
+    assert len(service.calls) == 1
+    await watch.close()
+    assert "internal error" in caplog.text
 
 
 # -- silence --------------------------------------------------------------------------------------
@@ -534,68 +536,41 @@ class SilentServer(asyncio.Protocol):
         self.h2.send_data(1, b"\0" + len(message).to_bytes(4, "big") + message if message else b"")
 
 
-@asynccontextmanager
-async def silent_server() -> AsyncIterator[tuple[list[SilentServer], str]]:
+@simulated
+async def test_keepalive_ends_a_silent_watch(world: SimulatedWorld) -> None:
     peers: list[SilentServer] = []
-    server = await asyncio.get_running_loop().create_server(lambda: SilentServer(peers), "127.0.0.1", 0)
-    try:
-        yield peers, f"ipv4:127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        server.close()
-        for each in peers:
-            each.transport.abort()
-
-
-def test_keepalive_ends_a_silent_watch(on_loop: OnLoop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keepalive, "KEEPALIVE_TIME_S", 0.05)
-    monkeypatch.setattr(keepalive, "KEEPALIVE_TIMEOUT_S", 3.0)
-
-    async def test() -> None:
-        async with silent_server() as (peers, address), watching(address) as (_, reports):
-            await until(lambda: reports == [False])
-            await until(lambda: peers[0].pings >= 2)
-            assert (len(peers), reports) == (1, [False])
-            peers[0].is_mute = True
-            await until(lambda: len(peers) == 2)
-            assert reports[:2] == [False, True]
-
-    on_loop(test)
-
-
-async def read_all(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    await reader.read(-1)
-    writer.close()
-    await writer.wait_closed()
+    async with watching(world.listen(lambda: SilentServer(peers))) as (_, reports):
+        await asyncio.sleep(3 * KEEPALIVE_TIME_S)
+        assert peers[0].pings >= 2
+        assert (len(peers), reports) == (1, [False])
+        peers[0].is_mute = True
+        await until(lambda: len(peers) == 2)
+        assert reports[:2] == [False, True]
 
 
 @pytest.mark.parametrize("stage", ["dialing", "watching", "waiting", "not served", "at once"])
-def test_nothing_remains_whenever_a_watch_is_closed(on_loop: OnLoop, stage: str) -> None:
-    async def test() -> None:
-        async with silent_server() as (peers, address), served() as (_, without_health):
-            mute = await asyncio.start_server(read_all, "127.0.0.1", 0)
-            addresses = {
-                "dialing": f"ipv4:127.0.0.1:{mute.sockets[0].getsockname()[1]}",
-                "waiting": "ipv4:127.0.0.1:1",
-                "not served": without_health,
-            }
-            dialer = Dialer(addresses.get(stage, address), None, None)
-            reports: list[bool] = []
-            watch = HealthWatch(dialer, reports.append)
-            if stage == "watching":
-                await until(lambda: reports)
-            elif stage != "at once":
-                await asyncio.sleep(0.05)
-            await watch.close()
-            watch.restart()
-            assert not left_over()
-            if stage == "watching":
-                await until(peers[0].transport.is_closing)
-            assert reports == [False] * (stage == "watching")
-            mute.close()
-            await dialer.close()
-            await until(lambda: "read_all" not in repr(asyncio.all_tasks()))
-
-    on_loop(test)
+@simulated
+async def test_nothing_remains_whenever_a_watch_is_closed(world: SimulatedWorld, stage: str) -> None:
+    peers: list[SilentServer] = []
+    address = world.listen(lambda: SilentServer(peers))
+    addresses = {
+        "dialing": world.listen(lambda: Says(b"")),
+        "waiting": "ipv4:10.0.2.2:1",
+        "not served": Server(world, serves_watch=False).target,
+    }
+    dialer = Dialer(addresses.get(stage, address), None, None)
+    reports: list[bool] = []
+    watch = HealthWatch(dialer, reports.append)
+    if stage != "at once":
+        await asyncio.sleep(0.05)
+    assert reports == [False] * (stage == "watching")
+    await watch.close()
+    watch.restart()
+    assert not left_over()
+    assert reports == [False] * (stage == "watching")
+    await dialer.close()
+    await asyncio.sleep(0.05)
+    assert not world.network.connections
 
 
 @pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "TLS"])
@@ -610,14 +585,14 @@ def test_a_watch_can_be_closed_at_any_moment(
     async def close_after(turns: int, address: str) -> None:
         dialer = Dialer(address, tls if is_secure else None, "localhost")
         watch = HealthWatch(dialer, lambda _: None)
-        for _ in range(turns):
-            await asyncio.sleep(0 if turns % 2 else 0.0002)
+        for _ in range(5 * turns):
+            await asyncio.sleep(0)
         await watch.close()
         await dialer.close()
 
     async def test() -> None:
         credentials = grpc.ssl_server_credentials([server_pair]) if is_secure else None
-        async with served(ScriptedHealth(NOT_SERVING), credentials=credentials) as (_, address):
+        async with served(NotServing(), credentials=credentials) as (_, address):
             for first in range(0, 60, 20):
                 await asyncio.gather(*(close_after(turns, address) for turns in range(first, first + 20)))
         assert not gateway_log(caplog)

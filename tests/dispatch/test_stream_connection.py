@@ -24,6 +24,7 @@ from gateway.config.kinds.worker_pool import WorkerTls
 from gateway.engine.dispatch.keepalive import KEEPALIVE_TIME_S
 from gateway.engine.dispatch.unsolicited import MAX_UNSOLICITED
 from gateway.pure.core.verdict import ALLOWED, Failed
+from tests.dispatch.peers import Says
 from tests.kit import REVIEWS
 from tests.waiting import until
 from tests.world import simulated
@@ -127,23 +128,6 @@ def raw_worker(world: SimulatedWorld) -> RawWorker:
     worker = RawWorker()
     worker.target = world.listen(lambda: RawConnection(worker))
     return worker
-
-
-class Says(asyncio.Protocol):
-    """A peer that only says something; without anything to say it closes the connection."""
-
-    def __init__(self, said: bytes | None) -> None:
-        self.said = said
-        self.is_closed = False
-
-    def connection_made(self, transport: Any) -> None:
-        if self.said is None:
-            transport.close()
-        elif self.said:
-            transport.write(self.said)
-
-    def connection_lost(self, _: Exception | None) -> None:
-        self.is_closed = True
 
 
 @pytest.fixture
