@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.pure.cel import meter
 from gateway.pure.cel.compile import compile_condition
 from gateway.pure.cel.indexing import find
 from gateway.pure.cel.meter import BRIEF_LIMIT, cost_so_far
@@ -19,14 +21,6 @@ from gateway.pure.core.conditions import ConditionInput, Excluded, Unresolved
 from gateway.pure.core.verdict import Failed
 
 TEXT = "a" * 1_000_000
-NUMBERS: list[Any] = list(range(300_000))
-OBJECT: dict[str, Any] = {
-    "text": TEXT,
-    "numbers": NUMBERS,
-    "words": ["e" * 10] * 100_000,
-    "deep": [{"a": 1, "b": [1, 2, {"c": "d"}]} for _ in range(30_000)],
-    "map": {str(number): number for number in range(100_000)},
-}
 OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
 EXCEEDED = "operation cancelled: actual cost limit exceeded"
 
@@ -35,9 +29,28 @@ def seen(current: Any, old: Any = None) -> ConditionInput:
     return ConditionInput({}, current, old)
 
 
-def judge(expression: str, current: Any = None, old: Any = None) -> object:
+@cache
+def large(size: int = 300_000) -> dict[str, Any]:
+    """An object of lists, texts and maps of about *size* values, which evaluations do not change."""
+    return {
+        "text": TEXT[: size * 3],
+        "numbers": list(range(size)),
+        "deep": [{"a": 1, "b": [1, 2, {"c": "d"}]} for _ in range(size // 10)],
+        "map": {str(number): number for number in range(size // 3)},
+    }
+
+
+@pytest.fixture
+def lowered(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A large object, and a fortieth of the gateway's limits, which are reached forty times as soon."""
+    monkeypatch.setattr(meter, "EXPRESSION_LIMIT", meter.EXPRESSION_LIMIT // 40)
+    monkeypatch.setattr(meter, "_STEPS", meter._STEPS // 40)
+    return large(7_500)
+
+
+def judge(expression: str, current: Any, old: Any = None) -> object:
     conditions = CompiledConditions([compile_condition("c", expression)])
-    result = conditions.evaluate(ConditionInput({}, OBJECT if current is None else current, old), {})
+    result = conditions.evaluate(ConditionInput({}, current, old), {})
     if isinstance(result, Unresolved) and result.evaluation is not None:
         return result.evaluation()
     return result
@@ -66,15 +79,15 @@ def judge(expression: str, current: Any = None, old: Any = None) -> object:
         "authorizer.requestResource.labelSelector(object.text).check('get').allowed()",
     ],
 )
-def test_an_evaluation_over_budget_ends_early(expression: str) -> None:
+def test_an_evaluation_over_budget_ends_early(expression: str, lowered: dict[str, Any]) -> None:
     tracemalloc.start()
-    result = judge(expression, old=OBJECT)
+    result = judge(expression, lowered, lowered)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
     assert isinstance(result, Failed)
     assert result.cause in (f"expression '{expression}' resulted in error: {EXCEEDED}", OUT_OF_BUDGET)
-    assert peak < 100_000_000
+    assert peak < 5_000_000
 
 
 @pytest.mark.parametrize(
@@ -86,8 +99,8 @@ def test_an_evaluation_over_budget_ends_early(expression: str) -> None:
         "(object.numbers.map(x, [x]).size() > 0 ? optional.of(1) : optional.none()).hasValue() || true",
     ],
 )
-def test_nothing_absorbs_the_limit(expression: str) -> None:
-    result = judge(expression)
+def test_nothing_absorbs_the_limit(expression: str, lowered: dict[str, Any]) -> None:
+    result = judge(expression, lowered)
 
     assert isinstance(result, Failed)
     assert result.cause.endswith(EXCEEDED)
@@ -96,13 +109,13 @@ def test_nothing_absorbs_the_limit(expression: str) -> None:
 def test_a_list_of_the_largest_request_is_traversed() -> None:
     assert judge("object.l.all(x, x >= 0)", {"l": list(range(150_000))}) is None
     assert judge("object.l.all(x, object.l.all(y, y >= 0))", {"l": list(range(300))}) is None
-    assert judge("object.deep == oldObject.deep", old=OBJECT) is None
+    assert judge("object.deep == oldObject.deep", large(), large()) is None
 
 
 def test_every_evaluation_has_its_own_budget() -> None:
     for _ in range(3):
         assert judge("object.l.all(x, x >= 0)", {"l": list(range(150_000))}) is None
-        assert isinstance(judge("object.numbers.all(x, x >= 0)"), Failed)
+        assert isinstance(judge("object.numbers.all(x, x >= 0)", large()), Failed)
 
 
 @given(st.integers(0, 50), st.integers(0, 50))
@@ -159,7 +172,7 @@ def test_a_slow_pattern_does_not_run_on_the_event_loop() -> None:
     from_object = CompiledConditions([compile_condition("c", "'a'.matches(object.s)")])
     assert isinstance(from_object.evaluate(seen({"s": "b" * 100}), {}), Excluded)
     assert isinstance(from_object.evaluate(seen({"s": "b" * 10_000}), {}), Unresolved)
-    failed = judge("object.text.matches('(a?){500}a{500}b')")
+    failed = judge("object.text.matches('(a?){500}a{500}b')", large())
     assert isinstance(failed, Failed)
     assert failed.cause.endswith(EXCEEDED)
 
@@ -290,7 +303,7 @@ def test_two_threads_evaluate_at_the_same_time() -> None:
 
 
 def test_compilation_does_not_change_the_cost_of_an_evaluation() -> None:
-    assert isinstance(judge("object.numbers.all(x, x >= 0)"), Failed)
+    assert isinstance(judge("object.numbers.all(x, x >= 0)", large()), Failed)
 
     compile_condition("c", "'%s'.format(['compiled after the budget was spent']) == ''")
     compile_condition("c", "bytes('compiled after the budget was spent') == b''")

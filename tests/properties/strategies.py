@@ -188,17 +188,23 @@ conditions_of_webhooks = st.builds(
 # Requests and webhooks.
 
 
+operations = st.sampled_from(["CREATE"] * 4 + ["UPDATE", "UPDATE", "DELETE", "CONNECT"])
+resources = st.sampled_from(["/v1/pods"] * 5 + ["/v1/namespaces", "/v1/nodes"])
+namespaces = st.sampled_from(["red"] * 4 + ["blue", "gone", None])
+dry_runs = st.sampled_from([False] * 7 + [True])
+
+
 @st.composite
 def requests(draw: st.DrawFn) -> Json:
     """An AdmissionRequest as JSON."""
-    operation = draw(st.sampled_from(["CREATE"] * 4 + ["UPDATE", "UPDATE", "DELETE", "CONNECT"]))
+    operation = draw(operations)
     return document(
         operation=operation,
-        resource=resource(draw(st.sampled_from(["/v1/pods"] * 5 + ["/v1/namespaces", "/v1/nodes"]))),
-        namespace=draw(st.sampled_from(["red"] * 4 + ["blue", "gone", None])),
+        resource=resource(draw(resources)),
+        namespace=draw(namespaces),
         object=draw(kubernetes_objects) if operation != "DELETE" else None,
         oldObject=draw(kubernetes_objects) if operation in ("UPDATE", "DELETE") else None,
-        dryRun=draw(st.sampled_from([False] * 7 + [True])),
+        dryRun=draw(dry_runs),
     )
 
 
@@ -223,26 +229,34 @@ rules = st.sampled_from(
 )
 
 
+pools = st.sampled_from(["pool"] * 5 + ["other"])
+failure_policies = st.sampled_from(["Fail", "Ignore", "Ignore", "Ignore"])
+side_effects = st.sampled_from(["None"] * 6 + ["NoneOnDryRun", "Some", "Unknown"])
+reinvocation_policies: st.SearchStrategy[ReinvocationPolicy] = st.sampled_from(
+    ["Never", "IfNeeded", "IfNeeded"]
+)
+match_conditions = st.one_of(st.none(), st.none(), st.none(), conditions_of_webhooks)
+lengths = st.sampled_from([*range(6), *range(3, 6)])
+
+
 @st.composite
-def webhook_lists(draw: st.DrawFn, phase: Phase, max_size: int = 5) -> list[Webhook]:
+def webhook_lists(draw: st.DrawFn, phase: Phase) -> list[Webhook]:
     """Webhooks in configured order, with different names."""
     return [
         webhook(
             f"w{number}.policies.test",
             phase=phase,
             configuration=f"c{number // 2}",
-            client=WorkerRef(draw(st.sampled_from(["pool"] * 5 + ["other"])), f"w{number}"),
+            client=WorkerRef(draw(pools), f"w{number}"),
             rules=(draw(rules),),
             namespace_selector=draw(selectors),
             object_selector=draw(selectors),
-            failure_policy=draw(st.sampled_from(["Fail", "Ignore", "Ignore", "Ignore"])),
-            side_effects=draw(st.sampled_from(["None"] * 6 + ["NoneOnDryRun", "Some", "Unknown"])),
-            reinvocation_policy=draw(st.sampled_from(["Never", "IfNeeded", "IfNeeded"]))
-            if phase == "mutate"
-            else "Never",
-            match_conditions=draw(st.one_of(st.none(), st.none(), st.none(), conditions_of_webhooks)),
+            failure_policy=draw(failure_policies),
+            side_effects=draw(side_effects),
+            reinvocation_policy=draw(reinvocation_policies) if phase == "mutate" else "Never",
+            match_conditions=draw(match_conditions),
         )
-        for number in range(draw(st.sampled_from([*range(max_size + 1), *range(3, max_size + 1)])))
+        for number in range(draw(lengths))
     ]
 
 
@@ -398,17 +412,22 @@ other_modes: tuple[Mode, ...] = ("Warn", "Audit", "Shadow")
 no_modes: Mapping[int, Mode] = {}
 modes = st.just(no_modes) | st.dictionaries(st.integers(0, 4), st.sampled_from(other_modes))
 
+any_request = requests()
+lists_of_webhooks: dict[Phase, st.SearchStrategy[list[Webhook]]] = {
+    "mutate": webhook_lists("mutate"),
+    "validate": webhook_lists("validate"),
+}
 MOSTLY_MUTATING: tuple[Phase, ...] = ("mutate", "mutate", "mutate", "mutate", "validate")
 
 
 @st.composite
 def cases(draw: st.DrawFn, phases: tuple[Phase, ...] = MOSTLY_MUTATING) -> Case:
     phase = draw(st.sampled_from(phases))
-    webhooks = draw(webhook_lists(phase))
+    webhooks = draw(lists_of_webhooks[phase])
     return Case(
         phase,
         webhooks,
-        draw(requests()),
+        draw(any_request),
         [draw(behaviours) for _ in webhooks],
         draw(habits),
         draw(modes),
@@ -493,18 +512,25 @@ class FakePolicy:
         return PolicyResult(verdict, reported, 0.0, current if operations else None, repeated)
 
 
+numbers_of_policies = st.integers(1, 3)
+failures_of_policies: st.SearchStrategy[FailurePolicy] = st.sampled_from(["Fail", "Ignore"])
+invocations = st.lists(st.tuples(conditions, reactions), min_size=1, max_size=2)
+checks = st.sampled_from([None, None, *DECISIONS])
+lasting = st.sampled_from([False, False, True])
+
+
 @st.composite
 def policy_lists(draw: st.DrawFn) -> list[Webhook]:
     """Mutating policies in configured order, with different names."""
     found = []
-    for number in range(draw(st.integers(1, 3))):
+    for number in range(draw(numbers_of_policies)):
         policy = FakePolicy(
             f"p{number}",
-            draw(st.sampled_from(["Fail", "Ignore"])),
-            draw(st.sampled_from(["Never", "IfNeeded", "IfNeeded"])),
-            tuple(draw(st.lists(st.tuples(conditions, reactions), min_size=1, max_size=2))),
-            draw(st.sampled_from([None, None, *DECISIONS])),
-            draw(st.sampled_from([False, False, True])),
+            draw(failures_of_policies),
+            draw(reinvocation_policies),
+            tuple(draw(invocations)),
+            draw(checks),
+            draw(lasting),
         )
         found.append(
             webhook(
@@ -521,16 +547,21 @@ def policy_lists(draw: st.DrawFn) -> list[Webhook]:
     return found
 
 
+lists_of_policies = policy_lists()
+mutating_cases = cases(("mutate",))
+modes_of_many = st.just(no_modes) | st.dictionaries(st.integers(0, 7), st.sampled_from(other_modes))
+
+
 @st.composite
 def cases_with_policies(draw: st.DrawFn) -> Case:
     """Mutating policies, then mutating webhooks."""
-    policies, case = draw(policy_lists()), draw(cases(("mutate",)))
+    policies, case = draw(lists_of_policies), draw(mutating_cases)
     count = len(policies)
     return replace(
         case,
         webhooks=[*policies, *case.webhooks],
         habits=[(place + count, changes) for place, changes in case.habits],
-        modes=draw(st.just(no_modes) | st.dictionaries(st.integers(0, 7), st.sampled_from(other_modes))),
+        modes=draw(modes_of_many),
     )
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import jsonpatch
 import orjson
-from hypothesis import given, note, settings
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from admission_gateway_worker.json_patch.diff import same
@@ -28,6 +29,7 @@ from tests.properties.driving import (
     shown,
     verdict_of,
 )
+from tests.properties.examples import Examples
 from tests.properties.serial import Serial
 from tests.properties.strategies import DECISIONS, NAMESPACES, Case, cases, chains, orders
 
@@ -36,6 +38,18 @@ if TYPE_CHECKING:
     from gateway.pure.core.review import Json
 
 levels = st.sampled_from(["None", "Metadata", "Request"])
+EXAMPLES = Examples(
+    400,
+    case=cases(),
+    order=orders,
+    other=orders,
+    level=levels,
+    remembering=st.booleans(),
+    has_chains=chains,
+    room=st.integers(1, 4),
+    late_first=st.booleans(),
+    verdict_at=st.integers(0, 5),
+)
 
 
 def serial(case: Case, level: AuditLevel) -> Serial:
@@ -62,25 +76,33 @@ def final_object(trace: Trace, answered: dict[str, Any]) -> Json | None:
     return held
 
 
-@given(case=cases(), one=orders, other=orders, level=levels, remembering=st.booleans())
+@EXAMPLES.law
 def test_1_order_of_arrival_is_irrelevant(
-    case: Case, one: list[int], other: list[int], level: AuditLevel, remembering: bool
+    case: Case, order: list[int], other: list[int], level: AuditLevel, remembering: bool
 ) -> None:
-    answers = [drive(case, order, remembering=remembering).answer(level) for order in (one, other)]
+    answers = [drive(case, each, remembering=remembering).answer(level) for each in (order, other)]
     assert answers[0] == answers[1]
 
 
-@given(case=cases(), one=orders, other=orders, level=levels, remembering=st.booleans())
+@EXAMPLES.law
 def test_1_verdicts_that_come_together_count_as_those_that_come_one_by_one(
-    case: Case, one: list[int], other: list[int], level: AuditLevel, remembering: bool
+    case: Case, order: list[int], other: list[int], level: AuditLevel, remembering: bool
 ) -> None:
-    together = drive(case, one, remembering=remembering, together=True)
+    together = drive(case, order, remembering=remembering, together=True)
     assert together.answer(level) == drive(case, other, remembering=remembering).answer(level)
 
 
+@EXAMPLES.law
+def test_2_equal_to_a_serial_run(
+    case: Case, order: list[int], remembering: bool, has_chains: list[bool], level: AuditLevel
+) -> None:
+    check_equal_to_serial(case, drive(case, order, remembering=remembering, chains=has_chains), level)
+
+
+@pytest.mark.slow
 @given(case=cases(), order=orders, remembering=st.booleans(), has_chains=chains, level=levels)
 @settings(max_examples=8 * settings().max_examples)
-def test_2_equal_to_a_serial_run(
+def test_2_equal_to_a_serial_run_in_many_cases(
     case: Case, order: list[int], remembering: bool, has_chains: list[bool], level: AuditLevel
 ) -> None:
     check_equal_to_serial(case, drive(case, order, remembering=remembering, chains=has_chains), level)
@@ -90,7 +112,6 @@ def check_equal_to_serial(case: Case, trace: Trace, level: AuditLevel) -> None:
     """Check that *trace*, a run of *case*, has the answer and the calls of a serial run."""
     reference = serial(case, level)
     answered = response(trace, level)
-    note(f"serial: {reference}\nresponse: {answered}")
     # The object after the response's patch, if any, and the object of the evaluation.
     final = final_object(trace, answered)
     assert same(trace.evaluation.final_object, reference.held)
@@ -105,21 +126,18 @@ def check_equal_to_serial(case: Case, trace: Trace, level: AuditLevel) -> None:
     assert [(call.invocation.webhook.name, shown(call)) for call in counted] == reference.calls
 
 
-@given(
-    case=cases().filter(lambda case: case.phase == "mutate"),
-    order=orders,
-    remembering=st.booleans(),
-    room=st.integers(1, 4),
-)
+@EXAMPLES.law
 def test_2_equal_to_a_serial_run_where_there_is_room_for_few_calls(
     case: Case, order: list[int], remembering: bool, room: int
 ) -> None:
+    if case.phase != "mutate":
+        return
     # A serial run has at most one open call, so room for one is enough.
     crowded = drive_in_little_room(case, order, room, remembering=remembering)
     assert crowded.answer() == drive(case, order).answer()
 
 
-@given(case=cases(), order=orders, remembering=st.booleans(), has_chains=chains)
+@EXAMPLES.law
 def test_2_webhooks_with_side_effects_are_called_as_in_a_serial_run_and_no_more(
     case: Case, order: list[int], remembering: bool, has_chains: list[bool]
 ) -> None:
@@ -134,7 +152,7 @@ def test_2_webhooks_with_side_effects_are_called_as_in_a_serial_run_and_no_more(
     assert made == expected
 
 
-@given(case=cases(), order=orders, remembering=st.booleans())
+@EXAMPLES.law
 def test_2_every_call_carries_the_original_request_but_for_the_object(
     case: Case, order: list[int], remembering: bool
 ) -> None:
@@ -149,7 +167,7 @@ def test_2_every_call_carries_the_original_request_but_for_the_object(
             assert len(trace.shown) > 1
 
 
-@given(case=cases(), order=orders)
+@EXAMPLES.law
 def test_3_a_denial_by_an_enforced_webhook_always_rejects(case: Case, order: list[int]) -> None:
     trace = drive(case, order)
     enforced = [o for o in trace.evaluation.outcomes if o.mode == "Enforce"]
@@ -163,7 +181,7 @@ def test_3_a_denial_by_an_enforced_webhook_always_rejects(case: Case, order: lis
         assert any(isinstance(o.verdict, Failed) for o in enforced)
 
 
-@given(case=cases(), order=orders)
+@EXAMPLES.law
 def test_4_a_failure_rejects_under_fail_and_is_annotated_under_ignore(case: Case, order: list[int]) -> None:
     trace = drive(case, order)
     answered = response(trace)
@@ -185,10 +203,12 @@ def test_4_a_failure_rejects_under_fail_and_is_annotated_under_ignore(case: Case
         assert answered["allowed"] is True
 
 
-@given(case=cases(("mutate",)), order=orders, level=levels)
+@EXAMPLES.law
 def test_5_the_patch_is_sound_and_absent_where_nothing_changed(
     case: Case, order: list[int], level: AuditLevel
 ) -> None:
+    if case.phase != "mutate":
+        return
     trace = drive(case, order)
     original, final = trace.request.object, trace.evaluation.final_object
     decision = decide(trace.evaluation, level)
@@ -221,7 +241,7 @@ def strictly(document: Any, operations: list[dict[str, Any]]) -> None:
         document = jsonpatch.apply_patch(document, [operation])
 
 
-@given(case=cases(), order=orders)
+@EXAMPLES.law
 def test_6_every_rejection_names_its_webhook_in_order(case: Case, order: list[int]) -> None:
     trace = drive(case, order)
     rejecting = [o.invocation.webhook.name for o in trace.evaluation.outcomes if o.rejects]
@@ -235,7 +255,7 @@ def test_6_every_rejection_names_its_webhook_in_order(case: Case, order: list[in
         assert len(rejecting) <= 1
 
 
-@given(case=cases(), order=orders, verdict_at=st.integers(0, 5))
+@EXAMPLES.law
 def test_7_after_the_end_there_are_no_calls_and_late_verdicts_change_nothing(
     case: Case, order: list[int], verdict_at: int
 ) -> None:
@@ -254,7 +274,7 @@ def test_7_after_the_end_there_are_no_calls_and_late_verdicts_change_nothing(
     assert trace.answer() == before
 
 
-@given(case=cases(), order=orders, late_first=st.booleans())
+@EXAMPLES.law
 def test_7_verdicts_on_cancelled_calls_change_nothing(case: Case, order: list[int], late_first: bool) -> None:
     quiet = drive(case, order)
     trace = begin(case, decode(orjson.dumps(review_of(case))))
@@ -271,7 +291,7 @@ def test_7_verdicts_on_cancelled_calls_change_nothing(case: Case, order: list[in
     assert trace.answer() == quiet.answer()
 
 
-@given(case=cases(), order=orders, remembering=st.booleans(), has_chains=chains)
+@EXAMPLES.law
 def test_8_calls_are_bounded(case: Case, order: list[int], remembering: bool, has_chains: list[bool]) -> None:
     trace = drive(case, order, remembering=remembering, chains=has_chains)
     evaluation = trace.evaluation
@@ -301,22 +321,30 @@ def test_8_calls_are_bounded(case: Case, order: list[int], remembering: bool, ha
         assert len(used) == len(trace.made)
 
 
-@given(case=cases(), one=orders, other=orders, level=levels, remembering=st.booleans(), has_chains=chains)
-@settings(max_examples=2 * settings().max_examples)
+@EXAMPLES.law
 def test_9_an_answer_has_the_same_bytes_with_and_without_webhooks_in_the_mode_shadow(
-    case: Case, one: list[int], other: list[int], level: AuditLevel, remembering: bool, has_chains: list[bool]
+    case: Case,
+    order: list[int],
+    other: list[int],
+    level: AuditLevel,
+    remembering: bool,
+    has_chains: list[bool],
 ) -> None:
-    with_shadows = drive(case, one, remembering=remembering, chains=has_chains)
+    with_shadows = drive(case, order, remembering=remembering, chains=has_chains)
     assert with_shadows.answer(level) == drive(case.without("Shadow"), other).answer(level)
 
 
-@given(case=cases(), one=orders, other=orders, level=levels, remembering=st.booleans(), has_chains=chains)
-@settings(max_examples=2 * settings().max_examples)
+@EXAMPLES.law
 def test_9_webhooks_in_the_modes_warn_and_audit_only_add_warnings_and_annotations(
-    case: Case, one: list[int], other: list[int], level: AuditLevel, remembering: bool, has_chains: list[bool]
+    case: Case,
+    order: list[int],
+    other: list[int],
+    level: AuditLevel,
+    remembering: bool,
+    has_chains: list[bool],
 ) -> None:
     without = response(drive(case.without("Warn", "Audit"), other), level)
-    trace = drive(case, one, remembering=remembering, chains=has_chains)
+    trace = drive(case, order, remembering=remembering, chains=has_chains)
     answered = response(trace, level)
     warnings = without.pop("warnings", [])
     heard = answered.pop("warnings", [])
@@ -329,7 +357,7 @@ def test_9_webhooks_in_the_modes_warn_and_audit_only_add_warnings_and_annotation
     assert answered == without
 
 
-@given(case=cases(), order=orders)
+@EXAMPLES.law
 def test_arguments_are_not_changed(case: Case, order: list[int]) -> None:
     trace = drive(case, order)
     trace.answer("Request")
@@ -337,7 +365,7 @@ def test_arguments_are_not_changed(case: Case, order: list[int]) -> None:
     assert orjson.loads(trace.request.json) == case.request
 
 
-@given(case=cases(), order=orders, level=levels)
+@EXAMPLES.law
 def test_equal_runs_give_equal_bytes(case: Case, order: list[int], level: AuditLevel) -> None:
     trace = drive(case, order)
     assert trace.answer(level) == trace.answer(level) == drive(case, order).answer(level)

@@ -13,11 +13,23 @@ from hypothesis import strategies as st
 
 from admission_gateway_worker.json_patch.diff import diff, same
 from admission_gateway_worker.json_patch.patch import PatchConflict, apply_patch, parse_patch
+from tests.properties.examples import Examples
 from tests.properties.strategies import objects, patches_against, values
 from tests.properties.test_laws import strictly
 
 
-@given(before=objects, after=objects)
+@st.composite
+def patched(draw: st.DrawFn) -> tuple[Any, list[dict[str, Any]]]:
+    """A document, and operations on it."""
+    document = draw(objects)
+    return document, draw(patches_against(document))
+
+
+OBJECTS = Examples(100, before=objects, after=objects)
+PATCHED = Examples(100, patch=patched())
+
+
+@OBJECTS.law
 def test_the_patch_turns_one_object_into_the_other_for_every_library(before: Any, after: Any) -> None:
     kept = copy.deepcopy((before, after))
     operations = orjson.loads(orjson.dumps(diff(before, after)))
@@ -27,7 +39,7 @@ def test_the_patch_turns_one_object_into_the_other_for_every_library(before: Any
     strictly(copy.deepcopy(before), operations)
 
 
-@given(before=objects, after=objects)
+@OBJECTS.law
 def test_the_patch_is_empty_exactly_between_equal_objects(before: Any, after: Any) -> None:
     assert (diff(before, after) == []) is same(before, after)
     assert diff(before, copy.deepcopy(before)) == []
@@ -36,7 +48,7 @@ def test_the_patch_is_empty_exactly_between_equal_objects(before: Any, after: An
     )
 
 
-@given(before=objects, after=objects)
+@OBJECTS.law
 def test_the_order_of_keys_does_not_matter(before: Any, after: Any) -> None:
     def turned(value: Any) -> Any:
         if isinstance(value, dict):
@@ -56,9 +68,11 @@ def test_inserted_items_only_produce_add_operations(document: Any, added: list[A
         assert [operation["op"] for operation in diff(before, after)] == ["add"] * len(added)
 
 
-@given(data=st.data(), document=objects)
-def test_where_the_strict_library_applies_a_patch_the_result_is_the_same(data: Any, document: Any) -> None:
-    operations = data.draw(patches_against(document))
+@PATCHED.law
+def test_where_the_strict_library_applies_a_patch_the_result_is_the_same(
+    patch: tuple[Any, list[dict[str, Any]]],
+) -> None:
+    document, operations = patch
     try:
         expected = jsonpatch.apply_patch(copy.deepcopy(document), copy.deepcopy(operations))
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError, KeyError):
@@ -74,9 +88,9 @@ def differs(operation: dict[str, Any]) -> bool:
     return operation["op"] == "test" or "" in (operation["path"], operation.get("from"))
 
 
-@given(data=st.data(), document=objects)
-def test_any_patch_applies_to_json_or_conflicts(data: Any, document: Any) -> None:
-    operations = data.draw(patches_against(document))
+@PATCHED.law
+def test_any_patch_applies_to_json_or_conflicts(patch: tuple[Any, list[dict[str, Any]]]) -> None:
+    document, operations = patch
     try:
         result = apply_patch(copy.deepcopy(document), copy.deepcopy(operations))
     except PatchConflict:
@@ -85,11 +99,11 @@ def test_any_patch_applies_to_json_or_conflicts(data: Any, document: Any) -> Non
     assert same(orjson.loads(orjson.dumps(result)), result)
 
 
-@given(data=st.data(), document=objects)
+@PATCHED.law
 def test_a_patch_of_a_shared_document_has_the_same_result_and_changes_nothing(
-    data: Any, document: Any
+    patch: tuple[Any, list[dict[str, Any]]],
 ) -> None:
-    operations = data.draw(patches_against(document))
+    document, operations = patch
     kept = copy.deepcopy((document, operations))
 
     def applied(*, is_shared: bool) -> bytes | str:
@@ -103,21 +117,22 @@ def test_a_patch_of_a_shared_document_has_the_same_result_and_changes_nothing(
     assert found == applied(is_shared=False)
 
 
-@given(data=st.data(), document=objects)
+@PATCHED.law
 def test_the_patch_between_objects_that_share_values_is_that_between_their_copies(
-    data: Any, document: Any
+    patch: tuple[Any, list[dict[str, Any]]],
 ) -> None:
+    document, operations = patch
     try:
-        after = apply_patch(document, data.draw(patches_against(document)), is_shared=True)
+        after = apply_patch(document, operations, is_shared=True)
     except PatchConflict:
         return
     shared = orjson.dumps(diff(document, after))
     assert shared == orjson.dumps(diff(document, orjson.loads(orjson.dumps(after))))
 
 
-@given(document=objects)
-def test_a_copy_is_independent_of_its_source(document: Any) -> None:
-    document = {**document, "from": {"x": [1]}}
+@OBJECTS.law
+def test_a_copy_is_independent_of_its_source(before: Any) -> None:
+    document = {**before, "from": {"x": [1]}}
     copied = apply_patch(
         copy.deepcopy(document),
         [

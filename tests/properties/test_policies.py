@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import orjson
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.pure.core.verdict import Failed
 from tests.properties.driving import drive
+from tests.properties.examples import Examples
 from tests.properties.strategies import Case, cases_with_policies, chains, orders
 from tests.properties.test_laws import check_equal_to_serial, levels
 
@@ -17,23 +19,42 @@ if TYPE_CHECKING:
     from gateway.pure.core.annotations import AuditLevel
 
 
-@given(case=cases_with_policies(), one=orders, other=orders, level=levels, remembering=st.booleans())
+EXAMPLES = Examples(
+    400,
+    case=cases_with_policies(),
+    order=orders,
+    other=orders,
+    level=levels,
+    remembering=st.booleans(),
+    has_chains=chains,
+)
+
+
+@EXAMPLES.law
 def test_1_order_of_arrival_is_irrelevant(
-    case: Case, one: list[int], other: list[int], level: AuditLevel, remembering: bool
+    case: Case, order: list[int], other: list[int], level: AuditLevel, remembering: bool
 ) -> None:
-    answers = [drive(case, order, remembering=remembering).answer(level) for order in (one, other)]
+    answers = [drive(case, each, remembering=remembering).answer(level) for each in (order, other)]
     assert answers[0] == answers[1]
 
 
-@given(case=cases_with_policies(), order=orders, remembering=st.booleans(), has_chains=chains, level=levels)
-@settings(max_examples=8 * settings().max_examples)
+@EXAMPLES.law
 def test_2_equal_to_a_serial_run(
     case: Case, order: list[int], remembering: bool, has_chains: list[bool], level: AuditLevel
 ) -> None:
     check_equal_to_serial(case, drive(case, order, remembering=remembering, chains=has_chains), level)
 
 
-@given(case=cases_with_policies(), order=orders)
+@pytest.mark.slow
+@given(case=cases_with_policies(), order=orders, remembering=st.booleans(), has_chains=chains, level=levels)
+@settings(max_examples=8 * settings().max_examples)
+def test_2_equal_to_a_serial_run_in_many_cases(
+    case: Case, order: list[int], remembering: bool, has_chains: list[bool], level: AuditLevel
+) -> None:
+    check_equal_to_serial(case, drive(case, order, remembering=remembering, chains=has_chains), level)
+
+
+@EXAMPLES.law
 def test_4_a_failure_under_ignore_leaves_an_annotation_and_rejects_nothing(
     case: Case, order: list[int]
 ) -> None:
@@ -46,7 +67,7 @@ def test_4_a_failure_under_ignore_leaves_an_annotation_and_rejects_nothing(
             assert hook.name in [value for key, value in annotations.items() if key.startswith("failed-open")]
 
 
-@given(case=cases_with_policies(), order=orders)
+@EXAMPLES.law
 def test_9_policies_that_are_not_enforced_change_nothing_but_annotations(
     case: Case, order: list[int]
 ) -> None:

@@ -12,7 +12,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import orjson
-from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.kinds.validating_policy import read_validating_binding, read_validating_policy
@@ -20,6 +19,7 @@ from gateway.config.yaml.fields import Fields, Problems
 from gateway.pure.admission_policies.policy import as_webhook
 from gateway.pure.core.verdict import Denied
 from tests.properties.driving import drive
+from tests.properties.examples import Examples
 from tests.properties.strategies import Case, cases, orders
 
 if TYPE_CHECKING:
@@ -88,19 +88,24 @@ def with_policies(case: Case, drawn: list[Policy]) -> tuple[Case, Case]:
     return both, replace(case, webhooks=entries, modes={})
 
 
-validating = cases(("validate",))
-drawn_policies = st.lists(policies, min_size=1, max_size=3)
+EXAMPLES = Examples(
+    100,
+    case=cases(("validate",)),
+    drawn=st.lists(policies, min_size=1, max_size=3),
+    order=orders,
+    other=orders,
+)
 
 
-@given(case=validating, drawn=drawn_policies, one=orders, other=orders)
+@EXAMPLES.law
 def test_the_order_of_arrival_is_irrelevant(
-    case: Case, drawn: list[Policy], one: list[int], other: list[int]
+    case: Case, drawn: list[Policy], order: list[int], other: list[int]
 ) -> None:
     both, _ = with_policies(case, drawn)
-    assert drive(both, one).answer() == drive(both, other, together=True).answer()
+    assert drive(both, order).answer() == drive(both, other, together=True).answer()
 
 
-@given(case=validating, drawn=drawn_policies, order=orders)
+@EXAMPLES.law
 def test_policies_and_webhooks_answer_as_each_alone_one_after_another(
     case: Case, drawn: list[Policy], order: list[int]
 ) -> None:
@@ -127,7 +132,7 @@ def test_policies_and_webhooks_answer_as_each_alone_one_after_another(
         assert all(cause in others for cause in causes)
 
 
-@given(case=validating, drawn=drawn_policies, order=orders)
+@EXAMPLES.law
 def test_every_denial_of_a_policy_names_it_in_the_order_of_names(
     case: Case, drawn: list[Policy], order: list[int]
 ) -> None:
