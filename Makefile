@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Python keeps what it compiles, whatever the environment says: without that every process of the tests compiles all again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install run quick test minutes disturbed landing landing-tests landing-e2e test-touched test-install test-pythons test-all test-without-cluster test-workers fuzz e2e e2e-bench lint docs monitoring catalogue rooms manifests schemas protos bench peers-bench soak soak-faults release constraints clean
+.PHONY: install run quick test minutes disturbed mutants landing landing-tests landing-e2e test-touched test-install test-pythons test-all test-without-cluster test-workers fuzz e2e e2e-bench lint docs monitoring catalogue rooms manifests schemas protos bench peers-bench soak soak-faults release constraints clean
 
 # Exactly the files of constraints.txt: nothing is resolved, so that no package published later changes the result.
 install: $(STAMP)
@@ -50,6 +50,13 @@ minutes: install
 # As `make test`, on a machine that is busy and stops processes for a second: a test with a race fails here.
 disturbed: install
 	$(BIN)/python -m tests.disturbed $(PYTEST) $(CHOSEN)
+
+# Small changes of the pure packages and of dispatch, and how many of them the tests find: an hour. MUTANTS=100 for fewer.
+MUTANTS ?= 600
+mutants: install
+	$(BIN)/python -m tests.mutation sample build/mutation/list.txt --count $(MUTANTS)
+	$(BIN)/python -m tests.mutation run build/mutation/list.txt build/mutation/report.jsonl
+	$(BIN)/python -m tests.mutation table build/mutation/report.jsonl
 
 # What every change has to pass, in two lanes: some 25 minutes after the first time.
 landing: install
