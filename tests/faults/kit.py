@@ -38,18 +38,11 @@ def own_port() -> str:
 
 REVIEW = "pod-create-validate"
 CALLS = "admission_gateway_worker_calls_total"
-STREAMED = ("Stream", "Unary", "mixed")
-"""Transports of two workers: streams, unary calls, or one of each."""
 
 
 def override(**members: Any) -> tuple[str, str]:
     """Return the flags of a worker whose scripts all get *members*."""
     return "--override", json.dumps(members)
-
-
-def mixed(transport: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    """Return the transport of a pool, and the flags of its two workers, for one of ``STREAMED``."""
-    return ("Auto", ("--no-stream",), ()) if transport == "mixed" else (transport, (), ())
 
 
 def configure(folder: Path, *documents: str) -> Path:

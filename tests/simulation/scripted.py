@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import grpc
 
 from admission_gateway_worker.pb import worker_pb2
+from gateway.engine.dispatch.unsolicited import MAX_UNSOLICITED
 from tests.fakes.worker import respond
 from tests.simulation.stream import Stream
 from tests.simulation.worker import Worker, rpc_error
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from tests.simulation.server import ServerCall
     from tests.simulation.stage import Question, Stage, WorkerSpec
 
-FLOOD: Final = 100_000
+FLOOD: Final = 2 * MAX_UNSOLICITED
 GARBAGE: Final = b"\xff\xff\xff"
 
 

@@ -362,6 +362,24 @@ WRONG = [
         )
     ),
     Row(
+        what="a worker that floods is not connected again at once, later and later",
+        workers=[W(override={"flood": True}), OK],
+        transports=["Stream"],
+        at=reviews(100),
+        called="7*1a 19*2a 1a 20*2a 1a 52*2a",
+        streams=(9, 1),
+        states=[(1.0, "draining ready"), (6.0, "draining ready"), (9.0, "draining ready")],
+    ),
+    Row(
+        what="a verdict with the id of another call affects no other worker",
+        workers=[W(override={"others_id": True}), OK],
+        transports=["Stream"],
+        scripts=[{"timeout_s": 1}, {"delay_ms": 20, "timeout_s": 1}],
+        at=reviews(4, 0.01),
+        called="11fa 22aa 11fa 22aa",
+        causes=[LATE_1],
+    ),
+    Row(
         what="an answer after the timeout is no fault",
         workers=[OK],
         transports=["Stream"],

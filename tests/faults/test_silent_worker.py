@@ -107,30 +107,3 @@ def test_a_thousand_reviews_time_out_and_leave_no_resources(
     report = gateway.review("/validate/report?timeout=10s", REVIEW)["status"]["message"]
     seen = json.loads(report.partition(": ")[2])
     assert (seen["calls"], seen["cancelled"], seen["streams"]) == (2 * MANY + 1, 2 * MANY, 1)
-
-
-def test_calls_above_max_in_flight_fail_at_once(
-    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
-) -> None:
-    room = 100
-    silent = start_worker(SOME_PORT)
-    configuration = pool_document("silent", silent.target, maxInFlight=room) + webhook_document(
-        "validate", "fail", "silent", {"hang": True}, timeoutSeconds=12
-    )
-    gateway = start_gateway(configure(tmp_path, configuration))
-    wait_until_ready(gateway, 1, "silent")
-    with Load(gateway, "/validate?timeout=30s", REVIEW, connections=3 * room, count=3 * room) as load:
-        load.wait_until(lambda tally: tally.failed >= 2 * room)
-        early = load.tally
-        assert early.answered == 2 * room
-        load.finish()
-    tally = load.tally
-    assert tally.failed == tally.sent == 3 * room, tally
-    refused, late = sorted(tally.texts, key=lambda text: "DEADLINE" in text)
-    assert (
-        "RESOURCE_EXHAUSTED: worker pool silent: 100 calls are in flight on each endpoint (maxInFlight)"
-        in refused
-    )
-    assert "DEADLINE_EXCEEDED: no answer within 12s" in late
-    assert early.texts == (refused,)
-    assert gateway.metric(CALLS, pool="silent") == room
