@@ -1,212 +1,186 @@
-"""The HTTP client of the load generator: one request, the check of its answers, connections that are kept.
-
-The first answer is parsed and checked (status, uid, ``allowed``). Every later answer must have the same body,
-which the gateway promises, so that the check of a right answer is one comparison of bytes. For other servers
-the same size can be enough.
-"""
+"""The HTTP client of all loads: TLS connections with one request at a time, and a parser of answers."""
 
 from __future__ import annotations
 
 import asyncio
-import random
+import socket
 import ssl
-import time
-from collections import Counter
+import struct
 from dataclasses import dataclass
-from itertools import cycle
-from typing import TYPE_CHECKING, Final, Protocol
-from urllib.parse import urlsplit
-from uuid import UUID
-
-import orjson
+from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Mapping
 
-CONNECT_TIMEOUT_S: Final = 10.0
-HTTPS_PORT: Final = 443
+CONNECT_TIMEOUT_S: Final = 60.0
+CloseMode = Literal["close_notify", "FIN", "RST"]
+"""How a client ends its connection: with TLS's own message, or with a bare FIN or RST of TCP."""
+_RESET: Final = struct.pack("ii", 1, 0)
+"""SO_LINGER for a connection that ends with RST: data that is not sent yet is dropped."""
+
+
+class Address(NamedTuple):
+    """A server."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext
+
+
+class Departure(NamedTuple):
+    """A client leaves while its request is in flight."""
+
+    after_s: float
+    """From the last byte that it sends."""
+    mode: CloseMode
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A URL, and the review that is posted to it."""
+class Request:
+    """One HTTP request."""
 
-    url: str
-    """``https://HOST:PORT/PATH``. The certificate is not verified."""
-    review: bytes
-    """JSON of an AdmissionReview."""
-    allowed: bool = True
-    """The expected ``response.allowed``."""
-    is_exact: bool = True
-    """Whether all answers must have the same bytes; else the same size, for patches in a random order."""
+    uid: str
+    """Of the review."""
+    data: bytes
+    """The bytes that are sent."""
+    leaves: Departure | None = None
 
-    traceparent: str = ""
-    """The header of the request; empty if it has none."""
-    uids: int = 1
-    """Reviews with so many uids are sent in turn; then answers are compared by their size alone."""
+
+R = TypeVar("R", bound=Request)
+R_contra = TypeVar("R_contra", bound=Request, contravariant=True)
+
+
+def post(target: str, host: str, body: bytes, headers: Mapping[str, str] | None = None) -> bytes:
+    """Return the bytes of a POST of JSON."""
+    fields = {"Host": host, "Content-Type": "application/json", **(headers or {})}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    return f"POST {target} HTTP/1.1\r\n{lines}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+class Answer(NamedTuple):
+    """A whole HTTP answer."""
+
+    head: bytes
+    """The status line and the header."""
+    body: bytes
 
     @property
-    def address(self) -> tuple[str, int]:
-        """Host and port."""
-        parts = urlsplit(self.url)
-        return parts.hostname or "", parts.port or HTTPS_PORT
+    def status_line(self) -> str:
+        """The first line."""
+        return self.head.partition(b"\r\n")[0].decode("latin-1")
 
-    def all_uids(self) -> list[str]:
-        """Return the uids of the reviews: that of the review, and others of the same length."""
-        draw = random.Random(1)
-        others = [str(UUID(int=draw.getrandbits(128))) for _ in range(self.uids - 1)]
-        return [orjson.loads(self.review)["request"]["uid"], *others]
+    @property
+    def status(self) -> int:
+        """The status code."""
+        return int(self.head[9:12])
 
-    def requests(self) -> Iterator[bytes]:
-        """Return the HTTP requests, without end."""
-        uids = [uid.encode() for uid in self.all_uids()]
-        return cycle([self._request(self.review.replace(uids[0], uid)) for uid in uids])
-
-    def _request(self, review: bytes) -> bytes:
-        parts = urlsplit(self.url)
-        target = parts.path + (f"?{parts.query}" if parts.query else "")
-        trace = f"traceparent: {self.traceparent}\r\n" if self.traceparent else ""
-        return (
-            f"POST {target} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\n"
-            f"Accept: application/json\r\n{trace}Content-Length: {len(review)}\r\n\r\n"
-        ).encode() + review
+    def header(self, name: bytes) -> bytes:
+        """Return the first field *name*, both in lower case; empty if there is none."""
+        return self.head.lower().partition(b"\r\n%b:" % name)[2].partition(b"\r\n")[0].strip()
 
 
-class Answers:
-    """Checks the answers of a run and counts the wrong ones."""
+def parse(received: bytes) -> Answer | None:
+    """Return the answer that *received* is, without the framing of chunks; None while it is incomplete.
 
-    def __init__(self, target: Target) -> None:
-        self.errors: Counter[str] = Counter()
-        self.expected: bytes | None = None
-        """A whole right answer; None before the first."""
-        self._expected_body = b""
-        self._allowed = target.allowed
-        self._is_exact = target.is_exact and target.uids == 1
-        self._uids = target.all_uids()
-
-    def check(self, received: bytes) -> bool | None:
-        """Return whether *received* is right, or None while it is incomplete. Wrong answers are counted."""
-        if received == self.expected:
-            return True
-        head, separator, body = received.partition(b"\r\n\r\n")
-        if not separator:
-            return None
-        whole = whole_body(head.lower(), body)
-        if whole is None:
-            return None
-        problem = self._problem(head, whole)
-        if problem:
-            self.errors[problem] += 1
-            return False
-        self.expected, self._expected_body = received, whole
-        return True
-
-    def _problem(self, head: bytes, body: bytes) -> str:
-        status = head.partition(b"\r\n")[0].decode("latin-1")
-        if not status.startswith("HTTP/1.1 200 "):
-            return f"{status}: {body[:200].decode(errors='replace')}"
-        if self.expected is not None:
-            is_same = body == self._expected_body or (
-                not self._is_exact and len(body) == len(self._expected_body)
-            )
-            return "" if is_same else "the body differs from that of the first answer"
-        try:
-            response = orjson.loads(body)["response"]
-            uid, allowed = response["uid"], response["allowed"]
-        except (ValueError, KeyError, TypeError):
-            return f"not an AdmissionReview: {body[:200].decode(errors='replace')}"
-        if uid not in self._uids:
-            return f"expected the uid {self._uids[0]}, found {uid}"
-        if allowed is not self._allowed:
-            return f"expected allowed: {self._allowed}, found {body[:300].decode(errors='replace')}"
-        return ""
-
-
-def whole_body(head: bytes, received: bytes) -> bytes | None:
-    """Return the body of a response, without the chunks' framing; None if *received* is incomplete.
-
-    Args:
-        head: The status line and the header, in lower case.
-        received: What follows them.
+    Raises:
+        ValueError: it is not one HTTP/1.1 answer with its length.
 
     Source: RFC 9112, sections 6.3 and 7.1; no server here sends trailers.
     """
-    if b"\r\ntransfer-encoding: chunked" not in head:
-        length = head.partition(b"content-length:")[2].partition(b"\r\n")[0]
-        return received if len(received) >= int(length or 0) else None
+    head, separator, rest = received.partition(b"\r\n\r\n")
+    if not separator:
+        return None
+    answer = Answer(head, b"")
+    if not head.startswith(b"HTTP/1.1 ") or not head[9:12].isdigit():
+        raise ValueError(answer.status_line)
+    body: bytes | None
+    if length := answer.header(b"content-length"):
+        end = int(length)
+        body, rest = (rest[:end], rest[end:]) if len(rest) >= end else (None, b"")
+    elif answer.header(b"transfer-encoding") == b"chunked":
+        body, rest = _joined(rest)
+    else:
+        raise ValueError(f"neither Content-Length nor chunks: {answer.status_line}")
+    if rest:
+        raise ValueError(f"more than one answer: {rest[:100]!r} follows")
+    return None if body is None else Answer(head, body)
+
+
+def _joined(received: bytes) -> tuple[bytes | None, bytes]:
+    """Return the body in the chunks *received*, None while it is incomplete, and what follows them."""
     chunks: list[bytes] = []
     while True:
         size, separator, received = received.partition(b"\r\n")
         end = int(size, 16) if separator else 0
         if not separator or len(received) < end + 2:
-            return None
+            return None, b""
         if not end:
-            return b"".join(chunks)
+            return b"".join(chunks), received[2:]
         chunks.append(received[:end])
         received = received[end + 2 :]
 
 
-class Schedule(Protocol):
-    """Decides when a connection sends its next review: a closed or an open loop."""
+class Owner(Protocol[R]):
+    """Uses a connection."""
 
-    requests: Iterator[bytes]
-    """Without end."""
-    answers: Answers
+    def on_received(self, connection: Connection[R], received: bytes) -> bool:
+        """Return whether *received*, all bytes since the last answer, are a whole answer."""
 
-    def on_answer(self, connection: Connection, now: float, *, is_right: bool) -> None:
-        """*connection* has received a whole answer and is free."""
-
-    def on_lost(self, connection: Connection, reason: str) -> None:
-        """*connection* was closed, but not by ``Connection.close``."""
+    def on_lost(self, connection: Connection[R], reason: str) -> None:
+        """Learn that *connection* has ended, whoever closed it."""
 
 
-class Connection(asyncio.Protocol):
-    """One TLS connection with at most one review in flight."""
+class Connection(asyncio.Protocol, Generic[R]):
+    """A TLS connection with at most one request in flight."""
 
-    __slots__ = ("_partial", "_schedule", "_transport", "is_busy", "since")
+    __slots__ = ("_owner", "_partial", "_transport", "is_open", "request", "since")
 
-    def __init__(self, schedule: Schedule) -> None:
-        self.is_busy = False
-        """Whether a review is in flight."""
+    def __init__(self, owner: Owner[R]) -> None:
+        self.is_open = False
+        """Whether a request may be sent: neither side has closed it."""
+        self.request: R | None = None
+        """In flight."""
         self.since = 0.0
-        """The start of that review's latency, on ``time.perf_counter``."""
-        self._schedule = schedule
+        """The start of that request's latency, on ``time.perf_counter``."""
+        self._owner = owner
         self._partial = b""
-        self._transport: asyncio.Transport | None = None
+        self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport. The schedule sends the first review."""
-        self._transport = transport  # type: ignore[assignment] # uvloop's class derives from none of asyncio's
+        """Keep the transport. The owner sends the first request."""
+        # uvloop's transports do not derive from asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
+        self.is_open = True
 
-    def send(self, since: float) -> None:
-        """Send the review. Its latency counts from *since*."""
-        assert self._transport is not None
-        self.is_busy, self.since = True, since
-        self._transport.write(next(self._schedule.requests))
+    def send(self, request: R, since: float) -> None:
+        """Send *request*. Its latency counts from *since*."""
+        self.request, self.since = request, since
+        self._transport.write(request.data)
 
     def data_received(self, data: bytes) -> None:
         """Receive an answer, or a part of it."""
-        now = time.perf_counter()
-        schedule = self._schedule
         received = self._partial + data if self._partial else data
-        is_right = schedule.answers.check(received)
-        if is_right is None:
-            self._partial = received
-            return
-        self._partial = b""
-        self.is_busy = False
-        schedule.on_answer(self, now, is_right=is_right)
+        self._partial = b"" if self._owner.on_received(self, received) else received
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the schedule, unless this side closed the connection."""
-        if self._transport is not None:
-            self._schedule.on_lost(self, f"connection lost: {exc or 'closed by the server'}")
+        """Tell the owner."""
+        self._owner.on_lost(self, f"the connection was closed{f': {exc}' if exc else ''}")
 
-    def close(self) -> None:
-        """Close the connection with close_notify."""
-        transport, self._transport = self._transport, None
-        if transport is not None:
-            transport.close()
+    def close(self, mode: CloseMode = "close_notify") -> None:
+        """Close it, whatever is in flight on it."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        if mode == "close_notify":
+            self._transport.close()
+            return
+        if mode == "RST":
+            self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self._transport.abort()
+
+    def abort(self) -> None:
+        """End it, if the server does not answer a close_notify."""
+        self._transport.abort()
 
 
 def client_tls() -> ssl.SSLContext:
@@ -217,15 +191,15 @@ def client_tls() -> ssl.SSLContext:
     return tls
 
 
-async def connect(target: Target, schedule: Schedule, tls: ssl.SSLContext) -> Connection:
-    """Return a new connection to *target*.
+async def connect(address: Address, owner: Owner[R]) -> Connection[R]:
+    """Return a new connection.
 
     Raises:
-        OSError: the connection fails.
-        TimeoutError: the connection is not established within ``CONNECT_TIMEOUT_S``.
+        OSError: the connection or the handshake fails.
+        TimeoutError: neither succeeds nor fails within ``CONNECT_TIMEOUT_S``.
     """
     async with asyncio.timeout(CONNECT_TIMEOUT_S):
         _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: Connection(schedule), *target.address, ssl=tls
+            lambda: Connection(owner), address.host, address.port, ssl=address.tls
         )
     return connection

@@ -1,10 +1,8 @@
-"""A load generator that uses little CPU: it posts one AdmissionReview again and again and checks each answer.
+"""Measures a server under load: posts one AdmissionReview again and again and checks each answer.
 
-- Closed loop: each connection sends its next review as soon as it has the answer to the last. With
-  ``--fresh`` each review has a new TLS connection.
-- Open loop (``--rate``): reviews are due by the clock, and latency counts from the moment at which a review
-  was due. A server that stalls is therefore slow for all reviews that were due meanwhile, as it would be for
-  an API server, and not only for those in flight (coordinated omission).
+A closed loop, or with ``--rate`` an open loop (``generator``). With ``--fresh`` each review has a new TLS
+connection. The first answer is parsed and checked (status, uid, ``allowed``). Every later answer must have
+the same body, which the gateway promises. For other servers the same size can be enough.
 
 Locust (``locustfile.py``) cannot take this place: against the floor, which needs 40 us of CPU for a review,
 this generator used 34 us and Locust's fast client (gevent) 210 us a review, measured on one machine with two
@@ -12,44 +10,114 @@ cores. A generator that needs more CPU than its target measures itself.
 
 ``python -m loadtest.load URL REVIEW`` prints a ``measurement.Measurement`` as JSON. Wrong and missing answers
 are in its ``errors``; the exit status is 0 whenever something was measured.
-
-Source: Gil Tene, "How NOT to Measure Latency", for coordinated omission; timerfd_create(2).
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import ctypes
-import math
-import os
+import random
 import sys
 import time
-from array import array
-from collections import deque
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from collections import Counter
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+from uuid import UUID
 
 import orjson
 import uvloop
 
-from loadtest.http_client import Answers, Target, client_tls, connect
+from loadtest.generator import LEAD_S, Generator
+from loadtest.http_client import Address, Request, client_tls, post
 from loadtest.measurement import Measurement, Stopwatch, percentiles_ms
+from loadtest.outcomes import outcome_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
-    from loadtest.http_client import Connection
+    from loadtest.http_client import Answer
 
-MIN_TICK_S: Final = 0.0002
-"""Shortest time between two wake-ups of an open loop; shorter ones would cost more CPU than the reviews."""
-LEAD_S: Final = 0.01
-"""From the last handshake to the first review of an open loop."""
+HTTPS_PORT: Final = 443
 DRAIN_TIMEOUT_S: Final = 10.0
 """How long a window waits for its first answer, and an open loop for its last ones: kube-apiserver's default
 timeoutSeconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A URL, and the review that is posted to it."""
+
+    url: str
+    """``https://HOST:PORT/PATH``. The certificate is not verified."""
+    review: bytes
+    """JSON of an AdmissionReview."""
+    is_exact: bool = True
+    """Whether all answers must have the same bytes; else the same size, for patches in a random order."""
+    traceparent: str = ""
+    """The header of the request; empty if it has none."""
+    uids: int = 1
+    """Reviews with so many uids are sent in turn; then answers are compared by their size alone."""
+
+    def address(self) -> Callable[[], Address]:
+        """Return what returns the server."""
+        parts = urlsplit(self.url)
+        address = Address(parts.hostname or "", parts.port or HTTPS_PORT, client_tls())
+        return lambda: address
+
+    def requests(self) -> list[Request]:
+        """Return the requests: of the review, and with other uids of the same length."""
+        parts = urlsplit(self.url)
+        path = parts.path + (f"?{parts.query}" if parts.query else "")
+        headers = {"Accept": "application/json"}
+        if self.traceparent:
+            headers["traceparent"] = self.traceparent
+        own = orjson.loads(self.review)["request"]["uid"]
+        draw = random.Random(1)
+        uids = [own, *(str(UUID(int=draw.getrandbits(128))) for _ in range(self.uids - 1))]
+        return [
+            Request(uid, post(path, parts.netloc, self.review.replace(own.encode(), uid.encode()), headers))
+            for uid in uids
+        ]
+
+
+class Answers:
+    """Checks the answers of a run and counts the wrong ones."""
+
+    def __init__(self, target: Target) -> None:
+        self.errors: Counter[str] = Counter()
+        self._is_exact = target.is_exact and target.uids == 1
+        self._right: bytes | None = None
+        """The body of the last right answer."""
+
+    def judge(self, request: Request, answer: Answer) -> bool:
+        """Return whether *answer* is right."""
+        problem = self._problem(request, answer)
+        if problem:
+            self.errors[problem] += 1
+            return False
+        self._right = answer.body
+        return True
+
+    def _problem(self, request: Request, answer: Answer) -> str:
+        if self._right is None or answer.status != 200:
+            outcome, text = outcome_of(answer, request.uid)
+            return "" if outcome == "allowed" else f"{outcome}, {text}"
+        is_same = answer.body == self._right or (not self._is_exact and len(answer.body) == len(self._right))
+        return "" if is_same else "the body differs from that of the first answer"
+
+    def lost(self, _request: Request | None, reason: str) -> None:
+        """Count a lost connection."""
+        self.errors[f"connection lost: {reason}"] += 1
+
+    def left(self, _request: Request) -> None:
+        """See ``Outcomes``; no client leaves."""
+
+    def retried(self, _request: Request) -> None:
+        """See ``Outcomes``; no review is sent again."""
 
 
 async def _until(condition: Callable[[], bool]) -> None:
@@ -59,69 +127,6 @@ async def _until(condition: Callable[[], bool]) -> None:
         if time.perf_counter() > give_up:
             return
         await asyncio.sleep(0.001)
-
-
-class ClosedLoop:
-    """Each connection sends its next review when it has the answer to the last."""
-
-    def __init__(self, target: Target, *, is_fresh: bool) -> None:
-        """With *is_fresh* each review has a new connection, and its latency includes the handshake."""
-        self.requests = target.requests()
-        self.answers = Answers(target)
-        self.latencies_s = array("d")
-        """Of every right answer so far."""
-        self._target = target
-        self._is_fresh = is_fresh
-        self._tls = client_tls()
-        self._is_over = False
-        self._connections: set[Connection] = set()
-        self._connecting: set[asyncio.Task[None]] = set()
-
-    async def open(self, connections: int) -> None:
-        """Connect, and send the first review on each connection."""
-        for _ in range(connections):
-            self._connections.add(await connect(self._target, self, self._tls))
-        for connection in self._connections:
-            connection.send(time.perf_counter())
-
-    def on_answer(self, connection: Connection, now: float, *, is_right: bool) -> None:
-        """Count the answer and send the next review."""
-        if is_right:
-            self.latencies_s.append(now - connection.since)
-        if self._is_over:
-            return
-        if not self._is_fresh:
-            connection.send(time.perf_counter())
-            return
-        connection.close()
-        self._connections.discard(connection)
-        task = asyncio.get_running_loop().create_task(self._replace())
-        self._connecting.add(task)
-        task.add_done_callback(self._connecting.discard)
-
-    async def _replace(self) -> None:
-        began = time.perf_counter()
-        try:
-            connection = await connect(self._target, self, self._tls)
-        except (OSError, TimeoutError) as error:
-            self.answers.errors[f"connection failed: {error}"] += 1
-            return
-        self._connections.add(connection)
-        connection.send(began)
-
-    def on_lost(self, connection: Connection, reason: str) -> None:
-        """Count the error and continue with the other connections."""
-        if not self._is_over:
-            self.answers.errors[reason] += 1
-            self._connections.discard(connection)
-
-    def close(self) -> None:
-        """Send no more reviews and close the connections."""
-        self._is_over = True
-        for task in self._connecting:
-            task.cancel()
-        for connection in self._connections:
-            connection.close()
 
 
 async def measure_closed(
@@ -138,123 +143,26 @@ async def measure_closed(
     Raises:
         OSError: the connection fails, or a process of *pids* does not exist.
     """
-    stopwatch = Stopwatch(pids)
-    loop = ClosedLoop(target, is_fresh=is_fresh)
+    stopwatch, answers = Stopwatch(pids), Answers(target)
+    loop = Generator(target.address(), cycle(target.requests()), answers, is_fresh=is_fresh, are_equal=True)
     await loop.open(connections)
-    await asyncio.sleep(warmup_s)
-    first = len(loop.latencies_s)
-    stopwatch.start()
-    await asyncio.sleep(window_s)
-    await _until(lambda: len(loop.latencies_s) > first or bool(loop.answers.errors))
-    stopwatch.stop()
-    last = len(loop.latencies_s)
-    loop.close()
+    with loop.sending():
+        await asyncio.sleep(warmup_s)
+        first = loop.right
+        stopwatch.start()
+        await asyncio.sleep(window_s)
+        await _until(lambda: loop.right > first or bool(answers.errors))
+        stopwatch.stop()
+        last, errors = loop.right, dict(answers.errors)
+    await loop.close()
     return Measurement(
         reviews=last - first,
         seconds=stopwatch.seconds,
         latencies_ms=percentiles_ms(loop.latencies_s[first:last]),
         cpu_s=stopwatch.cpu_s,
-        errors=dict(loop.answers.errors),
+        errors=errors,
         warnings=stopwatch.warnings(),
     )
-
-
-class OpenLoop:
-    """A schedule: review *i* is due at ``start + i / rate``. A due review waits until a connection is free.
-
-    The waiting reviews need no queue: they are the numbers between the next to send and the next to be due.
-    """
-
-    def __init__(self, target: Target, rate: float, warmup_s: float, window_s: float) -> None:
-        """Plan *rate* reviews a second."""
-        self.requests = target.requests()
-        self.answers = Answers(target)
-        self.is_over = asyncio.Event()
-        """Set when all reviews are answered, or no connection is left."""
-        self.reviews = 0
-        """Right answers so far."""
-        self.latencies_s = array("d")
-        """Of right answers to reviews that were due in the window."""
-        self.late_s = array("d")
-        """How late reviews were sent for which a connection was free, in the window."""
-        self._rate = rate
-        self.first = round(warmup_s * rate)
-        """The number of the first review of the window."""
-        self._total = self.first + max(1, round(window_s * rate))
-        self._sent = self._answered = 0
-        self._idle: deque[Connection] = deque()  # in turn, so that no connection reaches the idle timeout
-        self._connections: set[Connection] = set()
-        self._start = 0.0
-
-    @property
-    def window_s(self) -> float:
-        """Length of the window."""
-        return (self._total - self.first) / self._rate
-
-    @property
-    def tick_s(self) -> float:
-        """Time between two calls of ``tick``."""
-        return max(MIN_TICK_S, 1 / self._rate)
-
-    def begin(self, connections: Sequence[Connection], start: float) -> None:
-        """Use *connections*. The first review is due at *start*, on ``time.perf_counter``."""
-        self._idle.extend(connections)
-        self._connections.update(connections)
-        self._start = start
-
-    def tick(self) -> None:
-        """Send the reviews that are due, as far as connections are free."""
-        now = time.perf_counter()
-        while self._idle and self._sent < self._total and self._due(self._sent) <= now:
-            if self._sent >= self.first:
-                self.late_s.append(time.perf_counter() - self._due(self._sent))
-            self._send(self._idle.popleft())
-
-    def on_answer(self, connection: Connection, now: float, *, is_right: bool) -> None:
-        """Count the answer and send the review that has waited longest, if any."""
-        self._answered += 1
-        self.reviews += is_right
-        if is_right and connection.since >= self._due(self.first):
-            self.latencies_s.append(now - connection.since)
-        # While other connections are idle no review waits: the next tick sends what is due by then.
-        if not self._idle and self._sent < self._total and self._due(self._sent) <= now:
-            self._send(connection)
-            return
-        self._idle.append(connection)
-        if self._answered == self._total:
-            self.is_over.set()
-
-    def on_lost(self, connection: Connection, reason: str) -> None:
-        """Count the error and continue with the other connections."""
-        self.answers.errors[reason] += 1
-        self._connections.discard(connection)
-        if not connection.is_busy:
-            self._idle.remove(connection)
-        if not self._connections:
-            self.is_over.set()
-
-    def close(self) -> None:
-        """Close the connections. Reviews without an answer are errors."""
-        missing = self._total - self._answered
-        if missing:
-            self.answers.errors[f"no answer {DRAIN_TIMEOUT_S:g} s after the last review was due"] = missing
-        for connection in self._connections:
-            connection.close()
-
-    def _due(self, number: int) -> float:
-        return self._start + number / self._rate
-
-    def _send(self, connection: Connection) -> None:
-        connection.send(self._due(self._sent))
-        self._sent += 1
-
-    def warnings(self) -> list[str]:
-        """Return a warning if the generator's own delay may be most of the measured latency."""
-        late, latency = percentiles_ms(self.late_s), percentiles_ms(self.latencies_s)
-        if not late or not latency or late["p99"] <= latency["p99"] / 2:
-            return []
-        limit = f"{latency['p99']:.2f} ms"
-        return [f"the generator sent reviews late: p99 {late['p99']:.2f} ms; p99 of the latency {limit}"]
 
 
 async def measure_open(
@@ -270,82 +178,46 @@ async def measure_open(
     Raises:
         OSError: the connection fails, or a process of *pids* does not exist.
     """
-    stopwatch = Stopwatch(pids)
-    loop = OpenLoop(target, rate, warmup_s, window_s)
-    tls = client_tls()
-    opened = [await connect(target, loop, tls) for _ in range(connections)]
-    start = time.perf_counter() + LEAD_S
-    loop.begin(opened, start)
-    with ticking(loop.tick, start, loop.tick_s):
+    stopwatch, answers = Stopwatch(pids), Answers(target)
+    first = round(warmup_s * rate)
+    total = first + max(1, round(window_s * rate))
+    requests = islice(cycle(target.requests()), total)
+    loop = Generator(target.address(), requests, answers, rate=rate, are_equal=True)
+    await loop.open(connections)
+    with loop.sending():
+        loop.measured_from = loop.due(first)
         await asyncio.sleep(LEAD_S + warmup_s)
-        before = min(loop.reviews, loop.first)  # a late timer loses no answer of the window
+        before = min(loop.right, first)  # a late timer loses no answer of the window
         stopwatch.start()
-        await asyncio.sleep(max(0.0, start + warmup_s + loop.window_s - time.perf_counter()))
-        await _until(lambda: loop.reviews > before or loop.is_over.is_set())
+        await asyncio.sleep(max(0.0, loop.due(total) - time.perf_counter()))
+        await _until(lambda: loop.right > before or loop.is_over.is_set())
         stopwatch.stop()
-        reviews = loop.reviews - before
+        reviews = loop.right - before
         with suppress(TimeoutError):
             await asyncio.wait_for(loop.is_over.wait(), DRAIN_TIMEOUT_S)
-    loop.close()
+        errors = answers.errors
+        missing = total - loop.right - errors.total()
+        if missing > 0:
+            errors[f"no answer {DRAIN_TIMEOUT_S:g} s after the last review was due"] = missing
+    await loop.close()
     return Measurement(
         reviews=reviews,
         seconds=stopwatch.seconds,
         latencies_ms=percentiles_ms(loop.latencies_s),
         cpu_s=stopwatch.cpu_s,
-        errors=dict(loop.answers.errors),
+        errors=dict(errors),
         late_ms=percentiles_ms(loop.late_s),
-        warnings=[*stopwatch.warnings(), *loop.warnings()],
+        warnings=[*stopwatch.warnings(), *late_warnings(loop)],
     )
 
 
-class _Interval(ctypes.Structure):
-    """struct itimerspec."""
-
-    _fields_ = (
-        ("interval_s", ctypes.c_long),
-        ("interval_ns", ctypes.c_long),
-        ("first_s", ctypes.c_long),
-        ("first_ns", ctypes.c_long),
-    )
-
-
-_NS: Final = 1_000_000_000
-_ABSOLUTE: Final = 1
-"""TFD_TIMER_ABSTIME."""
-
-
-@contextmanager
-def ticking(callback: Callable[[], None], first: float, interval_s: float) -> Iterator[None]:
-    """Call *callback* at *first*, on ``time.perf_counter``, and every *interval_s* from then.
-
-    A timer of the kernel (timerfd), because uvloop's timers count milliseconds and are late by half of one on
-    average, which would be most of the latency of a fast server. Times are rounded up: a tick before a review
-    is due could not send it. Missed ticks are not repeated.
-
-    Raises:
-        OSError: the kernel refuses the timer.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    # On Linux this is the clock of perf_counter.
-    timer = libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
-    if timer < 0:
-        raise OSError(ctypes.get_errno(), "timerfd_create")
-    setting = _Interval(*divmod(math.ceil(interval_s * _NS), _NS), *divmod(math.ceil(first * _NS), _NS))
-
-    def tick() -> None:
-        with suppress(BlockingIOError):
-            os.read(timer, 8)
-        callback()
-
-    loop = asyncio.get_running_loop()
-    try:
-        if libc.timerfd_settime(timer, _ABSOLUTE, ctypes.byref(setting), None) != 0:
-            raise OSError(ctypes.get_errno(), "timerfd_settime")
-        loop.add_reader(timer, tick)
-        yield
-    finally:
-        loop.remove_reader(timer)
-        os.close(timer)
+def late_warnings(loop: Generator[Request]) -> list[str]:
+    """Return a warning if the generator's own delay may be most of the measured latency."""
+    late, latency = percentiles_ms(loop.late_s), percentiles_ms(loop.latencies_s)
+    if not late or not latency or late["p99"] <= latency["p99"] / 2:
+        return []
+    limit = f"{latency['p99']:.2f} ms"
+    return [f"the generator sent reviews late: p99 {late['p99']:.2f} ms; p99 of the latency {limit}"]
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:

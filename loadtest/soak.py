@@ -275,7 +275,7 @@ async def run(options: argparse.Namespace) -> Ran:
         is_over = asyncio.Event()
         injecting = asyncio.create_task(_inject_faults(setup, faults, is_over))
         while not injecting.done() and time.monotonic() < give_up:
-            await clients.run(options.clients, part, give_up)
+            await clients.run(options.clients, part, give_up - time.monotonic())
             if clients.tally.ended == samples[-1].reviews:
                 break
             samples.append(setup.sample(clients.tally.ended))
@@ -407,7 +407,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     try:
         ran = uvloop.run(run(options))
-    except BenchError as error:
+    except (BenchError, OSError) as error:
         print(f"loadtest.soak: {error}", file=sys.stderr)
         return 1
     options.output.parent.mkdir(parents=True, exist_ok=True)

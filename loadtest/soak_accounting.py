@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from loadtest.soak_clients import DENIED, FAILED
+from loadtest.outcomes import FAILED
+from loadtest.soak_clients import DENIED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

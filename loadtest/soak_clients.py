@@ -7,30 +7,34 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import orjson
 
 from loadtest.gateways import PODS
-from loadtest.http_client import client_tls
+from loadtest.generator import Generator
+from loadtest.http_client import Address, Departure, Request, client_tls, post
+from loadtest.outcomes import FAILED, outcome_of
 from loadtest.reviews import POD
 from loadtest.soak_worker import ALLOWS, DENIAL, DENIES, LABELS, NEVER
-from tests.connection import Connection, NoAnswer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from tests.connection import Answer, CloseMode
+    from loadtest.http_client import Answer, CloseMode
+    from loadtest.outcomes import Outcome
 
 POOL: Final = "workers"
 DENIED: Final = 403
-FAILED: Final = 500
 MAX_PAUSE_S: Final = 0.05
 """A client leaves at any time up to this after its last byte, long before a call times out."""
+ANSWERS_TIMEOUT_S: Final = 60.0
+"""For the reviews that are in flight at the end. Those without an answer have not ended."""
 CLOSE_MODES: Final[Sequence[CloseMode]] = ("close_notify", "FIN", "RST")
 MAX_TEXT: Final = 120
 """Characters of a wrong answer in the report."""
@@ -64,6 +68,13 @@ class Kind:
     def target(self) -> str:
         """The request target."""
         return f"/{self.phase}/{self.name}?{self.query}"
+
+    @property
+    def outcome(self) -> Outcome:
+        """The outcome of its reviews."""
+        if self.allowed:
+            return "failed open" if self.failure_policy == "Ignore" else "allowed"
+        return "failed" if self.code == FAILED else "denied"
 
     @property
     def times_out(self) -> bool:
@@ -105,60 +116,35 @@ FAULTY: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """One review that is to be sent."""
+class Review(Request):
+    """One review that is sent."""
 
-    number: int
-    kind: Kind
-    close_mode: CloseMode = "FIN"
-    pause_s: float = 0.0
-    """Between the last byte and leaving."""
-    part: float = 1.0
-    """Share of the request's bytes that are sent before the client leaves."""
-
-    @property
-    def uid(self) -> str:
-        """The uid of its request; all have the same length."""
-        return f"soak-{self.number:010}"
+    kind: Kind = FAULTLESS[0]
 
 
-def planned(kinds: Sequence[Kind], seed: int, count: int) -> Iterator[Planned]:
-    """Yield *count* reviews; the same for the same *seed*."""
-    random = Random(seed)
+def reviews(kinds: Sequence[Kind], seed: int, count: int) -> Iterator[Review]:
+    """Yield *count* reviews of a Pod of 6 KB, each with its own uid; the same for the same *seed*.
+
+    The data of a review whose client leaves within the request are incomplete.
+    """
+    document: dict[str, Any] = orjson.loads(POD.read_bytes())
+    document["request"]["uid"] = _UID
+    body, random = orjson.dumps(document), Random(seed)
+    before, after = {}, b""
+    for kind in kinds:
+        before[kind], _, after = post(kind.target, "127.0.0.1", body).partition(_UID.encode())
     shares = [kind.share for kind in kinds]
     for number in range(count):
         kind = random.choices(kinds, shares)[0]
+        uid = f"soak-{number:010}"
+        data = b"".join((before[kind], uid.encode(), after))
         if not kind.leaves:
-            yield Planned(number, kind)
+            yield Review(uid, data, kind=kind)
             continue
-        close_mode = random.choice(CLOSE_MODES)
-        pause_s = random.uniform(0, MAX_PAUSE_S)
-        part = random.random() if kind.leaves == "within" else 1.0
-        yield Planned(number, kind, close_mode, pause_s, part)
-
-
-class Requests:
-    """The HTTP requests: a Pod of 6 KB each, with its own uid."""
-
-    def __init__(self, kinds: Sequence[Kind]) -> None:
-        document: dict[str, Any] = orjson.loads(POD.read_bytes())
-        document["request"]["uid"] = _UID
-        body = orjson.dumps(document)
-        self._before, _, self._after = body.partition(_UID.encode())
-        self._heads = {
-            kind: (
-                f"POST {kind.target} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-                f"Content-Length: {len(body)}\r\n\r\n"
-            ).encode()
-            for kind in kinds
-        }
-
-    def __call__(self, review: Planned) -> bytes:
-        """Return the request of *review*; incomplete if the client leaves within it."""
-        request = b"".join((self._heads[review.kind], self._before, review.uid.encode(), self._after))
-        if review.kind.leaves == "within":
-            return request[: min(max(1, int(len(request) * review.part)), len(request) - 1)]
-        return request
+        leaves = Departure(random.uniform(0, MAX_PAUSE_S), random.choice(CLOSE_MODES))
+        if kind.leaves == "within":
+            data = data[: random.randrange(1, len(data))]
+        yield Review(uid, data, leaves, kind)
 
 
 def documents(kinds: Sequence[Kind], targets: Sequence[str], hedge_after: str = "") -> str:
@@ -204,8 +190,6 @@ def documents(kinds: Sequence[Kind], targets: Sequence[str], hedge_after: str = 
 class Tally:
     """The reviews of all clients by their outcome and kind."""
 
-    sent: Counter[str] = field(default_factory=Counter)
-    """Sent completely."""
     answered: Counter[str] = field(default_factory=Counter)
     """Answered as planned."""
     abandoned: Counter[str] = field(default_factory=Counter)
@@ -221,18 +205,14 @@ class Tally:
     connections: int = 0
 
     @property
+    def sent(self) -> Counter[str]:
+        """Sent completely, as far as nothing is wrong."""
+        return self.answered + self.abandoned + self.refused
+
+    @property
     def ended(self) -> int:
         """The number of reviews that have ended."""
-        counts = (self.answered, self.abandoned, self.incomplete, self.refused, self.wrong)
-        return sum(count.total() for count in counts)
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A gateway on 127.0.0.1, whose certificate is not verified."""
-
-    port: int
-    client_context: Any = field(default_factory=client_tls)
+        return self.sent.total() + self.incomplete.total() + self.wrong.total()
 
 
 class Clients:
@@ -240,80 +220,61 @@ class Clients:
 
     def __init__(self, port: int, kinds: Sequence[Kind], seed: int, count: int) -> None:
         self.tally = Tally()
-        self._address = Address(port)
-        self._requests = Requests(kinds)
-        self._reviews = planned(kinds, seed, count)
-        self._left = 0
+        self._address = Address("127.0.0.1", port, client_tls())
+        self._reviews = reviews(kinds, seed, count)
 
-    async def run(self, clients: int, reviews: int, give_up: float) -> None:
-        """Send the next *reviews* over as many new connections as *clients*, and wait for their ends.
+    async def run(self, clients: int, count: int, limit_s: float) -> None:
+        """Send the next *count* reviews over as many new connections as *clients*, and wait for their ends.
 
-        No review begins after *give_up*, a monotonic time.
+        No review begins after *limit_s*.
+
+        Raises:
+            OSError: the gateway does not accept the connections.
         """
-        self._left = reviews
-        async with asyncio.TaskGroup() as group:
-            for _ in range(clients):
-                group.create_task(self._client(give_up))
+        generator = Generator(lambda: self._address, islice(self._reviews, count), self)
+        await generator.open(clients)
+        with generator.sending():
+            for timeout_s in (limit_s, ANSWERS_TIMEOUT_S):
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(generator.is_over.wait(), timeout_s)
+                generator.stop()
+        await generator.close()
+        self.tally.connections += generator.connections
 
-    async def _client(self, give_up: float) -> None:
-        connection: Connection | None = None
-        while self._left > 0 and time.monotonic() < give_up:
-            self._left -= 1
-            review = next(self._reviews, None)
-            if review is None:
-                break
-            try:
-                if connection is None or not connection.is_open:
-                    connection = await Connection.open(self._address)
-                    self.tally.connections += 1
-                await self._review(connection, review)
-            except (NoAnswer, OSError) as error:
-                self.tally.wrong[f"{review.kind.name}: {error or type(error).__name__}"] += 1
-                if connection is not None:
-                    connection.abandon("FIN")
-        if connection is not None:
-            await connection.close()
-
-    async def _review(self, connection: Connection, review: Planned) -> None:
-        kind, tally = review.kind, self.tally
-        request = self._requests(review)
-        if kind.leaves != "within":
-            tally.sent[kind.name] += 1
-        if kind.leaves:
-            exchange = asyncio.create_task(connection.exchange(request))
-            await asyncio.wait([exchange], timeout=review.pause_s)
-            if not exchange.done():
-                exchange.cancel()
-                connection.abandon(review.close_mode)
-                tally.close_modes[review.close_mode] += 1
-                (tally.incomplete if kind.leaves == "within" else tally.abandoned)[kind.name] += 1
-                return
-            answer = exchange.result()
-        else:
-            answer = await connection.exchange(request)
-        if answer.status == 503:
-            tally.refused[kind.name] += 1
-            return
-        problem = "an answer to an incomplete request" if kind.leaves == "within" else wrong(review, answer)
+    def judge(self, request: Review, answer: Answer) -> bool:
+        """Count *answer*. See ``Outcomes``."""
+        kind = request.kind
+        outcome, _ = outcome_of(answer, request.uid)
+        problem = "" if outcome == "refused" else wrong(request, answer)
         if problem:
-            tally.wrong[f"{kind.name}: {problem}"] += 1
+            self.tally.wrong[f"{kind.name}: {problem}"] += 1
         else:
-            tally.answered[kind.name] += 1
+            (self.tally.refused if outcome == "refused" else self.tally.answered)[kind.name] += 1
+        return not problem
+
+    def lost(self, request: Review | None, reason: str) -> None:
+        """Count a review without an answer. See ``Outcomes``."""
+        if request is not None:
+            self.tally.wrong[f"{request.kind.name}: {reason}"] += 1
+
+    def left(self, request: Review) -> None:
+        """Count a review whose client has left. See ``Outcomes``."""
+        assert request.leaves is not None
+        self.tally.close_modes[request.leaves.mode] += 1
+        is_incomplete = request.kind.leaves == "within"
+        (self.tally.incomplete if is_incomplete else self.tally.abandoned)[request.kind.name] += 1
+
+    def retried(self, request: Review) -> None:
+        """See ``Outcomes``; a review that is refused is not sent again."""
 
 
-def wrong(review: Planned, answer: Answer) -> str:
+def wrong(review: Review, answer: Answer) -> str:
     """Return what is wrong with the *answer* to *review*; empty if it is as planned."""
-    kind, body = review.kind, answer.body
-    if answer.status != 200:
-        return f"{answer.status}: {body[:MAX_TEXT].decode(errors='replace')}"
-    try:
-        response: Mapping[str, Any] = orjson.loads(body)["response"]
-        uid, found = response["uid"], (response["allowed"], response.get("status", {}).get("code", 0))
-    except (ValueError, KeyError, TypeError):
-        return f"not an AdmissionReview: {body[:MAX_TEXT].decode(errors='replace')}"
-    if uid != review.uid:
-        return "the answer to another review"
-    if found != (kind.allowed, kind.code) or not any(text in body for text in kind.contains):
-        text = response.get("status", {}).get("message", "")
-        return f"allowed: {found[0]}, code {found[1]}: {text[:MAX_TEXT]!r}"
-    return ""
+    kind = review.kind
+    if kind.leaves == "within":
+        return "an answer to an incomplete request"
+    outcome, text = outcome_of(answer, review.uid)
+    is_planned = outcome == kind.outcome and (outcome != "denied" or text.startswith(f"{kind.code}: "))
+    if is_planned and any(expected in answer.body for expected in kind.contains):
+        return ""
+    return f"{outcome}: {text[:MAX_TEXT]}"

@@ -1,6 +1,4 @@
-"""Sends reviews to a gateway as kube-apiserver does, and counts their outcomes.
-
-A closed loop over TLS connections that are kept alive, on an event loop in a thread of its own:
+"""Sends reviews to a gateway as kube-apiserver does, and counts their outcomes, while a test makes faults.
 
     with Load(gateway, "/validate?timeout=5s", "pod-create-validate", connections=16) as load:
         load.wait_for(200)
@@ -8,13 +6,7 @@ A closed loop over TLS connections that are kept alive, on an event loop in a th
         load.wait_for(500)
     assert load.tally.lost == 0
 
-It behaves like kube-apiserver's client: an answer with ``Connection: close`` is the last of its connection, a
-connection that the server has closed is not used again, and a POST on a connection that is just being closed
-is lost, because Go's ``net/http`` does not repeat requests that are not idempotent. With ``retry_refused`` a
-review that is refused with 503 and ``Retry-After`` is sent again after that time, up to ten times, as
-``client-go`` does.
-
-Bounded in count and, by ``PATIENCE_S``, in time. It does not measure performance: ``loadtest`` does.
+``loadtest.generator`` sends, on an event loop in a thread of its own.
 """
 
 from __future__ import annotations
@@ -22,136 +14,164 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
 import uuid
-from typing import TYPE_CHECKING, Self
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import cycle
+from typing import TYPE_CHECKING, Protocol, Self
 
 import uvloop
 
-from tests.connection import Answer, Connection, NoAnswer, Server
+from loadtest.generator import Generator
+from loadtest.http_client import Address, Answer, Request, post
+from loadtest.outcomes import outcome_of
 from tests.kit import PATIENCE_S, REVIEWS
-from tests.tally import Counts, Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    import ssl
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
-
-__all__ = ["Load", "Tally"]
 
 MAX_REVIEWS = 200_000
 MAX_RETRIES = 10
 """Of a review that is refused. Source: kubernetes/client-go rest/request.go, ``maxRetries``."""
-RECONNECT_AFTER_S = 0.05
-"""Prevents a tight loop if there is no gateway."""
+MAX_TEXTS = 20
 
 
-class Load:
-    """A load that runs during a ``with`` block.
+class Server(Protocol):
+    """A server on 127.0.0.1, such as a ``GatewayProcess``; asked again for each connection."""
 
-    Args:
-        server: The gateway.
-        path: With its query, such as ``/validate?timeout=5s``; several are used in turn.
-        body: An AdmissionReview in JSON, or the name of a recorded one. Each request gets its own uid.
-        connections: Opened before the block is entered; also the number of reviews in flight.
-        headers: Additional headers.
-        rate: Reviews a second, at most; None for no limit.
-        retry_refused: Whether refused reviews are sent again after ``Retry-After``.
-        count: Number of reviews, at most; see :meth:`finish`.
-    """
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
 
-    def __init__(
-        self,
-        server: Server,
-        path: str | Sequence[str],
-        body: str | bytes,
-        *,
-        connections: int = 16,
-        headers: Mapping[str, str] | None = None,
-        rate: float | None = None,
-        retry_refused: bool = False,
-        count: int = MAX_REVIEWS,
-    ) -> None:
-        review = body if isinstance(body, bytes) else (REVIEWS / f"{body}.json").read_bytes()
-        uid: str = json.loads(review)["request"]["uid"]
-        self._parts = review.split(uid.encode())
-        lines = [f"Host: 127.0.0.1:{server.port}", "Content-Type: application/json"]
-        lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
-        rest = "".join(f"{line}\r\n" for line in lines)
-        paths = [path] if isinstance(path, str) else path
-        self._heads = [f"POST {path} HTTP/1.1\r\n{rest}".encode() for path in paths]
-        self._uids = uuid.uuid4().int >> 64 << 64
-        self._rate = rate
-        self._retries = MAX_RETRIES if retry_refused else 0
-        self._limit = count
-        self._counts = Counts()
-        self._in_flight: set[int] = set()
-        """By number, counted from 0."""
+    @property
+    def client_context(self) -> ssl.SSLContext:
+        """The TLS context of its clients."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Counts of outcomes. When the load has ended, ``sent == answered + refused + lost``."""
+
+    sent: int = 0
+    """Reviews, not requests: a review that was refused and sent again counts once."""
+    allowed: int = 0
+    failed_open: int = 0
+    """Allowed answers with the annotation of a webhook that failed open."""
+    denied: int = 0
+    failed: int = 0
+    """Denied with code 500: a webhook failed whose failurePolicy is Fail."""
+    refused: int = 0
+    """HTTP 503; with ``retry_refused`` also after all retries."""
+    retried: int = 0
+    """Requests that repeat a refused request."""
+    lost: int = 0
+    """No answer, another status, or the answer to another review."""
+    texts: tuple[str, ...] = ()
+    """Messages of failures, refusals and losses: the first few different ones."""
+
+    @property
+    def answered(self) -> int:
+        """With the right AdmissionReview."""
+        return self.allowed + self.denied + self.failed
+
+    def plus(self, *names: str, text: str = "") -> Tally:
+        """Return these counts with one more of each of *names*."""
+        texts = self.texts
+        if text and text not in texts and len(texts) < MAX_TEXTS:
+            texts = (*texts, text)
+        return replace(self, texts=texts, **{name: getattr(self, name) + 1 for name in names})
+
+
+class InThread:
+    """A load that runs during a ``with`` block, on a thread of its own, with the methods of ``Outcomes``."""
+
+    def __init__(self, address: Callable[[], Address], connections: int, **options: float | None) -> None:
         self._changed = threading.Condition()
-        self._is_open = self._is_stopping = self._is_over = False
+        """Guards all that both threads use."""
+        self._is_open = self._is_over = False
         self._error: BaseException | None = None
-        self._begun = self._ends_at = 0.0
-        self._server = server
-        self._width = connections
+        self._address, self._width, self._options = address, connections, options
+        self._in_flight: set[str] = set()
+        """By uid."""
+        self._generator: Generator[Request]
+        self._loop: asyncio.AbstractEventLoop
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
-        with self._changed:
-            opened = self._changed.wait_for(lambda: self._is_open or self._is_over, PATIENCE_S)
-        if not opened or self._error is not None:
+        self._wait(lambda: self._is_open or self._is_over, "the load could not connect")
+        if self._error is not None:
             raise AssertionError(f"the load could not connect: {self._error!r}") from self._error
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._is_stopping = True
-        self._thread.join(2 * PATIENCE_S)
+        """Wait until all requests in flight have ended; after an error of the test, end them."""
+        end = self._generator.is_over.set if error is not None else self._generator.stop
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(end)
+        self._thread.join(PATIENCE_S)
         if error is None:
             assert self._error is None, self._error
-            assert self._is_over, f"the load does not end: {self.tally}"
-
-    @property
-    def tally(self) -> Tally:
-        """The outcomes so far; complete after the ``with`` block."""
-        with self._changed:
-            return self._counts.tally()
-
-    def wait_for(self, answers: int) -> None:
-        """Wait until so many more reviews have been answered."""
-        with self._changed:
-            wanted = self._counts.answered + answers
-            self._changed.wait_for(lambda: self._counts.answered >= wanted or self._is_over, PATIENCE_S)
-            enough = self._counts.answered >= wanted
-        assert enough, f"not {wanted} answers: {self.tally}"
-
-    def wait_for_those_in_flight(self) -> None:
-        """Wait until all reviews that are in flight now have ended."""
-        with self._changed:
-            awaited = self._in_flight.copy()
-            ended = self._changed.wait_for(lambda: awaited.isdisjoint(self._in_flight), PATIENCE_S)
-        assert ended, f"reviews that do not end: {self.tally}"
-
-    def wait_until(self, holds: Callable[[Tally], bool]) -> None:
-        """Wait until *holds* is true of the tally."""
-        end = time.monotonic() + PATIENCE_S
-        while True:
-            is_over = self._is_over
-            tally = self.tally
-            if holds(tally):
-                return
-            assert not is_over, tally
-            assert time.monotonic() < end, tally
-            with self._changed:
-                self._changed.wait(0.1)
+            assert self._is_over, f"the load does not end: {self}"
 
     def finish(self) -> None:
-        """Wait until all ``count`` reviews have ended."""
+        """Wait until all ``count`` requests have ended."""
+        self._wait(lambda: self._is_over, "the load does not end")
+
+    def wait_for_those_in_flight(self) -> None:
+        """Wait until all requests that are in flight now have ended."""
         with self._changed:
-            ended = self._changed.wait_for(lambda: self._is_over, 2 * PATIENCE_S)
-        assert ended, f"the load does not end: {self.tally}"
+            awaited = self._in_flight.copy()
+        self._wait(lambda: awaited.isdisjoint(self._in_flight), "requests that do not end")
+
+    def _wait(self, holds: Callable[[], bool], problem: str) -> None:
+        """Wait until *holds*, which is checked after each outcome, or all requests have ended."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_over or holds(), PATIENCE_S)
+            assert self._error is None, self._error
+            assert holds(), f"{problem}: {self}"
 
     # -- on the thread of the load ----------------------------------------------------------------
+
+    def requests(self) -> Iterator[Request]:
+        """Yield what is sent."""
+        raise NotImplementedError
+
+    def ended(self, request: Request, answer: Answer | None, reason: str) -> bool:
+        """Return whether *answer* is right; without an answer *reason* says why there is none."""
+        raise NotImplementedError
+
+    def judge(self, request: Request, answer: Answer) -> bool:
+        """See ``Outcomes``."""
+        return self._settle(request, answer, "")
+
+    def lost(self, request: Request | None, reason: str) -> None:
+        """See ``Outcomes``. A server may close a connection that is idle."""
+        if request is not None:
+            self._settle(request, None, reason)
+
+    def left(self, request: Request) -> None:
+        """See ``Outcomes``; no client leaves."""
+
+    def retried(self, request: Request) -> None:
+        """See ``Outcomes``."""
+
+    def _settle(self, request: Request, answer: Answer | None, reason: str) -> bool:
+        with self._changed:
+            self._in_flight.discard(request.uid)
+            is_right = self.ended(request, answer, reason)
+            self._changed.notify_all()
+        return is_right
+
+    def _sent(self) -> Iterator[Request]:
+        for request in self.requests():
+            with self._changed:
+                self._in_flight.add(request.uid)
+            yield request
 
     def _run(self) -> None:
         try:
@@ -165,87 +185,94 @@ class Load:
                 self._changed.notify_all()
 
     async def _main(self) -> None:
-        opening = asyncio.Semaphore(64)
-
-        async def open_one() -> Connection:
-            async with opening:
-                return await Connection.open(self._server)
-
-        connections = await asyncio.gather(*(open_one() for _ in range(self._width)))
-        self._begun = time.monotonic()
-        self._ends_at = self._begun + PATIENCE_S
-        with self._changed:
-            self._is_open = True
-            self._changed.notify_all()
-        await asyncio.gather(*(self._use(connection) for connection in connections))
-
-    async def _use(self, connection: Connection) -> None:
-        """Send one review after another over one connection and its replacements."""
-        while not self._is_stopping and self._counts.sent < self._limit and time.monotonic() < self._ends_at:
-            number = self._counts.sent
+        self._loop = asyncio.get_running_loop()
+        self._generator = Generator(self._address, self._sent(), self, **self._options)  # type: ignore[arg-type]
+        await self._generator.open(self._width)
+        with self._generator.sending():
             with self._changed:
-                self._counts.sent += 1
-                self._in_flight.add(number)
-            if self._rate is not None:
-                await asyncio.sleep(self._begun + number / self._rate - time.monotonic())
-            try:
-                connection = await self._review(connection, number)
-            except (NoAnswer, OSError, TimeoutError) as error:
-                self._settle(number, self._lost, f"{type(error).__name__}: {error}")
-                await connection.close()
-                await asyncio.sleep(RECONNECT_AFTER_S)
-        await connection.close()
+                self._is_open = True
+                self._changed.notify_all()
+            await self._generator.is_over.wait()
+        await self._generator.close()
 
-    async def _review(self, connection: Connection, number: int) -> Connection:
-        """Send a review, again while it is refused, and return the connection of its last answer."""
-        uid = str(uuid.UUID(int=self._uids | number))
-        body = uid.encode().join(self._parts)
-        head = self._heads[number % len(self._heads)]
-        request = b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
-        for retries_left in range(self._retries, -1, -1):
-            if not connection.is_open:
-                connection = await Connection.open(self._server)
-            answer = await connection.exchange(request)
-            if answer.status != 503 or not retries_left or "retry-after" not in answer.headers:
-                break
-            self._counts.retried += 1
-            await asyncio.sleep(float(answer.headers["retry-after"]))
-        self._settle(number, self._judge, uid, answer)
-        return connection
 
-    def _settle(self, number: int, count: Callable[..., None], *arguments: object) -> None:
+class Load(InThread):
+    """Reviews, bounded in count."""
+
+    def __init__(
+        self,
+        server: Server,
+        path: str | Sequence[str],
+        body: str | bytes,
+        *,
+        connections: int = 16,
+        headers: Mapping[str, str] | None = None,
+        rate: float | None = None,
+        retry_refused: bool = False,
+        count: int = MAX_REVIEWS,
+    ) -> None:
+        """Set the parameters.
+
+        Args:
+            server: The gateway.
+            path: With its query, such as ``/validate?timeout=5s``; several are used in turn.
+            body: An AdmissionReview in JSON, or the name of a recorded one. Each request gets its own uid.
+            connections: Opened before the block is entered; also the number of reviews in flight.
+            headers: Additional headers.
+            rate: Reviews a second, at most; None for no limit.
+            retry_refused: Whether refused reviews are sent again after ``Retry-After``.
+            count: Number of reviews, at most; see :meth:`finish`.
+        """
+        super().__init__(
+            lambda: Address("127.0.0.1", server.port, server.client_context),
+            connections,
+            rate=rate,
+            max_retries=MAX_RETRIES if retry_refused else 0,
+        )
+        self._review = body if isinstance(body, bytes) else (REVIEWS / f"{body}.json").read_bytes()
+        self._paths = [path] if isinstance(path, str) else path
+        self._headers, self._count = headers, count
+        self._tally = Tally()
+
+    def __str__(self) -> str:
+        return str(self._tally)
+
+    @property
+    def tally(self) -> Tally:
+        """The outcomes so far; complete after the ``with`` block."""
+        return self._tally
+
+    def wait_for(self, answers: int) -> None:
+        """Wait until so many more reviews have been answered."""
+        wanted = self._tally.answered + answers
+        self._wait(lambda: self._tally.answered >= wanted, f"not {wanted} answers")
+
+    def wait_until(self, holds: Callable[[Tally], bool]) -> None:
+        """Wait until *holds* is true of the tally."""
+        self._wait(lambda: holds(self._tally), "the load does not come so far")
+
+    def requests(self) -> Iterator[Request]:
+        """See ``InThread``."""
+        uid: str = json.loads(self._review)["request"]["uid"]
+        parts = self._review.split(uid.encode())
+        first = uuid.uuid4().int >> 64 << 64
+        for number, path in zip(range(self._count), cycle(self._paths), strict=False):
+            own = str(uuid.UUID(int=first | number))
+            self._add("sent")
+            yield Request(own, post(path, "127.0.0.1", own.encode().join(parts), self._headers))
+
+    def ended(self, request: Request, answer: Answer | None, reason: str) -> bool:
+        """See ``InThread``."""
+        outcome, text = outcome_of(answer, request.uid) if answer is not None else ("lost", reason)
+        also = ("allowed",) if outcome == "failed open" else ()
+        self._add(outcome.replace(" ", "_"), *also, text="" if outcome == "denied" else text)
+        return outcome != "lost"
+
+    def retried(self, request: Request) -> None:
+        """See ``Outcomes``."""
         with self._changed:
-            self._in_flight.discard(number)
-            count(*arguments)
+            self._add("retried")
             self._changed.notify_all()
 
-    def _judge(self, uid: str, answer: Answer) -> None:
-        counts = self._counts
-        if answer.status == 503:
-            counts.refused += 1
-            counts.note(f"503: {answer.body.decode(errors='replace')[:200]}")
-            return
-        try:
-            assert answer.status == 200
-            document = json.loads(answer.body)
-            assert document["kind"] == "AdmissionReview"
-            response = document["response"]
-            assert response["uid"] == uid, f"the answer is to {response['uid']}"
-            allowed, status = response["allowed"], response.get("status", {})
-            assert isinstance(allowed, bool)
-        except (AssertionError, ValueError, KeyError, TypeError) as error:
-            self._lost(f"{answer.status} {error}: {answer.body.decode(errors='replace')[:200]}")
-            return
-        counts.answered += 1
-        if allowed:
-            counts.allowed += 1
-            counts.failed_open += any("failed-open." in key for key in response.get("auditAnnotations", {}))
-        elif status.get("code") == 500:
-            counts.failed += 1
-            counts.note(status.get("message", ""))
-        else:
-            counts.denied += 1
-
-    def _lost(self, text: str) -> None:
-        self._counts.lost += 1
-        self._counts.note(text)
+    def _add(self, *names: str, text: str = "") -> None:
+        self._tally = self._tally.plus(*names, text=text)

@@ -14,7 +14,7 @@ from tests.kit import PATIENCE_S, REVIEWS
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from tests.connection import Server
+    from tests.load import Server
 
 REVIEW = (REVIEWS / "pod-create-validate.json").read_bytes()
 

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtest import soak
+from loadtest.http_client import Answer
 from loadtest.soak import memory_mib, parse, report, run
 from loadtest.soak_accounting import Sample, Series, count_checks, growth_percent, memory_checks
-from loadtest.soak_clients import FAULTY, Kind, Planned, Requests, Tally, planned, wrong
+from loadtest.soak_clients import FAULTY, Review, Tally, reviews, wrong
 from loadtest.soak_worker import DENIAL
-from tests.connection import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,54 +80,49 @@ def test_the_memory_of_a_process_is_read() -> None:
 
 @given(st.integers(0, 2**32), st.integers(0, 200))
 def test_the_plan_follows_from_the_seed(seed: int, count: int) -> None:
-    plan = list(planned(FAULTY, seed, count))
-    assert plan == list(planned(FAULTY, seed, count))
+    plan = list(reviews(FAULTY, seed, count))
+    assert plan == list(reviews(FAULTY, seed, count))
     assert len({review.uid for review in plan}) == count
-    assert all(bool(review.kind.leaves) or review.part == 1.0 for review in plan)
+    for review in plan:
+        head, separator, body = review.data.partition(b"\r\n\r\n")
+        length = head.partition(b"Content-Length: ")[2].partition(b"\r\n")[0]
+        is_complete = bool(separator) and len(body) == int(length)
+        assert (bool(review.leaves), is_complete) == (
+            bool(review.kind.leaves),
+            review.kind.leaves != "within",
+        )
+        assert review.data
+        if is_complete:
+            assert orjson.loads(body)["request"]["uid"] == review.uid
 
 
-@given(st.floats(0, 1, exclude_max=True), st.sampled_from(FAULTY))
-def test_a_request_is_complete_unless_its_client_leaves_within(part: float, kind: Kind) -> None:
-    request = Requests(FAULTY)(Planned(7, kind, "FIN", 0.0, part))
-    head, separator, body = request.partition(b"\r\n\r\n")
-    length = head.partition(b"Content-Length: ")[2].partition(b"\r\n")[0]
-    is_complete = bool(separator) and len(body) == int(length)
-    assert is_complete == (kind.leaves != "within")
-    assert request
-    if is_complete:
-        assert orjson.loads(body)["request"]["uid"] == "soak-0000000007"
-
-
-def answer(number: int, *, allowed: bool, code: int = 0, message: str = "") -> bytes:
-    response: dict[str, Any] = {"uid": f"soak-000000000{number}", "allowed": allowed}
+def answer(uid: str = "u", *, allowed: bool, code: int = 0, message: str = "") -> bytes:
+    response: dict[str, Any] = {"uid": uid, "allowed": allowed}
     if code:
         response["status"] = {"code": code, "message": message}
-    return orjson.dumps({"response": response})
+    return orjson.dumps({"kind": "AdmissionReview", "response": response})
+
+
+EXPIRED = "DEADLINE_EXCEEDED: no answer within 1s"
 
 
 @pytest.mark.parametrize(
-    ("kind", "status", "body", "problem"),
+    ("kind", "body", "problem"),
     [
-        ("allowed", 200, answer(1, allowed=True), ""),
-        ("allowed", 200, answer(2, allowed=True), "the answer to another review"),
-        ("allowed", 500, b'{"error": "no"}', '500: {"error": "no"}'),
-        ("allowed", 200, b"[]", "not an AdmissionReview: []"),
-        ("denied", 200, answer(1, allowed=False, code=403, message=DENIAL), ""),
-        ("denied", 200, answer(1, allowed=False, code=403), "allowed: False, code 403: ''"),
-        ("denied", 200, answer(1, allowed=True), "allowed: True, code 0: ''"),
-        (
-            "times-out",
-            200,
-            answer(1, allowed=False, code=500, message="DEADLINE_EXCEEDED: no answer within 1s"),
-            "",
-        ),
-        ("times-out", 200, answer(1, allowed=False, code=500, message="X"), "allowed: False, code 500: 'X'"),
+        ("allowed", answer(allowed=True), ""),
+        ("allowed", answer("v", allowed=True), "lost: expected the uid u, found v"),
+        ("denied", answer(allowed=False, code=403, message=DENIAL), ""),
+        ("denied", answer(allowed=False, code=400, message=DENIAL), f"denied: 400: {DENIAL}"),
+        ("denied", answer(allowed=False, code=403), "denied: 403: "),
+        ("denied", answer(allowed=True), "allowed: "),
+        ("times-out", answer(allowed=False, code=500, message=EXPIRED), ""),
+        ("times-out", answer(allowed=False, code=500, message="X"), "failed: X"),
+        ("fails-open", answer(allowed=True), "allowed: "),
+        ("incomplete", answer(allowed=True), "an answer to an incomplete request"),
     ],
 )
-def test_an_answer_must_have_the_planned_uid_verdict_and_text(
-    kind: str, status: int, body: bytes, problem: str
-) -> None:
-    assert wrong(Planned(1, BY_NAME[kind]), Answer(status, {}, body)) == problem
+def test_an_answer_must_have_the_planned_outcome_and_text(kind: str, body: bytes, problem: str) -> None:
+    assert wrong(Review("u", b"", kind=BY_NAME[kind]), Answer(b"HTTP/1.1 200 OK", body)) == problem
 
 
 # -- the counts -----------------------------------------------------------------------------------
@@ -148,9 +143,6 @@ def world(found: Mapping[str, int]) -> tuple[Tally, dict[str, int], tuple[int, i
     tally.abandoned["abandoned"] = found["abandoned"] + found["unread"]
     tally.incomplete["incomplete"] = found["incomplete"]
     tally.refused["allowed"] = found["refused"]
-    tally.sent.update(answered)
-    tally.sent["abandoned"] += tally.abandoned["abandoned"]
-    tally.sent["allowed"] += found["refused"]
     answered["abandoned"] = found["unread"]
     late = sum(answered[name] for name in ("times-out", "short-timeout", "fails-open", "abandoned"))
     given_up = min(found["given up"], late)
