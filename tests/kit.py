@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import http.client
+import io
 import itertools
 import json
+import logging
+import os
 import random
 import re
 import socket
@@ -14,9 +17,10 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import chdir, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,7 +144,7 @@ class Process:
 def run_command(
     *arguments: object, stdin: bytes | None = None, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``admission-gateway`` to its end, and return its result, whatever its exit status."""
+    """Run ``admission-gateway`` as a process to its end, and return its result, whatever its exit status."""
     return subprocess.run(
         [sys.executable, "-m", "gateway", *map(str, arguments)],
         cwd=ROOT,
@@ -151,6 +155,53 @@ def run_command(
         timeout=PATIENCE_S,
         check=False,
     )
+
+
+def call_command(
+    *arguments: object, stdin: bytes | None = None, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """As :func:`run_command` in this process, which saves the start of an interpreter.
+
+    Output of child processes of the command is not in the result. Afterwards standard streams, environment,
+    working directory and log are as before.
+    """
+    from gateway.tools.cli import main
+
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
+    streams: dict[str, Any] = {
+        "stdin": io.TextIOWrapper(io.BytesIO(stdin or b""), "utf-8"),
+        "stdout": out,
+        "stderr": err,
+    }
+    environ = mock.patch.dict(os.environ, environment or {}, clear=environment is not None)
+    status: object = None
+    with mock.patch.multiple("sys", **streams), environ, chdir(ROOT), _own_log():
+        try:
+            main([*map(str, arguments)])
+        except SystemExit as end:
+            status = end.code
+    assert isinstance(status, int)
+    out.flush()
+    err.flush()
+    printed = (stream.buffer.getvalue().decode() for stream in (out, err))
+    return subprocess.CompletedProcess([*map(str, arguments)], status, *printed)
+
+
+@contextmanager
+def _own_log() -> Iterator[None]:
+    """Let a command set up its log inside the block as in a process of its own."""
+    from gateway.base import logs
+
+    root = logging.getLogger()
+    handlers, level, is_debug = root.handlers[:], root.level, logs.current.is_debug
+    root.handlers.clear()  # beside those of pytest the command would add none
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        logging.captureWarnings(False)  # noqa: FBT003 - the standard library's only way
+        logs.current.is_debug = is_debug
 
 
 class WorkerProcess(Process):

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
 from gateway.config.merge.load import load
-from tests.kit import PATIENCE_S, ROOT
+from tests.kit import call_command
 from tests.registration.kit import few_rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+    from subprocess import CompletedProcess
 
     from gateway.config.merge.model import Config
 
@@ -68,18 +66,9 @@ def registering(name: str = "admission-gateway") -> Json:
     )
 
 
-def run(*arguments: object, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run ``admission-gateway import``, with *environment* added to the own, and return how it ended."""
-    return subprocess.run(
-        [sys.executable, "-m", "gateway", "import", *map(str, arguments)],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        timeout=PATIENCE_S,
-        check=False,
-    )
+def run(*arguments: object) -> CompletedProcess[str]:
+    """Run ``admission-gateway import``, and return how it ended."""
+    return call_command("import", *arguments)
 
 
 def write(file: Path, *documents: Json) -> Path:

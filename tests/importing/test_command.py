@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import yaml
 from gateway.base.errors import GatewayError
 from gateway.tools.importing.folder import write as write_all
 from tests.importing.kit import MUTATING, VALIDATING, configuration, entry, registering, run, write
+from tests.kit import call_command, run_command
 from tests.kubernetes.server import ApiServer, refuse
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ def test_files_are_imported_in_the_order_in_which_they_are_called(tmp_path: Path
         "kubectl delete validatingwebhookconfiguration a",
         "kubectl delete validatingwebhookconfiguration b",
     ]
-    assert run("-", stdin=done.stdout).stdout == done.stdout
+    assert run_command("import", "-", stdin=done.stdout.encode()).stdout == done.stdout
 
 
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
@@ -166,11 +168,7 @@ def test_an_imported_configuration_passes_check(tmp_path: Path) -> None:
         f"{folder}/validating-b.yaml written",
     ]
     assert files(folder) == ["mutating-a.yaml", "validating-b.yaml"]
-    from gateway.tools.cli import main
-
-    with pytest.raises(SystemExit) as end:
-        main(["check", "--config", str(folder)])
-    assert not end.value.code
+    assert call_command("check", "--config", folder).returncode == 0
     again = run(file, "--output", folder)
     assert again.stdout.splitlines() == [
         f"{folder}/mutating-a.yaml unchanged",
@@ -296,7 +294,8 @@ def test_no_temporary_path_is_shown(tmp_path: Path) -> None:
     many = configuration(VALIDATING, "many", *(entry(timeoutSeconds=31) for _ in range(1001)))
     file = write(tmp_path / "all.json", configuration(), configuration(), many)
     (tmp_path / "scratch").mkdir()
-    done = run(file, "--output", tmp_path / "out", TMPDIR=str(tmp_path / "scratch"))
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "scratch")}
+    done = run_command("import", file, "--output", tmp_path / "out", environment=environment)
     assert done.returncode == 1
     assert "scratch" not in done.stdout + done.stderr
     assert "object.yaml" not in done.stdout + done.stderr

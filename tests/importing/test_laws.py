@@ -59,8 +59,8 @@ def test_the_gateway_reads_what_the_cluster_had(documents: list[Json]) -> None:
 @some
 @given(configurations())
 def test_importing_what_was_imported_gives_the_same_bytes(documents: list[Json]) -> None:
+    assert select(list(reversed(documents)), (), ()).imported == select(documents, (), ()).imported
     once = imported(documents)
-    assert imported(list(reversed(documents))) == once
     again: list[Json] = [yaml.safe_load(text) for text in once]
     assert imported(again) == once
 
@@ -68,17 +68,18 @@ def test_importing_what_was_imported_gives_the_same_bytes(documents: list[Json])
 @some
 @given(configurations())
 def test_nothing_of_the_cluster_is_left(documents: list[Json]) -> None:
-    for text in imported(documents):
-        metadata = yaml.safe_load(text)["metadata"]
-        assert not set(metadata) & set(CLUSTERS_OWN)
-        assert "last-applied" not in text
+    for document in select(documents, (), ()).imported:
+        for as_resource in (False, True):
+            kept = cleaned(document, as_resource=as_resource)
+            assert not set(kept["metadata"]) & set(CLUSTERS_OWN)
+            assert "last-applied" not in json.dumps(kept)
 
 
 @some
 @given(configurations())
 def test_the_registration_of_a_gateway_is_never_imported(documents: list[Json]) -> None:
     own = registering()
-    assert imported([own, *documents]) == imported(documents)
+    assert select([own, *documents], (), ()).imported == select(documents, (), ()).imported
 
 
 def test_an_old_version_keeps_its_meaning() -> None:

@@ -18,7 +18,7 @@ from gateway.config.yaml.fields import Fields, Problems
 from gateway.tools.importing.objects import cleaned
 from gateway.tools.registration.unregistered import LABEL, is_unregistered, registered_again, unregistered
 from tests.importing.kit import MUTATING, VALIDATING, configuration, configurations, entry, registering, run
-from tests.kit import Process, run_command
+from tests.kit import Process, call_command
 from tests.kubernetes.server import ApiServer
 from tests.waiting import eventually
 
@@ -70,7 +70,7 @@ class Bed:
 
     def sync(self, *arguments: object) -> CompletedProcess[str]:
         options = ("--kubeconfig", self.kubeconfig, "--output", self.folder)
-        return run_command("sync", *options, *arguments)
+        return call_command("sync", *options, *arguments)
 
     @property
     def text(self) -> str:
@@ -162,7 +162,7 @@ def test_an_object_is_unregistered_followed_and_restored(bed: Bed) -> None:
     (bed.folder / FILE).unlink()
     assert bed.sync().returncode == 0
     assert bed.text == text, "no other component checks unregistered webhooks"
-    restored = run_command("sync", "--kubeconfig", bed.kubeconfig, "--restore")
+    restored = call_command("sync", "--kubeconfig", bed.kubeconfig, "--restore")
     assert restored.returncode == 0, restored.stderr
     assert written(restored) == [f"{VALIDATING}/policies registered again: the API server calls it directly"]
     assert bed.server.objects[AT]["webhooks"] == before["webhooks"]
@@ -225,13 +225,13 @@ def test_custom_resources_are_followed_in_the_cluster(server: ApiServer, tmp_pat
     hold(server, registering(), marked)
     kubeconfig = server.kubeconfig(tmp_path)
     sync = ("sync", "--kubeconfig", kubeconfig, "--as", "CustomResources")
-    done = run_command(*sync)
+    done = call_command(*sync)
     assert done.returncode == 0, done.stderr
     made = server.objects[f"{CUSTOM}/validatingwebhookconfigurations/policies"]
     assert made["webhooks"] == cleaned(configuration(), as_resource=True)["webhooks"]
-    assert written(run_command(*sync)) == []
+    assert written(call_command(*sync)) == []
     marked["webhooks"][0]["timeoutSeconds"] = 7
-    done = run_command(*sync)
+    done = call_command(*sync)
     assert written(done) == ["custom resource policies written: timeoutSeconds"], done.stderr
     made = server.objects[f"{CUSTOM}/validatingwebhookconfigurations/policies"]
     assert made["webhooks"][0]["timeoutSeconds"] == 7
@@ -239,7 +239,7 @@ def test_custom_resources_are_followed_in_the_cluster(server: ApiServer, tmp_pat
 
 @pytest.mark.parametrize("arguments", [(), ("--restore", "--watch"), ("--restore", "--unregister")])
 def test_options_that_contradict_each_other_are_refused(arguments: tuple[str, ...]) -> None:
-    done = run_command("sync", *arguments)
+    done = call_command("sync", *arguments)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
 

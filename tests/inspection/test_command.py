@@ -10,7 +10,7 @@ import pytest
 import trustme
 import yaml
 
-from tests.kit import ROOT, pool_document, run_command, webhook_document
+from tests.kit import ROOT, call_command, pool_document, webhook_document
 from tests.kubernetes.server import ApiServer, refuse
 from tests.policies.documents import binding, policy
 
@@ -66,7 +66,7 @@ def config(tmp_path: Path, authority: trustme.CA) -> Path:
 @pytest.fixture
 def registered(config: Path, server: ApiServer) -> list[Json]:
     """The registration that *server* lists, for a test to change."""
-    done = run_command(
+    done = call_command(
         "manifests",
         "--config",
         config,
@@ -85,7 +85,7 @@ def registered(config: Path, server: ApiServer) -> list[Json]:
 @pytest.fixture
 def check(config: Path, server: ApiServer, tmp_path: Path) -> Any:
     kubeconfig = server.kubeconfig(tmp_path)
-    return lambda *arguments: run_command(
+    return lambda *arguments: call_command(
         "check", "--config", config, "--cluster", "--kubeconfig", kubeconfig, *arguments
     )
 
@@ -249,13 +249,13 @@ def test_another_ca_is_an_error(check: Any, registered: list[Json]) -> None:
     ],
 )
 def test_options_without_a_meaning_are_refused(config: Path, arguments: tuple[str, ...]) -> None:
-    done = run_command("check", "--config", config, *arguments)
+    done = call_command("check", "--config", config, *arguments)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
 
 
 def test_check_without_cluster_sends_no_request(config: Path, server: ApiServer) -> None:
-    done = run_command("check", "--config", config)
+    done = call_command("check", "--config", config)
     assert (done.returncode, done.stdout.count("\n")) == (0, 1)
     assert server.requests == []
 
@@ -277,25 +277,26 @@ def test_custom_resources_are_included_if_enabled(
     assert done.returncode == 1, done.stderr
     assert "error: validate resource/" in done.stdout
     assert "never sent to the gateway: CREATE of apps/v1 deployments" in done.stdout
-    manifests = run_command("manifests", "--config", config, "--service", "policies/gateway")
+    manifests = call_command("manifests", "--config", config, "--service", "policies/gateway")
     assert "deployments" in manifests.stdout, manifests.stderr
     text = webhook_document("validate", "wrong", "pool", {"webhook": {"timeoutSeconds": 99}})
     server.apply(next(one for one in yaml.safe_load_all(text) if one))
     (finding,) = [one for one in json.loads(check("--json").stdout) if "timeoutSeconds: " in one["message"]]
     assert (finding["severity"], "found the number 99" in finding["message"]) == ("error", True), finding
-    manifests = run_command("manifests", "--config", config, "--service", "policies/gateway")
+    manifests = call_command("manifests", "--config", config, "--service", "policies/gateway")
     assert any(line.startswith("error: ") and "99" in line for line in manifests.stderr.splitlines())
 
 
 def test_unreadable_custom_resources_are_an_error_of_one_line(
-    config: Path, server: ApiServer, tmp_path: Path
+    config: Path, server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("gateway.server.kubernetes.custom_resources.READ_ONCE_TIMEOUT_S", 0.0)
     kubeconfig = server.kubeconfig(tmp_path, {"server": "http://127.0.0.1:1"})
     file = config / "all.yaml"
     file.write_text(f"{file.read_text()}\nkubernetes: {{kubeconfig: {kubeconfig}, customResources: true}}\n")
     review = ("review", ROOT / "tests/reviews/pod-create-mutate.json")
     for status, command in ((1, ("check", "--cluster")), (3, review)):
-        done = run_command(*command, "--config", config)
+        done = call_command(*command, "--config", config)
         assert done.returncode == status
         assert len(done.stderr.splitlines()) == 1, done.stderr
-    assert run_command("check", "--config", config).returncode == 0
+    assert call_command("check", "--config", config).returncode == 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.engine.paths import Paths
 from gateway.pure.core.labels import Requirement, Selector
 from gateway.tools.inspection.coverage import implied, uncovered
 from gateway.tools.inspection.model import ClusterState
@@ -101,8 +102,8 @@ def test_a_removed_rule_is_reported(
     entry = data.draw(st.sampled_from(entries))
     before = copy.deepcopy(entry)
     entry["rules"].remove(data.draw(st.sampled_from(entry["rules"])))
-    findings = found(config, documents)
-    for client_request in data.draw(st.lists(requests(), min_size=20, max_size=20)):
+    findings, paths = found(config, documents), Paths(config)
+    for client_request in data.draw(requests(20)):
         sent, now_sent = (
             version_sent(one["rules"], one["matchPolicy"], client_request) for one in (before, entry)
         )
@@ -114,28 +115,27 @@ def test_a_removed_rule_is_reported(
                 for number, one in enumerate(hook.rules)
                 if rule_is_for(as_json(one), client_request, sent)
             ]
-            if is_for and hook_of(hook, before, config):
+            if is_for and hook_of(hook, before, paths):
                 named = [one for one in findings if one.place.endswith(f" {hook.configuration}/{hook.name}")]
                 assert named, (client_request, findings)
 
 
-def hook_of(hook: Webhook, entry: dict[str, Any], config: Config) -> bool:
+def hook_of(hook: Webhook, entry: dict[str, Any], paths: Paths) -> bool:
     """Whether the gateway calls *hook* for a request of *entry*."""
-    from gateway.engine.paths import Paths
-
-    selected = Paths(config)[entry["clientConfig"]["service"]["path"]].webhooks
+    selected = paths[entry["clientConfig"]["service"]["path"]].webhooks
     return any(one.name == hook.name for one in selected)
 
 
-@given(rules, few_rules, st.lists(requests(), min_size=30, max_size=30))
+@given(rules, few_rules, requests(30))
 def test_uncovered_is_exactly_what_no_rule_matches(
     rule: Rule, by: tuple[Rule, ...], all_asked: list[ClientRequest]
 ) -> None:
     missing, perhaps = uncovered(rule, by)
+    kinds = [[as_json(one) for one in several] for several in (missing, [rule], by, perhaps)]
     for client_request in all_asked:
         is_missed, is_wanted, is_covered, is_half = (
-            any(rule_is_for(as_json(one), client_request, client_request.version) for one in several)
-            for several in (missing, [rule], by, perhaps)
+            any(rule_is_for(one, client_request, client_request.version) for one in several)
+            for several in kinds
         )
         assert is_missed or is_half or not is_wanted or is_covered
         assert is_wanted or not (is_missed or is_half)

@@ -10,7 +10,7 @@ import pytest
 from gateway.config.merge.load import load
 from gateway.pure.openapi.documents import built_in_schemas
 from gateway.tools.inspection.policies import policy_warnings
-from tests.kit import pool_document, run_command
+from tests.kit import call_command, pool_document
 from tests.kubernetes.server import ApiServer
 
 if TYPE_CHECKING:
@@ -124,7 +124,9 @@ def test_parameters_in_files_are_always_there(tmp_path: Path) -> None:
 
 
 def test_the_command_prints_warnings_and_succeeds(tmp_path: Path) -> None:
-    done = run_command("check", "--config", write(tmp_path, policy("object.foo == 1", "", "pods"), binding()))
+    done = call_command(
+        "check", "--config", write(tmp_path, policy("object.foo == 1", "", "pods"), binding())
+    )
     assert done.returncode == 0
     assert f"warning: {FIELD}: cannot succeed on /v1, Kind=Pod: 1:7: undefined field 'foo'" in done.stderr
 
@@ -142,6 +144,6 @@ def test_custom_resources_are_checked_by_the_schemas_of_the_cluster(tmp_path: Pa
             server.objects[f"/apis/{GROUP}/{plural}webhookconfigurations"] = {"items": []}
         config = write(tmp_path, policy("object.spec.sise == 1", "example.io", "widgets"), binding())
         arguments = ("--cluster", "--kubeconfig", server.kubeconfig(tmp_path))
-        done = run_command("check", "--config", config, *arguments)
+        done = call_command("check", "--config", config, *arguments)
     problem = f"{FIELD}: cannot succeed on example.io/v1, Kind=Widget: 1:12: undefined field 'sise'"
     assert problem in done.stdout, done.stderr

@@ -13,7 +13,7 @@ from admission_gateway_worker.policies import definitions
 from gateway.config.merge.load import load
 from gateway.tools.cli.policies import COMMAND, configuration
 from gateway.tools.inspection.ready_made import ready_made_problems
-from tests.kit import run_command
+from tests.kit import call_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,7 +84,7 @@ def test_nothing_is_said_about_other_pools(tmp_path: Path, policy: str, paramete
 @pytest.mark.smoke
 def test_check_fails_with_them(tmp_path: Path) -> None:
     problems(tmp_path, {"policy": "require-labels", "parameters": LABELS}, command=list(COMMAND))
-    done = run_command("check", "--config", tmp_path)
+    done = call_command("check", "--config", tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert "webhooks[0].clientConfig.worker.parameters: the parameters of policy" in done.stderr
     assert "is not a regular expression" in done.stderr

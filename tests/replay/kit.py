@@ -12,7 +12,7 @@ from gateway.config.kinds.record_settings import RecordSettings
 from gateway.observe.recording import lines
 from gateway.observe.recording.redaction import Marks
 from tests.core.build import document
-from tests.kit import pool_document, run_command, webhook_document
+from tests.kit import call_command, pool_document, webhook_document
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +61,7 @@ def configure(folder: Path, target: str, phase: str, *scripts: dict[str, Any], *
 
 def replay(*arguments: object, status: int = 0) -> dict[str, Any]:
     """Run the command, and return the report."""
-    done = run_command("replay", *arguments, "--json")
+    done = call_command("replay", *arguments, "--json")
     assert done.returncode == status, done.stderr
     assert done.stdout, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)

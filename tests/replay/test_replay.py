@@ -12,7 +12,7 @@ import pytest
 
 from tests.decisions.test_process import configure as configure_gateway
 from tests.decisions.test_redaction import CANARY, ENCODED, secret
-from tests.kit import pool_document, run_command, webhook_document
+from tests.kit import call_command, pool_document, webhook_document
 from tests.recording.test_process import record
 from tests.replay.kit import configure, pod, recording, replay, review
 from tests.replay.test_sources import event
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.process
 
+WAIT_FOR_WORKERS = "gateway.tools.offline.gateway._READY_WITHIN_S"
 NO = {"deny": {"code": 403, "message": "no"}}
 HOOK = {"configuration": "v", "webhook": "h0.v.test", "outcome": "Allowed", "milliseconds": 1.0}
 DENIED = {**HOOK, "outcome": "Denied", "message": "no", "code": 403}
@@ -82,7 +83,7 @@ def test_differences_are_grouped_with_examples_and_thresholds_decide_the_status(
     assert first["examples"][0]["after"] == ["h0.v.test: no"]
     assert second["examples"][0]["before"] == ["h0.v.test: no"]
     assert replay(path, "--config", config, "--max-newly-denied", "5")["newlyDenied"] == 5
-    done = run_command(
+    done = call_command(
         "replay", path, "--config", config, "--max-newly-denied", "4", "--max-newly-allowed", "0"
     )
     assert done.returncode == 1
@@ -120,11 +121,11 @@ def test_the_report_is_the_same_bytes_whatever_the_order_of_answers(
         for number in range(300)
     ]
     path = recording(tmp_path / "r.gz", *reviews)
-    found = {run_command("replay", path, "--config", config).stdout for _ in range(3)}
+    found = {call_command("replay", path, "--config", config).stdout for _ in range(3)}
     pages = set()
     for number in range(2):
         page = tmp_path / f"{number}.html"
-        done = run_command("replay", path, "--config", config, "--html", page)
+        done = call_command("replay", path, "--config", config, "--html", page)
         assert done.returncode == 0, done.stderr
         pages.add(page.read_bytes())
     assert len(found) == len(pages) == 1
@@ -228,7 +229,7 @@ def test_an_audit_log_and_objects_are_replayed_through_both_phases(
     # Neither has recorded answers.
     assert found["comparedWith"] == "the answers in the audit log"
     assert of_objects["comparedWith"] == "an admission of each object, which has no recorded answer"
-    text = run_command("replay", "--objects", objects, "--config", config).stdout
+    text = call_command("replay", "--objects", objects, "--config", config).stdout
     assert f"compared with {of_objects['comparedWith']}\n" in text
 
 
@@ -242,7 +243,7 @@ def test_no_value_of_a_secret_is_in_a_report(tmp_path: Path, start_worker: Start
     (tmp_path / "s.json").write_text(json.dumps(secret(data={"key": ENCODED})))
     for arguments in (("--config", denies), ("--config", copies, "--against", plain)):
         page = tmp_path / "r.html"
-        done = run_command("replay", "--objects", tmp_path / "s.json", *arguments, "--html", page)
+        done = call_command("replay", "--objects", tmp_path / "s.json", *arguments, "--html", page)
         assert done.returncode == 0, done.stderr
         assert "redacted" in done.stdout
         for text in (done.stdout, done.stderr, page.read_text()):
@@ -257,7 +258,7 @@ def test_hostile_texts_forge_nothing(tmp_path: Path, start_worker: StartWorker) 
         tmp_path / "r.gz", review(pod(name=evil, namespace=evil, userInfo={"username": evil}), HOOK)
     )
     page = tmp_path / "r.html"
-    done = run_command("replay", path, "--config", config, "--html", page)
+    done = call_command("replay", path, "--config", config, "--html", page)
     assert "\x1b" not in done.stdout
     assert "\u202e" not in done.stdout + page.read_text()
     assert "<script" not in page.read_text()
@@ -274,19 +275,25 @@ def test_hostile_texts_forge_nothing(tmp_path: Path, start_worker: StartWorker) 
         (("none",), "No such file"),
     ],
 )
-def test_wrong_usage_is_status_2(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_wrong_usage_is_status_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.setattr(WAIT_FOR_WORKERS, 0.0)
     config = configure(tmp_path / "new", "127.0.0.1:1", "validate", {})
-    done = run_command("replay", *arguments, "--config", config)
+    done = call_command("replay", *arguments, "--config", config)
     assert done.returncode == 2
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_an_empty_input_and_a_wrong_configuration_are_no_success(tmp_path: Path) -> None:
+def test_an_empty_input_and_a_wrong_configuration_are_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WAIT_FOR_WORKERS, 0.0)
     config = configure(tmp_path / "new", "127.0.0.1:1", "validate", {})
-    assert run_command("replay", recording(tmp_path / "r.gz"), "--config", config).returncode == 1
+    assert call_command("replay", recording(tmp_path / "r.gz"), "--config", config).returncode == 1
     (config / "c.yaml").write_text("kind: Nothing")
-    assert run_command("replay", tmp_path / "r.gz", "--config", config).returncode == 2
+    assert call_command("replay", tmp_path / "r.gz", "--config", config).returncode == 2
 
 
 @pytest.mark.slow
