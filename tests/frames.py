@@ -45,6 +45,15 @@ def headers(*fields: tuple[bytes, bytes], flags: int = END_HEADERS, stream: int 
     return frame(HEADERS, block(*fields), flags, stream)
 
 
+def varint(number: int) -> bytes:
+    """Return a number as protobuf encodes it."""
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*encoded, number])
+
+
 def message(content: bytes) -> bytes:
     """Return a gRPC message."""
     return struct.pack(">BI", 0, len(content)) + content

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 REVIEWS = ROOT / "tests" / "reviews"
+WORKER = (sys.executable, "-m", "tests.worker")
+"""The command of the scripted worker; it needs ``ROOT`` as working directory."""
 PATIENCE_S = 120.0
 """The bound of every wait, in seconds: far more than a busy machine needs."""
 
@@ -205,15 +207,14 @@ def _own_log() -> Iterator[None]:
 
 
 class WorkerProcess(Process):
-    """The scripted worker of ``tests/fakes/worker.py``."""
+    """The scripted worker of ``tests/worker``."""
 
     def __init__(self, listen: str, *flags: str) -> None:
-        script = str(ROOT / "tests" / "fakes" / "worker.py")
-        super().__init__(sys.executable, script, "--listen", listen, *flags, stdout=subprocess.PIPE)
+        super().__init__(*WORKER, "--listen", listen, *flags, stdout=subprocess.PIPE)
         assert self.child.stdout is not None
-        port = self.child.stdout.readline().strip()
-        assert port, self.log
-        self.target = listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
+        self.targets = self.child.stdout.readline().split()
+        assert self.targets, self.log
+        self.target = self.targets[0]
 
 
 class GatewayProcess(Process):

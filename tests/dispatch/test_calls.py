@@ -135,7 +135,7 @@ def test_a_worker_without_streams_is_called_by_unary_calls(
         assert await world.ask({"pool": "auto"}) is ALLOWED
         refused = await world.ask({"pool": "stream"})
         assert isinstance(refused, Failed)
-        assert refused.cause == "UNIMPLEMENTED: Method not found!"
+        assert refused.cause == "UNIMPLEMENTED: the method is not served"
         assert await world.pools["auto"].wait_until_ready(30)
         assert await world.ask({"pool": "auto"}) is ALLOWED
 

@@ -2,7 +2,7 @@
 
     python -m tests.e2e.direct --listen 127.0.0.1:PORT --tls-cert F --tls-key F --scripts FILE
 
-FILE holds a JSON list of scripts of ``tests/fakes/worker.py``; the one at index N is served at ``/N``, over
+FILE holds a JSON list of scripts of ``tests/worker``; the one at index N is served at ``/N``, over
 HTTP/1.1 as any webhook is. A script with ``raw_status`` denies with that Status. Prints its port when it
 serves.
 """
@@ -21,7 +21,7 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 
-from tests.fakes.worker import respond
+from tests.worker.script import respond
 
 DETAILS = ("causes", "name", "group", "kind", "uid", "retryAfterSeconds")
 """Members of a worker's Status that are below ``details`` in Kubernetes."""

@@ -50,7 +50,7 @@ PODS: Final = rule("pods", "CREATE", "UPDATE")
 
 @dataclass(frozen=True)
 class Hook:
-    """A webhook whose policy is a script of ``tests/fakes/worker.py``."""
+    """A webhook whose policy is a script of ``tests/worker``."""
 
     phase: Phase
     name: str

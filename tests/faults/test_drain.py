@@ -21,7 +21,7 @@ from tests.faults.rotating import (
     settings_document,
     write_whole,
 )
-from tests.kit import REVIEWS, ROOT, Process, pool_document, webhook_document
+from tests.kit import REVIEWS, WORKER, Process, pool_document, webhook_document
 from tests.load import Load
 from tests.process.kit import children_of, lines, runs
 from tests.waiting import eventually
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 POD = "pod-create-validate"
-FAKE = ROOT / "tests" / "fakes" / "worker.py"
+FAKE = " ".join(WORKER)
 
 
 @pytest.fixture
@@ -135,9 +135,7 @@ def test_workers_started_by_a_command_stop_last(
     assert len(happened["ended"]) == 1
 
 
-STUBBORN = (
-    f'trap "" TERM; echo $$ >> "$0"; {sys.executable} {FAKE} "$@" & echo $! >> "$0"; wait; exec sleep 1000'
-)
+STUBBORN = f'trap "" TERM; echo $$ >> "$0"; {FAKE} "$@" & echo $! >> "$0"; wait; exec sleep 1000'
 """A worker in a shell, which both ignore SIGTERM; their process ids go to a file."""
 
 
@@ -175,7 +173,7 @@ def test_a_second_signal_ends_everything_at_once(
     assert list(temporary.iterdir()) == []
 
 
-ONCE = f'[ -e "$0" ] && exit 1; touch "$0"; exec {sys.executable} {FAKE} "$@"'
+ONCE = f'[ -e "$0" ] && exit 1; touch "$0"; exec {FAKE} "$@"'
 """A worker that starts only once."""
 
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.faults.kit import SOME_PORT, all_well, configure, resources, wait_until_ready
-from tests.faults.raw_worker import ATTACKS
-from tests.kit import REVIEWS, GatewayProcess, Process, WorkerProcess, pool_document, webhook_document
+from tests.kit import REVIEWS, GatewayProcess, WorkerProcess, pool_document, webhook_document
 from tests.load import Load
 from tests.waiting import eventually
+from tests.worker.attacks import ATTACKS
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -47,14 +45,10 @@ NOT_BANNED = (
 """Attacks that do not violate HTTP/2 or are too small: the worker is not banned."""
 
 
-class RawWorker(Process):
-    """``raw_worker`` as a process."""
-
-    def __init__(self, *attacks: str, seed: int = 0) -> None:
-        command = (sys.executable, "-m", "tests.faults.raw_worker", str(seed), *attacks)
-        super().__init__(*command, stdout=subprocess.PIPE)
-        assert self.child.stdout is not None
-        self.targets = [f"127.0.0.1:{port}" for port in self.child.stdout.readline().split()]
+def attacking(*attacks: str, seed: int = 0) -> WorkerProcess:
+    """Start a worker that attacks, with a target for each of *attacks*."""
+    flags = [f"--attack={attack}" for attack in attacks]
+    return WorkerProcess(SOME_PORT, f"--seed={seed}", *flags)
 
 
 class WatchedGateway(GatewayProcess):
@@ -102,7 +96,7 @@ def test_malformed_frames_affect_only_the_webhooks_of_their_worker(
 ) -> None:
     honest = WorkerProcess(SOME_PORT)
     processes.callback(honest.stop)
-    hostile = RawWorker(*attacks, seed=seed)
+    hostile = attacking(*attacks, seed=seed)
     processes.callback(hostile.stop)
     folder = configure(tmp_path, *configuration(honest.target, *hostile.targets))
     gateway = WatchedGateway(folder, certificate, authority)
@@ -136,7 +130,7 @@ def test_a_worker_that_does_not_read_does_not_exhaust_memory(
     authority: trustme.CA,
     transport: str,
 ) -> None:
-    hostile = RawWorker("nothing_read")
+    hostile = attacking("nothing_read")
     processes.callback(hostile.stop)
     webhooks = webhook_document(
         "validate", "bad", "bad", *[{"number": number} for number in range(WEBHOOKS)], timeoutSeconds=3

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +13,7 @@ import pytest
 from tests.faults.kit import SOME_PORT, all_well, configure, wait_until_ready
 from tests.kit import (
     REVIEWS,
-    ROOT,
     GatewayProcess,
-    Process,
     WorkerProcess,
     pool_document,
     webhook_document,
@@ -75,14 +71,6 @@ CHANGES = ("many_labels",)
 ODD = ("long_warning", "long_control_characters", "long_annotation", "bad_annotations")
 
 
-class HostileWorker(Process):
-    def __init__(self, *flags: str) -> None:
-        script = str(ROOT / "tests" / "faults" / "hostile_worker.py")
-        super().__init__(sys.executable, script, *flags, stdout=subprocess.PIPE)
-        assert self.child.stdout is not None
-        self.target = f"127.0.0.1:{self.child.stdout.readline().strip()}"
-
-
 def name_of(policy: str, failure_policy: str) -> str:
     return f"{policy}-{failure_policy}".lower().replace("_", "-")
 
@@ -93,8 +81,7 @@ def asking(phase: str, failure_policy: str, policy: str) -> str:
         phase,
         name_of(policy, failure_policy),
         "bad",
-        {},
-        clientConfig={"worker": {"pool": "bad", "policy": policy}},
+        {"answer": policy},
         failurePolicy=failure_policy,
         timeoutSeconds=25,
     )
@@ -140,7 +127,7 @@ def bed(
     with ExitStack() as processes:
         honest = WorkerProcess(SOME_PORT)
         processes.callback(honest.stop)
-        hostile = HostileWorker(*(["--no-stream"] if request.param == "Unary" else []))
+        hostile = WorkerProcess(SOME_PORT, *(["--no-stream"] if request.param == "Unary" else []))
         processes.callback(hostile.stop)
         folder = configure(
             tmp_path_factory.mktemp("hostile"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.faults.rotating import command_pool, open_connections, write_whole
-from tests.kit import PATIENCE_S, ROOT, pool_document, run_command, webhook_document
+from tests.kit import PATIENCE_S, WORKER, pool_document, run_command, webhook_document
 from tests.load import Load
 from tests.process.kit import children_of, lines, runs, state_of
 from tests.waiting import eventually
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 POD = "pod-create-validate"
-FAKE = ROOT / "tests" / "fakes" / "worker.py"
 REVIEWS_DONE = "admission_gateway_review_duration_seconds_count"
 
 
@@ -226,7 +224,7 @@ def test_the_failure_policy_decides_until_a_killed_worker_is_back(
     tmp_path: Path, start_gateway: StartGateway
 ) -> None:
     (tmp_path / "c.yaml").write_text(
-        command_pool("own", sys.executable, str(FAKE))
+        command_pool("own", *WORKER)
         + webhook_document("validate", "fail", "own", {"delay_ms": 5})
         + webhook_document("validate", "ignore", "own", {"delay_ms": 5}, failurePolicy="Ignore")
     )
@@ -258,8 +256,7 @@ def test_the_failure_policy_decides_until_a_killed_worker_is_back(
 @pytest.mark.parametrize("count", ["1", "2"])
 def test_nothing_outlives_a_killed_gateway(tmp_path: Path, start_gateway: StartGateway, count: str) -> None:
     (tmp_path / "c.yaml").write_text(
-        command_pool("own", sys.executable, str(FAKE))
-        + webhook_document("validate", "v", "own", {"delay_ms": 50})
+        command_pool("own", *WORKER) + webhook_document("validate", "v", "own", {"delay_ms": 50})
     )
     gateway = start_gateway(tmp_path, "--processes", count)
     started = children_of(gateway.child.pid)

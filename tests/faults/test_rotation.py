@@ -6,7 +6,6 @@ import base64
 import json
 import signal
 import socket
-import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ from tests.faults.rotating import (
     settings_document,
     write_whole,
 )
-from tests.kit import REVIEWS, ROOT, Process, free_port, pool_document, webhook_document
+from tests.kit import REVIEWS, WORKER, Process, free_port, pool_document, webhook_document
 from tests.load import Load
 from tests.waiting import eventually
 
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 POD = "pod-create-validate"
-FAKE = ROOT / "tests" / "fakes" / "worker.py"
 EACH_ANEW = {"Connection": "close"}
 """A header that gives each review its own connection."""
 RELOADED = "admission_gateway_config_last_reload_successful"
@@ -411,7 +409,7 @@ def test_a_reload_replaces_the_worker_of_a_pool(
 
     def pool(name: str) -> str:
         if by == "command":
-            return command_pool("pool", sys.executable, str(FAKE), *flags_of(name))
+            return command_pool("pool", *WORKER, *flags_of(name))
         return pool_document("pool", (old if name == "old" else start_worker(None, *flags_of(name))).target)
 
     def names() -> set[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.kit import PATIENCE_S, REVIEWS, ROOT, pool_document, run_command, webhook_document
+from tests.kit import PATIENCE_S, REVIEWS, WORKER, pool_document, run_command, webhook_document
 from tests.process.kit import children_of, runs
 from tests.waiting import eventually
 
@@ -216,12 +216,11 @@ def test_a_scrape_fails_when_one_process_does_not_answer(
 def test_a_worker_started_by_a_command_is_started_again_and_stopped_at_the_end(
     tmp_path: Path, start_gateway: StartGateway
 ) -> None:
-    script = ROOT / "tests" / "fakes" / "worker.py"
     pool = {
         "apiVersion": "admission-gateway.io/v1alpha1",
         "kind": "WorkerPool",
         "metadata": {"name": "local"},
-        "spec": {"command": ["python", str(script)]},
+        "spec": {"command": ["python", *WORKER[1:]]},
     }
     (tmp_path / "c.yaml").write_text(
         json.dumps(pool)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.kit import ROOT, pool_document, webhook_document
+from tests.kit import WORKER, pool_document, webhook_document
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -155,8 +154,7 @@ def test_a_local_worker_stays_when_its_successor_is_refused(
     def local(policies: dict[str, Any], name: str) -> dict[str, Any]:
         declared = world.declared.with_name(name)
         world.declare(policies, declared)
-        script = str(ROOT / "tests" / "fakes" / "worker.py")
-        return {"command": [sys.executable, script, "--declare", str(declared)]}
+        return {"command": [*WORKER, "--declare", str(declared)]}
 
     document = webhook_document("validate", "v", "pool", {"webhook": client(DENY)})
 

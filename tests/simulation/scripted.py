@@ -1,4 +1,4 @@
-"""Simulated workers whose policies do what their name says: a script, as for ``tests/fakes/worker.py``.
+"""Simulated workers whose policies do what their name says: a script, as for ``tests/worker``.
 
 In memory there are no files to wait for and no processes to end: ``until`` is not known, and ``exit`` crashes
 the worker. ``flood`` sends ``FLOOD`` verdicts.
@@ -14,9 +14,9 @@ import grpc
 
 from admission_gateway_worker.pb import worker_pb2
 from gateway.engine.dispatch.unsolicited import MAX_UNSOLICITED
-from tests.fakes.worker import respond
 from tests.simulation.stream import Stream
 from tests.simulation.worker import Worker, rpc_error
+from tests.worker.script import respond
 
 if TYPE_CHECKING:
     import asyncio

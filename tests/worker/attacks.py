@@ -1,10 +1,8 @@
-"""A worker that writes invalid HTTP/2 frames: floods and garbage, with answers in between.
+"""Attacks with invalid HTTP/2 frames: floods and garbage, with answers in between.
 
-    python -m tests.faults.raw_worker SEED ATTACK...
-
-It prints a port for each attack, takes any number of connections there, and repeats the attack on each for as
-long as the other side takes it. The name of an attack is that of a function below, or ``fuzz``: frames at
-random, by the seed and the number of the connection.
+An attack takes any number of connections at its port, and is repeated on each for as long as the other side
+takes it. Its name is that of a function below, or ``fuzz``: frames at random, by the seed and the number of
+the connection.
 """
 
 from __future__ import annotations
@@ -14,14 +12,13 @@ import itertools
 import random
 import socket
 import struct
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from admission_gateway_worker.pb import worker_pb2
 from tests import frames
-from tests.frames import DATA, PING, RESPONSE, SETTINGS, frame, headers
+from tests.frames import DATA, PING, RESPONSE, SETTINGS, frame, headers, varint
 
 MIB: Final = 1024 * 1024
 CHUNK_BYTES: Final = MIB
@@ -331,20 +328,13 @@ def _random_frame(dice: random.Random) -> bytes:
             return frame(PING, dice.randbytes(8))
 
 
-def varint(number: int) -> bytes:
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*encoded, number])
-
-
 UNREAD: Final = frozenset({unread_pings, nothing_read})
 """Attacks that read nothing."""
 
 
-def listen(made: Attack) -> int:
-    """Attack all connections to a port, and return the port."""
+def listen(name: str, seed: int) -> int:
+    """Attack all connections to a port by the attack of that *name*, and return the port."""
+    made = at_random(seed) if name == "fuzz" else ATTACKS[name]
     listener = socket.create_server(("127.0.0.1", 0), backlog=128)
 
     def accept() -> None:
@@ -355,13 +345,3 @@ def listen(made: Attack) -> int:
     threading.Thread(target=accept, daemon=True).start()
     port: int = listener.getsockname()[1]
     return port
-
-
-def main(seed: int, *names: str) -> None:
-    attacks = [at_random(seed) if name == "fuzz" else ATTACKS[name] for name in names]
-    print(*map(listen, attacks), flush=True)  # noqa: T201
-    threading.Event().wait()
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), *sys.argv[2:])

@@ -1,23 +1,18 @@
-"""A worker with large and expensive answers.
+"""Large and expensive answers, by the name of the function that makes one. They are made once.
 
-The name of a policy is that of a function below. Answers are made once, and sent in messages of up to
-8 MiB, the limit of the gateway.
+A message may have up to 8 MiB, the limit of the gateway.
 """
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import json
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import grpc
-
 from admission_gateway_worker.pb import worker_pb2
+from tests.frames import varint
 
-SERVICE = "admissiongateway.worker.v1.PolicyWorker"
 ROOM = 8 * 1024 * 1024 - 1024
 """Size of an answer whose message stays below the limit."""
 
@@ -51,14 +46,6 @@ def filled(item: bytes, before: bytes = b"[", after: bytes = b"]") -> worker_pb2
 def written(*pieces: bytes) -> bytes:
     """Return an answer that is assembled from bytes, because protobuf would take too long."""
     return b"".join(pieces)
-
-
-def varint(number: int) -> bytes:
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*encoded, number])
 
 
 # -- warnings, annotations, messages ----------------------------------------------------------------
@@ -231,46 +218,8 @@ def many_labels() -> worker_pb2.ReviewResponse:
     )
 
 
-# -- serving ----------------------------------------------------------------------------------------
-
-
 @cache
-def message(policy: str) -> bytes:
-    made = ANSWERS[policy]()
+def message(name: str) -> bytes:
+    """Return the ReviewResponse of that name."""
+    made = ANSWERS[name]()
     return made if isinstance(made, bytes) else made.SerializeToString()
-
-
-def verdict(number: int, policy: str) -> bytes:
-    """Return a VerdictBatch with one answer, without parsing it."""
-    response = message(policy)
-    content = b"\x08" + varint(number) + b"\x12" + varint(len(response)) + response
-    return b"\x0a" + varint(len(content)) + content
-
-
-async def review(data: bytes, _context: Any) -> bytes:
-    return message(worker_pb2.ReviewRequest.FromString(data).policy)
-
-
-async def review_stream(messages: Any, context: Any) -> None:
-    async for data in messages:
-        for call in worker_pb2.ReviewBatch.FromString(data).calls:
-            await context.write(verdict(call.id, call.policy))
-
-
-async def serve(*, stream: bool) -> None:
-    sizes = [("grpc.max_receive_message_length", 32 << 20), ("grpc.max_send_message_length", 32 << 20)]
-    server = grpc.aio.server(options=sizes)
-    handlers: dict[str, Any] = {"Review": grpc.unary_unary_rpc_method_handler(review)}
-    if stream:
-        handlers["ReviewStream"] = grpc.stream_stream_rpc_method_handler(review_stream)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    print(port, flush=True)  # noqa: T201
-    await server.wait_for_termination()
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--no-stream", action="store_true")
-    asyncio.run(serve(stream=not parser.parse_args().no_stream))
