@@ -1,36 +1,43 @@
-"""The sample worker of the Python SDK with one injected fault at a time.
+"""The sample worker of the Python SDK with one fault: each rule of the kit has at least one in ``FAULTS``.
 
-``python -m tests.conformance.faulty_worker FAULT_FILE --listen ADDRESS``. FAULT_FILE contains the name of the
-fault and is read at every call; an empty file means no fault. Each rule has at least one fault in ``FAULTS``.
+It runs on the event loop of a test, by ``FaultyServing``, or as a process: ``python -m
+tests.conformance.faulty_worker FAULT --listen ADDRESS``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import atexit
 import os
 import re
-import signal
-import socket
 import sys
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
-import grpc
 import orjson
-from grpc_health.v1 import health, health_pb2  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError
 
-from admission_gateway_worker import answer as answer_module
-from admission_gateway_worker import batch as batch_module
-from admission_gateway_worker import calls as calls_module
+from admission_gateway_worker import answer, batch, calls, stream
 from admission_gateway_worker import server as server_module
-from admission_gateway_worker import stream as stream_module
+from admission_gateway_worker.connection import Connection
+from admission_gateway_worker.health import Health
+from admission_gateway_worker.http2 import messages
+from admission_gateway_worker.http2.frames import ACK, ENHANCE_YOUR_CALM, PING, Violation
+from admission_gateway_worker.http2.messages import StatusCode
+from admission_gateway_worker.http2.server import Http2Server
 from admission_gateway_worker.pb import worker_pb2 as pb
 from admission_gateway_worker.samples import server
-from tests.conformance.aio_serving import AioServing, AioWorker
+from admission_gateway_worker.serving import Serving
+from admission_gateway_worker.single import Refused
+from admission_gateway_worker.unary import SERVICE, PolicyWorker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
+
+    from admission_gateway_worker.http2.server import ServerStream
+    from admission_gateway_worker.rpc import Methods, Rpc
+    from admission_gateway_worker.stream import ReviewStream
 
 FAULTS = {
     "review-vectors": (
@@ -153,62 +160,63 @@ FAULTS = {
 DEADLY = ("dies-of-garbage", "hangs-up-on-large")
 """Faults that end the worker."""
 
-# The changed attributes are Final in the SDK.
-answer: Any = answer_module
-batch: Any = batch_module
-calls: Any = calls_module
-stream: Any = stream_module
-
 LIMIT = 8 << 20
-CORRECT_BOUNDS = batch._BOUNDS
-CORRECT_MAX_RESPONSE = answer.MAX_RESPONSE_BYTES
-SIZES = (("grpc.max_receive_message_length", 64 << 20), ("grpc.max_send_message_length", 64 << 20))
-PINGS = (("grpc.http2.min_ping_interval_without_data_ms", 500), ("grpc.keepalive_permit_without_calls", 1))
-CODES = {code.value[0]: code for code in grpc.StatusCode}
 UNKNOWN_FIELD = b"\xc2\x3e\x05hello"
-INVALID, EXHAUSTED, INTERNAL = (
-    grpc.StatusCode.INVALID_ARGUMENT,
-    grpc.StatusCode.RESOURCE_EXHAUSTED,
-    grpc.StatusCode.INTERNAL,
-)
+MANY_CALLS = 50
+LARGE = (messages, "MAX_MESSAGE_BYTES", 64 << 20)
+"""Messages above the limit reach the worker, or the client, which reads them by the same module."""
 
 
-class State:
-    """State of the current fault."""
-
-    def __init__(self, fault: str) -> None:
-        self.fault = fault
-        self.count = 0
-        self.is_broken = False
-        self.first: Any = None
-        self.turn = asyncio.Lock()
-        self.streams: list[FaultyRpc] = []
+def bounds(change: Callable[[int], int]) -> dict[int, tuple[str, int]]:
+    """Return the bounds of a batch with all changed."""
+    return {field: (name, change(bound)) for field, (name, bound) in batch._BOUNDS.items()}
 
 
-class Current:
-    """The current fault."""
-
-    file = Path(os.devnull)
-    state = State("")
-
-
-def current_state() -> State:
-    """Return the state of the current fault, after applying the fault in the file."""
-    fault = Current.file.read_text().strip()
-    if fault != Current.state.fault:
-        Current.state = State(fault)
-        answer.MAX_RESPONSE_BYTES = (32 << 20) if fault == "large-answers" else CORRECT_MAX_RESPONSE
-        batch._BOUNDS = {
-            field: (name, {"takes-any-batch": 1 << 20, "refuses-full-batches": bound - 1}.get(fault, bound))
-            for field, (name, bound) in CORRECT_BOUNDS.items()
-        }
-        calls.MAX_IN_FLIGHT = {"no-limit": 1 << 20, "low-limit": 100}.get(fault, 4096)
-        answer.MAX_ERROR_BYTES = 1 << 20 if fault == "long-details" else 2000
-    return Current.state
+def tolerates_two_pings(self: Any, kind: int, flags: int, stream: int, payload: bytes) -> None:
+    """Stand in for ``Endpoint._take_control``, as gRPC servers with their defaults."""
+    if kind == PING and not flags & ACK:
+        self.pings = getattr(self, "pings", 0) + 1
+        if self.pings > 2:
+            raise Violation(ENHANCE_YOUR_CALM, "too many pings")
+    take_control(self, kind, flags, stream, payload)
 
 
-def error(code: grpc.StatusCode, text: str) -> pb.Error:
-    return pb.Error(code=code.value[0], message=text)
+def knows_grpc_only(self: Connection, stream: ServerStream, fields: Mapping[str, str]) -> Rpc:
+    """Stand in for ``Connection._accept``."""
+    is_refused = fields[":path"].endswith("ReviewStream") and not fields["user-agent"].startswith("grpc")
+    return accept(self, stream, {**fields, ":path": "/"} if is_refused else fields)
+
+
+take_control, accept = Http2Server._take_control, Connection._accept
+CHANGES: dict[str, tuple[tuple[Any, str, Any], ...]] = {
+    "large-answers": ((answer, "MAX_RESPONSE_BYTES", 32 << 20), LARGE),
+    "sixteen-mib": (LARGE,),
+    "hangs-up-on-large": (LARGE,),
+    "ends-all-on-large": (LARGE,),
+    "long-details": ((answer, "MAX_ERROR_BYTES", 4000),),
+    "takes-any-batch": ((batch, "_BOUNDS", bounds(lambda _: 1 << 20)),),
+    "refuses-full-batches": ((batch, "_BOUNDS", bounds(lambda bound: bound - 1)),),
+    "no-limit": ((calls, "MAX_IN_FLIGHT", 1 << 20),),
+    "low-limit": ((calls, "MAX_IN_FLIGHT", 100),),
+    "impatient": ((stream, "QUIET_S", 0.05),),
+    "never-ends-when-quiet": ((stream, "QUIET_S", 8.0),),
+    "few-pings": ((Http2Server, "_take_control", tolerates_two_pings),),
+    "grpc-only": ((Connection, "_accept", knows_grpc_only),),
+}
+"""Faults in constants and functions of the SDK."""
+
+
+@contextmanager
+def changed(fault: str) -> Iterator[None]:
+    """Have the SDK's constants and functions changed by *fault* during the block."""
+    with ExitStack() as stack:
+        for change in CHANGES.get(fault, ()):
+            stack.enter_context(mock.patch.object(*change))
+        yield
+
+
+def error(code: StatusCode, text: str) -> pb.Error:
+    return pb.Error(code=code, message=text)
 
 
 def is_json_object(text: bytes) -> bool:
@@ -222,119 +230,131 @@ def usable(parameters: bytes) -> bytes:
     return parameters if re.fullmatch(rb'{"max":[0-9]+}', parameters) else b"{}"
 
 
-def is_null(text: bytes) -> bool:
-    return text == b"null"
+ALLOWED_BEFORE: dict[str, Callable[[pb.ReviewRequest], bool]] = {
+    "unknown-is-allowed": lambda request: request.policy not in server.policies,
+    "no-json-is-allowed": lambda request: not is_json_object(request.admission_request),
+    "null-is-allowed": lambda request: request.admission_request == b"null",
+    "namespace-passes": lambda request: bool(request.namespace_object),
+}
+"""Reviews that are allowed without the policy."""
+REFUSED_BATCHES: dict[str, Callable[[pb.ReviewBatch, set[int]], bool]] = {
+    "ends-on-empty": lambda batch, _: not batch.calls,
+    "ends-on-cancelled": lambda batch, ids: bool(set(batch.cancelled) - ids),
+    "ends-on-unknown-policy": lambda batch, _: (
+        not {call.policy for call in batch.calls} <= set(server.policies)
+    ),
+    "ends-on-unknown-after": lambda batch, _: any(call.after == call.id for call in batch.calls),
+    "ends-on-payload": lambda batch, _: any(call.payload >= len(batch.payloads) for call in batch.calls),
+    "refuses-traceparents": lambda batch, _: any(call.traceparent for call in batch.calls),
+    "ids-once": lambda batch, ids: any(call.id in ids for call in batch.calls),
+}
+"""Batches that end the stream; the set has all ids so far."""
 
 
-class FaultyWorker(AioWorker):
-    """Review and ListPolicies with faults; streams use a FaultyRpc."""
+class FaultyWorker(PolicyWorker):
+    """The methods of the service; streams use a ``FaultyStream``."""
 
-    async def review(self, message: bytes, rpc: Any) -> bytes:
-        now = current_state()
-        if len(message) > LIMIT and now.fault != "sixteen-mib":
-            if now.fault == "hangs-up-on-large":
-                os._exit(1)
-            await rpc.abort(EXHAUSTED, "larger than max")
-        running: Any = None
-        self._unary[rpc] = running  # so that the shutdown waits for it
-        self.idle.clear()
-        try:
-            outcome = await self._faulty_outcome(message, rpc, now)
-            if isinstance(outcome, pb.Error):
-                await rpc.abort(CODES[outcome.code], outcome.message)
-            return bytes(outcome.SerializeToString())
-        finally:
-            self._unary.pop(rpc, None)
-            self._update_idle()
+    def __init__(
+        self, policies: Mapping[str, Any], evaluator: Any, fault: str, die: Callable[[], None]
+    ) -> None:
+        super().__init__(policies, evaluator)
+        self.fault = fault
+        self.is_broken = False
+        self.faulty_streams: list[FaultyStream] = []
+        self._die = die
+        self._count = 0
+        self._first: pb.ReviewResponse | None = None
+        self._requests: dict[Rpc, pb.ReviewRequest] = {}
 
-    async def _faulty_outcome(self, message: bytes, rpc: Any, now: State) -> Any:
-        fault = now.fault
+    # -- Review -----------------------------------------------------------------------------------
+
+    def _review(self, rpc: Rpc, message: bytes) -> None:
+        fault = self.fault
         try:
             request = pb.ReviewRequest.FromString(message)
-        except Exception:
+        except DecodeError:
             if fault == "dies-of-garbage":
-                os._exit(1)
-            if fault == "garbage-is-allowed":
-                return pb.ReviewResponse(allowed=True)
-            raise
+                self._die()
+            elif fault == "garbage-is-allowed":
+                self._answer(rpc, pb.ReviewResponse(allowed=True))
+            else:
+                super()._review(rpc, message)
+            return
+        if fault == "hangs-up-on-large" and len(message) > LIMIT:
+            self._die()
+            return
         if fault == "ignores-parameters":
             request.parameters = b""
             message = request.SerializeToString()
-        if fault == "refuses-traceparents" and dict(rpc.invocation_metadata()).get("traceparent"):
-            return error(INVALID, "a trace context")
-        if (early := await self._before(request, message, now)) is not None:
-            return early
-        if fault == "one-at-a-time":
-            async with now.turn:
-                return await super().outcome(message, rpc)
-        try:
-            outcome = await super().outcome(message, rpc)
-        except asyncio.CancelledError:
-            now.is_broken = fault == "fails-after-cancel"
-            raise
-        return self._after(request, outcome, now)
+        if (early := self._before(rpc, request, message)) is not None:
+            self._answer(rpc, early)
+        elif fault == "allows-at-deadline" and request.policy == "sleeps":
+            allowed = pb.ReviewResponse(allowed=True)
+            self._evaluator.loop.call_later(0.25, self._answer, rpc, allowed)
+        elif not self._is_held():
+            self._requests[rpc] = request
+            super()._review(rpc, message)
 
-    async def _before(self, request: pb.ReviewRequest, message: bytes, now: State) -> Any:
-        fault, text = now.fault, request.admission_request
-        sleeps = request.policy == "sleeps"
-        if now.is_broken:
-            return error(INTERNAL, "broken")
-        if fault == "waits-for-batches" and any(stream.is_busy for stream in self._streams):
-            await asyncio.sleep(20)
+    def _is_held(self) -> bool:
+        """Whether a Review is never answered."""
+        if self.fault == "waits-for-batches":
+            return any(len(stream.ids) > MANY_CALLS for stream in self.faulty_streams)
+        return self.fault == "one-at-a-time" and bool(self._unary)
+
+    def _before(self, rpc: Rpc, request: pb.ReviewRequest, message: bytes) -> Any:
+        """Return the outcome of a request whose policy is not asked; None if it is."""
+        fault, namespace = self.fault, request.namespace_object
+        if self.is_broken:
+            return error(StatusCode.INTERNAL, "broken")
+        if fault == "refuses-traceparents" and rpc.traceparent:
+            return error(StatusCode.INVALID_ARGUMENT, "a trace context")
         if fault == "refuses-unknown-fields" and message.endswith(UNKNOWN_FIELD):
-            return error(INVALID, "a field that is not known")
+            return error(StatusCode.INVALID_ARGUMENT, "a field that is not known")
         if fault == "four-mib" and len(message) > 4 << 20:
-            return error(EXHAUSTED, "larger than max")
-        if sleeps and fault == "early":
-            return error(grpc.StatusCode.DEADLINE_EXCEEDED, "not yet")
-        if sleeps and fault == "allows-at-deadline":
-            await asyncio.sleep(0.25)
+            return error(StatusCode.RESOURCE_EXHAUSTED, "larger than max")
+        if fault == "early" and request.policy == "sleeps":
+            return error(StatusCode.DEADLINE_EXCEEDED, "not yet")
+        if fault in ALLOWED_BEFORE and ALLOWED_BEFORE[fault](request):
             return pb.ReviewResponse(allowed=True)
-        if sleeps and fault == "cuts-off-at-stop":
-            while not self._draining:
-                await asyncio.sleep(0.01)
-            return error(grpc.StatusCode.UNAVAILABLE, "stopping")
-        allowed = (
-            (fault == "unknown-is-allowed" and request.policy not in server.policies)
-            or (fault == "no-json-is-allowed" and not is_json_object(text))
-            or (fault == "null-is-allowed" and is_null(text))
-            or (fault == "namespace-passes" and request.namespace_object)
-        )
-        if allowed:
-            return pb.ReviewResponse(allowed=True)
-        if (
-            fault == "namespace-hurts-all"
-            and request.namespace_object
-            and not is_json_object(request.namespace_object)
-        ):
-            return error(INVALID, "namespace_object is not JSON")
+        if fault == "namespace-hurts-all" and namespace and not is_json_object(namespace):
+            return error(StatusCode.INVALID_ARGUMENT, "namespace_object is not JSON")
         return None
 
-    def _after(self, request: pb.ReviewRequest, outcome: Any, now: State) -> Any:
-        fault = now.fault
-        now.count += 1
-        if isinstance(outcome, pb.Error):
-            if fault == "unknown-without-names":
-                return error(grpc.StatusCode.NOT_FOUND, "no such policy")
-            if fault == "other-error":
-                return error(grpc.StatusCode.UNKNOWN, "failed")
-            if fault == "half-characters" and outcome.code == INTERNAL.value[0]:
-                outcome.message = outcome.message[:500] + "\ufffd"
-            return outcome
-        changed = pb.ReviewResponse()
+    def _answer(self, rpc: Rpc, outcome: Any) -> None:
+        request = self._requests.pop(rpc, None)
+        super()._answer(rpc, outcome if request is None else self._changed(request, outcome))
+
+    def _changed(self, request: pb.ReviewRequest, outcome: Any) -> Any:
+        """Return another outcome of a policy."""
+        fault, changed = self.fault, type(outcome)()
         changed.CopyFrom(outcome)
+        if isinstance(changed, pb.Error):
+            if fault == "unknown-without-names":
+                return error(StatusCode.NOT_FOUND, "no such policy")
+            if fault == "other-error":
+                return error(StatusCode.UNKNOWN, "failed")
+            if fault == "half-characters" and changed.code == StatusCode.INTERNAL:
+                changed.message = changed.message[:500] + "\ufffd"
+            return changed
+        self._count += 1
         if fault == "first-answer-for-all" and request.policy == "deny-latest-tag":
-            now.first = now.first or changed
-            return now.first
+            self._first = self._first or changed
+            return self._first
         if fault == "counts":
-            changed.warnings.append(f"asked {now.count} times")
+            changed.warnings.append(f"asked {self._count} times")
         if fault in ANSWER_FAULTS:
             ANSWER_FAULTS[fault](changed)
         return changed
 
-    async def list_policies(self, message: bytes, rpc: Any) -> bytes:
-        fault = current_state().fault
-        listed = pb.ListPoliciesResponse.FromString(await super().list_policies(message, rpc))
+    def _cancel_review(self, rpc: Rpc) -> None:
+        super()._cancel_review(rpc)
+        self.is_broken |= self.fault == "fails-after-cancel"
+
+    # -- the other methods ------------------------------------------------------------------------
+
+    def _list_policies(self, message: bytes) -> bytes:
+        fault = self.fault
+        listed = pb.ListPoliciesResponse.FromString(super()._list_policies(message))
         if fault == "lists-twice":
             listed.policies.append(listed.policies[0])
         elif fault == "lists-none":
@@ -349,51 +369,44 @@ class FaultyWorker(AioWorker):
         elif fault in ("lists-none-mutating", "lists-all-mutating"):
             for policy in listed.policies:
                 policy.mutating = fault == "lists-all-mutating"
-        return bytes(listed.SerializeToString())
+        return listed.SerializeToString()
 
-    async def check_parameters(self, message: bytes, rpc: Any) -> bytes:
-        fault = current_state().fault
+    def _check_parameters(self, message: bytes) -> bytes:
+        fault = self.fault
         if fault == "check-knows-all":
             return b""
-        answer = pb.CheckParametersResponse.FromString(await super().check_parameters(message, rpc))
+        checked = pb.CheckParametersResponse.FromString(super()._check_parameters(message))
         if fault == "check-finds-none":
-            answer.problem = ""
+            checked.problem = ""
         elif fault == "check-finds-a-problem":
-            answer.problem = "no"
-        elif fault == "check-has-another-text" and answer.problem:
-            answer.problem += "!"
-        elif fault == "check-is-a-status" and answer.problem:
-            await rpc.abort(INVALID, answer.problem)
-        return bytes(answer.SerializeToString())
+            checked.problem = "no"
+        elif fault == "check-has-another-text" and checked.problem:
+            checked.problem += "!"
+        elif fault == "check-is-a-status" and checked.problem:
+            raise Refused(StatusCode.INVALID_ARGUMENT, checked.problem)
+        return checked.SerializeToString()
 
-    async def review_stream(self, messages: object, rpc: Any) -> None:
-        now = current_state()
-        faulty = FaultyRpc(rpc, now, self)
-        if now.is_broken:
-            await rpc.abort(INTERNAL, "broken")
-        agent = dict(rpc.invocation_metadata()).get("user-agent", "")
-        if now.fault == "grpc-only" and not agent.startswith("grpc"):
-            await rpc.abort(INTERNAL, "not gRPC")
-        now.streams.append(faulty)
-        try:
-            await super().review_stream(messages, faulty)
-        except asyncio.CancelledError:
-            now.is_broken = now.fault == "fails-after-stream"
-            raise
-        if now.fault == "never-ok":
-            await rpc.abort(INTERNAL, "never OK")
+    def _review_stream(self, rpc: Rpc) -> Any:
+        faulty: Any = FaultyStream(rpc, self)
+        faulty.stream = super()._review_stream(faulty)
+        self.faulty_streams.append(faulty)
+        if self.is_broken:
+            # Later, because the RPC sends nothing before it has its handler.
+            self._evaluator.loop.call_soon(faulty.end, StatusCode.INTERNAL, "broken")
+        return faulty
 
     def drain(self) -> None:
-        now = current_state()
-        if now.fault == "deaf-at-stop":
-            for rpc in now.streams:
-                rpc.is_deaf = True
-        if now.fault == "cuts-off-at-stop":
+        for faulty in self.faulty_streams:
+            faulty.is_deaf = self.fault == "deaf-at-stop"
+        if self.fault == "cuts-off-at-stop":
+            for rpc in tuple(self._unary):
+                self._cancel_review(rpc)
+                rpc.finish(StatusCode.UNAVAILABLE, "stopping")
             for found in self._streams:
                 numbers = list(found._calls._in_flight)
                 found._calls.cancel_all()
                 for number in numbers:
-                    found._add(number, error(grpc.StatusCode.UNAVAILABLE, "stopping"), is_chained=False)
+                    found._add(number, error(StatusCode.UNAVAILABLE, "stopping"), is_chained=False)
         super().drain()
 
 
@@ -426,118 +439,102 @@ ANSWER_FAULTS: dict[str, Callable[[pb.ReviewResponse], None]] = {
 }
 
 
-class FaultyRpc:
-    """A layer between a stream of the SDK and gRPC that can change messages in both directions."""
+class FaultyStream:
+    """A layer between the SDK's handler of a stream and its RPC, for messages in both directions."""
 
-    def __init__(self, rpc: Any, now: State, worker: FaultyWorker) -> None:
+    stream: ReviewStream
+
+    def __init__(self, rpc: Rpc, worker: FaultyWorker) -> None:
+        self.ids: set[int] = set()
+        """The ids of all calls so far."""
+        self.is_deaf = False
         self._rpc = rpc
-        self._now = now
         self._worker = worker
+        self._fault = worker.fault
         self._payloads: list[Any] = []
-        self._ids: set[int] = set()
         self._parameters: set[int] = set()
         self._after: dict[int, int] = {}
         self._denied: set[int] = set()
         self._held = pb.VerdictBatch()
         self._sleeping = False
-        self.is_deaf = False
-        self.killed = asyncio.Event()
-        self.is_over = False
 
-    async def abort(self, code: grpc.StatusCode, text: str) -> None:
-        if self._now.fault == "other-code-on-duplicate":
-            code = INTERNAL
-        if self._now.fault == "ends-all-on-duplicate":
-            await self._end_all(code, text)
-        await self._rpc.abort(code, text)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rpc, name)
 
-    async def _end_all(self, code: grpc.StatusCode, text: str) -> None:
-        for other in self._now.streams:
-            if other is not self:
-                other.killed.set()
-        await self._rpc.abort(code, text)
+    def end(self, code: StatusCode, text: str = "") -> None:
+        """End the stream with a status."""
+        self._rpc.finish(code, text)
+        self.stream.cancelled()
 
-    # -- reading ----------------------------------------------------------------------------------
+    def _end_all(self, code: StatusCode, text: str) -> None:
+        """End this stream, and all others of the worker."""
+        for other in self._worker.faulty_streams:
+            other.end(StatusCode.INTERNAL if other is not self else code, text)
 
-    async def read(self) -> Any:
-        while True:
-            message = await self._next()
-            if not isinstance(message, bytes):
-                await self._half_closed()
-                return message
-            if not self.is_deaf and (changed := await self._taken(message)) is not None:
-                return changed
+    # -- called by the RPC ------------------------------------------------------------------------
 
-    async def _next(self) -> Any:
-        if self.is_over:
-            return grpc.aio.EOF
-        reading, killing = asyncio.ensure_future(self._rpc.read()), asyncio.ensure_future(self.killed.wait())
-        try:
-            await asyncio.wait({reading, killing}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            killing.cancel()
-        if self.killed.is_set():
-            await self._rpc.abort(INTERNAL, "with another stream")
-        return await reading
+    @property
+    def is_busy(self) -> bool:
+        return self.stream.is_busy
 
-    async def _half_closed(self) -> None:
-        fault = self._now.fault
-        if fault == "half-close-is-cancel":
-            await self._rpc.abort(grpc.StatusCode.CANCELLED, "half-closed")
-        if fault == "half-close-fails":
-            await self._rpc.abort(INTERNAL, "half-closed")
-        if fault == "half-close-hangs":
-            await asyncio.sleep(30)
+    def go_on(self) -> None:
+        self.stream.go_on()
 
-    async def _taken(self, message: bytes) -> bytes | None:
-        fault = self._now.fault
-        if len(message) > LIMIT and fault != "sixteen-mib":
-            if fault == "ends-all-on-large":
-                await self._end_all(EXHAUSTED, "larger than max")
-            await self._rpc.abort(EXHAUSTED, "larger than max")
-        if fault == "four-mib" and len(message) > 4 << 20:
-            await self._rpc.abort(EXHAUSTED, "larger than max")
+    def writable(self) -> None:
+        self.stream.writable()
+
+    def cancelled(self) -> None:
+        self._worker.is_broken |= self._fault == "fails-after-stream"
+        self.stream.cancelled()
+
+    def half_closed(self) -> None:
+        if self._fault == "half-close-is-cancel":
+            self.end(StatusCode.CANCELLED, "half-closed")
+        elif self._fault == "half-close-fails":
+            self.end(StatusCode.INTERNAL, "half-closed")
+        elif self._fault != "half-close-hangs":
+            self.stream.half_closed()
+
+    def received(self, message: bytes) -> None:
+        if not self.is_deaf and (changed := self._changed(bytes(message))) is not None:
+            self.stream.received(changed)
+
+    def _changed(self, message: bytes) -> bytes | None:
+        """Return a message for the handler; None if it gets none."""
+        fault = self._fault
+        if (fault == "ends-all-on-large" and len(message) > LIMIT) or (
+            fault == "four-mib" and len(message) > 4 << 20
+        ):
+            ending = self._end_all if fault == "ends-all-on-large" else self.end
+            ending(StatusCode.RESOURCE_EXHAUSTED, "larger than max")
+            return None
         if fault == "refuses-unknown-fields" and UNKNOWN_FIELD in message:
-            await self._rpc.abort(INVALID, "a field that is not known")
+            self.end(StatusCode.INVALID_ARGUMENT, "a field that is not known")
+            return None
         if message.startswith(2 * b"\x0a\x00") and len(message) > 1 << 20:
             return None if fault == "takes-any-batch" else message  # too many objects for this test
         try:
             batch = pb.ReviewBatch.FromString(message)
-        except Exception:
-            if fault == "passes-over-garbage":
-                return None
+        except DecodeError:
             if fault == "ok-on-garbage":
-                self.is_over = True
-                return b""
-            if fault == "ends-all-on-garbage":
-                await self._end_all(INVALID, "garbage")
-            raise
-        await self._change(batch)
-        return bytes(batch.SerializeToString())
+                self.end(StatusCode.OK)
+            elif fault == "ends-all-on-garbage":
+                self._end_all(StatusCode.INVALID_ARGUMENT, "garbage")
+            return message if not fault.endswith("-garbage") else None
+        if fault in REFUSED_BATCHES and REFUSED_BATCHES[fault](batch, self.ids):
+            self.end(StatusCode.INVALID_ARGUMENT, "refused")
+            return None
+        self._change(batch)
+        return batch.SerializeToString()
 
-    async def _change(self, batch: pb.ReviewBatch) -> None:  # noqa: C901
-        fault = self._now.fault
-        served = server.policies
-        if fault == "ends-on-empty" and not batch.calls:
-            await self._rpc.abort(INVALID, "empty")
-        if fault == "ends-on-cancelled" and set(batch.cancelled) - self._ids:
-            await self._rpc.abort(INVALID, "not in flight")
-        if fault == "ends-on-unknown-policy" and any(call.policy not in served for call in batch.calls):
-            await self._rpc.abort(grpc.StatusCode.NOT_FOUND, "no such policy")
-        if fault == "ends-on-unknown-after" and any(call.after == call.id for call in batch.calls):
-            await self._rpc.abort(INVALID, "no such call")
-        if fault == "ends-on-payload" and any(call.payload >= len(batch.payloads) for call in batch.calls):
-            await self._rpc.abort(INVALID, "no such payload")
-        if fault == "refuses-traceparents" and any(call.traceparent for call in batch.calls):
-            await self._rpc.abort(INVALID, "a trace context")
-        if fault == "ids-once" and any(call.id in self._ids for call in batch.calls):
-            await self._rpc.abort(INVALID, "used before")
+    def _change(self, batch: pb.ReviewBatch) -> None:
+        fault = self._fault
         if fault == "passes-over-duplicates":
             seen: set[int] = set()
-            calls = [c for c in batch.calls if not (c.id in self._ids | seen or seen.add(c.id))]  # type: ignore[func-returns-value]
+            calls = [c for c in batch.calls if not (c.id in self.ids | seen or seen.add(c.id))]  # type: ignore[func-returns-value]
             del batch.calls[:]
             batch.calls.extend(calls)
-        self._ids.update(call.id for call in batch.calls)
+        self.ids.update(call.id for call in batch.calls)
         if fault in ("ignores-cancelled", "keeps-cancelled"):
             del batch.cancelled[:]
         if fault == "leaks-changes":
@@ -552,7 +549,7 @@ class FaultyRpc:
         self._change_chains(batch)
 
     def _change_parameters(self, batch: pb.ReviewBatch) -> None:
-        fault = self._now.fault
+        fault = self._fault
         self._parameters.update(one.id for one in batch.parameters)
         for call in batch.calls:
             forgotten = fault == "parameters-of-a-batch" and not batch.parameters
@@ -567,7 +564,7 @@ class FaultyRpc:
                 one.json = b"{}"
 
     def _change_call(self, call: pb.Call, batch: pb.ReviewBatch) -> None:
-        fault = self._now.fault
+        fault = self._fault
         self._sleeping |= call.policy == "sleeps"
         if fault == "clamps-payloads":
             call.payload = min(call.payload, len(batch.payloads) - 1)
@@ -581,7 +578,7 @@ class FaultyRpc:
             call.timeout_millis = 1
 
     def _change_chains(self, batch: pb.ReviewBatch) -> None:
-        fault = self._now.fault
+        fault = self._fault
         earlier: list[int] = []
         for call in batch.calls:
             self._after[call.id] = call.after
@@ -610,44 +607,52 @@ class FaultyRpc:
         for call in list(batch.calls)[len(batch.calls) // 2 :]:
             call.payload = len(batch.payloads) - 1
 
-    # -- writing ----------------------------------------------------------------------------------
+    # -- called by the handler --------------------------------------------------------------------
 
-    async def write(self, message: bytes) -> None:
-        fault = self._now.fault
+    def finish(self, code: StatusCode = StatusCode.OK, text: str = "") -> None:
+        fault = self._fault
+        if fault == "never-ok" and code == StatusCode.OK:
+            code, text = StatusCode.INTERNAL, "never OK"
+        if fault == "other-code-on-duplicate" and code != StatusCode.OK:
+            code = StatusCode.INTERNAL
+        if fault == "ends-all-on-duplicate" and code != StatusCode.OK:
+            self._end_all(code, text)
+        self._rpc.finish(code, text)
+
+    def send(self, message: bytes) -> None:
+        fault = self._fault
         batch = pb.VerdictBatch.FromString(message)
         if fault == "slow-first" and self._sleeping:
-            await asyncio.sleep(20)
+            return
         if fault == "no-notice":
             batch.draining = False
-        if fault == "wrong-stream" and len(self._now.streams) > 1:
-            others = self._now.streams
-            await others[others.index(self) - 1]._rpc.write(message)
+        if fault == "wrong-stream" and len(self._worker.faulty_streams) > 1:
+            others = self._worker.faulty_streams
+            others[others.index(self) - 1]._rpc.send(message)
             return
         if fault == "ends-on-large-answer" and any(
-            v.error.code == EXHAUSTED.value[0] for v in batch.verdicts
+            verdict.error.code == StatusCode.RESOURCE_EXHAUSTED for verdict in batch.verdicts
         ):
-            await self._rpc.abort(EXHAUSTED, "larger than max")
+            self.end(StatusCode.RESOURCE_EXHAUSTED, "larger than max")
+            return
         if fault == "one-by-one":
             for verdict in batch.verdicts:
-                await self._rpc.write(pb.VerdictBatch(verdicts=[verdict]).SerializeToString())
+                self._rpc.send(pb.VerdictBatch(verdicts=[verdict]).SerializeToString())
             return
-        if fault == "verdicts-at-the-end":
+        if fault in ("verdicts-at-the-end", "large-batches"):
             self._held.MergeFrom(batch)
-            if len(self._held.verdicts) < len(self._after):
+            if fault == "verdicts-at-the-end" and len(self._held.verdicts) < len(self._after):
                 return
-            batch = self._held
-        if fault == "large-batches":
-            self._held.MergeFrom(batch)
-            if self._held.ByteSize() <= LIMIT:
+            if fault == "large-batches" and self._held.ByteSize() <= LIMIT:
                 return
             batch = self._held
         for verdict in list(batch.verdicts):
             self._change_verdict(verdict, batch)
             self._change_chained(verdict)
-        await self._rpc.write(b"\xff\xff" if fault == "no-batch" else batch.SerializeToString())
+        self._rpc.send(b"\xff\xff" if fault == "no-batch" else batch.SerializeToString())
 
     def _change_verdict(self, verdict: pb.Verdict, batch: pb.VerdictBatch) -> None:  # noqa: C901
-        fault = self._now.fault
+        fault = self._fault
         is_last = verdict is batch.verdicts[-1] or verdict.id == batch.verdicts[-1].id
         failed = verdict.HasField("error")
         if fault == "drops-one" and is_last:
@@ -683,7 +688,7 @@ class FaultyRpc:
             verdict.response.status.ClearField("causes")
 
     def _change_chained(self, verdict: pb.Verdict) -> None:
-        fault, after = self._now.fault, self._after.get(verdict.id, 0)
+        fault, after = self._fault, self._after.get(verdict.id, 0)
         if fault in ("all-chained", "never-chained"):
             verdict.chained = fault == "all-chained"
         elif fault in ("flat-chains", "passes-over-unknown-after"):
@@ -691,72 +696,74 @@ class FaultyRpc:
         if not verdict.response.allowed:
             self._denied.add(verdict.id)
         if fault == "ends-at-denial" and after in self._denied:
-            verdict.error.code = grpc.StatusCode.FAILED_PRECONDITION.value[0]
+            verdict.error.code = StatusCode.FAILED_PRECONDITION
 
 
-class FaultyHealth(health.aio.HealthServicer):  # type: ignore[misc]
+class FaultyHealth(Health):
     """Health with faults."""
 
-    async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802
-        fault = current_state().fault
-        if fault == "not-serving":
-            return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.NOT_SERVING)
-        if fault == "knows-all":
-            return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
-        return await super().Check(request, context)
+    fault = ""
 
-    async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802
-        fault = current_state().fault
-        if fault == "watch-ends":
-            return
-        if fault in ("not-serving", "knows-all"):
-            status = "NOT_SERVING" if fault == "not-serving" else "SERVING"
-            await context.write(health_pb2.HealthCheckResponse(status=status))
-            await asyncio.sleep(30)
-        await super().Watch(request, context)
+    def methods(self) -> Methods:
+        methods = dict(super().methods())
+        if self.fault == "watch-ends":
+            [watch] = [name for name in methods if name.endswith("/Watch")]
+            methods[watch] = methods[watch.replace("Watch", "Check")]
+        return methods
 
-    async def enter_graceful_shutdown(self) -> None:
-        if current_state().fault != "always-healthy":
-            await super().enter_graceful_shutdown()
+    def _state(self, service: str) -> bytes:
+        state = {"not-serving": 2, "knows-all": 1}.get(self.fault)
+        return super()._state(service) if state is None else bytes([1 << 3, state])
+
+    def _check(self, message: bytes) -> bytes:
+        return self._state("") if self.fault == "knows-all" else super()._check(message)
+
+    def stop(self) -> None:
+        if self.fault != "always-healthy":
+            super().stop()
 
 
-def start_with(fault: str) -> None:
-    """Apply a fault that has to be present at the start."""
-    if fault == "few-pings":
-        AioServing.options = SIZES
-    elif fault == "impatient":
-        stream.QUIET_S = 0.05
-    elif fault == "never-ends-when-quiet":
-        stream.QUIET_S = 8.0
-    elif fault == "exit-status":
-        atexit.register(os._exit, 3)
-    elif fault == "lingers":
-        # As if the worker waited for policies of cancelled calls.
-        atexit.register(signal.pause)
-    elif fault == "leaves-socket":
-        # gRPC has removed it by then.
-        atexit.register(socket.socket(socket.AF_UNIX).bind, sys.argv[2].removeprefix("unix:"))
-    elif fault == "keeps-open":
-        running: Any = AioServing
-        correct = running.stop
+class FaultyServing(Serving):
+    """The samples' server with a fault, which ``changed`` has to be in force for."""
 
-        async def stop(self: Any, grace_s: float) -> int:
+    def __init__(self, fault: str, policies: Mapping[str, Any], **_: Any) -> None:
+        super().__init__(policies)
+        self._fault = fault
+        self._worker = FaultyWorker(policies, self._evaluator, fault, self.die)
+        self._health = FaultyHealth(SERVICE)
+        self._health.fault = fault
+        self._connections.methods = {**self._worker.methods(), **self._health.methods()}
+
+    def die(self) -> None:
+        """End at once, as a process that dies."""
+        for listener in self._listeners:
+            listener.close()
+        for connection in tuple(self._connections.open):
+            connection._abort()
+
+    async def stop(self, grace_s: float) -> int:
+        if self._fault == "keeps-open":
             self._worker.drain()
             await asyncio.sleep(4)
-            return int(await correct(self, grace_s))
+        return await super().stop(grace_s)
 
-        running.stop = stop
+    def _remove_socket_files(self) -> None:
+        if self._fault != "leaves-socket":
+            super()._remove_socket_files()
+
+
+class FaultyProcess(FaultyServing):
+    """The server of a process of its own."""
+
+    def die(self) -> None:
+        os._exit(1)
 
 
 def main() -> None:
-    Current.file = Path(sys.argv.pop(1))
-    AioServing.make_worker = FaultyWorker
-    AioServing.make_health = FaultyHealth
-    AioServing.options = (*SIZES, *PINGS)
-    module: Any = server_module
-    module.Serving = AioServing
-    start_with(Current.file.read_text().strip())
-    server.main()
+    fault = sys.argv.pop(1)
+    serving: Any = partial(FaultyProcess, fault)
+    with changed(fault), mock.patch.object(server_module, "Serving", serving):
+        server.main()
 
 
 if __name__ == "__main__":

@@ -137,9 +137,8 @@ def test_the_default_policy_is_the_first_listed_policy(folder: Path) -> None:
     assert [entry["result"] for entry in json.loads(done.stdout)["rules"]] == ["holds", "holds"]
 
 
-def test_a_violation_has_action_finding_and_expectation(folder: Path) -> None:
-    (folder / "fault").write_text("unknown-is-allowed")
-    faulty = (sys.executable, "-m", "tests.conformance.faulty_worker", str(folder / "fault"))
+def test_a_violation_has_action_finding_and_expectation() -> None:
+    faulty = (sys.executable, "-m", "tests.conformance.faulty_worker", "unknown-is-allowed")
     rules = ("--only", "review-unknown-policy", "--only", "review-malformed")
     done = kit(*rules, "--command", *faulty)
     assert (done.returncode, done.stderr) == (1, "")
@@ -166,9 +165,8 @@ def test_a_violation_has_action_finding_and_expectation(folder: Path) -> None:
     }
 
 
-def test_a_worker_that_exits_is_a_failure(folder: Path) -> None:
-    (folder / "fault").write_text("dies-of-garbage")
-    faulty = (sys.executable, "-m", "tests.conformance.faulty_worker", str(folder / "fault"))
+def test_a_worker_that_exits_is_a_failure() -> None:
+    faulty = (sys.executable, "-m", "tests.conformance.faulty_worker", "dies-of-garbage")
     done = kit("--only", "review-malformed", "--only", "stop-exit", "--command", *faulty)
     assert (done.returncode, done.stderr) == (1, "")
     assert "the worker is no longer reachable\n" in done.stdout

@@ -1,21 +1,24 @@
-"""Each rule of the conformance kit holds for an correct worker and is broken by one that faults about it."""
+"""Each rule of the conformance kit holds for a correct worker and is broken by one that has a fault about it.
+
+Kit and worker share an event loop on virtual time.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import shutil
-import signal
 import sys
 import tempfile
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import h2.config
 import h2.connection
 import pytest
-import uvloop
 
 from admission_gateway_conformance import vectors
 from admission_gateway_conformance.memory import resident_bytes
@@ -23,13 +26,18 @@ from admission_gateway_conformance.probe import probe
 from admission_gateway_conformance.process import Running
 from admission_gateway_conformance.rules import bounds
 from admission_gateway_conformance.run import FAILS, HOLDS, NOT_CHECKED, RULES, Result, check
-from admission_gateway_conformance.target import find_target
-from tests.conformance.faulty_worker import DEADLY, FAULTS
+from admission_gateway_worker.listen import parse_address
+from admission_gateway_worker.samples import server
+from gateway.engine.dispatch.keepalive import KEEPALIVE_TIME_S
+from tests.conformance.channel import find_local_target
+from tests.conformance.faulty_worker import DEADLY, FAULTS, FaultyServing, changed
 from tests.kit import Process
+from tests.local_loop import run
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
     from admission_gateway_conformance.worker import Facts
 
@@ -37,97 +45,126 @@ BY_NAME = {rule.name: rule for rule in RULES}
 SHUTDOWN = [name for name in BY_NAME if name.startswith("stop-")]
 KEEPALIVE = [name for name in BY_NAME if name.startswith("keepalive-")]
 OTHERS = [name for name in BY_NAME if name not in (*SHUTDOWN, *KEEPALIVE)]
+GRACE_S = 5.0
 
 
-class FaultyProcess(Process):
-    """A worker that has the fault in its file."""
+class InlineThreads:
+    """Stands in for the SDK's threads: virtual time does not wait for any."""
 
-    def __init__(self, folder: Path, fault: str = "") -> None:
-        self.file = folder / "fault"
-        self.inject(fault)
-        self.target = f"unix:{folder}/worker.sock"
-        module = "tests.conformance.faulty_worker"
-        super().__init__(
-            *(sys.executable, "-m", module, str(self.file), "--listen", self.target, "--grace", "5")
-        )
-        self.expect("serving")
+    def submit(self, function: Callable[[], None]) -> Future[None]:
+        function()
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
 
-    def inject(self, fault: str) -> None:
-        self.file.write_text(fault)
+    def shutdown(self, **_: bool) -> None:
+        pass
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder with a path short enough for unix sockets."""
-    path = Path(tempfile.mkdtemp(prefix="c"))
-    yield path
-    shutil.rmtree(path)
+class LocalWorker:
+    """A worker on the running event loop, with the interface of ``admission_gateway_conformance.process``."""
+
+    pid = os.getpid()
+
+    def __init__(self, address: str, fault: str) -> None:
+        self.address = address
+        self._fault = fault
+        self._serving = FaultyServing(fault, server.policies)
+        self._stopping: asyncio.Task[int] | None = None
+
+    async def start(self) -> None:
+        self._serving._evaluator.threads = self._serving._evaluator.large = InlineThreads()  # type: ignore[assignment]
+        await self._serving.start([parse_address(self.address)], None)
+
+    def terminate(self) -> None:
+        self._stopping = asyncio.get_running_loop().create_task(self._serving.stop(GRACE_S))
+
+    def has_ended(self) -> bool:
+        return self._stopping is not None and self._stopping.done() and self._fault != "lingers"
+
+    @property
+    def status(self) -> int | None:
+        return (3 if self._fault == "exit-status" else 0) if self.has_ended() else None
+
+    async def close(self) -> None:
+        if self._stopping is None:
+            self.terminate()
+        assert self._stopping is not None
+        await self._stopping
 
 
-@pytest.fixture(scope="module")
-def worker() -> Iterator[FaultyProcess]:
-    """One worker for all faults that need no separate process."""
-    path = Path(tempfile.mkdtemp(prefix="c"))
-    process = FaultyProcess(path)
-    yield process
-    process.stop()
-    shutil.rmtree(path)
+@asynccontextmanager
+async def local_worker(fault: str) -> AsyncIterator[LocalWorker]:
+    """Serve the samples with *fault* at a unix socket."""
+    folder = tempfile.mkdtemp(prefix="c")  # the path of a unix socket has to be short
+    with changed(fault):
+        worker = LocalWorker(f"unix:{folder}/worker.sock", fault)
+        await worker.start()
+        try:
+            yield worker
+        finally:
+            await worker.close()
+            shutil.rmtree(folder)
 
 
-@pytest.fixture(scope="module")
-def facts(worker: FaultyProcess) -> Facts:
-    """Facts about the worker without a fault."""
+@cache
+def facts() -> Facts:
+    """Return the facts about the worker without a fault."""
 
     async def scenario() -> Facts:
-        async with await find_target(worker.target, None) as target:
+        async with local_worker("") as worker, await find_local_target(worker.address) as target:
             return await probe(target, None, vectors.load(vectors.FOLDER))
 
-    worker.inject("")
-    return uvloop.run(scenario())
+    return run(scenario())
 
 
-PATIENCE = 10.0
-"""Of rules that are to hold."""
-
-
-def checked(address: str, facts: Facts, *names: str, **known: Any) -> list[Result]:
-    """Return the results of the rules *names*; *known* overrides *facts*."""
+def checked(fault: str, *names: str, **known: Any) -> list[Result]:
+    """Return the results of the rules *names* for a worker with *fault*; *known* overrides its facts."""
+    fresh = replace(facts(), mutating=set(), pinged={}, **known)
 
     async def scenario() -> list[Result]:
-        fresh = replace(facts, mutating=set(), pinged={}, **known)
-        async with await find_target(address, None) as target:
+        async with local_worker(fault) as worker, await find_local_target(worker.address) as target:
+            fresh.process = worker
             return [result async for result in check(target, fresh, [BY_NAME[name] for name in names])]
 
-    return uvloop.run(scenario())
+    return run(scenario())
 
 
-def test_the_probe_finds_methods_and_policies(facts: Facts) -> None:
+def faults(names: list[str], *, deadly: bool = False) -> pytest.MarkDecorator:
+    """Return a decorator with the parameters *name* and *fault*, for the rules of these names."""
+    found = [(name, fault) for name in names for fault in FAULTS[name] if (fault in DEADLY) is deadly]
+    return pytest.mark.parametrize(("name", "fault"), found)
+
+
+@pytest.fixture(autouse=True)
+def _few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the rule ``bounds-many-calls`` send less: 4096 calls of 400 kB take seconds of CPU."""
+    monkeypatch.setattr(bounds, "_CALLS", 64)
+    monkeypatch.setattr(bounds, "_PAYLOAD_BYTES", 40_000)
+
+
+def test_the_probe_finds_methods_and_policies() -> None:
+    found = facts()
     methods = {"Review", "ReviewStream", "ListPolicies", "CheckParameters", "Check", "Watch"}
-    assert facts.methods == {*methods, "chains"}
-    assert len(facts.samples) == 12
-    assert facts.policy == "deny-latest-tag"
-    assert facts.baseline == "allowed"
-    assert len(facts.vectors) > 50
+    assert found.methods == {*methods, "chains"}
+    assert len(found.samples) == 12
+    assert found.policy == "deny-latest-tag"
+    assert found.baseline == "allowed"
+    assert len(found.vectors) > 50
 
 
-def test_every_rule_holds_for_a_correct_worker(worker: FaultyProcess, facts: Facts) -> None:
-    worker.inject("")
-    results = checked(worker.target, facts, *OTHERS, patience=PATIENCE)
+def test_every_rule_holds_for_a_correct_worker() -> None:
+    results = checked("", *BY_NAME, ping_after_s=KEEPALIVE_TIME_S)
     assert [(result.rule.name, result.outcome, str(result.violation)) for result in results] == [
-        (name, HOLDS, "None") for name in OTHERS
+        (name, HOLDS, "None") for name in BY_NAME
     ]
 
 
-def test_the_growth_of_memory_is_bounded(
-    worker: FaultyProcess, facts: Facts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    worker.inject("")
-    child: Any = Child(worker)
+def test_the_growth_of_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("bounds-empty-payloads", "bounds-many-calls")
-    holding = checked(worker.target, facts, *names, process=child, patience=PATIENCE)
-    assert [result.outcome for result in holding] == [HOLDS] * 2
+    assert [result.outcome for result in checked("", *names)] == [HOLDS] * 2
     monkeypatch.setattr(bounds, "MAX_GROWTH_BYTES", -(1 << 40))
-    for result in checked(worker.target, facts, *names, process=child):
+    for result in checked("", *names):
         assert result.outcome == FAILS
         assert result.violation is not None
         assert result.violation.found.startswith("the worker's memory grew by")
@@ -151,108 +188,47 @@ def test_there_is_a_fault_for_every_rule() -> None:
     assert all(FAULTS.values())
 
 
-@pytest.mark.parametrize(
-    ("name", "fault"), [(name, fault) for name in OTHERS for fault in FAULTS[name] if fault not in DEADLY]
-)
-def test_a_fault_is_detected(worker: FaultyProcess, facts: Facts, name: str, fault: str) -> None:
-    worker.inject(fault)
-    # Again if the machine was too slow to see an answer that is early.
-    violation = eventually(lambda: checked(worker.target, facts, name)[0].violation, "a violation")
+@faults(OTHERS)
+def test_a_fault_is_detected(name: str, fault: str) -> None:
+    [result] = checked(fault, name)
+    assert result.outcome == FAILS, result
+    violation = result.violation
     assert violation is not None
     assert violation.action
     assert violation.found
     assert violation.expected
 
 
-@pytest.mark.parametrize(("name", "fault"), [(name, fault) for name in SHUTDOWN for fault in FAULTS[name]])
-def test_a_fault_at_shutdown_is_detected(folder: Path, facts: Facts, name: str, fault: str) -> None:
-    def is_detected() -> bool:
-        process = FaultyProcess(folder, fault)
-        try:
-            [result] = checked(process.target, facts, name, process=Child(process))
-            return result.outcome == FAILS
-        finally:
-            process.signal(signal.SIGKILL)
-            process.stop()
-
-    # Again if the machine was too slow to see an end that is early.
-    eventually(is_detected, "a violation")
+@faults(SHUTDOWN)
+def test_a_fault_at_shutdown_is_detected(name: str, fault: str) -> None:
+    [result] = checked(fault, name)
+    assert result.outcome == FAILS, result
 
 
-def test_all_shutdown_rules_hold_for_a_correct_worker(folder: Path, facts: Facts) -> None:
-    process = FaultyProcess(folder)
-    try:
-        results = checked(process.target, facts, *SHUTDOWN, process=Child(process), patience=PATIENCE)
-        assert [(result.rule.name, str(result.violation), result.outcome) for result in results] == [
-            (name, "None", HOLDS) for name in SHUTDOWN
-        ]
-    finally:
-        process.stop()
+def test_pings_are_checked_concurrently() -> None:
+    results = checked("few-pings", *KEEPALIVE, ping_after_s=KEEPALIVE_TIME_S)
+    assert [(result.rule.name, result.outcome) for result in results] == [(name, FAILS) for name in KEEPALIVE]
 
 
-class Child:
-    """A process of the test with the interface of ``admission_gateway_conformance.process``."""
-
-    def __init__(self, process: Process) -> None:
-        self._child = process.child
-        self.pid = process.child.pid
-
-    def terminate(self) -> None:
-        self._child.terminate()
-
-    def has_ended(self) -> bool:
-        return self._child.poll() is not None
-
-    @property
-    def status(self) -> int | None:
-        return self._child.poll()
+@faults(OTHERS, deadly=True)
+def test_a_worker_that_exits_is_reported(name: str, fault: str) -> None:
+    first, second = checked(fault, name, "health-check")
+    assert first.outcome == FAILS
+    assert first.violation is not None
+    assert first.violation.found.endswith("the worker is no longer reachable")
+    assert (second.outcome, second.note) == (
+        NOT_CHECKED,
+        f"the worker has not been reachable since {name}",
+    )
 
 
-@pytest.mark.parametrize(("fault", "outcome"), [("", HOLDS), ("few-pings", FAILS)])
-def test_pings_are_checked_concurrently(folder: Path, facts: Facts, fault: str, outcome: str) -> None:
-    process = FaultyProcess(folder, fault)
-
-    def outcomes(patience: float) -> list[str]:
-        results = checked(process.target, facts, *KEEPALIVE, ping_after_s=1.0, patience=patience)
-        assert [result.rule.name for result in results] == KEEPALIVE
-        return [result.outcome for result in results]
-
-    try:
-        if outcome == HOLDS:
-            assert outcomes(PATIENCE) == [HOLDS, HOLDS]
-        else:
-            # Again if the machine was too slow for enough pings.
-            eventually(lambda: outcomes(1.0) == [FAILS, FAILS], "two violations")
-    finally:
-        process.stop()
-
-
-@pytest.mark.parametrize(
-    ("name", "fault"), [(name, fault) for name in OTHERS for fault in FAULTS[name] if fault in DEADLY]
-)
-def test_a_worker_that_exits_is_reported(folder: Path, facts: Facts, name: str, fault: str) -> None:
-    process = FaultyProcess(folder, fault)
-    try:
-        first, second = checked(process.target, facts, name, "health-check")
-        assert first.outcome == FAILS
-        assert first.violation is not None
-        assert first.violation.found.endswith("the worker is no longer reachable")
-        assert (second.outcome, second.note) == (
-            NOT_CHECKED,
-            f"the worker has not been reachable since {name}",
-        )
-    finally:
-        process.stop()
-
-
-def test_late_answers_are_waited_for_with_patience(worker: FaultyProcess, facts: Facts) -> None:
-    worker.inject("stream-late")
-    for patience, outcome in ((1.0, FAILS), (PATIENCE, HOLDS)):
-        [result] = checked(worker.target, facts, "call-timeout", patience=patience)
+def test_late_answers_are_waited_for_with_patience() -> None:
+    for patience, outcome in ((1.0, FAILS), (10.0, HOLDS)):
+        [result] = checked("stream-late", "call-timeout", patience=patience)
         assert result.outcome == outcome, result
 
 
-def test_a_call_without_an_answer_is_detected(facts: Facts) -> None:
+def test_a_call_without_an_answer_is_detected(tmp_path: Path) -> None:
     connections: set[asyncio.Task[None]] = set()
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -271,16 +247,16 @@ def test_a_call_without_an_answer_is_detected(facts: Facts) -> None:
             writer.transport.abort()
 
     async def scenario() -> Result:
-        async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
-            address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            async with await find_target(address, None) as target:
-                [result] = [result async for result in check(target, facts, [BY_NAME["review-deadline"]])]
+        async with await asyncio.start_unix_server(silent, tmp_path / "s"):
+            async with await find_local_target(f"unix:{tmp_path}/s") as target:
+                [result] = [result async for result in check(target, known, [BY_NAME["review-deadline"]])]
             for task in connections:
                 task.cancel()
             await asyncio.gather(*connections, return_exceptions=True)
             return result
 
-    result = asyncio.run(scenario())
+    known = facts()
+    result = run(scenario())
     assert result.outcome == FAILS
     assert result.violation is not None
     assert "2 s after the deadline" in result.violation.found
