@@ -257,7 +257,7 @@ class Pools:
             self._timers.now,
             read_queue=self._read_queue,
             servers=staged.servers,
-            verdicts=VerdictCache(config.webhooks, self._metrics.cache_lookups),
+            verdicts=VerdictCache(config.webhooks, self._metrics.cache_lookups, self._timers.now),
             parameters=self.parameters,
         )
         return Snapshot(
