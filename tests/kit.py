@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from http.server import HTTPServer
 
     import trustme
@@ -79,6 +79,16 @@ def serving(server: HTTPServer) -> Iterator[None]:
 def children_of(pid: int) -> list[int]:
     """Return the ids of the children of the main thread of process *pid* that were not waited for."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def metric_of(exposition: str, name: str, labels: Mapping[str, str]) -> float:
+    """Return the sum of all samples of *name* in *exposition* that carry *labels*."""
+    total = 0.0
+    for line in exposition.splitlines():
+        found = re.fullmatch(rf"{name}(?:{{(.*)}})? (\S+)", line)
+        if found and all(f'{key}="{value}"' in (found[1] or "") for key, value in labels.items()):
+            total += float(found[2])
+    return total
 
 
 class Process:
@@ -296,12 +306,7 @@ class GatewayProcess(Process):
 
     def metric(self, name: str, /, **labels: str) -> float:
         """Return the sum of all samples of *name* that carry *labels*."""
-        total = 0.0
-        for line in self.scrape()[1].splitlines():
-            found = re.fullmatch(rf"{name}(?:{{(.*)}})? (\S+)", line)
-            if found and all(f'{key}="{value}"' in (found[1] or "") for key, value in labels.items()):
-                total += float(found[2])
-        return total
+        return metric_of(self.scrape()[1], name, labels)
 
 
 def webhook_document(phase: str, name: str, pool: str, *scripts: dict[str, Any], **fields: Any) -> str:

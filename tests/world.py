@@ -16,6 +16,8 @@ import inspect
 import json
 import random
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, cast
 from urllib.parse import urlsplit
 
@@ -23,10 +25,12 @@ import pytest
 
 from gateway.config.kinds.webhook_users import WebhookUsers
 from gateway.config.kinds.worker_pool import WorkerPool
+from gateway.config.merge.load import load
 from gateway.config.merge.model import Config
 from gateway.engine.admit import call_apart
 from gateway.engine.engine import Engine
 from gateway.engine.snapshot import Surroundings
+from gateway.observe.telemetry.exposition import expose
 from gateway.observe.telemetry.metrics import Metrics
 from gateway.pure.core.call import Payload
 from gateway.pure.core.labels import EVERYTHING
@@ -34,7 +38,7 @@ from gateway.pure.core.matching import Selection
 from gateway.pure.core.review import decode
 from gateway.pure.core.webhook import Rollout, Rule, Webhook, WorkerRef
 from tests.engines import INLINE, begin, compute, snapshot_of
-from tests.kit import PATIENCE_S, REVIEWS
+from tests.kit import PATIENCE_S, REVIEWS, metric_of, pool_document
 from tests.simulation.in_memory import in_memory
 from tests.simulation.journal import Journal
 from tests.simulation.loop import VirtualLoop
@@ -245,6 +249,32 @@ class SimulatedWorld(World):
         worker = ScriptedWorker(self.stage, spec, override, every)
         self.workers[address] = self.network.hosts[address] = worker
         return worker
+
+    async def serve(self, *documents: str) -> None:
+        """Put the configuration of *documents* in force, and a pool "pool" of one worker."""
+        with TemporaryDirectory() as folder:
+            file = Path(folder) / "c.yaml"
+            file.write_text("".join((pool_document("pool", self.start_worker().target), *documents)))
+            await self._activate(load([file]))
+        for pool in self.pools.values():
+            await self.all_ready(pool)
+
+    async def post(self, path: str, review: bytes) -> bytes:
+        """Return the answer to *review* by the webhooks of *path*."""
+        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        begin(self.engine, self.snapshot.paths[path], review, answered.set_result, answered.set_exception)
+        return (await asyncio.wait_for(answered, PATIENCE_S)).body
+
+    async def review(self, path: str, review: str | bytes) -> dict[str, Any]:
+        """Return ``response`` of the answer to a recorded review, by name, or to the bytes of one."""
+        body = review if isinstance(review, bytes) else (REVIEWS / f"{review}.json").read_bytes()
+        response: dict[str, Any] = json.loads(await self.post(path, body))["response"]
+        assert response["uid"] == json.loads(body)["request"]["uid"]
+        return response
+
+    def metric(self, name: str, /, **labels: str) -> float:
+        """Return the sum of all samples of *name* that carry *labels*."""
+        return metric_of(expose(self.metrics.registry, b"")[0].decode(), name, labels)
 
     def listen(self, make_protocol: Callable[[], asyncio.Protocol]) -> str:
         """Accept connections as a server of asyncio does, and return the target."""

@@ -1,4 +1,4 @@
-"""matchConditions in a gateway process: the called webhooks, failures, and the delay of other reviews."""
+"""matchConditions: the called webhooks, failures, and the delay of other reviews."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import pytest
 from tests.kit import PATIENCE_S, REVIEWS, pool_document, run_command, webhook_document
 from tests.kubernetes.server import ApiServer
 from tests.waiting import eventually
+from tests.world import simulated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.kit import GatewayProcess, WorkerProcess
+    from tests.world import SimulatedWorld
 
     StartWorker = Callable[..., WorkerProcess]
     StartGateway = Callable[..., GatewayProcess]
-
-pytestmark = pytest.mark.process
 
 POD = "pod-create-mutate"
 SEEN = {"warnings": ["seen"]}
@@ -36,15 +36,18 @@ def when(*expressions: str, **fields: Any) -> dict[str, Any]:
     return {"webhook": {"matchConditions": conditions, **fields}}
 
 
+def served(*documents: tuple[str, list[dict[str, Any]]]) -> list[str]:
+    """Return the webhooks of phases with scripts."""
+    return [webhook_document(phase, phase[0], "pool", *scripts) for phase, scripts in documents]
+
+
 @pytest.fixture
 def serve(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> Callable[..., GatewayProcess]:
     def start(*documents: tuple[str, list[dict[str, Any]]], further: str = "") -> GatewayProcess:
-        text = pool_document("pool", start_worker().target) + further
-        for phase, scripts in documents:
-            text += webhook_document(phase, phase[0], "pool", *scripts)
-        (tmp_path / "c.yaml").write_text(text)
+        pool = pool_document("pool", start_worker().target)
+        (tmp_path / "c.yaml").write_text("".join((pool, further, *served(*documents))))
         return start_gateway(tmp_path)
 
     return start
@@ -57,31 +60,32 @@ def review_of(**members: Any) -> bytes:
     return json.dumps(review).encode()
 
 
-def test_match_conditions_select_the_webhooks(serve: Callable[..., GatewayProcess]) -> None:
+@simulated
+async def test_match_conditions_select_the_webhooks(world: SimulatedWorld) -> None:
     scripts = [
         {"warnings": ["pods"], **when("request.kind.kind == 'Pod'", "object.spec.containers.size() > 0")},
         {"warnings": ["others"], **when("request.kind.kind != 'Pod'")},
         {"warnings": ["one false"], **when("true", "1 + 1 == 3", ABSENT)},
     ]
-    gateway = serve(("validate", scripts))
-    response = gateway.review("/validate", POD)
+    await world.serve(*served(("validate", scripts)))
+    response = await world.review("/validate", POD)
     assert response["warnings"] == ["pods"]
     assert "auditAnnotations" not in response
     excluded = "admission_gateway_match_condition_exclusions_total"
-    assert gateway.metric(excluded) == 2
-    assert gateway.metric(excluded, name="h1.v.test", type="validating", operation="CREATE") == 1
+    assert world.metric(excluded) == 2
+    assert world.metric(excluded, name="h1.v.test", type="validating", operation="CREATE") == 1
 
 
-def test_a_condition_sees_the_object_with_earlier_patches(
-    serve: Callable[..., GatewayProcess],
-) -> None:
+@simulated
+async def test_a_condition_sees_the_object_with_earlier_patches(world: SimulatedWorld) -> None:
     labelled = "has(object.metadata.labels) && 'added' in object.metadata.labels"
     scripts = [
         {"warnings": ["before"], **when(labelled)},
         {"label": "added"},
         {"warnings": ["after"], **when(labelled, "oldObject == null")},
     ]
-    response = serve(("mutate", scripts)).review("/mutate", POD)
+    await world.serve(*served(("mutate", scripts)))
+    response = await world.review("/mutate", POD)
     assert response["warnings"] == ["after"]
     annotations = response["auditAnnotations"]
     assert {key for key in annotations if key.startswith("mutation.round_0")} == {
@@ -90,27 +94,31 @@ def test_a_condition_sees_the_object_with_earlier_patches(
     }
 
 
-def test_an_evaluation_error_obeys_the_failure_policy(serve: Callable[..., GatewayProcess]) -> None:
-    gateway = serve(
-        ("validate", [{**SEEN, **when(ABSENT)}]),
-        ("mutate", [{**SEEN, **when(ABSENT, failurePolicy="Ignore")}, {"warnings": ["next"]}]),
+@simulated
+async def test_an_evaluation_error_obeys_the_failure_policy(world: SimulatedWorld) -> None:
+    await world.serve(
+        *served(
+            ("validate", [{**SEEN, **when(ABSENT)}]),
+            ("mutate", [{**SEEN, **when(ABSENT, failurePolicy="Ignore")}, {"warnings": ["next"]}]),
+        )
     )
-    refused = gateway.review("/validate", POD)
+    refused = await world.review("/validate", POD)
     assert refused["allowed"] is False
     status = refused["status"]
     assert (status["code"], status["reason"]) == (500, "InternalError")
     assert status["message"].startswith('failed calling webhook "h0.v.test": ')
     assert ABSENT in status["message"]
     assert "no such key: nothing" in status["message"]
-    opened = gateway.review("/mutate", POD)
+    opened = await world.review("/mutate", POD)
     assert opened["allowed"] is True
     assert opened["warnings"] == ["next"]
     assert opened["auditAnnotations"]["failed-open.round_0_index_0"] == "h0.m.test"
     errors = "admission_gateway_match_condition_evaluation_errors_total"
-    assert gateway.metric(errors, name="h0.v.test", type="validating", operation="CREATE") == 1
-    assert gateway.metric(errors, name="h0.m.test", type="admit", operation="CREATE") == 1
+    assert world.metric(errors, name="h0.v.test", type="validating", operation="CREATE") == 1
+    assert world.metric(errors, name="h0.m.test", type="admit", operation="CREATE") == 1
 
 
+@pytest.mark.process
 def test_an_expensive_expression_does_not_delay_other_reviews(serve: Callable[..., GatewayProcess]) -> None:
     gateway = serve(("validate", [{**SEEN, **when(f"!has(object.data) || {LONG}", failurePolicy="Ignore")}]))
     heavy = review_of(object={"kind": "ConfigMap", "metadata": {}, "data": list(range(100_000))})
@@ -136,6 +144,7 @@ def test_an_expensive_expression_does_not_delay_other_reviews(serve: Callable[..
     assert answers.index("light") < len(answers) - 1 - answers[::-1].index("heavy")
 
 
+@pytest.mark.process
 def test_an_expression_past_the_cost_limit_fails_as_the_api_server_says(
     serve: Callable[..., GatewayProcess],
 ) -> None:
@@ -153,6 +162,7 @@ def api_server() -> Iterator[ApiServer]:
         yield server
 
 
+@pytest.mark.process
 def test_each_authorizer_check_is_sent_once_per_review(
     serve: Callable[..., GatewayProcess], api_server: ApiServer, tmp_path: Path
 ) -> None:
@@ -179,6 +189,7 @@ def test_each_authorizer_check_is_sent_once_per_review(
     assert all(set(spec["groups"]) == set(user["groups"]) for spec in api_server.reviewed)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [
@@ -189,9 +200,10 @@ def test_each_authorizer_check_is_sent_once_per_review(
         ("object.metadata.name ==", "1:"),
         ("nothing(1)", "nothing"),
         ("authorizer.path('/x').check('get').allowed()", "GatewayConfiguration.kubernetes"),
-        (" ", "blank"),
+        (" ", "is required, expected a CEL expression"),
     ],
 )
+@pytest.mark.process
 def test_check_names_what_is_wrong_with_an_expression(tmp_path: Path, expression: str, expected: str) -> None:
     text = pool_document("pool", "unix:/nowhere")
     (tmp_path / "c.yaml").write_text(text + webhook_document("validate", "v", "pool", {}, when(expression)))
@@ -204,6 +216,7 @@ def test_check_names_what_is_wrong_with_an_expression(tmp_path: Path, expression
     assert "Traceback" not in line
 
 
+@pytest.mark.process
 def test_explain_says_which_condition_left_a_webhook_out(tmp_path: Path, start_worker: StartWorker) -> None:
     text = pool_document("pool", start_worker().target)
     scripts = [{**SEEN, **when("true", "request.dryRun")}, SEEN]

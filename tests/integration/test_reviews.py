@@ -1,4 +1,4 @@
-"""A gateway process with worker processes, and recorded reviews over TLS."""
+"""Recorded reviews, from their bytes to those of the answers."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import jsonpatch
 import pytest
 
 from tests.kit import REVIEWS, pool_document, webhook_document
+from tests.world import simulated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from tests.kit import GatewayProcess, WorkerProcess
+    from tests.world import SimulatedWorld
 
     StartWorker = Callable[..., WorkerProcess]
     StartGateway = Callable[..., GatewayProcess]
-
-pytestmark = pytest.mark.process
 
 
 def patched(review: str, response: dict[str, Any]) -> dict[str, Any]:
@@ -32,6 +32,7 @@ def patched(review: str, response: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.process
 def test_every_recorded_review_is_answered(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
@@ -56,17 +57,13 @@ def test_every_recorded_review_is_answered(
     connection.close()
 
 
-def test_answers_keep_the_version_of_the_review(
-    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
-) -> None:
-    worker = start_worker()
-    (tmp_path / "c.yaml").write_text(
-        pool_document("pool", worker.target)
-        + webhook_document("validate", "v", "pool", {"deny": {"message": "no"}})
-    )
-    gateway = start_gateway(tmp_path)
+@simulated
+async def test_answers_keep_the_version_of_the_review(world: SimulatedWorld) -> None:
+    await world.serve(webhook_document("validate", "v", "pool", {"deny": {"message": "no"}}))
     body = (REVIEWS / "pod-create-mutate.json").read_bytes()
-    assert gateway.post("/validate", body.replace(b"admission.k8s.io/v1", b"admission.k8s.io/v1beta1")) == (
+    assert await world.post(
+        "/validate", body.replace(b"admission.k8s.io/v1", b"admission.k8s.io/v1beta1")
+    ) == (
         b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1","response":'
         b'{"uid":"d6ac54b0-7080-491f-884c-e236f7528ce0","allowed":false,"status":'
         b'{"code":400,"message":"h0.v.test: no","status":"Failure"}}}'
@@ -74,10 +71,10 @@ def test_answers_keep_the_version_of_the_review(
 
 
 @pytest.mark.parametrize("phase", ["mutate", "validate"])
-def test_the_same_review_gets_the_same_bytes_whatever_the_order_of_answers(
-    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, phase: str
+@simulated
+async def test_the_same_review_gets_the_same_bytes_whatever_the_order_of_answers(
+    world: SimulatedWorld, phase: str
 ) -> None:
-    first, second = start_worker(), start_worker()
     shuffled = {"delay_ms": [0, 15]}
     scripts: list[dict[str, Any]] = [
         {**shuffled, "warnings": [f"warning {number}"], "annotations": {"k": str(number)}}
@@ -91,17 +88,13 @@ def test_the_same_review_gets_the_same_bytes_whatever_the_order_of_answers(
         for number, script in enumerate(scripts[1:], 1):
             script["deny"] = {"message": f"no {number}", "code": 400 + number}
     failing = {**shuffled, "status": "INTERNAL", "details": "broken", "webhook": {"failurePolicy": "Ignore"}}
-    (tmp_path / "c.yaml").write_text(
-        pool_document("one", first.target)
-        + pool_document("two", second.target, transport="Unary")
-        + webhook_document(phase, "a", "one", *scripts[:2])
-        + webhook_document(phase, "b", "two", *scripts[2:], failing)
+    await world.serve(
+        pool_document("two", world.start_worker().target, transport="Unary"),
+        webhook_document(phase, "a", "pool", *scripts[:2]),
+        webhook_document(phase, "b", "two", *scripts[2:], failing),
     )
-    gateway = start_gateway(tmp_path)
-    connection = gateway.connect()
     body = (REVIEWS / "deployment-create.json").read_bytes()
-    answers = {gateway.post(f"/{phase}", body, connection) for _ in range(100)}
-    connection.close()
+    answers = {await world.post(f"/{phase}", body) for _ in range(100)}
     assert len(answers) == 1
     response = json.loads(answers.pop())["response"]
     assert response["warnings"] == [f"warning {number}" for number in range(4)]
@@ -114,14 +107,11 @@ def test_the_same_review_gets_the_same_bytes_whatever_the_order_of_answers(
         assert response["status"]["message"] == "h1.a.test: no 1\nh0.b.test: no 2\nh1.b.test: no 3"
 
 
-def test_patches_build_on_each_other_and_the_final_one_applies(
-    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
-) -> None:
-    worker = start_worker()
+@simulated
+async def test_patches_build_on_each_other_and_the_final_one_applies(world: SimulatedWorld) -> None:
     container = {"name": "added", "image": "i"}
-    (tmp_path / "c.yaml").write_text(
-        pool_document("pool", worker.target)
-        + webhook_document(
+    await world.serve(
+        webhook_document(
             "mutate",
             "m",
             "pool",
@@ -130,7 +120,7 @@ def test_patches_build_on_each_other_and_the_final_one_applies(
             {"patch": [{"op": "remove", "path": "/nowhere"}], "webhook": {"failurePolicy": "Ignore"}},
         )
     )
-    response = start_gateway(tmp_path).review("/mutate", "pod-create-mutate")
+    response = await world.review("/mutate", "pod-create-mutate")
     assert patched("pod-create-mutate", response)["spec"]["containers"][1] == {
         "name": "added",
         "image": "changed",
@@ -153,52 +143,46 @@ FAILURES: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(
     ("script", "cause"), FAILURES, ids=[cause.partition(":")[0] for _, cause in FAILURES]
 )
-def test_the_failure_policy_decides_after_a_failure(
-    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, script: dict[str, Any], cause: str
+@simulated
+async def test_the_failure_policy_decides_after_a_failure(
+    world: SimulatedWorld, script: dict[str, Any], cause: str
 ) -> None:
-    worker = start_worker()
     ignoring = {**script, "webhook": {**script.get("webhook", {}), "failurePolicy": "Ignore"}}
-    (tmp_path / "c.yaml").write_text(
-        pool_document("pool", worker.target)
-        + webhook_document("mutate", "closed", "pool", script)
-        + webhook_document("mutate", "open", "pool", ignoring)
+    await world.serve(
+        webhook_document("mutate", "closed", "pool", script),
+        webhook_document("mutate", "open", "pool", ignoring),
     )
-    gateway = start_gateway(tmp_path)
-    closed = gateway.review("/mutate/closed", "pod-create-mutate")
+    closed = await world.review("/mutate/closed", "pod-create-mutate")
     assert closed["allowed"] is False
     assert closed["status"]["code"] == 500
     assert closed["status"]["reason"] == "InternalError"
     assert closed["status"]["message"].startswith(f'failed calling webhook "h0.closed.test": {cause}')
-    opened = gateway.review("/mutate/open", "pod-create-mutate")
+    opened = await world.review("/mutate/open", "pod-create-mutate")
     assert opened["allowed"] is True
     assert opened["auditAnnotations"]["failed-open.round_0_index_0"] == "h0.open.test"
     name = "admission_gateway_webhook"
-    assert gateway.metric(f"{name}_fail_open_total", name="h0.open.test", type="admit") == 1
-    rejections = gateway.metric(
+    assert world.metric(f"{name}_fail_open_total", name="h0.open.test", type="admit") == 1
+    rejections = world.metric(
         f"{name}_rejections_total", name="h0.closed.test", error_type="calling_webhook_error"
     )
     assert rejections == 1
 
 
-def test_a_patch_where_none_is_allowed_is_a_failure(
-    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
-) -> None:
-    worker = start_worker()
+@simulated
+async def test_a_patch_where_none_is_allowed_is_a_failure(world: SimulatedWorld) -> None:
     patch = {"patch": [{"op": "add", "path": "/x", "value": 1}]}
-    (tmp_path / "c.yaml").write_text(
-        pool_document("pool", worker.target)
-        + webhook_document("mutate", "m", "pool", patch)
-        + webhook_document("validate", "v", "pool", patch)
+    await world.serve(
+        webhook_document("mutate", "m", "pool", patch), webhook_document("validate", "v", "pool", patch)
     )
-    gateway = start_gateway(tmp_path)
-    assert gateway.review("/mutate", "configmap-delete")["status"]["message"] == (
+    assert (await world.review("/mutate", "configmap-delete"))["status"]["message"] == (
         'failed calling webhook "h0.m.test": answered a patch, but a DELETE request has no object to change'
     )
-    assert gateway.review("/validate", "configmap-create")["status"]["message"] == (
+    assert (await world.review("/validate", "configmap-create"))["status"]["message"] == (
         'failed calling webhook "h0.v.test": a validating webhook may not answer a patch'
     )
 
 
+@pytest.mark.process
 def test_the_timeout_of_the_review_limits_the_timeout_of_the_webhook(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
@@ -207,14 +191,12 @@ def test_the_timeout_of_the_review_limits_the_timeout_of_the_webhook(
         pool_document("pool", worker.target) + webhook_document("validate", "v", "pool", {"hang": True})
     )
     gateway = start_gateway(tmp_path)
-    response = gateway.review("/validate?timeout=5s", "pod-create-mutate")
-    assert response["status"]["message"].endswith("DEADLINE_EXCEEDED: no answer within 4.9s")
+    response = gateway.review("/validate?timeout=1s", "pod-create-mutate")
+    assert response["status"]["message"].endswith("DEADLINE_EXCEEDED: no answer within 900ms")
 
 
-def test_namespace_and_object_selectors_apply(
-    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
-) -> None:
-    worker = start_worker()
+@simulated
+async def test_namespace_and_object_selectors_apply(world: SimulatedWorld) -> None:
     denied = {"deny": {"message": "called"}}
     production = {"namespaceSelector": {"matchLabels": {"stage": "production"}}}
     labelled = {"objectSelector": {"matchLabels": {"app": "nowhere"}}}
@@ -223,34 +205,25 @@ def test_namespace_and_object_selectors_apply(
         "kind": "Namespace",
         "metadata": {"name": "default", "labels": {"stage": "test"}},
     }
-    (tmp_path / "c.yaml").write_text(
-        pool_document("pool", worker.target)
-        + json.dumps(known)
-        + "\n---\n"
-        + webhook_document(
+    await world.serve(
+        json.dumps(known) + "\n---\n",
+        webhook_document(
             "validate", "v", "pool", {**denied, "webhook": production}, {**denied, "webhook": labelled}
-        )
+        ),
     )
-    gateway = start_gateway(tmp_path)
-    assert gateway.review("/validate", "pod-create-mutate")["allowed"] is True
-    lease = gateway.review("/validate", "lease-update-system-apiserver")
+    assert (await world.review("/validate", "pod-create-mutate"))["allowed"] is True
+    lease = await world.review("/validate", "lease-update-system-apiserver")
     assert lease["status"]["message"].startswith(
         'failed calling webhook "h0.v.test": namespace "kube-system"'
     )
 
 
-def test_a_webhook_that_fails_open_and_is_not_reinvoked_is_counted_once(
-    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
-) -> None:
-    worker = start_worker()
+@simulated
+async def test_a_webhook_that_fails_open_and_is_not_reinvoked_is_counted_once(world: SimulatedWorld) -> None:
     selector = {"matchLabels": {"team": "a"}}
     unknown = {"webhook": {"namespaceSelector": selector, "failurePolicy": "Ignore"}}
-    (tmp_path / "c.yaml").write_text(
-        pool_document("pool", worker.target)
-        + webhook_document("mutate", "m", "pool", unknown, {"label": "added"})
-    )
-    gateway = start_gateway(tmp_path)
-    response = gateway.review("/mutate", "pod-create-mutate")
+    await world.serve(webhook_document("mutate", "m", "pool", unknown, {"label": "added"}))
+    response = await world.review("/mutate", "pod-create-mutate")
     failed_open = [key for key in response["auditAnnotations"] if key.startswith("failed-open.")]
     assert failed_open == ["failed-open.round_0_index_0"]
-    assert gateway.metric("admission_gateway_webhook_fail_open_total", name="h0.m.test") == 1
+    assert world.metric("admission_gateway_webhook_fail_open_total", name="h0.m.test") == 1

@@ -7,6 +7,7 @@ the worker. ``flood`` sends ``FLOOD`` verdicts.
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,6 +42,7 @@ class ScriptedWorker(Worker):
         self.target = f"ipv4:{spec.address}:1"
         self.override = override or {}
         self._every = every
+        self._dice = random.Random(spec.address)
         self._requests: dict[Question, worker_pb2.ReviewRequest] = {}
         """Of unary calls."""
 
@@ -54,7 +56,10 @@ class ScriptedWorker(Worker):
         if self.override and not script.get("report") and self.seen["scripts"] % self._every == 0:
             script = {**script, **self.override}
         question.script = script
-        question.latency_s = self.slowness * script.get("delay_ms", 0) / 1000
+        delay_ms = script.get("delay_ms", 0)
+        if isinstance(delay_ms, list):
+            delay_ms = self._dice.uniform(*delay_ms)
+        question.latency_s = self.slowness * delay_ms / 1000
         return question
 
     def respond(
