@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from contextlib import ExitStack
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -70,11 +72,28 @@ OWN_LEVELS = {"gateway.worker_output": logging.INFO}
 
 
 def _levels() -> list[tuple[str, int]]:
+    loggers = logging.root.manager.loggerDict
     return [("", logging.root.level)] + [
         (name, logger.level)
-        for name, logger in logging.root.manager.loggerDict.items()
-        if isinstance(logger, logging.Logger) and name.partition(".")[0] in OURS
+        for name in _our_loggers(len(loggers))
+        if isinstance(logger := loggers[name], logging.Logger)
     ]
+
+
+@lru_cache(1)
+def _our_loggers(_: int) -> list[str]:
+    """The names of our loggers, which change with the number of all."""
+    return [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in OURS]
+
+
+# Nothing of the collection is garbage, but the collector would look at its many objects again and again.
+def pytest_collection() -> None:
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture
