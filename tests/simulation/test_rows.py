@@ -371,6 +371,15 @@ WRONG = [
         states=[(1.0, "draining ready"), (6.0, "draining ready"), (9.0, "draining ready")],
     ),
     Row(
+        what="while the only worker gets no stream its calls are unary",
+        workers=[W(override={"flood": True})],
+        transports=["Stream"],
+        at=reviews(100),
+        called="100*1a",
+        ms=[0],
+        streams=(9,),
+    ),
+    Row(
         what="a verdict with the id of another call affects no other worker",
         workers=[W(override={"others_id": True}), OK],
         transports=["Stream"],

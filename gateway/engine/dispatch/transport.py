@@ -132,10 +132,13 @@ class WorkerTransport:
         if not self.is_streaming or is_large:
             return self._unary
         if self._stream is None:
-            if self._last_status is not None and self._now() < self._reconnect_at:
-                if self._is_broken_by_an_answer:
-                    # Other policies must not be delayed by the faulty one.
-                    return self._unary
+            now = self._now()
+            is_waiting = self._last_status is not None and now < self._reconnect_at
+            if now < self._owner.outlier.stream_after or (is_waiting and self._is_broken_by_an_answer):
+                # Other policies must not be delayed by the faulty one.
+                return self._unary
+            if is_waiting:
+                assert self._last_status is not None
                 return BackoffTransport(self._owner.retry, self._last_status)
             self._stream = self._open_stream()
         return self._stream
