@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
+import ssl
 from contextlib import ExitStack
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +18,8 @@ from tests.kit import ROOT, GatewayProcess, WorkerProcess
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from tests.in_process import Stage
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
@@ -72,28 +73,11 @@ OWN_LEVELS = {"gateway.worker_output": logging.INFO}
 
 
 def _levels() -> list[tuple[str, int]]:
-    loggers = logging.root.manager.loggerDict
     return [("", logging.root.level)] + [
         (name, logger.level)
-        for name in _our_loggers(len(loggers))
-        if isinstance(logger := loggers[name], logging.Logger)
+        for name, logger in logging.root.manager.loggerDict.items()
+        if isinstance(logger, logging.Logger) and name.partition(".")[0] in OURS
     ]
-
-
-@lru_cache(1)
-def _our_loggers(_: int) -> list[str]:
-    """The names of our loggers, which change with the number of all."""
-    return [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in OURS]
-
-
-# Nothing of the collection is garbage, but the collector would look at its many objects again and again.
-def pytest_collection() -> None:
-    gc.disable()
-
-
-def pytest_collection_finish() -> None:
-    gc.freeze()
-    gc.enable()
 
 
 @pytest.fixture
@@ -144,3 +128,20 @@ def start_gateway(
         return gateway
 
     return start
+
+
+@pytest.fixture(scope="session")
+def client_tls_of_gateways(authority: trustme.CA) -> ssl.SSLContext:
+    """The TLS context of clients of the gateways of tests."""
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    return context
+
+
+@pytest.fixture
+def stage(certificate: tuple[Path, Path], client_tls_of_gateways: ssl.SSLContext) -> Iterator[Stage]:
+    """A loop in virtual time for gateways and what they need."""
+    from tests.in_process import staged
+
+    with staged(certificate, client_tls_of_gateways) as stage:
+        yield stage

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import http.client
 import io
 import itertools
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from http.server import HTTPServer
 
     import trustme
@@ -74,6 +75,22 @@ def serving(server: HTTPServer) -> Iterator[None]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def without_collector() -> Iterator[Callable[..., int]]:
+    """Free objects inside the block by reference counting alone.
+
+    The function that is yielded counts the objects of types that were made in the block and are left.
+    """
+    # What existed before is looked at neither by the counts nor by a collection in the block.
+    gc.freeze()
+    gc.disable()
+    try:
+        yield lambda *types: sum(isinstance(found, types) for found in gc.get_objects())
+    finally:
+        gc.enable()
+        gc.unfreeze()
 
 
 def children_of(pid: int) -> list[int]:
@@ -227,7 +244,51 @@ class WorkerProcess(Process):
         self.target = self.targets[0]
 
 
-class GatewayProcess(Process):
+class Answering:
+    """What tests ask a gateway, wherever it runs."""
+
+    def exchange(self, path: str, body: bytes) -> tuple[int, bytes]:
+        """Return status and body of the answer to a review."""
+        raise NotImplementedError
+
+    def _admin(self, path: str, headers: dict[str, str]) -> tuple[int, str, str]:
+        """Return status, media type and body of the answer to a GET at the admin port."""
+        raise NotImplementedError
+
+    def post(self, path: str, body: bytes) -> bytes:
+        """Send *body* and return the body of the answer, whose status must be 200."""
+        status, answer = self.exchange(path, body)
+        assert status == 200, answer
+        return answer
+
+    def review(self, path: str, review: str | bytes) -> dict[str, Any]:
+        """Return ``response`` of the answer to a recorded review, by name, or to the bytes of one."""
+        body = review if isinstance(review, bytes) else (REVIEWS / f"{review}.json").read_bytes()
+        answer: dict[str, Any] = json.loads(self.post(path, body))
+        response: dict[str, Any] = answer["response"]
+        assert response["uid"] == json.loads(body)["request"]["uid"]
+        return response
+
+    def admin(self, path: str) -> tuple[int, str]:
+        status, _, text = self._admin(path, {})
+        return status, text
+
+    def scrape(self, accept: str | None = None) -> tuple[str, str]:
+        """Return the media type and the text of the metrics, when all processes answer."""
+        headers = {} if accept is None else {"Accept": accept}
+        give_up = time.monotonic() + PATIENCE_S
+        while (answer := self._admin("/metrics", headers))[0] == 503 and time.monotonic() < give_up:
+            pass  # One of several processes did not answer its parent, which waits for two seconds.
+        status, media_type, text = answer
+        assert status == 200, text
+        return media_type, text
+
+    def metric(self, name: str, /, **labels: str) -> float:
+        """Return the sum of all samples of *name* that carry *labels*."""
+        return metric_of(self.scrape()[1], name, labels)
+
+
+class GatewayProcess(Answering, Process):
     """``admission-gateway serve`` with its own configuration folder."""
 
     module = "gateway"
@@ -272,20 +333,7 @@ class GatewayProcess(Process):
             if connection is None:
                 used.close()
 
-    def review(self, path: str, review: str | bytes) -> dict[str, Any]:
-        """Return ``response`` of the answer to a recorded review, by name, or to the bytes of one."""
-        body = review if isinstance(review, bytes) else (REVIEWS / f"{review}.json").read_bytes()
-        answer: dict[str, Any] = json.loads(self.post(path, body))
-        response: dict[str, Any] = answer["response"]
-        assert response["uid"] == json.loads(body)["request"]["uid"]
-        return response
-
-    def admin(self, path: str) -> tuple[int, str]:
-        status, _, text = self._admin(path, {})
-        return status, text
-
     def _admin(self, path: str, headers: dict[str, str]) -> tuple[int, str, str]:
-        """Return status, media type and body of the answer to a GET at the admin port."""
         connection = http.client.HTTPConnection("127.0.0.1", self.admin_port, timeout=PATIENCE_S)
         try:
             connection.request("GET", path, headers=headers)
@@ -293,20 +341,6 @@ class GatewayProcess(Process):
             return response.status, response.getheader("Content-Type") or "", response.read().decode()
         finally:
             connection.close()
-
-    def scrape(self, accept: str | None = None) -> tuple[str, str]:
-        """Return the media type and the text of the metrics, when all processes answer."""
-        headers = {} if accept is None else {"Accept": accept}
-        give_up = time.monotonic() + PATIENCE_S
-        while (answer := self._admin("/metrics", headers))[0] == 503 and time.monotonic() < give_up:
-            pass  # One of several processes did not answer its parent, which waits for two seconds.
-        status, media_type, text = answer
-        assert status == 200, text
-        return media_type, text
-
-    def metric(self, name: str, /, **labels: str) -> float:
-        """Return the sum of all samples of *name* that carry *labels*."""
-        return metric_of(self.scrape()[1], name, labels)
 
 
 def webhook_document(phase: str, name: str, pool: str, *scripts: dict[str, Any], **fields: Any) -> str:

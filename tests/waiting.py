@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
+from contextlib import contextmanager
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tests.kit import PATIENCE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractAsyncContextManager
 
 T = TypeVar("T")
 
@@ -23,18 +25,18 @@ def eventually(condition: Callable[[], T], what: str = "the condition") -> T:
     Raises:
         AssertionError: it did not within ``PATIENCE_S`` seconds; the text names *what* and the last value.
     """
-    give_up = time.monotonic() + PATIENCE_S
+    give_up = monotonic() + PATIENCE_S
     while not (value := condition()):
-        assert time.monotonic() < give_up, f"not within {PATIENCE_S:g} s: {what}; last value {value!r}"
-        time.sleep(POLL_EVERY_S)
+        assert monotonic() < give_up, f"not within {PATIENCE_S:g} s: {what}; last value {value!r}"
+        sleep(POLL_EVERY_S)
     return value
 
 
 async def until(condition: Callable[[], T], what: str = "the condition") -> T:
     """As :func:`eventually`, on an event loop. The bound is real time, also on a loop with virtual time."""
-    give_up = time.monotonic() + PATIENCE_S
+    give_up = monotonic() + PATIENCE_S
     while not (value := condition()):
-        assert time.monotonic() < give_up, f"not within {PATIENCE_S:g} s: {what}; last value {value!r}"
+        assert monotonic() < give_up, f"not within {PATIENCE_S:g} s: {what}; last value {value!r}"
         await asyncio.sleep(POLL_EVERY_S)
     return value
 
@@ -58,3 +60,33 @@ def together(action: Callable[[], T], refusal: type[Exception], times: int = 8) 
     for thread in threads:
         thread.join()
     return results, len(refused)
+
+
+@contextmanager
+def in_thread(context: AbstractAsyncContextManager[T]) -> Iterator[T]:
+    """Enter *context* on an event loop in a thread, until the end of the block."""
+    entered: list[tuple[T, asyncio.AbstractEventLoop, asyncio.Event]] = []
+    is_entered = threading.Event()
+
+    async def run() -> None:
+        ended = asyncio.Event()
+        async with context as value:
+            entered.append((value, asyncio.get_running_loop(), ended))
+            is_entered.set()
+            await ended.wait()
+
+    def run_in_thread() -> None:
+        try:
+            asyncio.run(run())
+        finally:
+            is_entered.set()
+
+    thread = threading.Thread(target=run_in_thread)
+    thread.start()
+    is_entered.wait()
+    try:
+        yield entered[0][0]
+    finally:
+        for _, loop, ended in entered:
+            loop.call_soon_threadsafe(ended.set)
+        thread.join()

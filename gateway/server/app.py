@@ -16,6 +16,7 @@ from gateway.base.file_changes import FileChanges
 from gateway.config.merge.model import log_change
 from gateway.engine.cluster_source import NO_CLUSTER
 from gateway.engine.engine import Engine
+from gateway.engine.snapshot import Surroundings
 from gateway.observe.telemetry.exposition import expose
 from gateway.observe.telemetry.metrics import Metrics
 from gateway.observe.telemetry.window import Window
@@ -28,12 +29,9 @@ from gateway.server.pages.state import ProcessState, Refusal
 from gateway.server.reload import NOT_FOLLOWED, Followers, FromFiles, Reload, Staged
 from gateway.server.review_records import ReviewRecords
 from gateway.server.reviews import application
-from gateway.server.serving.admin import ADMIN_BOUNDS, AdminRoutes
-from gateway.server.serving.connection_table import ConnectionTable
+from gateway.server.serving.admin import AdminRoutes, admin_listener
 from gateway.server.serving.front_end import FrontEnd
-from gateway.server.serving.listener import Listener
 from gateway.server.serving.page_access import PageAccess
-from gateway.server.serving.sockets import ADMIN_PORT
 from gateway.server.token_key_follower import TokenKeyFollower
 
 if TYPE_CHECKING:
@@ -45,7 +43,7 @@ if TYPE_CHECKING:
     from gateway.engine.siblings import Siblings
     from gateway.observe.telemetry.exposition import Exposition
     from gateway.server.options import Options
-    from gateway.server.serving.listener import SharedSockets
+    from gateway.server.serving.listener import Listener, SharedSockets
 
 log = logging.getLogger(__name__)
 
@@ -70,10 +68,12 @@ class Gateway:
         process: int | None = None,
         siblings: Siblings | None = None,
         shared: SharedSockets | None = None,
+        surroundings: Surroundings | None = None,
     ) -> None:
         """Make a gateway of *options*; *process* is its number if there are several of the same address.
 
-        *siblings* are the others then, and *shared* the sockets of all.
+        *siblings* are the others then, and *shared* the sockets of all. *surroundings* are those of the
+        process by default.
         *targets* returns the addresses of a pool's workers, and *workers* starts those that have a command.
         """
         disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -83,15 +83,21 @@ class Gateway:
         self._options = options
         self._shared = shared
         self._not_ready: str | None = STARTING
+        self._surroundings = surroundings or Surroundings()
         self._engine = Engine(
-            self.metrics, targets, workers, require_webhooks=options.require_webhooks, siblings=siblings
+            self.metrics,
+            targets,
+            workers,
+            require_webhooks=options.require_webhooks,
+            siblings=siblings,
+            surroundings=self._surroundings,
         )
         self._records = ReviewRecords(self.metrics, self._engine, self._keep)
         self._siblings = siblings
         self._judged_revision = 0
         """That of the answers of workers when they were last asked to accept a configuration again."""
         self._follower = ClusterFollower()
-        self._front_end = FrontEnd()
+        self._front_end = FrontEnd(self._surroundings.now)
         self._refusal: Refusal | None = None
         """The last configuration, if it was refused."""
         self._started_at = time.time()
@@ -165,8 +171,7 @@ class Gateway:
         )
         pages = Pages(source, lambda: self._page_access, is_part=self._shared is not None)
         routes = AdminRoutes(self._why_not_ready, self._exposition, pages, self._warnings)
-        table = ConnectionTable(routes, ADMIN_BOUNDS)
-        self._admin = Listener(admin_address, table, checks=(self._refresh_pages,), role=ADMIN_PORT)
+        self._admin = admin_listener(admin_address, routes, self._refresh_pages, self._surroundings.now)
         await self._admin.start()
         seen = self._options.fingerprint()
         await self._put_in_force(config)

@@ -23,6 +23,7 @@ import yaml
 
 from gateway.config.yaml.documents import plural_of
 from tests.kit import PATIENCE_S
+from tests.waiting import in_thread
 
 if TYPE_CHECKING:
     import ssl
@@ -104,7 +105,7 @@ class ApiServer:
         self._watching: set[asyncio.Event] = set()
         """Set at each change."""
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
-        self._thread: threading.Thread | None = None
+        self._in_thread = in_thread(self)
 
     async def __aenter__(self) -> ApiServer:
         self._loop = asyncio.get_running_loop()
@@ -123,29 +124,17 @@ class ApiServer:
         self._loop = None
 
     def __enter__(self) -> ApiServer:
-        started = threading.Event()
-        self._stop = asyncio.Event()
-
-        async def run() -> None:
-            async with self:
-                started.set()
-                await self._stop.wait()
-
-        self._thread = threading.Thread(target=asyncio.run, args=(run(),))
-        self._thread.start()
-        assert started.wait(PATIENCE_S)
-        return self
+        return self._in_thread.__enter__()
 
     def __exit__(self, *_: object) -> None:
-        assert self._loop is not None
-        assert self._thread is not None
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(PATIENCE_S)
+        self._in_thread.__exit__(None, None, None)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._connections[task] = writer
+        # asyncio sets it only on sockets that were made with the number of the protocol.
+        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             # A client that is gone is no error.
             with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.in_process import Stage
+
 
 def document(kind: str = "MutatingWebhookConfiguration", **members: Any) -> dict[str, Any]:
     return {
@@ -138,21 +140,19 @@ def test_an_object_of_another_program_is_not_deleted(server: ApiServer, tmp_path
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/policies/endpointslices"
 
 
-def test_the_wait_ends_with_the_first_ready_endpoint(server: ApiServer, tmp_path: Path) -> None:
+def test_the_wait_ends_with_the_first_ready_endpoint(server: ApiServer, tmp_path: Path, stage: Stage) -> None:
     settings = KubernetesSettings(server.kubeconfig(tmp_path))
-
-    async def scenario() -> None:
-        server.objects[SLICES] = {"items": [{"endpoints": [{"conditions": {"ready": False}}]}]}
-        waiting = asyncio.create_task(wait_for_endpoint(settings, ("policies", "gateway"), 60.0))
-        await asyncio.to_thread(server.wait_for, lambda: server.asked("get") > 0)
-        assert not waiting.done()
-        server.objects[SLICES] = {"items": [{"endpoints": [{}]}]}
-        await waiting
-
-    asyncio.run(scenario())
+    server.objects[SLICES] = {"items": [{"endpoints": [{"conditions": {"ready": False}}]}]}
+    waiting = stage.loop.create_task(wait_for_endpoint(settings, ("policies", "gateway"), 60.0))
+    stage.eventually(lambda: server.asked("get") > 1)
+    assert not waiting.done()
+    server.objects[SLICES] = {"items": [{"endpoints": [{}]}]}
+    stage.run(waiting)
 
 
-def test_the_wait_names_the_service_and_the_last_reason(server: ApiServer, tmp_path: Path) -> None:
+def test_the_wait_names_the_service_and_the_last_reason(
+    server: ApiServer, tmp_path: Path, stage: Stage
+) -> None:
     settings = KubernetesSettings(server.kubeconfig(tmp_path))
-    with pytest.raises(ClusterError, match=r"policies/gateway did not become ready in 3 s: .*404"):
-        asyncio.run(wait_for_endpoint(settings, ("policies", "gateway"), 3.0))
+    with pytest.raises(ClusterError, match=r"policies/gateway did not become ready in 60 s: .*404"):
+        stage.run(wait_for_endpoint(settings, ("policies", "gateway"), 60.0))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import ssl
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,19 +14,19 @@ import trustme
 
 from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 from gateway.pure.core.webhook import CaBundleSource
-from gateway.server.kubernetes import ca_bundles
+from gateway.server.kubernetes import access
 from gateway.server.kubernetes.ca_bundles import ClusterCaBundles
 from gateway.server.kubernetes.watch import Pace
+from tests.fakes.https_webhook import Seen, Webhook, path_of
 from tests.kit import REVIEWS
 from tests.kubernetes.server import refuse
-from tests.waiting import eventually, until
-from tests.webhook_process import WebhookProcess
+from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
-    from tests.kit import GatewayProcess
+    from tests.in_process import Stage
     from tests.kubernetes.server import ApiServer
 
 SECRET = CaBundleSource("Secret", "certificates", "ca", "ca.crt")
@@ -42,9 +44,8 @@ def encoded(pem: bytes) -> str:
 
 @pytest.fixture
 def follow(
-    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: ApiServer, tmp_path: Path, stage: Stage
 ) -> Callable[[Callable[[ClusterCaBundles], Awaitable[None]]], None]:
-    monkeypatch.setattr(ca_bundles, "SETTLE_S", 0.0)
     settings = KubernetesSettings(server.kubeconfig(tmp_path))
 
     def follow(scenario: Callable[[ClusterCaBundles], Awaitable[None]]) -> None:
@@ -56,8 +57,8 @@ def follow(
                 await followed.close()
             assert not followed.bundles
 
-        asyncio.run(run())
-        server.wait_for(lambda: server.watches == 0)
+        stage.run(run())
+        stage.eventually(lambda: server.watches == 0)
 
     return follow
 
@@ -113,14 +114,16 @@ def test_the_last_valid_bundle_stays_until_there_is_a_better_one(server: ApiServ
         server.end_watches(abruptly=True)
         await until(lambda: bundle.state == "kept")
         server.hold(AT, data={"ca.crt": encoded(PEM)})
-        await until(lambda: bundle.state == "current")
-        assert bundle.pem == first
+        await until(lambda: (bundle.state, bundle.pem) == ("current", first))
 
     follow(scenario)
 
 
-def test_many_objects_are_followed_through_several_clients(server: ApiServer, follow: Any) -> None:
-    sources = [CaBundleSource("Secret", "certificates", f"ca-{number}", "ca.crt") for number in range(120)]
+def test_many_objects_are_followed_through_several_clients(
+    server: ApiServer, follow: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "WATCHES_PER_CLIENT", 5)
+    sources = [CaBundleSource("Secret", "certificates", f"ca-{number}", "ca.crt") for number in range(12)]
     for source in sources:
         server.hold(f"/api/v1/namespaces/certificates/secrets/{source.name}", data={"ca.crt": encoded(PEM)})
 
@@ -131,27 +134,25 @@ def test_many_objects_are_followed_through_several_clients(server: ApiServer, fo
     follow(scenario)
 
 
-@pytest.fixture(scope="module")
-def webhook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebhookProcess]:
-    process = WebhookProcess(tmp_path_factory.mktemp("webhook"))
-    yield process
-    process.stop()
+@asynccontextmanager
+async def webhook(ca: trustme.CA) -> AsyncIterator[int]:
+    """Serve scripted webhooks on a port of localhost."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert("localhost", key_type=trustme.KeyType.ECDSA).configure_cert(context)
+    serving = await asyncio.start_server(Webhook(Seen()).serve, "127.0.0.1", 0, ssl=context)
+    async with serving:
+        yield serving.sockets[0].getsockname()[1]
 
 
-def test_a_gateway_follows_the_bundle_of_a_webhook(
-    server: ApiServer,
-    webhook: WebhookProcess,
-    tmp_path: Path,
-    start_gateway: Callable[..., GatewayProcess],
-) -> None:
+def test_a_gateway_follows_the_bundle_of_a_webhook(server: ApiServer, tmp_path: Path, stage: Stage) -> None:
     """Before the bundle was read, after that, while it is gone, and with the CA of somebody else."""
     server.kubeconfig(tmp_path)
-    client = webhook.client_config({})
-    del client["caBundle"]
+    ca, other = (trustme.CA(key_type=trustme.KeyType.ECDSA) for _ in range(2))
+    url = f"https://localhost:{stage.enter(webhook(ca))}{path_of({})}"
     source = {"secret": {"namespace": "certificates", "name": "ca"}}
     hook = {
         "name": "a.policies.test",
-        "clientConfig": {**client, "caBundleFrom": source},
+        "clientConfig": {"url": url, "caBundleFrom": source},
         "rules": [{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}],
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
@@ -167,7 +168,7 @@ def test_a_gateway_follows_the_bundle_of_a_webhook(
     folder.mkdir()
     documents = ({**head, "kubernetes": {"kubeconfig": "../kubeconfig"}}, configured)
     (folder / "c.yaml").write_text("\n---\n".join(map(json.dumps, documents)))
-    gateway = start_gateway(folder)
+    gateway = stage.start_gateway(folder)
     body = (REVIEWS / "pod-create-validate.json").read_bytes()
 
     def message() -> str:
@@ -181,16 +182,16 @@ def test_a_gateway_follows_the_bundle_of_a_webhook(
     assert "there is no such object" in message()
     assert count("missing") == 1
     loaded = gateway.metric("admission_gateway_config_last_reload_success_timestamp_seconds")
-    server.hold(AT, data={"ca.crt": encoded(webhook.ca_pem)})
-    eventually(lambda: message() == "")
+    server.hold(AT, data={"ca.crt": encoded(ca.cert_pem.bytes())})
+    stage.eventually(lambda: message() == "")
     assert count("current") == 1
     server.drop(AT)
-    eventually(lambda: count("kept") == 1)
+    stage.eventually(lambda: count("kept") == 1)
     assert message() == ""
     assert "the last valid one stays in force" in gateway.admin("/readyz?verbose")[1]
-    server.hold(AT, data={"ca.crt": encoded(webhook.other_ca.cert_pem.bytes())})
-    eventually(lambda: "failed to verify certificate" in message())
-    server.hold(AT, data={"ca.crt": encoded(webhook.other_ca.cert_pem.bytes() + webhook.ca_pem)})
-    eventually(lambda: message() == "")
+    server.hold(AT, data={"ca.crt": encoded(other.cert_pem.bytes())})
+    stage.eventually(lambda: "failed to verify certificate" in message())
+    server.hold(AT, data={"ca.crt": encoded(other.cert_pem.bytes() + ca.cert_pem.bytes())})
+    stage.eventually(lambda: message() == "")
     assert gateway.metric("admission_gateway_config_last_reload_success_timestamp_seconds") == loaded
     assert "BEGIN" not in gateway.log

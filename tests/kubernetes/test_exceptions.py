@@ -15,13 +15,12 @@ from tests.kubernetes.test_custom_resources import (
     pool,
     target,
 )
-from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.in_process import Stage
     from tests.kubernetes.server import ApiServer
-    from tests.kubernetes.test_custom_resources import StartGateway
 
 __all__ = ["folder", "target"]
 
@@ -43,38 +42,38 @@ def condition(server: ApiServer, name: str = "e") -> tuple[str, str]:
 
 
 def test_an_exception_acts_until_it_expires_and_its_status_says_so(
-    server: ApiServer, folder: Path, target: str, start_gateway: StartGateway
+    server: ApiServer, folder: Path, target: str, stage: Stage
 ) -> None:
     server.apply(pool("pods", target))
     server.apply(custom("validate", "v", "pods", DENIED))
-    gateway = start_gateway(folder)
+    gateway = stage.start_gateway(folder)
     assert answers(gateway) == (False, "h0.v.test: refused")
-    server.apply(exception(expires=at(20)))
-    eventually(lambda: answers(gateway) == (True, ""))
+    server.apply(exception(expires=at(5)))
+    stage.eventually(lambda: answers(gateway) == (True, ""))
     assert gateway.metric("admission_gateway_policy_exception_uses_total", exception="e") >= 1
-    eventually(lambda: answers(gateway) == (False, "h0.v.test: refused"))
-    server.wait_for(lambda: condition(server) == ("False", "Expired"))
+    stage.eventually(lambda: answers(gateway) == (False, "h0.v.test: refused"))
+    stage.eventually(lambda: condition(server) == ("False", "Expired"))
     assert gateway.metric(RELOADED) == 1
     server.apply(exception(permanent=True))
-    eventually(lambda: answers(gateway) == (True, ""))
-    server.wait_for(lambda: condition(server) == ("True", "Accepted"))
+    stage.eventually(lambda: answers(gateway) == (True, ""))
+    stage.eventually(lambda: condition(server) == ("True", "Accepted"))
     # An invalid change ends the exception.
     server.apply(exception(permanent=True, reason=""))
-    eventually(lambda: answers(gateway) == (False, "h0.v.test: refused"))
-    server.wait_for(lambda: condition(server) == ("False", "Invalid"))
+    stage.eventually(lambda: answers(gateway) == (False, "h0.v.test: refused"))
+    stage.eventually(lambda: condition(server) == ("False", "Invalid"))
 
 
 def test_a_cluster_without_the_definitions_of_exceptions_has_none(
-    server: ApiServer, folder: Path, target: str, start_gateway: StartGateway
+    server: ApiServer, folder: Path, target: str, stage: Stage
 ) -> None:
     server.apply(pool("pods", target))
     server.apply(custom("validate", "v", "pods", DENIED))
     server.faults["list policyexceptions"].extend([refuse(404, "not found")] * 3)
     server.faults["list clusterpolicyexceptions"].extend([refuse(403, "forbidden")] * 3)
     server.apply(exception(permanent=True))
-    gateway = start_gateway(folder)
+    gateway = stage.start_gateway(folder)
     gateway.expect(
         r"policyexceptions\.admission-gateway\.io cannot be read yet: .*deploy/chart/files/crds\.yaml has it"
     )
     # They are read as soon as they can be.
-    eventually(lambda: answers(gateway) == (True, ""))
+    stage.eventually(lambda: answers(gateway) == (True, ""))

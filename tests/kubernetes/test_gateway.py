@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.kit import PATIENCE_S, REVIEWS, ROOT, pool_document, run_command, webhook_document
+from gateway.base.errors import ConfigError
+from tests.kit import PATIENCE_S, REVIEWS, ROOT, call_command, pool_document, webhook_document
 from tests.kubernetes.server import NAMESPACES, ApiServer, hang, refuse, silence
 from tests.waiting import eventually
+from tests.worker.server import scripted_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.in_process import Stage
     from tests.kit import GatewayProcess, WorkerProcess
-
-    StartWorker = Callable[..., WorkerProcess]
-    StartGateway = Callable[..., GatewayProcess]
 
 POD = "pod-create-validate"
 DENIED = {"deny": {"message": "selected"}}
@@ -31,7 +31,7 @@ ONLY_TEAM_A = {"namespaceSelector": {"matchLabels": {"team": "a"}}}
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("KUBERNETES_")}
-    return run_command(*arguments, environment=environment)
+    return call_command(*arguments, environment=environment)
 
 
 def settings(**kubernetes: object) -> str:
@@ -50,11 +50,10 @@ def pod_in(namespace: str) -> bytes:
 
 
 @pytest.fixture
-def configure(server: ApiServer, tmp_path: Path, start_worker: StartWorker) -> Callable[..., Path]:
+def configure(server: ApiServer, tmp_path: Path) -> Callable[..., Path]:
     """Write a configuration with a validating webhook for namespaces of team a; return its folder."""
-    target = start_worker().target
 
-    def configure(script: dict[str, Any] | None = None, **fields: Any) -> Path:
+    def configure(target: str, script: dict[str, Any] | None = None, **fields: Any) -> Path:
         folder = tmp_path / "config"
         folder.mkdir(exist_ok=True)
         server.kubeconfig(tmp_path)
@@ -68,12 +67,17 @@ def configure(server: ApiServer, tmp_path: Path, start_worker: StartWorker) -> C
     return configure
 
 
+@pytest.fixture
+def target(stage: Stage) -> str:
+    return stage.enter(scripted_worker("127.0.0.1:0")).target
+
+
 def test_it_is_ready_once_the_namespaces_are_read_and_follows_them(
-    server: ApiServer, configure: Callable[..., Path], start_gateway: StartGateway
+    server: ApiServer, configure: Callable[..., Path], target: str, stage: Stage
 ) -> None:
     server.put("shop")
     server.faults["list"].append(refuse(403, "namespaces is forbidden"))
-    gateway = start_gateway(configure())
+    gateway = stage.start_gateway(configure(target))
     gateway.expect("namespaces cannot be read yet: the API server answers 403: namespaces is forbidden")
     status, said = gateway.admin("/readyz")
     assert (status, "namespaces not synced: the API server answers 403" in said) in (
@@ -81,33 +85,33 @@ def test_it_is_ready_once_the_namespaces_are_read_and_follows_them(
         (200, False),
     )
     gateway.expect("namespaces synced: 1 from")
-    eventually(lambda: gateway.admin("/readyz")[0] == 200)
-    eventually(lambda: gateway.metric("admission_gateway_cluster_watch_connected") == 1)
+    stage.eventually(lambda: gateway.admin("/readyz")[0] == 200)
+    stage.eventually(lambda: gateway.metric("admission_gateway_cluster_watch_connected") == 1)
     assert gateway.metric("admission_gateway_cluster_namespaces") == 1
 
     assert gateway.review("/validate", pod_in("shop"))["allowed"] is True
     server.put("shop", team="a")
-    eventually(lambda: not gateway.review("/validate", pod_in("shop"))["allowed"])
+    stage.eventually(lambda: not gateway.review("/validate", pod_in("shop"))["allowed"])
     server.put("shop", team="b")
-    eventually(lambda: gateway.review("/validate", pod_in("shop"))["allowed"])
+    stage.eventually(lambda: gateway.review("/validate", pod_in("shop"))["allowed"])
     assert server.asked("get") == 0
 
     for kind in ("list", "watch"):
         server.faults[kind].extend([refuse(503)] * 10_000)
     server.end_watches(abruptly=True)
-    eventually(lambda: gateway.metric("admission_gateway_cluster_watch_connected") == 0)
+    stage.eventually(lambda: gateway.metric("admission_gateway_cluster_watch_connected") == 0)
     assert gateway.admin("/readyz")[0] == 200
     assert gateway.review("/validate", pod_in("shop"))["allowed"] is True
     for kind in ("list", "watch"):
         server.faults[kind].clear()
-    eventually(lambda: gateway.metric("admission_gateway_cluster_watch_connected") == 1)
+    stage.eventually(lambda: gateway.metric("admission_gateway_cluster_watch_connected") == 1)
 
 
 def test_a_namespace_that_the_watch_has_not_seen_is_looked_up(
-    server: ApiServer, configure: Callable[..., Path], start_gateway: StartGateway
+    server: ApiServer, configure: Callable[..., Path], target: str, stage: Stage
 ) -> None:
     server.faults["watch"].append(silence)
-    gateway = start_gateway(configure())
+    gateway = stage.start_gateway(configure(target))
     gateway.expect("namespaces synced: 0 from")
     server.put("shop", team="a")
     denied = gateway.review("/validate", pod_in("shop"))
@@ -140,29 +144,28 @@ def test_a_namespace_that_the_watch_has_not_seen_is_looked_up(
 
 
 def test_a_look_up_leaves_time_for_the_answer_and_ends_with_the_client(
-    server: ApiServer, configure: Callable[..., Path], start_gateway: StartGateway
+    server: ApiServer, configure: Callable[..., Path], target: str, stage: Stage
 ) -> None:
     server.faults["watch"].append(silence)
-    gateway = start_gateway(configure(failurePolicy="Ignore"))
+    gateway = stage.start_gateway(configure(target, failurePolicy="Ignore"))
     gateway.expect("namespaces synced")
     server.faults["get"].extend([hang, hang])
     passed = gateway.review("/validate?timeout=3s", pod_in("shop"))
     assert passed["allowed"] is True
     assert "failed-open.round_0_index_0" in passed["auditAnnotations"]
 
-    connection = gateway.connect()
-    connection.request("POST", "/validate", pod_in("other"), {"Content-Type": "application/json"})
-    server.wait_for(lambda: server.asked("get") == 2)
-    connection.close()
-    eventually(lambda: gateway.metric("admission_gateway_reviews_in_flight") == 0)
+    review = gateway.begin_review("/validate", pod_in("other"))
+    stage.eventually(lambda: server.asked("get") == 2)
+    review.cancel()
+    stage.eventually(lambda: gateway.metric("admission_gateway_reviews_in_flight") == 0)
     assert "Traceback" not in gateway.log
 
 
 def test_workers_get_a_looked_up_namespace_but_do_not_need_it(
-    server: ApiServer, configure: Callable[..., Path], start_gateway: StartGateway
+    server: ApiServer, configure: Callable[..., Path], target: str, stage: Stage
 ) -> None:
     server.faults["watch"].append(silence)
-    gateway = start_gateway(configure({"report": True}, namespaceSelector={}))
+    gateway = stage.start_gateway(configure(target, {"report": True}, namespaceSelector={}))
     gateway.expect("namespaces synced")
 
     def shown() -> dict[str, Any]:
@@ -177,40 +180,45 @@ def test_workers_get_a_looked_up_namespace_but_do_not_need_it(
 
 
 def test_another_cluster_takes_effect_once_it_has_been_read(
-    server: ApiServer, configure: Callable[..., Path], start_gateway: StartGateway, tmp_path: Path
+    server: ApiServer, configure: Callable[..., Path], target: str, stage: Stage, tmp_path: Path
 ) -> None:
     server.put("shop", team="a")
-    folder = configure()
-    gateway = start_gateway(folder)
+    folder = configure(target)
+    gateway = stage.start_gateway(folder)
     gateway.expect("namespaces synced")
     assert gateway.review("/validate", pod_in("shop"))["allowed"] is False
     (tmp_path / "other").mkdir()
     file = folder / "c.yaml"
-    with ApiServer() as other:
-        other.put("shop", team="b")
-        other.kubeconfig(tmp_path / "other")
-        file.write_text(file.read_text().replace("../kubeconfig", "../other/kubeconfig"))
-        gateway.expect("configuration reloaded")
-        assert gateway.review("/validate", pod_in("shop"))["allowed"] is True
-        server.wait_for(lambda: server.watches == 0)
-        seen = len(gateway.log)
-        document = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {team: a}}\n---\n"
-        file.write_text(document + file.read_text())
-        gateway.expect('Namespace "shop": has no effect: GatewayConfiguration.kubernetes', after=seen)
-        assert gateway.review("/validate", pod_in("shop"))["allowed"] is True
-        seen = len(gateway.log)
-        file.write_text(file.read_text().replace('{"kubeconfig": "../other/kubeconfig"}', "null"))
-        gateway.expect("configuration reloaded", after=seen)
-        assert gateway.review("/validate", pod_in("shop"))["allowed"] is False
-        other.wait_for(lambda: other.watches == 0)
+    other = stage.enter(ApiServer())
+    other.put("shop", team="b")
+    other.kubeconfig(tmp_path / "other")
+    file.write_text(file.read_text().replace("../kubeconfig", "../other/kubeconfig"))
+    gateway.expect("configuration reloaded")
+    assert gateway.review("/validate", pod_in("shop"))["allowed"] is True
+    stage.eventually(lambda: server.watches == 0)
+    seen = len(gateway.log)
+    document = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {team: a}}\n---\n"
+    file.write_text(document + file.read_text())
+    gateway.expect('Namespace "shop": has no effect: GatewayConfiguration.kubernetes', after=seen)
+    assert gateway.review("/validate", pod_in("shop"))["allowed"] is True
+    seen = len(gateway.log)
+    file.write_text(file.read_text().replace('{"kubeconfig": "../other/kubeconfig"}', "null"))
+    gateway.expect("configuration reloaded", after=seen)
+    assert gateway.review("/validate", pod_in("shop"))["allowed"] is False
+    stage.eventually(lambda: other.watches == 0)
     assert "cluster" not in gateway.admin("/metrics")[1]
 
 
-def test_each_of_several_processes_has_its_own_watch(
-    server: ApiServer, configure: Callable[..., Path], start_gateway: StartGateway
+@pytest.mark.process
+@pytest.mark.smoke
+def test_each_of_several_processes_has_its_own_watches(
+    server: ApiServer,
+    configure: Callable[..., Path],
+    start_worker: Callable[..., WorkerProcess],
+    start_gateway: Callable[..., GatewayProcess],
 ) -> None:
     server.put("shop", team="a")
-    gateway = start_gateway(configure(), "--processes", "2")
+    gateway = start_gateway(configure(start_worker().target), "--processes", "2")
     server.wait_for(lambda: server.watches == 2)
     assert gateway.review("/validate", pod_in("shop"))["allowed"] is False
     eventually(lambda: gateway.metric("admission_gateway_cluster_watch_connected") == 1)
@@ -218,10 +226,10 @@ def test_each_of_several_processes_has_its_own_watch(
 
 
 def test_the_review_command_gets_one_namespace(
-    server: ApiServer, configure: Callable[..., Path], tmp_path: Path
+    server: ApiServer, configure: Callable[..., Path], threaded_target: str, tmp_path: Path
 ) -> None:
     server.put("shop", team="a")
-    folder = str(configure())
+    folder = str(configure(threaded_target))
     (tmp_path / "review.json").write_bytes(pod_in("shop"))
     review = ("review", str(tmp_path / "review.json"), "--config", folder)
     assert json.loads(run(*review).stdout)["response"]["allowed"] is False
@@ -236,25 +244,25 @@ def test_the_review_command_gets_one_namespace(
 
 
 def test_check_needs_no_cluster(server: ApiServer, configure: Callable[..., Path]) -> None:
-    checked = run("check", "--config", str(configure()))
+    checked = run("check", "--config", str(configure("127.0.0.1:9")))
     assert checked.returncode == 0
     assert "namespaces: the cluster's" in checked.stdout
     assert server.requests == []
 
 
 def test_a_start_outside_of_a_pod_says_what_is_missing(
-    tmp_path: Path, certificate: tuple[Path, Path]
+    tmp_path: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     (tmp_path / "c.yaml").write_text(settings())
-    flags = ("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
-    pair = ("--tls-cert", str(certificate[0]), "--tls-key", str(certificate[1]))
-    ended = run("serve", "--config", str(tmp_path), *flags, *pair)
-    assert ended.returncode == 1
-    assert ended.stderr.splitlines()[-1] == (
+    gateway = stage.make_gateway(tmp_path, allow_empty=True)
+    gateway.begin()
+    with pytest.raises(ConfigError) as raised:
+        gateway.wait_until_started()
+    assert str(raised.value) == (
         "GatewayConfiguration: kubernetes: the service account is missing: KUBERNETES_SERVICE_HOST is not "
         "set, so this is not a pod; set a kubeconfig"
     )
-    assert "Traceback" not in ended.stderr
 
 
 def test_a_gateway_loads_neither_clients_nor_cel_before_it_needs_them() -> None:
@@ -313,7 +321,7 @@ def widget_review() -> bytes:
 
 
 def test_custom_resources_are_mutated_by_the_schemas_of_the_cluster(
-    server: ApiServer, tmp_path: Path, start_gateway: StartGateway
+    server: ApiServer, tmp_path: Path, stage: Stage
 ) -> None:
     server.kubeconfig(tmp_path)
     folder = tmp_path / "config"
@@ -321,7 +329,7 @@ def test_custom_resources_are_mutated_by_the_schemas_of_the_cluster(
     (folder / "c.yaml").write_text(settings(kubeconfig="../kubeconfig") + widgets())
     server.put("default")
     server.objects["/openapi/v3"] = {"paths": {}}
-    gateway = start_gateway(folder)
+    gateway = stage.start_gateway(folder)
     refused = gateway.review("/mutate", widget_review())
     assert "there is no schema of example.io/v1, Kind=Widget" in refused["status"]["message"]
 
@@ -342,16 +350,18 @@ def test_custom_resources_are_mutated_by_the_schemas_of_the_cluster(
     }
     entry = {"serverRelativeURL": "/openapi/v3/apis/example.io/v1?hash=1"}
     server.objects["/openapi/v3"] = {"paths": {"apis/example.io/v1": entry}}
-    found = eventually(lambda: gateway.review("/mutate", widget_review()).get("patch"))
+    found = stage.eventually(lambda: gateway.review("/mutate", widget_review()).get("patch"))
     assert found is not None
     assert json.loads(b64decode(found)) == [{"op": "add", "path": "/spec/owner", "value": "nobody"}]
 
 
 def test_a_cluster_of_another_version_is_logged(
-    server: ApiServer, configure: Callable[..., Path], start_gateway: StartGateway
+    server: ApiServer, configure: Callable[..., Path], target: str, stage: Stage
 ) -> None:
     server.objects["/version"] = {"major": "1", "minor": "33"}
-    folder = configure(matchConditions=[{"name": "any", "expression": "object.metadata.labels != ''"}])
-    start_gateway(folder).expect(
+    folder = configure(
+        target, matchConditions=[{"name": "any", "expression": "object.metadata.labels != ''"}]
+    )
+    stage.start_gateway(folder).expect(
         "other version of Kubernetes: the API server has Kubernetes 1.33, and expressions are"
     )

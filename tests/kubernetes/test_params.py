@@ -17,7 +17,7 @@ from gateway.pure.core.policy import ParamKind
 from gateway.server.kubernetes import params
 from gateway.server.kubernetes.params import ClusterParams
 from gateway.server.kubernetes.watch import Pace
-from tests.kit import PATIENCE_S, run_command
+from tests.kit import PATIENCE_S, call_command
 from tests.kubernetes.server import refuse
 from tests.waiting import until
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+    from tests.in_process import Stage
     from tests.kubernetes.server import ApiServer
 
     Scenario = Callable[[ClusterParams], Awaitable[None]]
@@ -44,10 +45,7 @@ ALL = Selector(())
 
 
 @pytest.fixture
-def run(server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Scenario], None]:
-    monkeypatch.setattr(params, "LOOK_AGAIN_S", 0.01)
-    monkeypatch.setattr(params, "CHECK_S", 0.01)
-    monkeypatch.setattr(params, "TIMEOUT_S", PATIENCE_S)
+def run(server: ApiServer, tmp_path: Path, stage: Stage) -> Callable[[Scenario], None]:
     settings = KubernetesSettings(server.kubeconfig(tmp_path))
     server.resources["/api/v1"] = CORE
 
@@ -59,8 +57,8 @@ def run(server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
             finally:
                 await followed.close()
 
-        asyncio.run(main())
-        server.wait_for(lambda: server.watches == 0)
+        stage.run(main())
+        stage.eventually(lambda: server.watches == 0)
 
     return run
 
@@ -292,7 +290,7 @@ def test_a_review_of_a_file_takes_parameters_from_the_cluster(server: ApiServer,
     pod.write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {}}))
     for value, status in (("c", 1), ("b", 0)):
         server.keep(MAPS.format("default", "x"), data={"a": value})
-        done = run_command("review", pod, "--config", config)
+        done = call_command("review", pod, "--config", config)
         assert done.returncode == status, done.stderr
         assert ("found c" in done.stdout) == (value == "c")
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 from gateway.pure.openapi.schemas import MergeError, UnknownKindError
-from gateway.server.kubernetes import schemas
 from gateway.server.kubernetes.schemas import ClusterSchemas
 from tests.kubernetes.server import refuse
 from tests.waiting import until
@@ -18,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+    from tests.in_process import Stage
     from tests.kubernetes.server import ApiServer
 
     Scenario = Callable[[ClusterSchemas], Awaitable[None]]
@@ -55,8 +54,7 @@ SIZE, COLOUR = {"type": "integer"}, {"type": "string"}
 
 
 @pytest.fixture
-def run(server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Scenario], None]:
-    monkeypatch.setattr(schemas, "CHECK_S", 0.01)
+def run(server: ApiServer, tmp_path: Path, stage: Stage) -> Callable[[Scenario], None]:
     settings = KubernetesSettings(server.kubeconfig(tmp_path))
     publish(server, 1, size=SIZE, colour=COLOUR)
 
@@ -68,7 +66,7 @@ def run(server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
             finally:
                 await followed.close()
 
-        asyncio.run(main())
+        stage.run(main())
 
     return run
 

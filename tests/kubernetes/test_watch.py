@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.config.kinds.kubernetes_settings import KubernetesSettings
-from gateway.server.kubernetes import access
 from gateway.server.kubernetes.namespaces import ClusterNamespaces
 from gateway.server.kubernetes.watch import Pace
 from tests.kit import PATIENCE_S
@@ -23,6 +23,9 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
     from pathlib import Path
+
+    from tests.in_process import Stage
+    from tests.kubernetes.server import Handler
 
 FAST = Pace(watch_s=(30, 30), first_pause_s=0.002, longest_pause_s=0.01)
 
@@ -73,7 +76,9 @@ def test_objects_are_listed_and_changes_followed(
     run(scenario())
 
 
-def test_workers_get_the_object_without_managed_fields(server: ApiServer, tmp_path: Path) -> None:
+def test_workers_get_the_object_without_managed_fields(
+    server: ApiServer, tmp_path: Path, stage: Stage
+) -> None:
     async def scenario() -> None:
         async with followed(server.kubeconfig(tmp_path)) as namespaces:
             await until(lambda: server.watches == 1)
@@ -85,10 +90,10 @@ def test_workers_get_the_object_without_managed_fields(server: ApiServer, tmp_pa
             assert b'"finalizers":["kubernetes"]' in shown
             assert b"managedFields" not in shown
 
-    asyncio.run(scenario())
+    stage.run(scenario())
 
 
-def test_a_long_list_comes_in_pages(server: ApiServer, tmp_path: Path) -> None:
+def test_a_long_list_comes_in_pages(server: ApiServer, tmp_path: Path, stage: Stage) -> None:
     async def scenario() -> None:
         server.page = 2
         for number in range(5):
@@ -99,10 +104,10 @@ def test_a_long_list_comes_in_pages(server: ApiServer, tmp_path: Path) -> None:
             *(None, "2", "4")
         ]
 
-    asyncio.run(scenario())
+    stage.run(scenario())
 
 
-def test_a_new_watch_continues_from_the_last_version(server: ApiServer, tmp_path: Path) -> None:
+def test_a_new_watch_continues_from_the_last_version(server: ApiServer, tmp_path: Path, stage: Stage) -> None:
     """Also from a bookmark, so that a watch without events need not list again."""
 
     async def scenario() -> None:
@@ -121,7 +126,7 @@ def test_a_new_watch_continues_from_the_last_version(server: ApiServer, tmp_path
         assert server.asked("list") == 1
         assert [parameters["resourceVersion"] for parameters in watches] == ["100", "103", "106"]
 
-    asyncio.run(scenario())
+    stage.run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -140,7 +145,7 @@ def test_a_new_watch_continues_from_the_last_version(server: ApiServer, tmp_path
     ],
 )
 def test_a_watch_with_an_expired_version_lists_again(
-    server: ApiServer, tmp_path: Path, fault: Callable[[object], None]
+    server: ApiServer, tmp_path: Path, stage: Stage, fault: Callable[[object], None]
 ) -> None:
     async def scenario() -> None:
         server.put("red")
@@ -151,7 +156,7 @@ def test_a_watch_with_an_expired_version_lists_again(
             await in_step(namespaces, server)
         assert server.asked("list") == 2
 
-    asyncio.run(scenario())
+    stage.run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -165,7 +170,7 @@ def test_a_watch_with_an_expired_version_lists_again(
     ],
 )
 def test_a_broken_watch_is_restarted(
-    server: ApiServer, tmp_path: Path, fault: Callable[[object], None]
+    server: ApiServer, tmp_path: Path, stage: Stage, fault: Callable[[object], None]
 ) -> None:
     async def scenario() -> None:
         server.put("red")
@@ -176,50 +181,43 @@ def test_a_broken_watch_is_restarted(
             await in_step(namespaces, server)
         assert server.asked("list") == 1
 
-    asyncio.run(scenario())
+    stage.run(scenario())
 
 
-def test_a_silent_connection_is_closed(server: ApiServer, tmp_path: Path) -> None:
+def test_a_silent_connection_is_closed(server: ApiServer, tmp_path: Path, stage: Stage) -> None:
     async def scenario() -> None:
         server.faults["watch"].append(silence)
         pace = Pace(watch_s=(0, 0), silence_s=0.05, first_pause_s=0.001)
         async with followed(server.kubeconfig(tmp_path), pace):
             await until(lambda: server.asked("watch") >= 2)
 
-    asyncio.run(scenario())
+    stage.run(scenario())
 
 
 def test_a_server_that_ends_every_watch_immediately_causes_back_off(
-    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: ApiServer, tmp_path: Path, stage: Stage
 ) -> None:
+    at: list[float] = []
+
+    def end(handler: Handler) -> None:
+        at.append(stage.loop.time())
+        stream()(handler)
+
     async def scenario() -> None:
-        slept: list[float] = []
-        sleep = asyncio.sleep
+        server.faults["watch"].extend([end] * 12)
+        async with followed(server.kubeconfig(tmp_path), Pace()):
+            await until(lambda: server.watches == 1)
+            at.append(stage.loop.time())
 
-        async def record(seconds: float) -> None:
-            slept.append(seconds)
-            await sleep(0)
-
-        server.faults["watch"].extend([stream()] * 12)
-        async with followed(server.kubeconfig(tmp_path), Pace(watch_s=(30, 30), steady_s=PATIENCE_S)):
-            monkeypatch.setattr("gateway.server.kubernetes.watch.asyncio.sleep", record)
-            await until_watching(server, sleep)
-        assert len(slept) == 12
-        assert 0.25 <= slept[0] <= 0.5
-        assert 15 <= slept[-1] <= 30
-        assert max(slept) <= 30
-
-    async def until_watching(
-        server: ApiServer, sleep: Callable[[float], Coroutine[object, object, None]]
-    ) -> None:
-        while server.watches == 0:
-            await sleep(0.001)
-
-    asyncio.run(scenario())
+    stage.run(scenario())
+    pauses = [after - before for before, after in pairwise(at)]
+    assert len(pauses) == 12
+    assert 0.25 <= pauses[0] <= 0.51
+    assert all(15 <= pause <= 30.01 for pause in pauses[6:])
 
 
 def test_the_last_known_namespaces_stay_while_the_server_is_down(
-    server: ApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    server: ApiServer, tmp_path: Path, stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "gateway")
 
@@ -242,7 +240,7 @@ def test_the_last_known_namespaces_stay_while_the_server_is_down(
             server.put("green")
             await in_step(namespaces, server)
 
-    asyncio.run(scenario())
+    stage.run(scenario())
     said = [
         record.getMessage() for record in caplog.records if record.name == "gateway.server.kubernetes.watch"
     ]
@@ -254,7 +252,7 @@ def test_the_last_known_namespaces_stay_while_the_server_is_down(
 
 
 def test_the_reason_for_unsynced_namespaces(
-    server: ApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    server: ApiServer, tmp_path: Path, stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "gateway")
 
@@ -268,7 +266,7 @@ def test_the_reason_for_unsynced_namespaces(
             server.token = "wrong"
             assert await namespaces.wait_until_synced(PATIENCE_S)
 
-    asyncio.run(scenario())
+    stage.run(scenario())
     assert [
         record.getMessage() for record in caplog.records if record.name == "gateway.server.kubernetes.watch"
     ][:2] == [
@@ -293,7 +291,7 @@ def test_the_reason_for_unsynced_namespaces(
     ],
 )
 def test_the_error_of_a_server_that_is_not_an_api_server_is_one_line(
-    server: ApiServer, tmp_path: Path, fault: Callable[[object], None], why: str
+    server: ApiServer, tmp_path: Path, stage: Stage, fault: Callable[[object], None], why: str
 ) -> None:
     async def scenario() -> None:
         server.faults["list"].append(fault)
@@ -303,14 +301,10 @@ def test_the_error_of_a_server_that_is_not_an_api_server_is_one_line(
             assert why in (namespaces.not_synced or "")
             assert "\n" not in (namespaces.not_synced or "")
 
-    asyncio.run(scenario())
+    stage.run(scenario())
 
 
-def test_the_watch_waits_for_a_server_that_is_down(
-    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(access, "RENEW_FAILED_AFTER_S", 0.0)
-
+def test_the_watch_waits_for_a_server_that_is_down(server: ApiServer, tmp_path: Path, stage: Stage) -> None:
     async def scenario() -> None:
         file = server.kubeconfig(tmp_path, {"server": "http://127.0.0.1:9"})
         async with followed(file) as namespaces:
@@ -322,15 +316,12 @@ def test_the_watch_waits_for_a_server_that_is_down(
             server.kubeconfig(tmp_path)
             assert await namespaces.wait_until_synced(PATIENCE_S)
 
-    asyncio.run(scenario())
+    stage.run(scenario())
 
 
 def test_another_cluster_in_the_same_kubeconfig_is_listed(
-    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: ApiServer, tmp_path: Path, stage: Stage
 ) -> None:
-    # The client is not old enough to be replaced after a failure.
-    monkeypatch.setattr(access, "RENEW_FAILED_AFTER_S", 0.0)
-
     async def scenario(other: ApiServer) -> None:
         server.put("red")
         other.put("blue")
@@ -341,11 +332,10 @@ def test_another_cluster_in_the_same_kubeconfig_is_listed(
             server.end_watches(abruptly=True)
             await in_step(namespaces, other)
 
-    with ApiServer() as other:
-        asyncio.run(scenario(other))
+    stage.run(scenario(stage.enter(ApiServer())))
 
 
-def test_it_can_be_closed_at_any_moment(server: ApiServer, tmp_path: Path) -> None:
+def test_it_can_be_closed_at_any_moment(server: ApiServer, tmp_path: Path, stage: Stage) -> None:
     async def scenario() -> None:
         server.faults["list"].append(hang)
         async with followed(server.kubeconfig(tmp_path)):
@@ -353,7 +343,7 @@ def test_it_can_be_closed_at_any_moment(server: ApiServer, tmp_path: Path) -> No
         async with followed(server.kubeconfig(tmp_path)):
             pass
 
-    asyncio.run(scenario())
+    stage.run(scenario())
 
 
 names = st.sampled_from(["a", "b", "c", "d"])
@@ -370,11 +360,11 @@ steps = st.lists(
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(steps=steps)
 def test_after_any_sequence_of_faults_the_store_equals_the_server(
-    steps: list[tuple[str, ...]], tmp_path: Path
+    steps: list[tuple[str, ...]], tmp_path: Path, stage: Stage
 ) -> None:
-    async def scenario(server: ApiServer) -> None:
-        server.page = 2
-        async with followed(server.kubeconfig(tmp_path)) as namespaces:
+    async def scenario() -> None:
+        async with ApiServer() as server, followed(server.kubeconfig(tmp_path)) as namespaces:
+            server.page = 2
             for step, *members in steps:
                 match step:
                     case "put":
@@ -396,5 +386,4 @@ def test_after_any_sequence_of_faults_the_store_equals_the_server(
                         await in_step(namespaces, server)
             await in_step(namespaces, server)
 
-    with ApiServer() as server:
-        asyncio.run(scenario(server))
+    stage.run(scenario())

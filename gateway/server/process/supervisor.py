@@ -25,12 +25,9 @@ from gateway.server.process.all_processes import AllProcesses
 from gateway.server.process.children import Child
 from gateway.server.process.liveness import BEAT_S, Liveness, sample_of
 from gateway.server.process.shared_port import SharedPort
-from gateway.server.serving.admin import ADMIN_BOUNDS, VERBOSE, WARNING, AdminRoutes
-from gateway.server.serving.connection_table import ConnectionTable
-from gateway.server.serving.listener import Listener
+from gateway.server.serving.admin import VERBOSE, WARNING, AdminRoutes, admin_listener
 from gateway.server.serving.message import error_response
 from gateway.server.serving.page_access import PageAccess
-from gateway.server.serving.sockets import ADMIN_PORT
 from gateway.server.serving.tls import server_context
 
 if TYPE_CHECKING:
@@ -92,14 +89,8 @@ class Supervisor:
         self._page_access = PageAccess(config.gateway.pages, config.gateway.admin_listen)
         sockets = [admin_socket(runtime, number) for number in range(self._count)]
         pages = Pages(AllProcesses(sockets), lambda: self._page_access)
-        self._admin = Listener(
-            config.gateway.admin_listen,
-            ConnectionTable(
-                AdminRoutes(lambda: self._not_ready, self._exposition, pages, self._warnings), ADMIN_BOUNDS
-            ),
-            checks=(self._refresh_pages,),
-            role=ADMIN_PORT,
-        )
+        routes = AdminRoutes(lambda: self._not_ready, self._exposition, pages, self._warnings)
+        self._admin = admin_listener(config.gateway.admin_listen, routes, self._refresh_pages)
 
     async def start(self) -> None:
         """Start the processes.

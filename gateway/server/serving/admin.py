@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from admission_gateway_worker.text import printable
 from gateway.base.errors import Unavailable
 from gateway.server.serving.bounds import Bounds
+from gateway.server.serving.connection_table import ConnectionTable
+from gateway.server.serving.listener import Listener
 from gateway.server.serving.message import TEXT, Cancel, Exchange, HttpRequest, Response, error_response
 from gateway.server.serving.page_access import is_local
+from gateway.server.serving.sockets import ADMIN_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -178,3 +182,17 @@ def _fail(exchange: Exchange, error: Exception) -> None:
         return
     logger.error("internal error: %s failed", exchange.request, exc_info=error)
     exchange.reply(error_response(500, "internal error: the gateway's log has the details"))
+
+
+def admin_listener(
+    address: str,
+    routes: AdminRoutes,
+    check: Callable[[], object],
+    clock: Callable[[], float] = time.monotonic,
+) -> Listener:
+    """Return the listener of the admin port at *address*, which has not started.
+
+    *check* is called about once a second. *clock* is that of the bounds, in seconds.
+    """
+    table = ConnectionTable(routes, ADMIN_BOUNDS, clock=clock)
+    return Listener(address, table, checks=(check,), role=ADMIN_PORT)

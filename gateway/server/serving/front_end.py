@@ -39,12 +39,13 @@ class Credentials:
 class FrontEnd:
     """Serves the reviews of a process. Nothing listens before :meth:`start`."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """*clock* is that of the deadlines of reviews, in seconds."""
         self.router: Router[Selection] = Router(
             lambda *_: None, {}, fails_open=lambda selection: selection.fails_open
         )
         self.connections = ConnectionTable(
-            self.router, Bounds.of(affordable_connections(Bounds().connections))
+            self.router, Bounds.of(affordable_connections(Bounds().connections)), clock=clock
         )
         self.tokens: WebhookTokens | None = None
         """The tokens of API servers that are accepted. None if none are."""
