@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-
 import h11
 import pytest
 from hypothesis import given, settings
@@ -13,6 +11,7 @@ from gateway.server.serving.bounds import Bounds
 from gateway.server.serving.http_connection import HttpConnection
 from gateway.server.serving.message import CONTINUE
 from gateway.server.serving.reader import RequestReader
+from tests.kit import without_collector
 from tests.serving.kit import CLOSE, TOO_LARGE, Application, Wire, chunked, ok, post, refused
 
 HEAD = b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
@@ -514,26 +513,13 @@ def test_client_that_disconnects_after_the_answer_cancels_nothing() -> None:
 
 
 def test_lost_connection_is_freed_without_the_collector() -> None:
-    gc.collect()
-    # Other tests may have left some.
-    others = [kept for kept in gc.get_objects() if isinstance(kept, (HttpConnection, RequestReader))]
-    ids = set(map(id, others))
-
-    def made() -> set[type]:
-        kept = (each for each in gc.get_objects() if isinstance(each, (HttpConnection, RequestReader)))
-        return {type(each) for each in kept if id(each) not in ids}
-
-    wire = Wire()
-    wire.feed(post(b"1"), post(b"2")[:40])
-    wire.lose()
-    gc.collect()
-    gc.disable()
-    try:
-        assert made() == {HttpConnection, RequestReader}
+    with without_collector() as count:
+        wire = Wire()
+        wire.feed(post(b"1"), post(b"2")[:40])
+        wire.lose()
+        assert (count(HttpConnection), count(RequestReader)) == (1, 1)
         del wire.connection
-        assert made() == set()
-    finally:
-        gc.enable()
+        assert count(HttpConnection, RequestReader) == 0
 
 
 def test_repr_is_a_status_line() -> None:

@@ -151,7 +151,8 @@ def shared_port(address: str, processes: int) -> Iterator[Callable[[int], Listen
         copies = [[sock.dup() for sock in of_process] for of_process in sockets]
         own = copies.pop(number)
         shared = SharedSockets(own, [sock for of_process in copies for sock in of_process])
-        return Listener(address, ConnectionTable(Router(Application(), PATHS)), shared=shared)
+        table = ConnectionTable(Router(Application(), PATHS), Bounds(drain_quiet_s=0.01))
+        return Listener(address, table, shared=shared)
 
     yield listener_of
     for sock in (sock for of_process in sockets for sock in of_process):

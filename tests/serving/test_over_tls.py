@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +11,7 @@ from gateway.server.serving.bounds import Bounds
 from gateway.server.serving.http_connection import HttpConnection
 from gateway.server.serving.message import CONTINUE
 from gateway.server.serving.routes import Router
-from tests.kit import PATIENCE_S
+from tests.kit import PATIENCE_S, without_collector
 from tests.serving.kit import (
     CLOSE,
     PATHS,
@@ -227,23 +226,15 @@ def test_aged_connection_is_recycled_by_an_answer(
 def test_an_ended_connection_is_freed_without_the_garbage_collector(
     run: Run, certificate: ServerCertificate, client_tls: ssl.SSLContext
 ) -> None:
-    def count() -> int:
-        return sum(type(found) is HttpConnection for found in gc.get_objects())
-
     async def main() -> None:
         router = Router(Application(), PATHS)
-        gc.collect()
         async with listening(router, certificate) as listener:
-            before = count()
-            gc.disable()
-            try:
+            with without_collector() as count:
                 async with connected(listener, client_tls) as client:
                     await client.send(post(b"1"))
                     assert await client.receive(len(ok(b"m:1"))) == ok(b"m:1")
-                    assert count() == before + 1
+                    assert count(HttpConnection) == 1
                 await until(lambda: not listener.connections.open)
-                await until(lambda: count() == before)
-            finally:
-                gc.enable()
+                await until(lambda: count(HttpConnection) == 0)
 
     run(main())

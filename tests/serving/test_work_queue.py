@@ -10,6 +10,7 @@ import pytest
 
 from admission_gateway_worker.json_patch.steps import finish
 from gateway.base.work_queue import WorkQueue
+from tests.simulation.loop import VirtualLoop
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -45,7 +46,7 @@ def test_work_is_done_in_order_with_everything_else_between_its_steps(run: Run) 
     run(main())
 
 
-def test_the_pause_is_as_long_as_the_step(run: Run) -> None:
+def test_the_pause_is_as_long_as_the_step() -> None:
     """A timer that is set during a step, for a little less than that took, comes before the next step."""
 
     async def main() -> None:
@@ -61,7 +62,7 @@ def test_the_pause_is_as_long_as_the_step(run: Run) -> None:
         await WorkQueue(lambda: cpu_s[0]).run(working())
         assert log == ["step", "timer"] * 3
 
-    run(main())
+    VirtualLoop().run(main())
 
 
 def working(log: list[str], name: str, steps: int, cpu_s: list[float]) -> Generator[None, None, None]:
@@ -72,7 +73,7 @@ def working(log: list[str], name: str, steps: int, cpu_s: list[float]) -> Genera
         yield
 
 
-def test_queues_of_one_loop_share_its_time(run: Run) -> None:
+def test_queues_of_one_loop_share_its_time() -> None:
     """However many there are, one step is made at a time, and a pause follows it."""
 
     async def main() -> None:
@@ -89,10 +90,10 @@ def test_queues_of_one_loop_share_its_time(run: Run) -> None:
         assert "step" in log
         assert ("step", "step") not in itertools.pairwise(log)
 
-    run(main())
+    VirtualLoop().run(main())
 
 
-def test_a_queue_with_much_work_does_not_hold_up_another(run: Run) -> None:
+def test_a_queue_with_much_work_does_not_hold_up_another() -> None:
     async def main() -> None:
         cpu_s, log = [0.0], list[str]()
         full, other = WorkQueue(lambda: cpu_s[0]), WorkQueue(lambda: cpu_s[0])
@@ -105,10 +106,10 @@ def test_a_queue_with_much_work_does_not_hold_up_another(run: Run) -> None:
         for flood in floods:
             flood.cancel()
 
-    run(main())
+    VirtualLoop().run(main())
 
 
-def test_a_queue_of_more_weight_gets_more_of_the_time(run: Run) -> None:
+def test_a_queue_of_more_weight_gets_more_of_the_time() -> None:
     async def main() -> None:
         cpu_s, log = [0.0], list[str]()
         heavy, light = WorkQueue(lambda: cpu_s[0], weight=4), WorkQueue(lambda: cpu_s[0])
@@ -117,7 +118,7 @@ def test_a_queue_of_more_weight_gets_more_of_the_time(run: Run) -> None:
         assert 2 <= log.count("l") <= 5
         waiting.cancel()
 
-    run(main())
+    VirtualLoop().run(main())
 
 
 def test_failed_and_cancelled_work_leaves_the_turn_to_the_next(run: Run) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import struct
 
 import pytest
@@ -14,6 +13,7 @@ from admission_gateway_worker.http2 import frames
 from admission_gateway_worker.http2.frames import PREFACE
 from admission_gateway_worker.pb import worker_pb2 as pb
 from tests import frames as raw
+from tests.kit import without_collector
 from tests.waiting import until
 from tests.workers.raw_client import SERVICE, Connect, review, server_of
 
@@ -213,16 +213,12 @@ def test_rpcs_leave_no_reference_cycles(connect: Connect) -> None:
         server = server_of()
         async with connect(server) as client:
             one = await client()
-            gc.collect()
-            gc.disable()
-            try:
+            with without_collector() as count:
                 for stream in (1, 3, 5):
                     one.open(stream, grpc_timeout="9S")
                     one.send(raw.frame(raw.DATA, b"", raw.END_STREAM, stream) if stream > 1 else review())
                     assert await one.answer(stream)
-                assert [found for found in gc.get_objects() if isinstance(found, rpc.Rpc)] == []
-            finally:
-                gc.enable()
+                assert count(rpc.Rpc) == 0
 
     uvloop.run(scenario())
 
