@@ -101,7 +101,9 @@ class InThread:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._wait(lambda: self._is_open, "the load could not connect")
+        self._wait(lambda: self._is_open or self._is_over, "the load could not connect")
+        if self._error is not None:
+            raise AssertionError(f"the load could not connect: {self._error!r}") from self._error
         return self
 
     def __exit__(
@@ -130,7 +132,7 @@ class InThread:
         """Wait until *holds*, which is checked after each outcome, or all requests have ended."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_over or holds(), PATIENCE_S)
-            assert self._error is None, f"{problem}: {self._error!r}"
+            assert self._error is None, self._error
             assert holds(), f"{problem}: {self}"
 
     # -- on the thread of the load ----------------------------------------------------------------

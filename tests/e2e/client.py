@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import io
 import json
 import re
 import ssl
@@ -42,25 +41,6 @@ class Answer:
         return str(self.document.get("message", ""))
 
 
-def read_answer(head: bytes, text: bytes) -> Answer:
-    """Return the answer with the status line and header *head*, and the body *text*."""
-    first, _, fields = head.partition(b"\r\n")
-    headers = http.client.parse_headers(io.BytesIO(fields + b"\r\n\r\n"))
-    return _answer(int(first.split(b" ")[1]), headers, text)
-
-
-def _answer(status: int, headers: http.client.HTTPMessage, text: bytes) -> Answer:
-    found = headers.get_all("Warning") or []
-    # Headers are read as Latin-1, and sent as UTF-8.
-    texts = (warning.encode("latin-1").decode() for warning in found)
-    warnings = tuple(json.loads(re.sub(r"^\d+ \S+ ", "", text)) for text in texts)
-    try:
-        parsed = json.loads(text)
-    except ValueError:
-        parsed = {"message": text.decode(errors="replace")}
-    return Answer(status, parsed, warnings, dict(headers), text)
-
-
 class Api:
     """Requests of one user. Threads may share it: each has a connection of its own."""
 
@@ -89,7 +69,15 @@ class Api:
         except BaseException:
             self.close()
             raise
-        return _answer(response.status, response.headers, text)
+        found = response.headers.get_all("Warning") or []
+        # Headers are read as Latin-1, and sent as UTF-8.
+        texts = (warning.encode("latin-1").decode() for warning in found)
+        warnings = tuple(json.loads(re.sub(r"^\d+ \S+ ", "", text)) for text in texts)
+        try:
+            parsed = json.loads(text)
+        except ValueError:
+            parsed = {"message": text.decode(errors="replace")}
+        return Answer(response.status, parsed, warnings, dict(response.headers), text)
 
     def get(self, path: str) -> Answer:
         return self.request("GET", path)

@@ -1,26 +1,21 @@
 """Steady load on an API server: the same create again and again, by a fixed number of clients.
 
-The body of the ``with`` block changes the gateways under load; ``flows`` checks between the changes that
-creates still succeed.
+Every answer is recorded with the times of request and answer. The body of the ``with`` block changes the
+gateways under load; ``flows`` checks between the changes that creates still succeed.
 """
 
 from __future__ import annotations
 
-import itertools
-import json
-import ssl
+import threading
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
-from loadtest.http_client import Address, Request, post
-from tests.e2e.client import read_answer
-from tests.load import InThread
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from loadtest import http_client
     from tests.e2e.client import Answer, Api
 
 CLIENTS: Final = 8
@@ -40,16 +35,16 @@ POD: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Create:
-    """One create and its result."""
+    """One create and its result; times are monotonic seconds."""
 
-    number: int
-    """In the order in which they were sent."""
+    sent_at: float
+    answered_at: float
     status: int
     message: str
     """The reason of a failure; empty after a success."""
 
 
-class Load(InThread):
+class Load:
     """Creates of *document*, each of which has to succeed. ``with Load(api, path) as load: …``."""
 
     def __init__(
@@ -72,58 +67,61 @@ class Load(InThread):
             pause_s: The pause of a client between two creates, in seconds.
             check: Returns the fault of an answer with 201, such as a skipped webhook; empty if it has none.
         """
-        address = Address("127.0.0.1", api.port, ssl.create_default_context(cafile=str(api.ca_file)))
-        super().__init__(lambda: address, clients, pause_s=pause_s)
-        headers = {"Authorization": f"Bearer {api.token}", "Accept": "application/json"}
-        self._data = post(path, "127.0.0.1", json.dumps(document).encode(), headers)
-        self._check = check
-        self._begun = 0
+        self._api, self._path, self._document = api, path, document
+        self._pause_s, self._check = pause_s, check
+        self._stop = threading.Event()
         self._creates: list[Create] = []
+        self._unanswered: dict[int, float] = {}
+        """When the creates in flight were sent, by thread."""
+        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(clients)]
 
-    def __enter__(self) -> Self:
-        super().__enter__()
+    def __enter__(self) -> Load:
+        for thread in self._threads:
+            thread.start()
         try:
             self.flows()
-        except BaseException as error:
-            self.__exit__(type(error), error, None)
+        except BaseException:
+            self.__exit__()
             raise
         return self
 
-    def __str__(self) -> str:
-        return f"{self._begun} creates sent; failures: {self.failures}"
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
 
     @property
     def failures(self) -> list[Create]:
         """Creates that failed so far."""
         return [create for create in list(self._creates) if create.message]
 
+    def count_since(self, moment: float) -> int:
+        """Return the number of creates that were sent after *moment* and succeeded."""
+        return sum(create.sent_at > moment and not create.message for create in list(self._creates))
+
     def flows(self, number: int = FLOW) -> None:
         """Wait until *number* creates that are sent from now on have succeeded, and all before have ended."""
-        first = self._begun
-
-        def is_reached() -> bool:
-            succeeded = sum(create.number >= first and not create.message for create in self._creates)
-            return succeeded >= number and all(int(uid) >= first for uid in self._in_flight)
-
-        self._wait(is_reached, f"not {number} creates")
+        now = time.monotonic()
+        eventually(
+            lambda: (
+                self.count_since(now) >= number and min(self._unanswered.copy().values(), default=now) >= now
+            )
+        )
 
     def until(self, condition: Callable[[], object]) -> None:
         """Wait until *condition* holds, and creates have succeeded after that."""
         eventually(condition)
         self.flows()
 
-    def requests(self) -> Iterator[Request]:
-        """See ``InThread``."""
-        for number in itertools.count():
-            self._begun = number + 1
-            yield Request(str(number), self._data)
-
-    def ended(self, request: Request, answer: http_client.Answer | None, reason: str) -> bool:
-        """See ``InThread``."""
-        status, message = 0, f"the API server itself: {reason}"
-        if answer is not None:
-            found = read_answer(answer.head, answer.body)
-            status = found.status
-            message = self._check(found) if status == 201 else found.message or "no message"
-        self._creates.append(Create(int(request.uid), status, message))
-        return not message
+    def _run(self) -> None:
+        while not self._stop.wait(self._pause_s):
+            self._unanswered[threading.get_ident()] = sent_at = time.monotonic()
+            try:
+                answer = self._api.create(self._path, self._document)
+                status = answer.status
+                message = self._check(answer) if status == 201 else answer.message or "no message"
+            except OSError as error:
+                status, message = 0, f"the API server itself: {error!r}"
+            self._creates.append(Create(sent_at, time.monotonic(), status, message))
+            del self._unanswered[threading.get_ident()]
+        self._api.close()

@@ -31,12 +31,7 @@ class ApiServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         if tls is not None:
             self.socket = tls.wrap_socket(self.socket, server_side=True)
-        self._scheme = "https" if tls else "http"
-        self.reset()
-
-    def reset(self) -> None:
-        """Give it what a test begins with: nothing."""
-        self.url = f"{self._scheme}://127.0.0.1:{self.server_port}"
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.server_port}"
         self.lists: dict[str, list[Json]] = {}
         """Objects by the path of their list."""
         self.others: dict[str, Json] = {}

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from admission_gateway_worker.policies.pod_security import existing_pods
-from tests.kit import PATIENCE_S
 from tests.library.api_server import ApiServer, serving
 
 if TYPE_CHECKING:
@@ -15,16 +13,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture(scope="session")
-def one_api_server() -> Iterator[ApiServer]:
-    with serving() as server:
-        yield server
-
-
 @pytest.fixture
-def api_server(one_api_server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ApiServer:
+def api_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
     """An API server that ``KUBECONFIG`` names."""
-    one_api_server.reset()
-    monkeypatch.setenv("KUBECONFIG", str(one_api_server.kubeconfig(tmp_path / "kubeconfig")))
-    monkeypatch.setattr(existing_pods, "TIMEOUT_S", PATIENCE_S)
-    return one_api_server
+    with serving() as server:
+        monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path / "kubeconfig")))
+        yield server

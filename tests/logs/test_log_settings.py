@@ -81,8 +81,7 @@ def test_every_logger_belongs_to_a_documented_area() -> None:
 
 
 @pytest.mark.process
-@pytest.mark.smoke
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.smoke), 2])
 def test_sigusr1_logs_debug_records_of_all_processes_until_the_next(
     tmp_path: Path,
     start_worker: Callable[..., WorkerProcess],

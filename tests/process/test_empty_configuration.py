@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kit import pool_document, run_command, webhook_document
+from tests.kit import call_command, pool_document, run_command, webhook_document
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -23,8 +23,7 @@ DENIES = {"deny": {"message": "refused"}}
 RELOADED = "admission_gateway_config_last_reload_successful"
 
 
-@pytest.mark.smoke
-@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize("processes", [pytest.param("1", marks=pytest.mark.smoke), "2"])
 def test_a_start_without_webhooks_is_refused(
     tmp_path: Path, certificate: tuple[Path, Path], processes: str
 ) -> None:
@@ -40,8 +39,8 @@ def test_a_start_without_webhooks_is_refused(
         "add a webhook configuration, or start serve with --allow-empty if that is intended"
     )
     assert unread.startswith(f'{tmp_path}: not read: "more/", "webhooks.yaml.txt"; ')
-    assert run_command("check", "--config", tmp_path).stderr == done.stderr
-    allowed = run_command("check", "--config", tmp_path, "--allow-empty")
+    assert call_command("check", "--config", tmp_path).stderr == done.stderr
+    allowed = call_command("check", "--config", tmp_path, "--allow-empty")
     assert allowed.returncode == 0
     assert f"warning: {unread}" in allowed.stderr
 
@@ -101,7 +100,7 @@ def test_policies_that_are_all_left_to_the_api_server_are_no_empty_configuration
 ) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(left_to_the_api_server())
-    done = run_command("check", "--config", tmp_path)
+    done = call_command("check", "--config", tmp_path)
     text = "policies.leftToAPIServer: all policies (1) are left to the API server, and there are no webhooks"
     assert (done.returncode, text in done.stderr) == (0, True), done.stderr
     gateway = start_gateway(tmp_path, *flags)
@@ -112,7 +111,7 @@ def test_policies_that_are_all_left_to_the_api_server_are_no_empty_configuration
     refused = "configuration refused, the one in force stays: found no webhooks in .*--allow-empty"
     # By each process: the metric below does not count one that has not seen this change.
     gateway.expect("(?s)" + ".*".join([refused] * (2 if flags else 1)))
-    assert run_command("check", "--config", tmp_path).returncode == 1
+    assert call_command("check", "--config", tmp_path).returncode == 1
     webhooks = pool_document("pool", start_worker().target) + webhook_document(
         "validate", "v", "pool", DENIES
     )
@@ -156,7 +155,7 @@ tls: {certFile: certificates/tls.crt, keyFile: certificates/tls.key}
 authentication: {tokenFile: tokens}
 """
     )
-    done = run_command("check", "--config", folder)
+    done = call_command("check", "--config", folder)
     assert (done.returncode, done.stderr) == (0, "")
     (folder / "unused").touch()
-    assert 'not read: "unused"; ' in run_command("check", "--config", folder).stderr
+    assert 'not read: "unused"; ' in call_command("check", "--config", folder).stderr

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from gateway.base.errors import Problem
 from gateway.config.merge.load import load
-from gateway.engine import siblings
-from gateway.engine.siblings import Siblings, is_used
+from gateway.engine.siblings import ANSWERED_WITHIN_S, Siblings, is_used
+from tests.in_process import START_S
 from tests.integration.test_rejected_configurations import REFUSED, World, client, is_as_before
 from tests.kit import pool_document, webhook_document
 from tests.waiting import eventually
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from gateway.config.kinds.worker_pool import WorkerPool
     from gateway.config.merge.model import Config
+    from tests.in_process import Stage
     from tests.kit import GatewayProcess, WorkerProcess
 
 PROBLEM = Problem("a.yaml: document 1", "webhooks[0]", "found …")
@@ -62,15 +63,13 @@ def test_a_process_that_knows_nothing_follows_another_one(tmp_path: Path, *, is_
     assert asyncio.run(run()) == ((PROBLEM,) if is_refused else ())
 
 
-def test_nobody_waits_for_long_for_a_process_that_does_not_decide(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(siblings, "ANSWERED_WITHIN_S", 0.1)
+def test_nobody_waits_for_long_for_a_process_that_does_not_decide(tmp_path: Path, stage: Stage) -> None:
     one, other = (Siblings(tmp_path, number, socket_of) for number in range(2))
     one.refused("new", [PROBLEM])
-    assert asyncio.run(one.follow("new")) == ()
+    assert stage.run(one.follow("new")) == ()
     other.refused("another", [PROBLEM])
-    assert asyncio.run(one.follow("new")) == ()
+    assert stage.run(one.follow("new")) == ()
+    assert stage.loop.time() == pytest.approx(START_S + 2 * ANSWERED_WITHIN_S, abs=0.2)
 
 
 @given(st.lists(st.sampled_from(["", "a", "b"]), max_size=4), st.sampled_from(["a", "b"]))
@@ -108,7 +107,6 @@ def test_the_worker_of_a_process_that_runs_is_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.smoke
 def test_a_process_that_starts_again_does_not_take_what_the_others_refuse(
     tmp_path: Path, start_worker: Callable[..., WorkerProcess], start_gateway: Callable[..., GatewayProcess]
 ) -> None:

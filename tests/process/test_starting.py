@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     Start = Callable[..., Process]
 
+pytestmark = pytest.mark.process
+
 SERVING = r"serving on https://127\.0\.0\.1:(\d+), "
 
 
@@ -56,8 +58,15 @@ NOBODY = ""
 """The target of a worker that never listens; the start waits for it for ten seconds."""
 
 
-@pytest.mark.parametrize("count", ["1", "2"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("number", "count"),
+    [
+        pytest.param(signal.SIGTERM, "2", marks=pytest.mark.smoke),
+        (signal.SIGTERM, "1"),
+        (signal.SIGINT, "1"),
+        (signal.SIGINT, "2"),
+    ],
+)
 def test_a_stop_signal_is_obeyed_during_the_start(
     start: Start, temporary: Path, number: signal.Signals, count: str
 ) -> None:

@@ -5,21 +5,22 @@ from __future__ import annotations
 import json
 import re
 import sys
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from admission_gateway_worker.samples import server
 from tests.kit import ROOT, Process, free_port, pool_document, run_command, webhook_document
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
     from contextlib import ExitStack
     from pathlib import Path
 
+    from tests.in_process import InProcessGateway, Stage
     from tests.kit import GatewayProcess, WorkerProcess
-
-pytestmark = pytest.mark.process
 
 MISMATCHES = "admission_gateway_webhook_policy_mismatches"
 MISSPELT = {"clientConfig": {"worker": {"pool": "pool", "policy": "require-label"}}}
@@ -43,16 +44,38 @@ def configure(folder: Path, target: str, *scripts: dict[str, Any], **fields: Any
     return folder
 
 
-@pytest.mark.smoke
-@pytest.mark.parametrize("count", ["1", "2"])
-def test_policies_that_the_worker_does_not_serve_are_told(
-    tmp_path: Path, samples: str, start_gateway: Callable[..., GatewayProcess], count: str
+@asynccontextmanager
+async def served_samples() -> AsyncIterator[str]:
+    (target,) = await server.start("127.0.0.1:0")
+    try:
+        yield target
+    finally:
+        await server.stop(0)
+
+
+def test_policies_that_the_worker_does_not_serve_are_told(tmp_path: Path, stage: Stage) -> None:
+    samples = stage.enter(served_samples())
+    configure(tmp_path, samples, {"webhook": MISSPELT}, {"webhook": MUTATING})
+    is_told(stage.start_gateway(tmp_path), tmp_path, samples, stage.eventually)
+
+
+@pytest.mark.process
+def test_policies_that_the_worker_does_not_serve_are_told_by_several_processes(
+    tmp_path: Path, samples: str, start_gateway: Callable[..., GatewayProcess]
 ) -> None:
     configure(tmp_path, samples, {"webhook": MISSPELT}, {"webhook": MUTATING})
-    gateway = start_gateway(tmp_path, "--processes", count)
+    is_told(start_gateway(tmp_path, "--processes", "2"), tmp_path, samples, eventually)
+
+
+def is_told(
+    gateway: InProcessGateway | GatewayProcess,
+    tmp_path: Path,
+    samples: str,
+    eventually: Callable[[Callable[[], bool]], object],
+) -> None:
     gateway.expect(
         'WARNING policy mismatch: webhook v/h0.v.test: policy "require-label" of pool pool: '
-        f'not served by {samples}, so that calls fail closed; did you mean "require-labels"'
+        f'not served by (ipv4:)?{samples}, so that calls fail closed; did you mean "require-labels"'
     )
     gateway.expect('webhook v/h1.v.test: policy "default-resources" of pool pool: mutating at ')
     eventually(lambda: gateway.metric(MISMATCHES, name="h0.v.test", reason="not_served") == 1)
@@ -70,6 +93,7 @@ def test_policies_that_the_worker_does_not_serve_are_told(
     eventually(lambda: gateway.admin("/readyz?verbose") == (200, "ok\n"))
 
 
+@pytest.mark.process
 def test_check_looks_the_policies_up_at_their_workers(tmp_path: Path, samples: str) -> None:
     configure(tmp_path, samples, {"webhook": MISSPELT}, {"webhook": MUTATING})
     done = run_command("check", "--config", tmp_path, "--workers", "--json")
@@ -82,6 +106,7 @@ def test_check_looks_the_policies_up_at_their_workers(tmp_path: Path, samples: s
     assert run_command("check", "--config", ROOT / "gateway" / "dev.yaml", "--workers").returncode == 0
 
 
+@pytest.mark.process
 def test_a_candidate_that_no_worker_serves_is_told_and_is_no_error(
     tmp_path: Path, samples: str, start_gateway: Callable[..., GatewayProcess]
 ) -> None:
@@ -100,6 +125,7 @@ def test_a_candidate_that_no_worker_serves_is_told_and_is_no_error(
     assert f"{MISMATCHES}{{" not in gateway.admin("/metrics")[1]
 
 
+@pytest.mark.process
 def test_check_names_a_pool_without_a_reachable_worker(
     tmp_path: Path, start_worker: Callable[..., WorkerProcess]
 ) -> None:
@@ -116,6 +142,7 @@ def test_check_names_a_pool_without_a_reachable_worker(
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "workers: 0 errors, 0 warnings")
 
 
+@pytest.mark.process
 def test_what_only_the_policy_itself_refuses_is_told(
     tmp_path: Path, start_worker: Callable[..., WorkerProcess], start_gateway: Callable[..., GatewayProcess]
 ) -> None:
@@ -155,6 +182,7 @@ def test_what_only_the_policy_itself_refuses_is_told(
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "workers: 0 errors, 0 warnings")
 
 
+@pytest.mark.process
 def test_a_lost_pool_is_told_once_with_its_webhooks_and_again_when_it_is_over(
     tmp_path: Path, start_worker: Callable[..., WorkerProcess], start_gateway: Callable[..., GatewayProcess]
 ) -> None:
@@ -175,6 +203,7 @@ def test_a_lost_pool_is_told_once_with_its_webhooks_and_again_when_it_is_over(
     assert gateway.log.count("worker pool unreachable") == 1
 
 
+@pytest.mark.process
 def test_a_pool_that_is_unreachable_from_the_start_is_told(
     tmp_path: Path, start_gateway: Callable[..., GatewayProcess]
 ) -> None:

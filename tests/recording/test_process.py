@@ -32,7 +32,6 @@ def lines(folder: Path) -> list[Any]:
     return [line for path in sorted(folder.iterdir()) for line in read_recording(path, Reading())]
 
 
-@pytest.mark.smoke
 def test_the_processes_of_a_gateway_record_to_one_folder_and_follow_a_reload(
     tmp_path: Path, start_gateway: StartGateway, start_worker: StartWorker
 ) -> None:
