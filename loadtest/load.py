@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import cycle, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 HTTPS_PORT: Final = 443
 DRAIN_TIMEOUT_S: Final = 10.0
-"""How long a window waits for its first answer, and an open loop for its last ones: kube-apiserver's default
+"""How long a window waits for its first answer, and a loop for its last ones: kube-apiserver's default
 timeoutSeconds."""
 
 
@@ -83,31 +83,40 @@ class Target:
             for uid in uids
         ]
 
+    def answers(self) -> Answers:
+        """Return the check of their answers."""
+        return ReviewAnswers(self)
+
+
+class Measurable(Protocol):
+    """A server, and what is sent to it."""
+
+    def address(self) -> Callable[[], Address]:
+        """Return what returns the server."""
+
+    def requests(self) -> Sequence[Request]:
+        """Return the requests, which are sent in turn."""
+
+    def answers(self) -> Answers:
+        """Return the check of their answers."""
+
 
 class Answers:
     """Checks the answers of a run and counts the wrong ones."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self) -> None:
         self.errors: Counter[str] = Counter()
-        self._is_exact = target.is_exact and target.uids == 1
-        self._right: bytes | None = None
-        """The body of the last right answer."""
+
+    def problem(self, request: Request, answer: Answer) -> str:
+        """Return what is wrong with *answer*; empty if it is right."""
+        raise NotImplementedError
 
     def judge(self, request: Request, answer: Answer) -> bool:
         """Return whether *answer* is right."""
-        problem = self._problem(request, answer)
+        problem = self.problem(request, answer)
         if problem:
             self.errors[problem] += 1
-            return False
-        self._right = answer.body
-        return True
-
-    def _problem(self, request: Request, answer: Answer) -> str:
-        if self._right is None or answer.status != 200:
-            outcome, text = outcome_of(answer, request.uid)
-            return "" if outcome == "allowed" else f"{outcome}, {text}"
-        is_same = answer.body == self._right or (not self._is_exact and len(answer.body) == len(self._right))
-        return "" if is_same else "the body differs from that of the first answer"
+        return not problem
 
     def lost(self, _request: Request | None, reason: str) -> None:
         """Count a lost connection."""
@@ -120,6 +129,27 @@ class Answers:
         """See ``Outcomes``; no review is sent again."""
 
 
+class ReviewAnswers(Answers):
+    """Checks that all answers are that of one AdmissionReview."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__()
+        self._is_exact = target.is_exact and target.uids == 1
+        self._right: bytes | None = None
+        """The body of the last right answer."""
+
+    def problem(self, request: Request, answer: Answer) -> str:
+        """See ``Answers``."""
+        if self._right is None or answer.status != 200:
+            outcome, text = outcome_of(answer, request.uid)
+            if outcome != "allowed":
+                return f"{outcome}, {text}"
+        elif answer.body != self._right and (self._is_exact or len(answer.body) != len(self._right)):
+            return "the body differs from that of the first answer"
+        self._right = answer.body
+        return ""
+
+
 async def _until(condition: Callable[[], bool]) -> None:
     """Wait for *condition*, for ``DRAIN_TIMEOUT_S`` at most: no window ends before its first answer."""
     give_up = time.perf_counter() + DRAIN_TIMEOUT_S
@@ -129,8 +159,14 @@ async def _until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
+async def _ended(loop: Generator[Request]) -> None:
+    """Wait until all requests have ended, for ``DRAIN_TIMEOUT_S`` at most."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(loop.is_over.wait(), DRAIN_TIMEOUT_S)
+
+
 async def measure_closed(
-    target: Target,
+    target: Measurable,
     connections: int,
     warmup_s: float,
     window_s: float,
@@ -143,7 +179,7 @@ async def measure_closed(
     Raises:
         OSError: the connection fails, or a process of *pids* does not exist.
     """
-    stopwatch, answers = Stopwatch(pids), Answers(target)
+    stopwatch, answers = Stopwatch(pids), target.answers()
     loop = Generator(target.address(), cycle(target.requests()), answers, is_fresh=is_fresh, are_equal=True)
     await loop.open(connections)
     with loop.sending():
@@ -153,20 +189,23 @@ async def measure_closed(
         await asyncio.sleep(window_s)
         await _until(lambda: loop.right > first or bool(answers.errors))
         stopwatch.stop()
-        last, errors = loop.right, dict(answers.errors)
+        last = loop.right
+        loop.stop()
+        await _ended(loop)
     await loop.close()
     return Measurement(
         reviews=last - first,
         seconds=stopwatch.seconds,
         latencies_ms=percentiles_ms(loop.latencies_s[first:last]),
         cpu_s=stopwatch.cpu_s,
-        errors=errors,
+        errors=dict(answers.errors),
+        answered=loop.right,
         warnings=stopwatch.warnings(),
     )
 
 
 async def measure_open(
-    target: Target,
+    target: Measurable,
     rate: float,
     connections: int,
     warmup_s: float,
@@ -178,7 +217,7 @@ async def measure_open(
     Raises:
         OSError: the connection fails, or a process of *pids* does not exist.
     """
-    stopwatch, answers = Stopwatch(pids), Answers(target)
+    stopwatch, answers = Stopwatch(pids), target.answers()
     first = round(warmup_s * rate)
     total = first + max(1, round(window_s * rate))
     requests = islice(cycle(target.requests()), total)
@@ -193,8 +232,7 @@ async def measure_open(
         await _until(lambda: loop.right > before or loop.is_over.is_set())
         stopwatch.stop()
         reviews = loop.right - before
-        with suppress(TimeoutError):
-            await asyncio.wait_for(loop.is_over.wait(), DRAIN_TIMEOUT_S)
+        await _ended(loop)
         errors = answers.errors
         missing = total - loop.right - errors.total()
         if missing > 0:
@@ -206,6 +244,7 @@ async def measure_open(
         latencies_ms=percentiles_ms(loop.latencies_s),
         cpu_s=stopwatch.cpu_s,
         errors=dict(errors),
+        answered=loop.right,
         late_ms=percentiles_ms(loop.late_s),
         warnings=[*stopwatch.warnings(), *late_warnings(loop)],
     )

@@ -29,6 +29,8 @@ class Measurement:
     """By process id; the generator's own under ``load``."""
     errors: dict[str, int]
     """Each error and its count, including the warm-up."""
+    answered: int = 0
+    """All right answers: also in the warm-up, and after the window."""
     late_ms: dict[str, float] = field(default_factory=dict)
     """Open loop: how late the generator sent reviews for which a connection was free; as ``latencies_ms``."""
     warnings: list[str] = field(default_factory=list)

@@ -14,17 +14,19 @@ from __future__ import annotations
 import argparse
 import json
 import signal
-import subprocess
+import ssl
 import sys
 import tempfile
-import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from loadtest.measurement import cpu_clock
+import uvloop
+
+from loadtest.http_client import Address, Request, post
+from loadtest.load import Answers, measure_closed
 from loadtest.report import markdown_table, targets_table
 from loadtest.targets import Found, Target, judge
 from tests.e2e.bench_setups import BEHIND, CASES, NOTHING, ONE, Case, alternating, publish, report_file
@@ -34,8 +36,10 @@ from tests.e2e.go_tools import build_tools
 from tests.e2e.objects import pod
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from loadtest.http_client import Answer
+    from loadtest.measurement import Measurement
     from loadtest.targets import Bound
 
 HEADINGS: Final = (
@@ -58,8 +62,8 @@ class Plan:
     rounds: int = 4
     seconds: float = 4.0
     warmup_s: float = 1.0
-    single: int = 300
-    """Number of creates of the single client."""
+    single_s: float = 1.5
+    """The same of the single client."""
 
 
 @dataclass(frozen=True)
@@ -85,49 +89,64 @@ def measure(case: Case, cluster: Cluster, plan: Plan, folder: Path, tools: Mappi
     """
     with case.setup(cluster, folder, tools) as setup:
         before_calls = case.calls(cluster, setup)
-        found = create_pods(pod("bench-"), cluster, plan, tools, [] if setup is None else setup.pids)
+        found = create_pods(pod("bench-"), cluster, plan, [] if setup is None else setup.pids)
         calls = case.calls(cluster, setup) - before_calls
         if calls != found.creates * case.count:
             sys.exit(f"{case.title}: {calls:g} calls of policies for {found.creates} creates")
     return found
 
 
-def create_pods(
-    document: dict[str, Any], cluster: Cluster, plan: Plan, tools: Mapping[str, Path], pids: Sequence[int]
-) -> Measured:
+class CreateAnswers(Answers):
+    """Checks that each Pod was created."""
+
+    def problem(self, request: Request, answer: Answer) -> str:
+        """See ``Answers``."""
+        return "" if answer.status == 201 else f"{answer.status_line}: {answer.body[:200].decode()}"
+
+
+class Creates:
+    """Creates of *document* as dry runs."""
+
+    def __init__(self, cluster: Cluster, document: dict[str, Any]) -> None:
+        tls = ssl.create_default_context(cafile=str(cluster.ca_file))
+        self._address = Address("127.0.0.1", cluster.port, tls)
+        self._body = json.dumps(document).encode()
+
+    def address(self) -> Callable[[], Address]:
+        """See ``Measurable``."""
+        return lambda: self._address
+
+    def requests(self) -> Sequence[Request]:
+        """See ``Measurable``."""
+        headers = {"Accept": "application/json", "Authorization": f"Bearer {ADMIN}"}
+        path = "/api/v1/namespaces/default/pods?dryRun=All"
+        return [Request("", post(path, "127.0.0.1", self._body, headers))]
+
+    def answers(self) -> Answers:
+        """See ``Measurable``."""
+        return CreateAnswers()
+
+
+def create_pods(document: dict[str, Any], cluster: Cluster, plan: Plan, pids: Sequence[int]) -> Measured:
     """Create *document* by a single client, and then at full load; *pids* serve the webhooks.
 
     Raises:
         SystemExit: a create failed.
     """
-    body = cluster.folder / "pod.json"
-    body.write_text(json.dumps(document))
-    common = [
-        *(str(tools["load"]), "--server", f"https://127.0.0.1:{cluster.port}", "--ca", str(cluster.ca_file)),
-        *("--token", ADMIN, "--object", str(body), "--dry-run"),
-    ]
-    single = _load([*common, "--clients", "1", "--count", str(plan.single)])
-    clocks = [cpu_clock(pid) for pid in (cluster.api_server_pid, *pids)]
-    before = [time.clock_gettime(clock) for clock in clocks]
-    full = _load(
-        [
-            *(*common, "--clients", str(plan.clients)),
-            *("--seconds", str(plan.seconds), "--warmup", str(plan.warmup_s)),
-        ]
-    )
-    after = [time.clock_gettime(clock) for clock in clocks]
-    creates = full["created"] + full["warmup_created"]
-    used = [(late - early) / creates * 1000 for early, late in zip(before, after, strict=True)]
-    of_single = single["created"] + single["warmup_created"]
-    return Measured(full["per_second"], single["p50_ms"], used[0], sum(used[1:]), creates + of_single)
+    creates = Creates(cluster, document)
+    single = _checked(uvloop.run(measure_closed(creates, 1, 0.0, plan.single_s)))
+    watched = [cluster.api_server_pid, *pids]
+    full = _checked(uvloop.run(measure_closed(creates, plan.clients, plan.warmup_s, plan.seconds, watched)))
+    used = [full.cpu_s[str(pid)] / full.reviews * 1000 for pid in watched]
+    answered = full.answered + single.answered
+    per_s = full.reviews / full.seconds
+    return Measured(per_s, single.latencies_ms["p50"], used[0], sum(used[1:]), answered)
 
 
-def _load(command: list[str]) -> dict[str, Any]:
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    report: dict[str, Any] = json.loads(done.stdout)
-    if report["errors"]:
-        sys.exit(f"creates failed: {json.dumps(report['error_kinds'])[:2000]}")
-    return report
+def _checked(found: Measurement) -> Measurement:
+    if found.errors:
+        sys.exit(f"creates failed: {json.dumps(found.errors)[:2000]}")
+    return found
 
 
 def share(rounds: Sequence[Mapping[str, Measured]], case: Case, of: Case) -> float:
@@ -211,7 +230,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     plan = Plan(parsed.clients, parsed.rounds)
     if parsed.quick:
-        plan = Plan(parsed.clients, 1, 2.0, 1.0, 100)
+        plan = Plan(parsed.clients, 1, 2.0, 1.0, 0.5)
     tools, binaries = build_tools(), obtain(parsed.version)
     controls = (NOTHING, *ONE.values())
     cases = [case for case in CASES if case in controls or parsed.only in case.title]

@@ -34,7 +34,6 @@ from tests.e2e.bench import Measured, Plan, create_pods
 from tests.e2e.bench_setups import alternating, publish, report_file
 from tests.e2e.binaries import VERSIONS, obtain
 from tests.e2e.cluster import NAMESPACE, Cluster
-from tests.e2e.go_tools import build_tools
 from tests.e2e.setups import rule
 from tests.e2e.validating_policies import documents
 from tests.waiting import eventually
@@ -201,8 +200,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="default: loadtest/results/DATE-api-server-peers.md")
     parsed = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    plan = Plan(rounds=1, seconds=2.0, single=100) if parsed.quick else Plan(rounds=parsed.rounds)
-    tools, binaries = build_tools(), obtain(parsed.version)
+    plan = Plan(rounds=1, seconds=2.0, single_s=0.5) if parsed.quick else Plan(rounds=parsed.rounds)
+    binaries = obtain(parsed.version)
     pod = pod_to_create()
     rounds = []
     with ExitStack() as stack:
@@ -218,7 +217,7 @@ def main() -> None:
                     continue
                 try:
                     with in_force(case, cluster, pod):
-                        found[case.name] = create_pods(pod, cluster, plan, tools, case.pids)
+                        found[case.name] = create_pods(pod, cluster, plan, case.pids)
                 except (AssertionError, BenchError) as error:
                     started.missing[case.name] = str(error)[:500]
                     continue

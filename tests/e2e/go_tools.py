@@ -1,4 +1,4 @@
-"""Builds the Go programs that the benchmarks use: ``webhook``, ``worker``, ``load`` and ``reviews``.
+"""Builds the Go programs that the benchmarks use: ``webhook``, ``worker`` and ``reviews``.
 
 Nothing generated is kept in the tree. The worker's protocol code is made from ``protos/`` at every build, by
 the protoc of grpcio-tools and the plugins that ``tools/go.mod`` pins, and laid over the sources with go's
@@ -19,7 +19,7 @@ from tests.e2e.golang import ROOT, go, kept, run
 SOURCES: Final = ROOT / "tests" / "e2e" / "tools"
 PROTO: Final = "admissiongateway/worker/v1/worker.proto"
 MODULE: Final = "admission-gateway/tests/e2e/tools"
-PROGRAMS: Final = ("webhook", "worker", "load", "reviews")
+PROGRAMS: Final = ("webhook", "worker", "reviews")
 _PLUGINS: Final = {
     "protoc-gen-go": "google.golang.org/protobuf/cmd/protoc-gen-go",
     "protoc-gen-go-grpc": "google.golang.org/grpc/cmd/protoc-gen-go-grpc",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import loadtest.load
 from loadtest.http_client import Answer
-from loadtest.load import Answers, Target
+from loadtest.load import Target
 from loadtest.measurement import PERCENTILES, Stopwatch, cpu_clock, percentiles_ms
 
 REVIEW = orjson.dumps({"kind": "AdmissionReview", "request": {"uid": "u-1"}})
@@ -71,7 +71,7 @@ def answer(status: int = 200, **response: object) -> Answer:
 )
 def test_a_wrong_answer_is_an_error(is_exact: bool, received: list[Answer], errors: list[str]) -> None:
     target = Target(URL, REVIEW, is_exact=is_exact)
-    answers = Answers(target)
+    answers = target.answers()
     right = [answers.judge(target.requests()[0], one) for one in received]
     assert right.count(False) == len(errors)
     assert [text[: len(error)] for text, error in zip(answers.errors, errors, strict=True)] == errors
