@@ -6,7 +6,6 @@ import base64
 import json
 import signal
 import socket
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
     from pathlib import Path
 
+    from loadtest.http_client import Answer, Request
     from tests.faults.kit import StartGateway, StartWorker
     from tests.kit import GatewayProcess
     from tests.load import Tally
@@ -272,37 +272,21 @@ def answered_generations(response: dict[str, Any]) -> set[str]:
     return numbers | set(labels.values())
 
 
-class Readers:
-    """Clients that send reviews, each on one connection, and store the generations in the answers."""
+class Generations(Load):
+    """A load that keeps the answers."""
 
-    def __init__(self, gateway: GatewayProcess, count: int) -> None:
-        self.seen: list[set[str]] = []
-        self.errors: list[BaseException] = []
-        self._gateway = gateway
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(count)]
+    def __init__(self, gateway: GatewayProcess) -> None:
+        super().__init__(gateway, "/mutate", "pod-create-mutate", connections=8, rate=400)
+        self.bodies: list[bytes] = []
 
-    def __enter__(self) -> Readers:
-        for thread in self._threads:
-            thread.start()
-        return self
+    def ended(self, request: Request, answer: Answer | None, reason: str) -> bool:
+        if answer is not None:
+            self.bodies.append(answer.body)
+        return super().ended(request, answer, reason)
 
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self) -> None:
-        body = (REVIEWS / "pod-create-mutate.json").read_bytes()
-        connection = self._gateway.connect()
-        try:
-            while not self._stop.wait(0.005):
-                answer = json.loads(self._gateway.post("/mutate", body, connection))
-                self.seen.append(answered_generations(answer["response"]))
-        except BaseException as error:
-            self.errors.append(error)
-        finally:
-            connection.close()
+    def seen(self, first: int = 0) -> list[set[str]]:
+        """Return the generations in each answer from *first* on."""
+        return [answered_generations(json.loads(body)["response"]) for body in self.bodies[first:]]
 
 
 @pytest.mark.parametrize("count", ["1", "2"])
@@ -314,25 +298,25 @@ def test_every_answer_comes_from_one_configuration(
     file.write_text(generation(0, *targets))
     gateway = start_gateway(tmp_path, "--processes", count)
     rounds = 20 if count == "1" else 5
-    with Readers(gateway, 3) as readers, Load(gateway, "/mutate", "pod-create-mutate", connections=6) as load:
+    with Generations(gateway) as load:
         for number in range(1, rounds + 1):
-            seen = len(gateway.log)
+            logged = len(gateway.log)
             if number % 7 == 0:
                 write_whole(file, generation(number, *targets).replace("failurePolicy", "failPolicy") + "{")
                 gateway.signal(signal.SIGHUP)
-                gateway.expect("(?s)" + ".*".join(["configuration refused"] * int(count)), after=seen)
+                gateway.expect("(?s)" + ".*".join(["configuration refused"] * int(count)), after=logged)
                 load.wait_for(5)
-                seen = len(gateway.log)
+                logged = len(gateway.log)
             write_whole(file, generation(number, *targets))
             gateway.signal(signal.SIGHUP)
-            gateway.expect("(?s)" + ".*".join(["configuration reloaded"] * int(count)), after=seen)
-            before = len(readers.seen)
-            eventually(lambda before=before: readers.errors or len(readers.seen) >= before + 6)  # type: ignore[misc]
-            assert readers.errors == []
-            assert readers.seen[-1] == {str(number)}
-    assert readers.errors == []
-    assert [mixed for mixed in readers.seen if len(mixed) != 1] == []
-    assert {number for one in readers.seen for number in one} == {str(one) for one in range(rounds + 1)}
+            gateway.expect("(?s)" + ".*".join(["configuration reloaded"] * int(count)), after=logged)
+            load.wait_for_those_in_flight()
+            before = len(load.bodies)
+            load.wait_for(6)
+            assert all(generations == {str(number)} for generations in load.seen(before))
+    seen = load.seen()
+    assert [mixed for mixed in seen if len(mixed) != 1] == []
+    assert {number for one in seen for number in one} == {str(one) for one in range(rounds + 1)}
     assert_nothing_lost(load)
 
 
