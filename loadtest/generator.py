@@ -26,9 +26,9 @@ import time
 from array import array
 from collections import Counter, deque
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final, Generic, Protocol
+from typing import TYPE_CHECKING, Final, Generic
 
-from loadtest.http_client import Connection, R, R_contra, connect, parse
+from loadtest.http_client import Connection, R, connect, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,19 +48,20 @@ MAX_HANDSHAKES: Final = 64
 REFUSED: Final = 503
 
 
-class Outcomes(Protocol[R_contra]):
+class Outcomes(Generic[R]):
     """Learns what becomes of requests."""
 
-    def judge(self, request: R_contra, answer: Answer) -> bool:
+    def judge(self, request: R, answer: Answer) -> bool:
         """Return whether *answer* is right; *request* has ended."""
+        raise NotImplementedError
 
-    def lost(self, request: R_contra | None, reason: str) -> None:
+    def lost(self, request: R | None, reason: str) -> None:
         """Learn that *request* has ended without an answer. None: a connection without a request was lost."""
 
-    def left(self, request: R_contra) -> None:
+    def left(self, request: R) -> None:
         """Learn that *request* has ended because its client left."""
 
-    def retried(self, request: R_contra) -> None:
+    def retried(self, request: R) -> None:
         """Learn that *request*, which was refused, will be sent again."""
 
 

@@ -47,7 +47,6 @@ class Request:
 
 
 R = TypeVar("R", bound=Request)
-R_contra = TypeVar("R_contra", bound=Request, contravariant=True)
 
 
 def post(target: str, host: str, body: bytes, headers: Mapping[str, str] | None = None) -> bytes:

@@ -31,7 +31,7 @@ from uuid import UUID
 import orjson
 import uvloop
 
-from loadtest.generator import LEAD_S, Generator
+from loadtest.generator import LEAD_S, Generator, Outcomes
 from loadtest.http_client import Address, Request, client_tls, post
 from loadtest.measurement import Measurement, Stopwatch, percentiles_ms
 from loadtest.outcomes import outcome_of
@@ -101,7 +101,7 @@ class Measurable(Protocol):
         """Return the check of their answers."""
 
 
-class Answers:
+class Answers(Outcomes[Request]):
     """Checks the answers of a run and counts the wrong ones."""
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class Answers:
         raise NotImplementedError
 
     def judge(self, request: Request, answer: Answer) -> bool:
-        """Return whether *answer* is right."""
+        """See ``Outcomes``."""
         problem = self.problem(request, answer)
         if problem:
             self.errors[problem] += 1
@@ -121,12 +121,6 @@ class Answers:
     def lost(self, _request: Request | None, reason: str) -> None:
         """Count a lost connection."""
         self.errors[f"connection lost: {reason}"] += 1
-
-    def left(self, _request: Request) -> None:
-        """See ``Outcomes``; no client leaves."""
-
-    def retried(self, _request: Request) -> None:
-        """See ``Outcomes``; no review is sent again."""
 
 
 class ReviewAnswers(Answers):
@@ -143,7 +137,7 @@ class ReviewAnswers(Answers):
         if self._right is None or answer.status != 200:
             outcome, text = outcome_of(answer, request.uid)
             if outcome != "allowed":
-                return f"{outcome}, {text}"
+                return text if outcome == "lost" else f"{outcome}, {text}"
         elif answer.body != self._right and (self._is_exact or len(answer.body) != len(self._right)):
             return "the body differs from that of the first answer"
         self._right = answer.body

@@ -103,9 +103,9 @@ def measure(
         if case.background is not None:
             longer = Timing(0.0, timing.warmup_s + timing.window_s + AROUND_S)
             other = arguments(url, case.background, full_rate, longer, reviews)
-            background = stack.enter_context(Generator(f"{case.name}, background", other))
+            background = stack.enter_context(LoadProcess(f"{case.name}, background", other))
         timeout_s = timing.warmup_s + timing.window_s + SPARE_S
-        found = stack.enter_context(Generator(case.name, command)).result(timeout_s)
+        found = stack.enter_context(LoadProcess(case.name, command)).result(timeout_s)
         measured = window(case.name, [str(pid) for pid in server.pids], found)
         if case.background is not None:
             measured = replace(measured, background=in_flight(background.result(timeout_s + AROUND_S)))
@@ -161,8 +161,8 @@ def in_flight(found: Mapping[str, Any]) -> float:
     return min(1.0, share)
 
 
-class Generator:
-    """A run of the load generator, which ends with the ``with`` block at the latest."""
+class LoadProcess:
+    """A run of ``loadtest.load``, which ends with the ``with`` block at the latest."""
 
     def __init__(self, case: str, arguments: Sequence[str]) -> None:
         self._case = case
@@ -175,7 +175,7 @@ class Generator:
             text=True,
         )
 
-    def __enter__(self) -> Generator:
+    def __enter__(self) -> LoadProcess:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -274,7 +274,7 @@ async def run(options: argparse.Namespace) -> Ran:
         part = -(-options.count // PARTS)
         is_over = asyncio.Event()
         injecting = asyncio.create_task(_inject_faults(setup, faults, is_over))
-        while not injecting.done() and time.monotonic() < give_up:
+        while clients.tally.ended < options.count and not injecting.done() and time.monotonic() < give_up:
             await clients.run(options.clients, part, give_up - time.monotonic())
             if clients.tally.ended == samples[-1].reviews:
                 break

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import orjson
 
 from loadtest.gateways import PODS
-from loadtest.generator import Generator
+from loadtest.generator import Generator, Outcomes
 from loadtest.http_client import Address, Departure, Request, client_tls, post
 from loadtest.outcomes import FAILED, outcome_of
 from loadtest.reviews import POD
@@ -215,7 +215,7 @@ class Tally:
         return self.sent.total() + self.incomplete.total() + self.wrong.total()
 
 
-class Clients:
+class Clients(Outcomes[Review]):
     """All clients of a run. Each sends the next review of the plan when its last review has ended."""
 
     def __init__(self, port: int, kinds: Sequence[Kind], seed: int, count: int) -> None:
@@ -263,9 +263,6 @@ class Clients:
         self.tally.close_modes[request.leaves.mode] += 1
         is_incomplete = request.kind.leaves == "within"
         (self.tally.incomplete if is_incomplete else self.tally.abandoned)[request.kind.name] += 1
-
-    def retried(self, request: Review) -> None:
-        """See ``Outcomes``; a review that is refused is not sent again."""
 
 
 def wrong(review: Review, answer: Answer) -> str:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import uvloop
 
-from loadtest.generator import Generator
+from loadtest.generator import Generator, Outcomes
 from loadtest.http_client import Address, Answer, Request, post
 from loadtest.outcomes import outcome_of
 from tests.kit import PATIENCE_S, REVIEWS
@@ -84,7 +84,7 @@ class Tally:
         return replace(self, texts=texts, **{name: getattr(self, name) + 1 for name in names})
 
 
-class InThread:
+class InThread(Outcomes[Request]):
     """A load that runs during a ``with`` block, on a thread of its own, with the methods of ``Outcomes``."""
 
     def __init__(self, address: Callable[[], Address], connections: int, **options: float | None) -> None:
@@ -153,12 +153,6 @@ class InThread:
         """See ``Outcomes``. A server may close a connection that is idle."""
         if request is not None:
             self._settle(request, None, reason)
-
-    def left(self, request: Request) -> None:
-        """See ``Outcomes``; no client leaves."""
-
-    def retried(self, request: Request) -> None:
-        """See ``Outcomes``."""
 
     def _settle(self, request: Request, answer: Answer | None, reason: str) -> bool:
         with self._changed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import cycle
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtest import generator
-from loadtest.generator import LEAD_S, RECONNECT_AFTER_S, Generator, ticking
+from loadtest.generator import LEAD_S, RECONNECT_AFTER_S, Generator, Outcomes, ticking
 from loadtest.http_client import Address, Answer, Departure, Request, parse
 from loadtest.outcomes import outcome_of
 from tests.simulation.loop import VirtualLoop
@@ -112,11 +112,11 @@ class Transport(asyncio.Transport):
         self.end("FIN")
 
 
-@dataclass
-class Record:
+class Record(Outcomes[Request]):
     """Everything that the generator reports."""
 
-    ended: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.ended: list[str] = []
 
     def judge(self, request: Request, answer: Answer) -> bool:
         self.ended.append(f"{request.uid}: {answer.status}")

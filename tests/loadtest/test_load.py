@@ -56,9 +56,9 @@ def answer(status: int = 200, **response: object) -> Answer:
     ("is_exact", "received", "errors"),
     [
         (True, [answer(), answer()], []),
-        (True, [answer(404)], ["lost, HTTP/1.1 404 X: {"]),
-        (True, [answer(), answer(404)], ["lost, HTTP/1.1 404 X: {"]),
-        (True, [answer(uid="u-2")], ["lost, expected the uid u-1, found u-2"]),
+        (True, [answer(404)], ["HTTP/1.1 404 X: {"]),
+        (True, [answer(), answer(404)], ["HTTP/1.1 404 X: {"]),
+        (True, [answer(uid="u-2")], ["expected the uid u-1, found u-2"]),
         (True, [answer(allowed=False)], ["denied, 0: "]),
         (True, [answer(patch="ab"), answer(patch="ba")], ["the body differs from that of the first answer"]),
         (False, [answer(patch="ab"), answer(patch="ba")], []),
