@@ -81,6 +81,13 @@ def _levels() -> list[tuple[str, int]]:
 
 
 @pytest.fixture
+def no_wait_for_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command in this process does not wait for workers, because none ever becomes reachable."""
+    monkeypatch.setattr("gateway.tools.offline.gateway._READY_WITHIN_S", 0.0)
+    monkeypatch.setattr("gateway.tools.inspection.workers.REACHED_WITHIN_S", 0.0)
+
+
+@pytest.fixture
 def processes() -> Iterator[ExitStack]:
     """An exit stack that is closed at the end of the test."""
     with ExitStack() as stack:

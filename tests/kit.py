@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+import yaml
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from http.server import HTTPServer
@@ -341,6 +343,11 @@ class GatewayProcess(Answering, Process):
             return response.status, response.getheader("Content-Type") or "", response.read().decode()
         finally:
             connection.close()
+
+
+def load_yaml(text: str) -> Iterator[Any]:
+    """Yield the documents of *text*, by libyaml where it is installed, which is ten times as fast."""
+    return yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def webhook_document(phase: str, name: str, pool: str, *scripts: dict[str, Any], **fields: Any) -> str:

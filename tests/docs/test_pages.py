@@ -15,7 +15,7 @@ from admission_gateway_worker import Denied, PolicyServer, Review
 from gateway.tools.cli import build_parser, main
 from loadtest.publish import PAGES, published
 from tests.docs.pages import DOCS, ROOT
-from tests.kit import run_command
+from tests.kit import call_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -142,7 +142,7 @@ def test_a_policy_in_cel_decides_as_in_the_other_languages(tmp_path: Path) -> No
         labels = {} if team is None else {"labels": {"team": team}}
         (tmp_path / "pod.json").write_text(json.dumps({**pod, "metadata": {"name": "web", **labels}}))
         arguments = ("--config", tmp_path / "policies.yaml", "--json")
-        done = run_command("review", tmp_path / "pod.json", *arguments)
+        done = call_command("review", tmp_path / "pod.json", *arguments)
         found[team] = json.loads(done.stdout)["response"]
     assert found[None]["allowed"] is False
     assert found[None]["status"]["message"].endswith("every workload names its team")

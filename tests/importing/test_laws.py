@@ -15,6 +15,7 @@ from gateway.tools.importing.objects import cleaned, file_name
 from gateway.tools.importing.selection import select
 from gateway.tools.registration.yaml_output import to_yaml
 from tests.importing.kit import CLUSTERS_OWN, configuration, configurations, entry, read, registering
+from tests.kit import load_yaml
 
 if TYPE_CHECKING:
     from gateway.config.merge.model import Config
@@ -61,7 +62,7 @@ def test_the_gateway_reads_what_the_cluster_had(documents: list[Json]) -> None:
 def test_importing_what_was_imported_gives_the_same_bytes(documents: list[Json]) -> None:
     assert select(list(reversed(documents)), (), ()).imported == select(documents, (), ()).imported
     once = imported(documents)
-    again: list[Json] = [yaml.safe_load(text) for text in once]
+    again: list[Json] = [document for text in once for document in load_yaml(text)]
     assert imported(again) == once
 
 

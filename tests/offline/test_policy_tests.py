@@ -17,7 +17,7 @@ from gateway.config.merge.load import load
 from gateway.tools.cli.policies import configuration
 from gateway.tools.offline.changes import as_yaml, changes
 from gateway.tools.policy_tests.suite import read_suites
-from tests.kit import REVIEWS, ROOT, pool_document, run_command, webhook_document
+from tests.kit import REVIEWS, ROOT, call_command, pool_document, webhook_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +88,7 @@ def one_case(**fields: Any) -> str:
 @pytest.mark.smoke
 def test_cases_pass_or_fail_with_the_difference(tmp_path: Path) -> None:
     file = suite(tmp_path)
-    passed = run_command("test", str(file.parent))
+    passed = call_command("test", str(file.parent))
     assert passed.returncode == 0, passed.stderr
     assert passed.stdout.splitlines() == [
         f"{file}: pods",
@@ -97,7 +97,7 @@ def test_cases_pass_or_fail_with_the_difference(tmp_path: Path) -> None:
         "2 cases: 2 passed, 0 failed",
     ]
     file.write_text(file.read_text().replace("128Mi", "64Mi").replace("code: 403", "code: 400"))
-    failed = run_command("test", str(file), "--junit", str(tmp_path / "junit.xml"))
+    failed = call_command("test", str(file), "--junit", str(tmp_path / "junit.xml"))
     assert failed.returncode == 1
     lines = failed.stdout.splitlines()
     assert "        code: found 403, expected 400" in lines
@@ -119,21 +119,21 @@ def test_update_writes_the_decision_and_keeps_the_rest_of_the_file(tmp_path: Pat
     before = file.read_text()
     wrong = before.replace("128Mi", "64Mi").replace("allowed: true", "allowed: false")
     file.write_text(wrong + "  - name: new\n    object: *pod\n\n  # at the end\n")
-    assert run_command("test", str(file)).returncode == 1
-    updated = run_command("test", str(file), "--update")
+    assert call_command("test", str(file)).returncode == 1
+    updated = call_command("test", str(file), "--update")
     assert (updated.returncode, updated.stderr.splitlines()[-1]) == (0, f"updated: {file}")
     text = file.read_text()
     assert "  # The comment stays.\n" in text
     assert "  # at the end\n" in text
     assert yaml.safe_load(text)["cases"][:2] == yaml.safe_load(before)["cases"]
     assert yaml.safe_load(text)["cases"][2]["expect"]["allowed"] is False
-    assert run_command("test", str(file)).returncode == 0
-    again = run_command("test", str(file), "--update")
+    assert call_command("test", str(file)).returncode == 0
+    again = call_command("test", str(file), "--update")
     assert "updated" not in again.stderr
     assert file.read_text() == text
 
 
-@pytest.mark.process
+@pytest.mark.usefixtures("no_wait_for_workers")
 def test_a_failed_webhook_fails_the_case_and_is_never_written(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     ignored = webhook_document("validate", "v", "pool", {"webhook": {"failurePolicy": "Ignore"}})
@@ -141,7 +141,7 @@ def test_a_failed_webhook_fails_the_case_and_is_never_written(tmp_path: Path) ->
     pod = {"apiVersion": "v1", "kind": "Pod"}
     file = suite(tmp_path, one_case(object=pod, expect={"allowed": False}))
     before = file.read_text()
-    done = run_command("test", str(file), "--config", str(config), "--update")
+    done = call_command("test", str(file), "--config", str(config), "--update")
     assert done.returncode == 1
     assert "        h0.v.test failed: " in done.stdout
     assert file.read_text() == before
@@ -165,7 +165,7 @@ def test_an_annotation_that_the_worker_does_not_accept_fails_the_case(tmp_path: 
         }
         for name, value in (("a list", {"registries": ["ghcr.io"]}), ("a text", {"registries": "ghcr.io"}))
     ]
-    done = run_command("test", suite(tmp_path, f"cases: {json.dumps(cases)}\n"), "--config", config)
+    done = call_command("test", suite(tmp_path, f"cases: {json.dumps(cases)}\n"), "--config", config)
     passed, failed, problem, count = done.stdout.splitlines()[1:]
     assert (passed, failed) == ("  ok    a list", "  FAIL  a text")
     assert problem.endswith(
@@ -210,12 +210,12 @@ def test_a_case_has_user_namespace_and_old_object(tmp_path: Path, start_worker: 
         },
     ]
     file = suite(tmp_path, f"cases: {json.dumps(cases)}\n")
-    done = run_command("test", str(file), "--config", str(config), "--json")
+    done = call_command("test", str(file), "--config", str(config), "--json")
     assert done.returncode == 0, done.stdout
     found = json.loads(done.stdout)
     assert (found["passed"], found["failed"]) == (4, 0)
     assert [one["name"] for one in found["suites"][0]["cases"]] == ["all", "no label", "user", "recorded"]
-    one = run_command("test", str(file), "--config", str(config), "--filter", "pods/no*", "--json")
+    one = call_command("test", str(file), "--config", str(config), "--filter", "pods/no*", "--json")
     assert json.loads(one.stdout)["passed"] == 1
 
 
@@ -254,11 +254,11 @@ def test_wrong_usage_has_the_status_2(tmp_path: Path) -> None:
         ([str(tmp_path / "none")], "cannot be read"),
         ([str(file)], 'did you mean "require-labels.samples.example"?'),
     ):
-        done = run_command("test", *arguments)
+        done = call_command("test", *arguments)
         assert done.returncode == 2
         assert text in done.stderr
         assert "Traceback" not in done.stderr
-    other = run_command("test", str(suite(tmp_path)), "--filter", "nothing")
+    other = call_command("test", str(suite(tmp_path)), "--filter", "nothing")
     assert (other.returncode, other.stdout) == (2, "")
     assert "no case matches --filter nothing" in other.stderr
 
@@ -289,6 +289,6 @@ def test_the_suite_of_the_documentation_passes(tmp_path: Path) -> None:
     text = page.split("```yaml\n")[1].split("```")[0]
     file = tmp_path / "suite.yaml"
     file.write_text(text)
-    done = run_command("test", str(file), "--config", str(SAMPLES))
+    done = call_command("test", str(file), "--config", str(SAMPLES))
     assert done.returncode == 0, done.stdout
     assert done.stdout.endswith("2 cases: 2 passed, 0 failed\n")

@@ -10,7 +10,7 @@ import yaml
 
 from admission_gateway_worker.policies import definitions
 from gateway.tools.cli.policies import configuration
-from tests.kit import REVIEWS, pool_document, run_command, webhook_document
+from tests.kit import REVIEWS, call_command, pool_document, webhook_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,23 +47,24 @@ def test_an_object_is_allowed_with_its_changes_as_a_diff(
 ) -> None:
     mutating = webhook_document("mutate", "m", "pool", {"label": "added"})
     config = configured(tmp_path, start_worker().target, mutating)
-    done = run_command("review", str(pod), "--config", config)
+    done = call_command("review", str(pod), "--config", config)
     assert done.returncode == 0, done.stderr
     first, title, *lines = done.stdout.splitlines()
     assert (first, title) == ("allowed", "changes of the object:")
     added = [line for line in lines if line.startswith(("+", "-"))]
     assert len(added) == 1, lines
     assert added[0].startswith("+    ")
-    as_json = run_command("review", str(pod), "--config", config, "--json")
+    as_json = call_command("review", str(pod), "--config", config, "--json")
     assert "patch" in json.loads(as_json.stdout)["response"]
 
 
 @pytest.mark.parametrize(("failure_policy", "status"), [("Fail", 3), ("Ignore", 0)])
+@pytest.mark.usefixtures("no_wait_for_workers")
 def test_a_failed_webhook_leaves_the_request_undecided_under_fail(
     tmp_path: Path, pod: Path, failure_policy: str, status: int
 ) -> None:
     document = webhook_document("validate", "v", "pool", {"webhook": {"failurePolicy": failure_policy}})
-    done = run_command("review", str(pod), "--config", configured(tmp_path, "127.0.0.1:1", document))
+    done = call_command("review", str(pod), "--config", configured(tmp_path, "127.0.0.1:1", document))
     assert done.returncode == status, done.stdout
     expected = "could not be decided (500 InternalError): " if status else "allowed\nfailed: h0.v.test: "
     assert done.stdout.startswith(expected)
@@ -79,7 +80,7 @@ def test_parameters_that_the_worker_does_not_accept_are_a_failure(
     policy["webhooks"][0]["failurePolicy"] = failure_policy
     policy["webhooks"][0]["clientConfig"]["worker"]["parameters"] = {"minimun": 2}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump_all([worker, policy]))
-    done = run_command(
+    done = call_command(
         "review", str(tmp_path / "deployment.json"), "--config", str(tmp_path / "config.yaml"), "--explain"
     )
     assert done.returncode == status, done.stdout
@@ -92,9 +93,9 @@ def test_a_denial_has_the_status_1_whether_of_an_object_or_a_review(
 ) -> None:
     denials = webhook_document("validate", "v", "pool", {"deny": {"message": "no\x1b[2J"}})
     config = configured(tmp_path, start_worker().target, denials)
-    done = run_command("review", str(pod), "--config", config)
+    done = call_command("review", str(pod), "--config", config)
     assert (done.returncode, done.stdout.splitlines()[0]) == (1, "denied (400 ): h0.v.test: no\\x1b[2J")
-    review = run_command("review", str(REVIEWS / "pod-create-validate.json"), "--config", config)
+    review = call_command("review", str(REVIEWS / "pod-create-validate.json"), "--config", config)
     assert review.returncode == 1
     assert json.loads(review.stdout)["response"]["allowed"] is False
 
@@ -106,10 +107,11 @@ def test_a_webhook_with_side_effects_is_called_only_on_demand(
     # Some is legal only in v1beta1.
     document = document.replace("admissionregistration.k8s.io/v1", "admissionregistration.k8s.io/v1beta1")
     config = configured(tmp_path, start_worker().target, document)
-    assert run_command("review", str(pod), "--config", config).returncode == 3
-    assert run_command("review", str(pod), "--config", config, "--no-dry-run").returncode == 0
+    assert call_command("review", str(pod), "--config", config).returncode == 3
+    assert call_command("review", str(pod), "--config", config, "--no-dry-run").returncode == 0
 
 
+@pytest.mark.usefixtures("no_wait_for_workers")
 def test_wrong_usage_has_the_status_2(tmp_path: Path, pod: Path) -> None:
     config = configured(tmp_path, "127.0.0.1:1")
     review = str(REVIEWS / "pod-create-validate.json")
@@ -119,8 +121,8 @@ def test_wrong_usage_has_the_status_2(tmp_path: Path, pod: Path) -> None:
         ((str(tmp_path / "none.yaml"),), "cannot be read"),
         ((str(pod), "--json", "--text"), "not allowed with"),
     ):
-        done = run_command("review", *arguments, "--config", config)
+        done = call_command("review", *arguments, "--config", config)
         assert (done.returncode, done.stdout) == (2, "")
         assert text in done.stderr
     (tmp_path / "config/c.yaml").write_text("kind: Nothing\n")
-    assert run_command("review", str(pod), "--config", config).returncode == 2
+    assert call_command("review", str(pod), "--config", config).returncode == 2

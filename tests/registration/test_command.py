@@ -18,11 +18,13 @@ from hypothesis import strategies as st
 from gateway.base.errors import ClusterError
 from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 from gateway.config.kinds.policy_settings import ListedParamKind
+from gateway.engine.dispatch.pool import Pool
 from gateway.tools.cli import main
 from gateway.tools.registration.backend import ca_bundle, parse_service, parse_url
 from gateway.tools.registration.roles import param_roles
 from gateway.tools.registration.yaml_output import to_yaml
 from tests.kit import PATIENCE_S, Process, free_port, pool_document, webhook_document
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     Serve = Callable[[int], None]
 
 SERVICE = ("--service", "policies/gateway")
+REACHED_WITHIN_S = "gateway.tools.inspection.workers.REACHED_WITHIN_S"
 
 
 @pytest.fixture
@@ -459,7 +462,7 @@ def test_nothing_is_applied_while_a_worker_does_not_serve_a_policy(
     problem: str,
 ) -> None:
     # The worker may still be starting.
-    monkeypatch.setattr("gateway.tools.inspection.workers.REACHED_WITHIN_S", PATIENCE_S)
+    monkeypatch.setattr(REACHED_WITHIN_S, PATIENCE_S)
     port = free_port()
     serve(port)
     arguments = (*SERVICE, "--apply", "--workers", "--kubeconfig", str(config / "k"))
@@ -482,7 +485,13 @@ def test_workers_have_time_to_become_reachable(
     port = free_port()
     ask_for("deny-latest-tag", port, config)
     arguments = (*SERVICE, "--apply", "--workers", "--kubeconfig", str(config / "k"))
-    status, _, err = run(*arguments)
+
+    async def wait_until_refused(pool: Pool, _: float) -> bool:
+        return not await until(lambda: pool.unreachable_reason)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Pool, "wait_until_ready", wait_until_refused)
+        status, _, err = run(*arguments)
     assert (status, list(cluster)) == (1, [])
     assert "error: worker pool pool: no worker is reachable (UNAVAILABLE: " in err
     assert "; webhooks that fail closed: h0.checks.test" in err
@@ -492,5 +501,5 @@ def test_workers_have_time_to_become_reachable(
         threading.Thread(target=serve, args=(port,)).start()
 
     monkeypatch.setattr("gateway.server.kubernetes.apply.wait_for_endpoint", wait_for_endpoint)
-    status, _, err = run(*arguments, "--wait", "60")
+    status, _, err = run(*arguments, "--wait", f"{PATIENCE_S:g}")
     assert (status, len(cluster)) == (0, 1), err

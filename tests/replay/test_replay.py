@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.process
 
-WAIT_FOR_WORKERS = "gateway.tools.offline.gateway._READY_WITHIN_S"
 NO = {"deny": {"code": 403, "message": "no"}}
 HOOK = {"configuration": "v", "webhook": "h0.v.test", "outcome": "Allowed", "milliseconds": 1.0}
 DENIED = {**HOOK, "outcome": "Denied", "message": "no", "code": 403}
@@ -275,10 +274,8 @@ def test_hostile_texts_forge_nothing(tmp_path: Path, start_worker: StartWorker) 
         (("none",), "No such file"),
     ],
 )
-def test_wrong_usage_is_status_2(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
-) -> None:
-    monkeypatch.setattr(WAIT_FOR_WORKERS, 0.0)
+@pytest.mark.usefixtures("no_wait_for_workers")
+def test_wrong_usage_is_status_2(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     config = configure(tmp_path / "new", "127.0.0.1:1", "validate", {})
     done = call_command("replay", *arguments, "--config", config)
     assert done.returncode == 2
@@ -286,10 +283,8 @@ def test_wrong_usage_is_status_2(
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_an_empty_input_and_a_wrong_configuration_are_no_success(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(WAIT_FOR_WORKERS, 0.0)
+@pytest.mark.usefixtures("no_wait_for_workers")
+def test_an_empty_input_and_a_wrong_configuration_are_no_success(tmp_path: Path) -> None:
     config = configure(tmp_path / "new", "127.0.0.1:1", "validate", {})
     assert call_command("replay", recording(tmp_path / "r.gz"), "--config", config).returncode == 1
     (config / "c.yaml").write_text("kind: Nothing")

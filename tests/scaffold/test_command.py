@@ -12,6 +12,7 @@ import pytest
 from gateway.tools.cli import main
 from gateway.tools.scaffold import project
 from gateway.tools.scaffold.languages import LANGUAGES
+from tests.kit import PATIENCE_S
 from tests.scaffold.kit import ProjectGateway, run_suites
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def test_a_python_project_passes_its_tests_and_serves(tmp_path: Path, new: New, 
     assert new("python", "my-policies")[0] == 0
     folder = tmp_path / "my-policies"
     tests = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
-    done = subprocess.run(tests, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(tests, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stdout
     assert "2 passed" in done.stdout
     assert "2 cases: 2 passed" in run_suites(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import tomllib
@@ -20,15 +21,21 @@ from gateway.base.errors import GatewayError
 from gateway.config.merge.load import load
 from gateway.tools.scaffold import project
 from gateway.tools.scaffold.languages import ALIASES, LANGUAGES, Language
-from tests.kit import ROOT
+from tests.kit import ROOT, load_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 EVERY = pytest.mark.parametrize("language", LANGUAGES.values(), ids=LANGUAGES)
 NAMES = st.from_regex(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
 CHART_SCHEMA = json.loads((ROOT / "deploy" / "chart" / "values.schema.json").read_text())
 WORDS_OF_YAML = ("null", "true", "false", "yes", "no", "on", "off", "y", "n")
+
+
+@functools.cache
+def chart_validator() -> Callable[[object], object]:
+    validator: Callable[[object], object] = fastjsonschema.compile(CHART_SCHEMA, use_default=False)
+    return validator
 
 
 def parsed(files: Mapping[str, str]) -> dict[str, Any]:
@@ -43,7 +50,7 @@ def parsed(files: Mapping[str, str]) -> dict[str, Any]:
             case ".xml":
                 found[path] = ElementTree.fromstring(text)
             case ".yaml":
-                found[path] = list(yaml.safe_load_all(text))
+                found[path] = list(load_yaml(text))
     return found
 
 
@@ -104,8 +111,8 @@ def test_the_values_for_the_chart_have_the_same_webhooks(language: Language) -> 
     files = project.render(language, "on", None)
     (block,) = re.findall(r"^```yaml\n(.*?)^```$", files["README.md"], re.MULTILINE | re.DOTALL)
     values = yaml.safe_load(block)
-    fastjsonschema.compile(CHART_SCHEMA, use_default=False)(values)
-    _, document = yaml.safe_load_all(files["gateway.yaml"])
+    chart_validator()(values)
+    _, document = load_yaml(files["gateway.yaml"])
     assert values["validatingWebhookConfigurations"] == {"on": document["webhooks"]}
     assert values["workers"]["on"]["image"]["repository"] == "on"
 

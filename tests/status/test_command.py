@@ -16,7 +16,7 @@ import pytest
 from gateway.tools.cli.completion import SHELLS
 from tests.e2e.kubelet.streams import forward
 from tests.faults.rotating import settings_document
-from tests.kit import ROOT, Process, pool_document, run_command, serving, webhook_document
+from tests.kit import PATIENCE_S, ROOT, Process, call_command, pool_document, serving, webhook_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,8 +37,9 @@ def configuration(target: str) -> str:
 
 
 @pytest.mark.process
-@pytest.mark.smoke
-@pytest.mark.parametrize("settings", ["", OFF], ids=["pages", "metrics"])
+@pytest.mark.parametrize(
+    "settings", [pytest.param("", id="pages", marks=pytest.mark.smoke), pytest.param(OFF, id="metrics")]
+)
 def test_status_shows_webhooks_pools_and_what_was_refused(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, settings: str
 ) -> None:
@@ -48,17 +49,17 @@ def test_status_shows_webhooks_pools_and_what_was_refused(
     gateway = start_gateway(tmp_path)
     assert not gateway.review("/validate", "pod-create-validate")["allowed"]
     admin = f"127.0.0.1:{gateway.admin_port}"
-    done = run_command("status", "--admin", admin)
+    done = call_command("status", "--admin", admin)
     assert (done.returncode, done.stderr) == (0, "")
     assert "h0.v.test" in done.stdout
     assert "\x1b" not in done.stdout
-    (found,) = json.loads(run_command("status", "--json", "--admin", admin).stdout)["gateways"]
+    (found,) = json.loads(call_command("status", "--json", "--admin", admin).stdout)["gateways"]
     assert found["source"] == ("metrics" if settings else "pages")
     assert found["overview"]["webhooks"][0]["total"]["denied"] == 1
 
     file.write_text("bad: bad")
     gateway.expect("configuration refused")
-    done = run_command("status", "--admin", f"http://{admin}/")
+    done = call_command("status", "--admin", f"http://{admin}/")
     assert done.returncode == 1
     assert "was refused" in done.stdout
     if not settings:
@@ -68,7 +69,7 @@ def test_status_shows_webhooks_pools_and_what_was_refused(
     gateway.expect("configuration reloaded")
     worker.stop()
     gateway.expect("worker pool unreachable")
-    done = run_command("status", "--admin", admin)
+    done = call_command("status", "--admin", admin)
     assert done.returncode == 1
     assert "worker pool pool has no ready endpoint" in done.stdout
     assert "no worker is reachable; webhooks that fail closed: h0.v.test" in done.stdout
@@ -76,7 +77,7 @@ def test_status_shows_webhooks_pools_and_what_was_refused(
 
 @pytest.mark.process
 def test_status_of_nobody_is_a_failure_of_one_line() -> None:
-    done = run_command("status", "--admin", "127.0.0.1:1")
+    done = call_command("status", "--admin", "127.0.0.1:1")
     assert (done.returncode, done.stderr) == (1, "")
     assert "127.0.0.1:1: Connection refused" in done.stdout
     for flags in (
@@ -85,7 +86,7 @@ def test_status_of_nobody_is_a_failure_of_one_line() -> None:
         ("--interval", "0"),
         ("--cluster", "--admin", "a:1"),
     ):
-        assert run_command("status", *flags).returncode == 2
+        assert call_command("status", *flags).returncode == 2
 
 
 @pytest.mark.process
@@ -100,8 +101,8 @@ def test_pages_with_credentials_are_read_with_a_token(
     )
     gateway = start_gateway(tmp_path / "config")
     command = "status", "--json", "--admin", f"127.0.0.1:{gateway.admin_port}"
-    (without,) = json.loads(run_command(*command).stdout)["gateways"]
-    (found,) = json.loads(run_command(*command, "--token-file", tmp_path / "tokens").stdout)["gateways"]
+    (without,) = json.loads(call_command(*command).stdout)["gateways"]
+    (found,) = json.loads(call_command(*command, "--token-file", tmp_path / "tokens").stdout)["gateways"]
     assert (without["source"], found["source"]) == ("metrics", "pages")
 
 
@@ -142,7 +143,7 @@ class Cluster(ThreadingHTTPServer):
                 self.reply(200, json.dumps({"items": pods}).encode())
                 return
             name = head.rpartition("/")[2].partition(":")[0]
-            connection = http.client.HTTPConnection("127.0.0.1", ports[name], timeout=30)
+            connection = http.client.HTTPConnection("127.0.0.1", ports[name], timeout=PATIENCE_S)
             connection.request(
                 "GET", rest + (f"?{query}" if query else ""), headers={"Host": "10.0.0.1:9090"}
             )
@@ -207,7 +208,7 @@ def test_status_of_the_pods_of_a_cluster_is_read_through_the_api_server(
         cluster.admin_ports[name] = start_gateway(tmp_path / "config").admin_port
     kubeconfig = cluster.kubeconfig(tmp_path)
     command = "status", "--cluster", "--kubeconfig", kubeconfig, "--namespace", "policies"
-    found = {one["name"]: one for one in json.loads(run_command(*command, "--json").stdout)["gateways"]}
+    found = {one["name"]: one for one in json.loads(call_command(*command, "--json").stdout)["gateways"]}
     assert found.keys() == {"gateway-a", "gateway-b", "new"}
     # Without the right to forward it is the proxy, which leads to the pod's address.
     assert found["gateway-a"]["source"] == ("pages" if forwards else "metrics")
@@ -215,7 +216,7 @@ def test_status_of_the_pods_of_a_cluster_is_read_through_the_api_server(
     assert ("you may not forward ports" in found["gateway-a"]["note"]) is not forwards
     assert found["gateway-a"]["overview"]["pools"][0]["ready"] == 1
     assert "Pending" in found["new"]["error"]
-    text = run_command(*command)
+    text = call_command(*command)
     assert text.returncode == 1
     assert "gateway-b" in text.stdout
     assert "new: no answer" in text.stdout
@@ -224,7 +225,7 @@ def test_status_of_the_pods_of_a_cluster_is_read_through_the_api_server(
 @pytest.mark.process
 @pytest.mark.parametrize("shell", SHELLS)
 def test_every_command_and_option_can_be_completed(shell: str, tmp_path: Path) -> None:
-    done = run_command("completion", shell)
+    done = call_command("completion", shell)
     assert (done.returncode, done.stderr) == (0, "")
     for word in ("serve", "manifests", "allow-empty", "conformance", "expiry-days"):
         assert word in done.stdout
@@ -232,7 +233,7 @@ def test_every_command_and_option_can_be_completed(shell: str, tmp_path: Path) -
     if which(shell):
         script = tmp_path / "completion"
         script.write_text(done.stdout)
-        subprocess.run([shell, "-n", str(script)], check=True, cwd=ROOT, timeout=60)
+        subprocess.run([shell, "-n", str(script)], check=True, cwd=ROOT, timeout=PATIENCE_S)
 
 
 @pytest.mark.process
@@ -251,6 +252,6 @@ complete_words admission-gateway serve --allow
         text=True,
         check=False,
         cwd=ROOT,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert done.stdout.split("\n")[:2] == ["conformance", "--allow-empty"], done.stderr

@@ -15,7 +15,7 @@ from gateway.observe.decisions.record import WebhookOutcome
 from gateway.server.pages.process import MAX_DECISIONS
 from gateway.tools.cli.decisions import MAX_LIMIT, OUTCOMES
 from gateway.tools.status.decisions import Decisions, merged, places, read_decisions, text
-from tests.kit import pool_document, run_command, webhook_document
+from tests.kit import call_command, pool_document, webhook_document
 from tests.pages.kit import documents
 from tests.pages.test_pages import review
 from tests.status.test_command import cluster  # noqa: F401 - a fixture
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def reviewed(gateway: GatewayProcess, uid: str) -> None:
     assert not gateway.review("/validate", review(uid))["allowed"]
     command = "decisions", uid, "--admin", f"127.0.0.1:{gateway.admin_port}"
-    eventually(lambda: run_command(*command).returncode == 0, "the decision")
+    eventually(lambda: call_command(*command).returncode == 0, "the decision")
 
 
 @pytest.mark.process
@@ -64,23 +64,23 @@ def test_a_denial_is_found_in_whichever_replica_made_it(
         "--namespace",
         "policies",
     )
-    done = run_command(*command, "uid-of-gateway-b")
+    done = call_command(*command, "uid-of-gateway-b")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.split("\n")
     assert "  at gateway-b" in lines
     assert "  h0.v.test: no team" in lines
     assert "  h1.v.test: no owner" in lines
     assert any("  v/h1.v.test: Denied by " in line for line in lines)
-    (found,) = json.loads(run_command(*command, "uid-of-gateway-a", "--json").stdout)["decisions"]
+    (found,) = json.loads(call_command(*command, "uid-of-gateway-a", "--json").stdout)["decisions"]
     assert (found["gateway"], found["uid"]) == ("gateway-a", "uid-of-gateway-a")
     assert "notCalled" in found
 
-    listed = run_command(*command)
+    listed = call_command(*command)
     assert listed.returncode == 1  # one pod is pending
     assert [name in listed.stdout for name in ("uid-of-gateway-a", "uid-of-gateway-b")] == [True, True]
     assert "new: no answer: the pod does not run: Pending" in listed.stdout
 
-    missing = run_command(*command, "another")
+    missing = call_command(*command, "another")
     assert (missing.returncode, missing.stdout) == (1, "")
     log = "kubectl logs --namespace policies --selector app.kubernetes.io/name=admission-gateway --tail=-1"
     for words in (
@@ -91,11 +91,11 @@ def test_a_denial_is_found_in_whichever_replica_made_it(
         f"{log} | grep another",
     ):
         assert words in missing.stderr
-    alone = run_command("decisions", "a;b", "--admin", f"127.0.0.1:{gateways['gateway-a'].admin_port}")
+    alone = call_command("decisions", "a;b", "--admin", f"127.0.0.1:{gateways['gateway-a'].admin_port}")
     assert "another replica made it: admission-gateway decisions 'a;b' --cluster" in alone.stderr
 
     for flags in (("--limit", "0"), ("--outcome", "x"), ("uid", "--user", "ann"), ("--namespace", "x")):
-        assert run_command("decisions", *flags).returncode == 2
+        assert call_command("decisions", *flags).returncode == 2
 
 
 def test_the_options_are_those_of_the_page() -> None:

@@ -22,6 +22,14 @@ _TEMPLATES: Final = Path(__file__).parent / "templates"
 _SUFFIX: Final = ".j2"
 _CLONE: Final = Path(__file__).resolve().parents[3] / "workers"
 _OWN: Final = ("admission-gateway", "admission-gateway-worker")
+_ENVIRONMENT: Final = Environment(  # noqa: S701 - the files are not HTML
+    loader=FileSystemLoader(_TEMPLATES),
+    undefined=StrictUndefined,
+    keep_trailing_newline=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_ENVIRONMENT.filters["json"] = partial(json.dumps, default=str)
 
 
 def language_problem(name: str) -> str | None:
@@ -56,14 +64,6 @@ def sdk_of_clone(language: Language) -> Path | None:
 
 def render(language: Language, name: str, sdk: Path | None) -> dict[str, str]:
     """Return the text of every file of the project *name*, by path; *sdk* replaces the published SDK."""
-    environment = Environment(  # noqa: S701 - the files are not HTML
-        loader=FileSystemLoader(_TEMPLATES),
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["json"] = partial(json.dumps, default=str)
     values = {
         "name": name,
         "version": __version__,
@@ -77,7 +77,7 @@ def render(language: Language, name: str, sdk: Path | None) -> dict[str, str]:
     for kind in ("common", language.name):
         for template in sorted((_TEMPLATES / kind).rglob(f"*{_SUFFIX}")):
             path = template.relative_to(_TEMPLATES / kind).as_posix().removesuffix(_SUFFIX)
-            text = environment.get_template(template.relative_to(_TEMPLATES).as_posix()).render(values)
+            text = _ENVIRONMENT.get_template(template.relative_to(_TEMPLATES).as_posix()).render(values)
             files[path.replace("dot-", ".")] = text
     return files
 
