@@ -18,7 +18,7 @@ import random
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, cast
 from urllib.parse import urlsplit
 
 import pytest
@@ -94,10 +94,14 @@ class World:
     A webhook is a script: the name of its policy, and the fields of the webhook itself.
     """
 
-    def __init__(self, surroundings: Surroundings = INLINE) -> None:
+    def __init__(self, surroundings: Surroundings = INLINE, **options: Any) -> None:
+        """*options* are those of the engine."""
         self.metrics = Metrics()
         self.engine = Engine(
-            self.metrics, lambda pool: pool.targets, others_within_s=0.0, surroundings=surroundings
+            self.metrics,
+            lambda pool: pool.targets,
+            surroundings=surroundings,
+            **{"others_within_s": 0.0, **options},
         )
         self.namespaces: dict[str, Namespace] = {}
         self._config = Config(namespaces=self.namespaces)
@@ -218,8 +222,8 @@ class _Average(random.Random):
 class SimulatedWorld(World):
     """A world in virtual time. Its workers are in memory, and its network takes ``ROUND_TRIP_S``."""
 
-    def __init__(self, loop: VirtualLoop) -> None:
-        super().__init__(Surroundings(loop.time, loop.time, compute))
+    def __init__(self, loop: VirtualLoop, **options: Any) -> None:
+        super().__init__(Surroundings(loop.time, loop.time, compute), **options)
         self.loop = loop
         dice = _Average()
         self.network = loop.network = Network(loop, dice)
@@ -298,12 +302,15 @@ class SimulatedWorld(World):
         assert not self.loop.errors, self.loop.errors
 
 
-def simulate(test: Callable[[SimulatedWorld], Awaitable[None]]) -> None:
+W = TypeVar("W", bound="SimulatedWorld")
+
+
+def simulate(test: Callable[[W], Awaitable[None]], make: Callable[[VirtualLoop], W]) -> None:
     """Run *test* with a world in virtual time, which must be clean after it."""
     loop = VirtualLoop()
 
     async def body() -> None:
-        world = SimulatedWorld(loop)
+        world = make(loop)
         try:
             await test(world)
         finally:
@@ -318,7 +325,7 @@ def simulated(test: Callable[Concatenate[SimulatedWorld, P], Awaitable[None]]) -
 
     @functools.wraps(test)
     def run(*arguments: P.args, **options: P.kwargs) -> None:
-        simulate(lambda world: test(world, *arguments, **options))
+        simulate(lambda world: test(world, *arguments, **options), SimulatedWorld)
 
     signature = inspect.signature(test)
     others = list(signature.parameters.values())[1:]

@@ -4,35 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from admission_gateway_worker import PolicyServer
 from gateway.base.errors import ClusterError, ConfigError, Problem
 from gateway.config.merge.load import load
 from gateway.engine import engine as engine_module
 from gateway.engine.cluster_source import NoCluster
 from gateway.engine.dispatch.pool import Pool
-from gateway.engine.engine import Engine
 from gateway.engine.snapshot import Pools, StagedPools
-from gateway.observe.telemetry.metrics import Metrics
 from tests.core.build import body
 from tests.core.build import document as request_document
-from tests.engines import begin, snapshot_of
+from tests.engines import begin
 from tests.kit import pool_document, webhook_document
 from tests.policies.documents import binding, policy, written
 from tests.waiting import until
+from tests.world import SimulatedWorld, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
+    from pathlib import Path
 
     from gateway.config.kinds.worker_pool import WorkerPool
     from gateway.config.merge.merged import Merged, Rejections
     from gateway.config.merge.model import Config
     from gateway.engine.credentials.ca_bundle import CaBundle
     from gateway.pure.core.webhook import CaBundleSource
+    from tests.simulation.loop import VirtualLoop
 
     Fail = Callable[[], None]
 
@@ -72,10 +71,6 @@ class Cluster(NoCluster):
         self.is_staged = False
 
 
-def open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
 class LocalWorkers:
     """The names of the pools whose workers run. Those of the configuration in force never end."""
 
@@ -95,15 +90,19 @@ class LocalWorkers:
         self.staged = set()
 
 
-class World:
-    """An engine with a configuration in force, and the next configuration."""
+class Changing(SimulatedWorld):
+    """A world with a configuration in force, and the next configuration."""
 
-    def __init__(self, folder: Path) -> None:
-        self.worker = PolicyServer()
-        self.worker.policy("{}", mutating=True)(lambda review: None)
-        self.target = f"unix:{folder / 's'}"
+    def __init__(self, loop: VirtualLoop, folder: Path) -> None:
         self.cluster = Cluster()
         self.local_workers = LocalWorkers(self.cluster.fail)
+        super().__init__(
+            loop,
+            workers=self.local_workers,
+            require_webhooks=lambda config, in_force: self.cluster.fail("require_webhooks"),
+            others_within_s=5.0,
+        )
+        self.target = self.start_worker().target
         self.old = self.config(folder / "old", "old")
         self.new = self.config(folder / "new", "new", "a", "b")
 
@@ -117,59 +116,40 @@ class World:
         (folder / "c.yaml").write_text("---\n".join(documents))
         return load([folder])
 
-    async def start(self) -> None:
-        await self.worker.start(self.target)
-        self.engine = Engine(
-            Metrics(),
-            lambda pool: pool.targets,
-            self.local_workers,
-            require_webhooks=lambda config, in_force: self.cluster.fail("require_webhooks"),
-            others_within_s=0.05,
-        )
+    async def activate_old(self) -> None:
         self.engine.activate(await self.engine.prepare(self.old, self.cluster))
         self.cluster.is_staged = False
-        await until(lambda: self.connected() == 1)
+        await self.all_ready(self.pools["kept"])
+        await asyncio.sleep(1)
         self.in_force = self.state()
 
     def state(self) -> tuple[object, ...]:
-        """What is in force, and what it has: tasks, open files and connections."""
+        """What is in force, and what it has: tasks and connections."""
         engine = self.engine
         endpoints = [(name, pool, pool.endpoints) for name, pool in engine.pools.items()]
         tasks = Counter(getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks())
-        return engine.config, engine.snapshot, engine.review, endpoints, tasks, open_files()
-
-    def connected(self) -> int:
-        """The number of workers that the engine has reached."""
-        return sum(one.state == "ready" for pool in self.engine.pools.values() for one in pool.endpoints)
-
-    async def stop(self) -> None:
-        await self.engine.close()
-        await self.worker.stop(0.0)
+        connections = len(self.network.connections)
+        return engine.config, engine.snapshot, engine.review, endpoints, tasks, connections
 
     def answer(self) -> str:
         """The text with which a Pod is denied now."""
         answers: list[Any] = []
-        selection = snapshot_of(self.engine).paths["/validate"]
+        selection = self.snapshot.paths["/validate"]
         begin(self.engine, selection, body(request_document()), answers.append, answers.append)
         (answer,) = answers
         return str(answer.decision.status.message)
 
 
-def run(folder: Path, scenario: Callable[[World], Coroutine[Any, Any, None]]) -> None:
-    world = World(folder)
+def run(folder: Path, scenario: Callable[[Changing], Coroutine[Any, Any, None]]) -> None:
+    async def main(world: Changing) -> None:
+        await world.activate_old()
+        assert "by old" in world.answer()
+        await scenario(world)
 
-    async def main() -> None:
-        await world.start()
-        try:
-            assert "by old" in world.answer()
-            await scenario(world)
-        finally:
-            await world.stop()
-
-    asyncio.run(main())
+    simulate(main, lambda loop: Changing(loop, folder))
 
 
-async def fails(world: World, error: BaseException) -> None:
+async def fails(world: Changing, error: BaseException) -> None:
     """Prepare the next configuration, which fails with *error*, and find the one in force whole."""
     with pytest.raises(type(error)):
         await world.engine.prepare(world.new, world.cluster)
@@ -180,7 +160,7 @@ async def fails(world: World, error: BaseException) -> None:
     assert "by old" in world.answer()
 
 
-async def succeeds(world: World) -> None:
+async def succeeds(world: Changing) -> None:
     """Put the next configuration in force."""
     world.engine.activate(await world.engine.prepare(world.new, world.cluster))
     assert "by new" in world.answer()
@@ -189,7 +169,7 @@ async def succeeds(world: World) -> None:
 
 @pytest.mark.parametrize("place", ["merge", "require_webhooks", "stage", "wait_until_synced", "workers"])
 def test_a_cluster_or_a_caller_that_fails(tmp_path: Path, place: str) -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: Changing) -> None:
         for error in ERRORS:
             world.cluster.failing = {place: error}
             await fails(world, error)
@@ -201,7 +181,7 @@ def test_a_cluster_or_a_caller_that_fails(tmp_path: Path, place: str) -> None:
 
 async def _one_pool_fails(error: BaseException, pool: Pool) -> None:
     """The pool "b" fails while "a" has not started yet."""
-    await asyncio.sleep(0.01 if pool.settings.name == "b" else 0.03)
+    await asyncio.sleep(1 if pool.settings.name == "b" else 3)
     if pool.settings.name == "b":
         raise error
     await START(pool)
@@ -228,7 +208,7 @@ START = Pool.start
 def test_a_part_of_the_engine_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, name: str
 ) -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: Changing) -> None:
         for error in ERRORS:
             with monkeypatch.context() as patch:
                 patch.setattr(owner, name, _failing(error, name))
@@ -253,7 +233,7 @@ def _failing(error: BaseException, name: str) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("steps", range(1, 40, 3))
 def test_it_is_cancelled_at_any_time(tmp_path: Path, steps: int) -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: Changing) -> None:
         task = asyncio.create_task(world.engine.prepare(world.new, world.cluster))
         for _ in range(steps):
             await asyncio.sleep(0)
@@ -268,7 +248,7 @@ def test_it_is_cancelled_at_any_time(tmp_path: Path, steps: int) -> None:
 
 
 def test_a_prepared_configuration_is_abandoned(tmp_path: Path) -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: Changing) -> None:
         prepared = await world.engine.prepare(world.new, world.cluster)
         assert world.state() != world.in_force
         await world.engine.abandon(prepared)
@@ -281,7 +261,7 @@ def test_a_prepared_configuration_is_abandoned(tmp_path: Path) -> None:
 
 
 def test_an_equal_configuration_needs_nothing(tmp_path: Path) -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: Changing) -> None:
         prepared = await world.engine.prepare(world.old, world.cluster, rereads_files=False)
         assert prepared.next is None
         change = world.engine.activate(prepared)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.pure.core.verdict import Allowed, Failed
 from tests.simulation.faults import begin_fault
-from tests.world import simulate
+from tests.world import SimulatedWorld, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from gateway.pure.core.evaluation import Evaluation
     from gateway.pure.core.verdict import Verdict
     from tests.simulation.scripted import ScriptedWorker
-    from tests.world import SimulatedWorld
 
 BY_NAME: Final = "pool.test:1"
 BOTH: Final = ("Stream", "Unary")
@@ -271,5 +270,5 @@ def check(row: Row, transport: str = "Stream") -> Run:
         ]
         assert not different, "\n".join((row.what, *different))
 
-    simulate(live)
+    simulate(live, SimulatedWorld)
     return runs[0]
