@@ -33,7 +33,7 @@ GATEWAY = {
 }
 
 
-class World:
+class ReloadedGateway:
     """A gateway on a running loop, and the folder of its configuration."""
 
     def __init__(self, folder: Path) -> None:
@@ -56,14 +56,14 @@ class World:
         return str(orjson.loads(answer)["response"]["status"]["message"])
 
 
-def run(folder: Path, scenario: Callable[[World], Awaitable[None]]) -> None:
+def run(folder: Path, scenario: Callable[[ReloadedGateway], Awaitable[None]]) -> None:
     async def main() -> None:
-        world = World(folder)
+        reloaded = ReloadedGateway(folder)
         try:
-            await world.gateway.start(world.options.load(), "127.0.0.1:0")
-            await scenario(world)
+            await reloaded.gateway.start(reloaded.options.load(), "127.0.0.1:0")
+            await scenario(reloaded)
         finally:
-            await world.gateway.stop(0.0)
+            await reloaded.gateway.stop(0.0)
         await until(lambda: asyncio.all_tasks() == {asyncio.current_task()}, "no task is left")
 
     asyncio.run(main())
@@ -85,8 +85,8 @@ def failing_later(error: BaseException) -> Callable[..., Awaitable[NoReturn]]:
 
 
 def test_what_cannot_be_staged_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(world: World) -> None:
-        gateway = world.gateway
+    async def scenario(reloaded: ReloadedGateway) -> None:
+        gateway = reloaded.gateway
         places: list[tuple[Any, str, bool]] = [
             (Options, "load", False),
             (gateway._front_end, "stage", False),
@@ -95,7 +95,7 @@ def test_what_cannot_be_staged_changes_nothing(tmp_path: Path, monkeypatch: pyte
             (gateway._follower, "stage", True),
             (gateway._engine, "prepare", True),
         ]
-        world.write("second")
+        reloaded.write("second")
         in_force, review = gateway.config, gateway._engine.review
         for owner, name, is_async in places:
             for error in ERRORS:
@@ -104,10 +104,10 @@ def test_what_cannot_be_staged_changes_nothing(tmp_path: Path, monkeypatch: pyte
                     assert not await gateway.reload(), name
                 assert gateway.config is in_force
                 assert gateway._engine.review is review
-                assert "by first" in await world.answer()
+                assert "by first" in await reloaded.answer()
                 assert any("the one in force stays" in line for line in gateway._warnings())
         assert await gateway.reload()
-        assert "by second" in await world.answer()
+        assert "by second" in await reloaded.answer()
         assert not gateway._warnings()
 
     run(tmp_path, scenario)
@@ -116,8 +116,8 @@ def test_what_cannot_be_staged_changes_nothing(tmp_path: Path, monkeypatch: pyte
 def test_what_cannot_follow_leaves_the_configuration_in_force_whole(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(world: World) -> None:
-        gateway, followers = world.gateway, world.gateway._followers
+    async def scenario(reloaded: ReloadedGateway) -> None:
+        gateway, followers = reloaded.gateway, reloaded.gateway._followers
         groups: dict[str, Sequence[Follower]] = {
             name: getattr(followers, name) for name in ("_always", "_new", "_last")
         }
@@ -141,10 +141,10 @@ def test_what_cannot_follow_leaves_the_configuration_in_force_whole(
                     for group, content in groups.items():
                         made = tuple((name, noting(name, one, broken, kind(error))) for name, one in content)
                         setattr(followers, group, made)
-                    world.write(f"number {number}.")
+                    reloaded.write(f"number {number}.")
                     before = gateway.config
                     assert await gateway.reload()
-                    assert f"by number {number}." in await world.answer()
+                    assert f"by number {number}." in await reloaded.answer()
                     assert called == names
                     assert gateway.config is not before
                     assert f"{NOT_FOLLOWED}: {broken}" in gateway._warnings()
@@ -153,9 +153,9 @@ def test_what_cannot_follow_leaves_the_configuration_in_force_whole(
                     ]
         for group, content in groups.items():
             setattr(followers, group, content)
-        world.write("the last")
+        reloaded.write("the last")
         assert await gateway.reload()
-        assert "by the last" in await world.answer()
+        assert "by the last" in await reloaded.answer()
         assert not gateway._warnings()
 
     caplog.set_level(logging.ERROR)
@@ -164,14 +164,14 @@ def test_what_cannot_follow_leaves_the_configuration_in_force_whole(
 
 @pytest.mark.parametrize("steps", range(1, 60, 7))
 def test_a_gateway_stops_in_the_middle_of_a_reload(tmp_path: Path, steps: int) -> None:
-    async def scenario(world: World) -> None:
-        world.write("second")
-        first = world.gateway.config
-        reload = asyncio.create_task(world.gateway.reload())
+    async def scenario(reloaded: ReloadedGateway) -> None:
+        reloaded.write("second")
+        first = reloaded.gateway.config
+        reload = asyncio.create_task(reloaded.gateway.reload())
         for _ in range(steps):
             await asyncio.sleep(0)
         reload.cancel()
         await asyncio.wait([reload])
-        assert ("by first" in await world.answer()) == (world.gateway.config is first)
+        assert ("by first" in await reloaded.answer()) == (reloaded.gateway.config is first)
 
     run(tmp_path, scenario)

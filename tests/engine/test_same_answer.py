@@ -204,7 +204,7 @@ PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 # -- both gateways ----------------------------------------------------------------------------------
 
 
-class World:
+class ServingGateway:
     """A gateway on a loop of its own, with a worker, perhaps with a cluster."""
 
     def __init__(self, folder: Path, cluster: ApiServer | None) -> None:
@@ -300,8 +300,8 @@ def changed(request: Json, response: Json) -> Any:
 
 
 @contextmanager
-def world(folder: Path, cluster: ApiServer | None) -> Iterator[World]:
-    found = World(folder, cluster)
+def serving(folder: Path, cluster: ApiServer | None) -> Iterator[ServingGateway]:
+    found = ServingGateway(folder, cluster)
     found.run(found.start())
     try:
         yield found
@@ -311,7 +311,7 @@ def world(folder: Path, cluster: ApiServer | None) -> Iterator[World]:
         found.loop.close()
 
 
-async def compare(found: World, drawn: list[Json], made: list[Json], *, has_images: bool) -> None:
+async def compare(found: ServingGateway, drawn: list[Json], made: list[Json], *, has_images: bool) -> None:
     found.write(drawn, has_images=has_images)
     assert await found.gateway.reload(), found.gateway._warnings()
     async with offline_gateway(found.options.load()) as reviewing:
@@ -338,7 +338,7 @@ def review_of(request: Json) -> bytes:
 
 
 def test_without_a_cluster(tmp_path: Path) -> None:
-    with world(tmp_path, None) as found:
+    with serving(tmp_path, None) as found:
 
         @given(DRAWN, st.lists(requests(), min_size=1, max_size=4))
         @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), phases=PHASES)
@@ -353,7 +353,7 @@ def test_with_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     # This API server has no OpenAPI documents to wait for.
     monkeypatch.setattr(LiveCluster, "_within_s", 0.2)
     monkeypatch.setattr(ClusterOnce, "_within_s", 0.2)
-    with ApiServer() as server, world(tmp_path, server) as found:
+    with ApiServer() as server, serving(tmp_path, server) as found:
 
         @given(DRAWN, st.lists(requests(), min_size=1, max_size=4))
         @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), phases=PHASES)

@@ -112,7 +112,7 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-class Bed:
+class GatewayUnderLoad:
     """A gateway under load, and a further file of its configuration."""
 
     def __init__(self, gateway: GatewayProcess) -> None:
@@ -136,9 +136,9 @@ class Bed:
 
 
 @pytest.fixture(scope="module")
-def bed(
+def under_load(
     tmp_path_factory: pytest.TempPathFactory, certificate: tuple[Path, Path], authority: trustme.CA
-) -> Iterator[Bed]:
+) -> Iterator[GatewayUnderLoad]:
     with ExitStack() as processes:
         worker = WorkerProcess(SOME_PORT)
         processes.callback(worker.stop)
@@ -149,17 +149,17 @@ def bed(
         )
         gateway = GatewayProcess(folder, certificate, authority)
         processes.callback(gateway.stop)
-        yield Bed(gateway)
+        yield GatewayUnderLoad(gateway)
 
 
 @pytest.fixture
-def put(bed: Bed) -> Iterator[Bed]:
-    """The bed; the file is removed and the configuration reloaded after the test."""
-    yield bed
-    log = len(bed.gateway.log)
-    bed.file.unlink()
-    bed.gateway.signal(signal.SIGHUP)
-    bed.gateway.expect("configuration reloaded", after=log)
+def put(under_load: GatewayUnderLoad) -> Iterator[GatewayUnderLoad]:
+    """The under_load; the file is removed and the configuration reloaded after the test."""
+    yield under_load
+    log = len(under_load.gateway.log)
+    under_load.file.unlink()
+    under_load.gateway.signal(signal.SIGHUP)
+    under_load.gateway.expect("configuration reloaded", after=log)
 
 
 def check(path: Path) -> subprocess.CompletedProcess[str]:
@@ -196,35 +196,37 @@ def test_a_path_that_is_not_a_regular_file_is_refused(tmp_path: Path, name: str)
 @pytest.mark.parametrize(
     "name", ["billion laughs", "deep flow", "unknown fields", "a text of 15 MiB", "UTF-16"]
 )
-def test_a_hostile_file_leaves_the_active_configuration(put: Bed, name: str) -> None:
+def test_a_hostile_file_leaves_the_active_configuration(put: GatewayUnderLoad, name: str) -> None:
     text, message = TEXTS[name]
     put.file.write_bytes(text.encode() if isinstance(text, str) else text)
     put.refuse(message)
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_path_that_is_not_a_regular_file_leaves_the_active_configuration(put: Bed, name: str) -> None:
+def test_a_path_that_is_not_a_regular_file_leaves_the_active_configuration(
+    put: GatewayUnderLoad, name: str
+) -> None:
     make, message = FILES[name]
     make(put.file)
     put.refuse(message)
 
 
-def test_a_file_that_changes_while_it_is_read_is_never_used_in_part(bed: Bed) -> None:
+def test_a_file_that_changes_while_it_is_read_is_never_used_in_part(under_load: GatewayUnderLoad) -> None:
     text = webhook_document("validate", "more", "pool", *[{}] * 200).encode()
-    log = len(bed.gateway.log)
-    with Load(bed.gateway, GOOD, REVIEW, connections=2) as load:
-        with bed.file.open("wb") as file:
+    log = len(under_load.gateway.log)
+    with Load(under_load.gateway, GOOD, REVIEW, connections=2) as load:
+        with under_load.file.open("wb") as file:
             for begin in range(0, len(text), 4096):
                 file.write(text[begin : begin + 4096])
                 file.flush()
-                bed.gateway.signal(signal.SIGHUP)
+                under_load.gateway.signal(signal.SIGHUP)
                 load.wait_for(1)
-        bed.gateway.expect(LOADED.format(201), after=log)
-        bed.file.unlink()
-        bed.gateway.signal(signal.SIGHUP)
-        bed.gateway.expect(f"{LOADED.format(201)}(.|\\n)*{LOADED.format(1)};", after=log)
+        under_load.gateway.expect(LOADED.format(201), after=log)
+        under_load.file.unlink()
+        under_load.gateway.signal(signal.SIGHUP)
+        under_load.gateway.expect(f"{LOADED.format(201)}(.|\\n)*{LOADED.format(1)};", after=log)
     assert all_well(load.tally), load.tally
-    counts = re.findall(LOADED.format(r"(\d+)"), bed.gateway.log[log:])
+    counts = re.findall(LOADED.format(r"(\d+)"), under_load.gateway.log[log:])
     assert set(counts) <= {"1", "201"}
 
 

@@ -87,7 +87,7 @@ def asking(phase: str, failure_policy: str, policy: str) -> str:
     )
 
 
-class Bed:
+class Attacked:
     """A gateway with an honest worker, which is called all the time, and a hostile one."""
 
     def __init__(self, gateway: GatewayProcess) -> None:
@@ -117,13 +117,13 @@ class Bed:
 
 
 @pytest.fixture(scope="module", params=["Stream", "Unary"])
-def bed(
+def attacked(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
     certificate: tuple[Path, Path],
     authority: trustme.CA,
-) -> Iterator[Bed]:
-    """One bed for all tests of a transport, so that damage shows in the next test."""
+) -> Iterator[Attacked]:
+    """One attacked for all tests of a transport, so that damage shows in the next test."""
     with ExitStack() as processes:
         honest = WorkerProcess(SOME_PORT)
         processes.callback(honest.stop)
@@ -148,30 +148,30 @@ def bed(
         processes.callback(gateway.stop)
         wait_until_ready(gateway, 1)
         wait_until_ready(gateway, 1, "bad")
-        yield Bed(gateway)
+        yield Attacked(gateway)
 
 
 @pytest.mark.parametrize("policy", WORDS | PATCHES)
-def test_an_answer_above_the_limits_is_a_failure_of_its_webhook(bed: Bed, policy: str) -> None:
+def test_an_answer_above_the_limits_is_a_failure_of_its_webhook(attacked: Attacked, policy: str) -> None:
     phase = "validate" if policy in WORDS else "mutate"
-    failed = bed.ask(phase, policy, "Fail")
+    failed = attacked.ask(phase, policy, "Fail")
     assert not failed["allowed"]
     assert failed["status"]["code"] == 500
     message = failed["status"]["message"]
     assert message.startswith(f'failed calling webhook "h0.{name_of(policy, "Fail")}.test": ')
     assert (WORDS | PATCHES)[policy] in message
     assert len(message) < MAX_EXPLAINED_CHARS
-    open_ = bed.ask(phase, policy, "Ignore")
+    open_ = attacked.ask(phase, policy, "Ignore")
     assert open_["allowed"]
     assert any(key.startswith("failed-open.") for key in open_["auditAnnotations"])
     assert "patch" not in open_
-    bed.check()
+    attacked.check()
 
 
 @pytest.mark.parametrize("failure_policy", ["Fail", "Ignore"])
 @pytest.mark.parametrize("policy", DENIALS)
-def test_an_oversized_denial_still_denies(bed: Bed, policy: str, failure_policy: str) -> None:
-    denied = bed.ask("validate", policy, failure_policy)
+def test_an_oversized_denial_still_denies(attacked: Attacked, policy: str, failure_policy: str) -> None:
+    denied = attacked.ask("validate", policy, failure_policy)
     assert not denied["allowed"]
     assert denied["status"]["code"] == 403
     assert denied["status"]["message"].startswith(
@@ -179,23 +179,23 @@ def test_an_oversized_denial_still_denies(bed: Bed, policy: str, failure_policy:
     )
     assert len(json.dumps(denied)) < 1_000_000
     assert len(denied["status"].get("details", {}).get("causes", [])) <= 1000
-    bed.check()
+    attacked.check()
 
 
 @pytest.mark.parametrize("policy", ODD)
-def test_oversized_warnings_and_annotations_are_truncated_or_dropped(bed: Bed, policy: str) -> None:
-    allowed = bed.ask("validate", policy, "Fail")
+def test_oversized_warnings_and_annotations_are_truncated_or_dropped(attacked: Attacked, policy: str) -> None:
+    allowed = attacked.ask("validate", policy, "Fail")
     assert allowed["allowed"]
     assert len("".join(allowed.get("warnings", []))) <= 256
     assert allowed.get("auditAnnotations", {}) == {}
-    bed.check()
+    attacked.check()
 
 
-def test_a_patch_with_many_changes_is_reduced(bed: Bed) -> None:
+def test_a_patch_with_many_changes_is_reduced(attacked: Attacked) -> None:
     """The patch has more changes than the final patch may have: the gateway computes a smaller one."""
-    response = bed.ask("mutate", "many_labels", "Fail")
+    response = attacked.ask("mutate", "many_labels", "Fail")
     assert response["allowed"]
     operations = json.loads(base64.b64decode(response["patch"]))
     assert len(operations) <= 2
     assert len(operations[0]["value"]) == MANY_LABELS
-    bed.check()
+    attacked.check()

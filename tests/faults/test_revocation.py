@@ -27,7 +27,7 @@ RELOADED = "configuration reloaded"
 REVOKED = "all credentials of a file are revoked: .*authentication"
 
 
-class Bed:
+class RevokedFiles:
     """A gateway, and the files that a test changes."""
 
     def __init__(self, folder: Path, authority: trustme.CA) -> None:
@@ -70,8 +70,8 @@ def ask(connection: http.client.HTTPSConnection, headers: dict[str, str]) -> tup
 
 
 @pytest.fixture
-def bed(tmp_path: Path, authority: trustme.CA, start_worker: StartWorker) -> Bed:
-    made = Bed(tmp_path, authority)
+def revoked(tmp_path: Path, authority: trustme.CA, start_worker: StartWorker) -> RevokedFiles:
+    made = RevokedFiles(tmp_path, authority)
     documents = pool_document("pool", start_worker().target) + webhook_document("validate", "v", "pool", {})
     (made.config / "c.yaml").write_text(documents)
     return made
@@ -81,58 +81,63 @@ def bed(tmp_path: Path, authority: trustme.CA, start_worker: StartWorker) -> Bed
     ("before", "change", "message", "headers"),
     [
         (
-            lambda bed: bed.set(tls=bed.tls("other", "kube-apiserver")),
-            lambda bed: bed.set(tls=bed.tls("other")),
-            RELOADED,
-            {},
-        ),
-        (lambda bed: bed.set(tls=bed.tls()), lambda bed: bed.set(tls=bed.tls("other")), RELOADED, {}),
-        (
-            lambda bed: bed.set(tls=bed.tls(), authentication={"tokenFile": str(bed.tokens)}),
-            lambda bed: bed.set(authentication={"tokenFile": str(bed.tokens)}),
+            lambda revoked: revoked.set(tls=revoked.tls("other", "kube-apiserver")),
+            lambda revoked: revoked.set(tls=revoked.tls("other")),
             RELOADED,
             {},
         ),
         (
-            lambda bed: bed.set(tls=bed.tls()),
-            lambda bed: bed.ca_file.write_bytes(pems(trustme.CA(key_type=trustme.KeyType.ECDSA))),
+            lambda revoked: revoked.set(tls=revoked.tls()),
+            lambda revoked: revoked.set(tls=revoked.tls("other")),
+            RELOADED,
+            {},
+        ),
+        (
+            lambda revoked: revoked.set(tls=revoked.tls(), authentication={"tokenFile": str(revoked.tokens)}),
+            lambda revoked: revoked.set(authentication={"tokenFile": str(revoked.tokens)}),
+            RELOADED,
+            {},
+        ),
+        (
+            lambda revoked: revoked.set(tls=revoked.tls()),
+            lambda revoked: revoked.ca_file.write_bytes(pems(trustme.CA(key_type=trustme.KeyType.ECDSA))),
             "TLS files reloaded",
             {},
         ),
         (
-            lambda bed: bed.set(tls=bed.tls()),
-            lambda bed: bed.ca_file.unlink(),
+            lambda revoked: revoked.set(tls=revoked.tls()),
+            lambda revoked: revoked.ca_file.unlink(),
             "all client certificates are revoked",
             {},
         ),
         (
-            lambda bed: bed.set(),
-            lambda bed: bed.set(authentication={"tokenFile": str(bed.tokens)}),
+            lambda revoked: revoked.set(),
+            lambda revoked: revoked.set(authentication={"tokenFile": str(revoked.tokens)}),
             RELOADED,
             {},
         ),
-        (lambda bed: bed.set(), lambda bed: bed.set(tls=bed.tls()), RELOADED, {}),
+        (lambda revoked: revoked.set(), lambda revoked: revoked.set(tls=revoked.tls()), RELOADED, {}),
         (
-            lambda bed: bed.set(authentication={"tokenFile": str(bed.tokens)}),
-            lambda bed: bed.tokens.write_text("another-token\n"),
+            lambda revoked: revoked.set(authentication={"tokenFile": str(revoked.tokens)}),
+            lambda revoked: revoked.tokens.write_text("another-token\n"),
             "credentials reloaded",
             TOKEN,
         ),
         (
-            lambda bed: bed.set(authentication={"tokenFile": str(bed.tokens)}),
-            lambda bed: bed.tokens.unlink(),
+            lambda revoked: revoked.set(authentication={"tokenFile": str(revoked.tokens)}),
+            lambda revoked: revoked.tokens.unlink(),
             REVOKED,
             TOKEN,
         ),
         (
-            lambda bed: bed.set(authentication={"basicAuthFile": str(bed.passwords)}),
-            lambda bed: bed.passwords.write_text(""),
+            lambda revoked: revoked.set(authentication={"basicAuthFile": str(revoked.passwords)}),
+            lambda revoked: revoked.passwords.write_text(""),
             REVOKED,
             {"Authorization": "Basic YXBpOnBhc3N3b3Jk"},
         ),
         (
-            lambda bed: bed.set(authentication={"tokenFile": str(bed.tokens)}),
-            lambda bed: bed.set(authentication={"basicAuthFile": str(bed.passwords)}),
+            lambda revoked: revoked.set(authentication={"tokenFile": str(revoked.tokens)}),
+            lambda revoked: revoked.set(authentication={"basicAuthFile": str(revoked.passwords)}),
             RELOADED,
             TOKEN,
         ),
@@ -152,38 +157,38 @@ def bed(tmp_path: Path, authority: trustme.CA, start_worker: StartWorker) -> Bed
     ],
 )
 def test_the_next_request_on_an_open_connection_is_refused(
-    bed: Bed,
+    revoked: RevokedFiles,
     start_gateway: StartGateway,
-    before: Callable[[Bed], None],
-    change: Callable[[Bed], None],
+    before: Callable[[RevokedFiles], None],
+    change: Callable[[RevokedFiles], None],
     message: str,
     headers: dict[str, str],
 ) -> None:
-    before(bed)
-    gateway = start_gateway(bed.config)
-    with closing(bed.connect(gateway)) as connection:
+    before(revoked)
+    gateway = start_gateway(revoked.config)
+    with closing(revoked.connect(gateway)) as connection:
         assert ask(connection, headers) == (200, None)
         seen = len(gateway.log)
-        change(bed)
+        change(revoked)
         gateway.expect(message, after=seen)
         assert ask(connection, headers) == (401, "close")
     assert gateway.metric("admission_gateway_review_duration_seconds_count") == 1
 
 
 def test_a_change_that_keeps_a_client_authorized_closes_only_its_connection(
-    bed: Bed, start_gateway: StartGateway
+    revoked: RevokedFiles, start_gateway: StartGateway
 ) -> None:
-    bed.set(tls=bed.tls("kube-apiserver", "other"), authentication={"tokenFile": str(bed.tokens)})
-    gateway = start_gateway(bed.config)
+    revoked.set(tls=revoked.tls("kube-apiserver", "other"), authentication={"tokenFile": str(revoked.tokens)})
+    gateway = start_gateway(revoked.config)
 
     def change_tokens() -> None:
-        bed.tokens.write_text("the-token\nanother-token\n")
+        revoked.tokens.write_text("the-token\nanother-token\n")
 
     def change_names() -> None:
-        bed.set(tls=bed.tls("kube-apiserver"), authentication={"tokenFile": str(bed.tokens)})
+        revoked.set(tls=revoked.tls("kube-apiserver"), authentication={"tokenFile": str(revoked.tokens)})
 
     for change, message in ((change_tokens, "credentials reloaded"), (change_names, RELOADED)):
-        with closing(bed.connect(gateway)) as by_certificate, closing(gateway.connect()) as by_token:
+        with closing(revoked.connect(gateway)) as by_certificate, closing(gateway.connect()) as by_token:
             assert ask(by_certificate, {}) == ask(by_token, TOKEN) == (200, None)
             seen = len(gateway.log)
             change()
@@ -191,16 +196,16 @@ def test_a_change_that_keeps_a_client_authorized_closes_only_its_connection(
             assert ask(by_certificate, {}) == ask(by_token, TOKEN) == (200, "close")
 
 
-def test_a_revoked_file_shows_in_the_metrics(bed: Bed, start_gateway: StartGateway) -> None:
+def test_a_revoked_file_shows_in_the_metrics(revoked: RevokedFiles, start_gateway: StartGateway) -> None:
     metric = "admission_gateway_config_last_reload_successful"
-    bed.set(authentication={"tokenFile": str(bed.tokens)})
-    gateway = start_gateway(bed.config)
+    revoked.set(authentication={"tokenFile": str(revoked.tokens)})
+    gateway = start_gateway(revoked.config)
     assert gateway.metric(metric) == 1
-    bed.tokens.unlink()
+    revoked.tokens.unlink()
     gateway.expect(REVOKED)
     assert gateway.metric(metric) == 0
     seen = len(gateway.log)
-    bed.tokens.write_text("the-token\n")
+    revoked.tokens.write_text("the-token\n")
     gateway.expect("credentials reloaded", after=seen)
     assert gateway.metric(metric) == 1
     with closing(gateway.connect()) as connection:

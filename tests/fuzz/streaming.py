@@ -71,7 +71,7 @@ class Transport:
         return None
 
 
-class Bed:
+class FuzzedStream:
     """A stream with its owner, endpoint and observer. It needs a running loop."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from gateway.engine.dispatch.rpc import StreamingCall
 from tests.frames import take
 from tests.fuzz.laws import Faults, bounded
 from tests.fuzz.source import Source
-from tests.fuzz.streaming import Bed
+from tests.fuzz.streaming import FuzzedStream
 from tests.fuzz.worker import PIECES, PING, SETTINGS, Worker
 
 if TYPE_CHECKING:
@@ -111,44 +111,44 @@ def _check_kept(call: StreamingCall) -> None:
 
 
 async def _stream(source: Source) -> None:
-    bed = Bed()
+    fuzzed = FuzzedStream()
     worker = Worker(source)
     await asyncio.sleep(0)
-    bed.receive([] if source.chance(16) else [SETTINGS])
+    fuzzed.receive([] if source.chance(16) else [SETTINGS])
     if not source.chance(16):
-        bed.receive([worker.headers(0)])
+        fuzzed.receive([worker.headers(0)])
     for _ in range(24):
         if source.is_empty:
             break
         event = source.byte() % 16
         if event > 10:
-            worker.written = bed.written
-            bed.receive(source.pieces(worker.send()))
+            worker.written = fuzzed.written
+            fuzzed.receive(source.pieces(worker.send()))
         elif event > 8:
             await asyncio.sleep(0)
         else:
-            _act(bed, event, source)
-        if bed.call is not None:
-            _check_kept(bed.call)
-    await bed.end()
+            _act(fuzzed, event, source)
+        if fuzzed.call is not None:
+            _check_kept(fuzzed.call)
+    await fuzzed.end()
 
 
-def _act(bed: Bed, event: int, source: Source) -> None:
+def _act(fuzzed: FuzzedStream, event: int, source: Source) -> None:
     match event:
         case 0 | 1 | 2:
-            bed.submit(1 + source.byte() % 4)
+            fuzzed.submit(1 + source.byte() % 4)
         case 3:
-            bed.withdraw(source.byte())
+            fuzzed.withdraw(source.byte())
         case 4:
-            bed.expire(source.byte())
+            fuzzed.expire(source.byte())
         case 5:
-            bed.pause(is_paused=source.chance(2))
+            fuzzed.pause(is_paused=source.chance(2))
         case 6 if source.chance(4):
-            bed.stream.finish_writing()
+            fuzzed.stream.finish_writing()
         case 7 if source.chance(4):
-            bed.break_connection()
+            fuzzed.break_connection()
         case 8:
-            bed.keep_alive()
+            fuzzed.keep_alive()
 
 
 def seeds() -> Iterator[bytes]:

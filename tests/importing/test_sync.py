@@ -54,7 +54,7 @@ def written(caller: CompletedProcess[str]) -> list[str]:
     return caller.stdout.splitlines()
 
 
-class Bed:
+class ImportedFolder:
     """A folder that was imported from a cluster with the object ``policies`` and a registered gateway."""
 
     def __init__(self, server: ApiServer, folder: Path) -> None:
@@ -78,138 +78,143 @@ class Bed:
 
 
 @pytest.fixture
-def bed(server: ApiServer, tmp_path: Path) -> Bed:
-    return Bed(server, tmp_path)
+def imports(server: ApiServer, tmp_path: Path) -> ImportedFolder:
+    return ImportedFolder(server, tmp_path)
 
 
-def test_changes_by_a_controller_are_written_once(bed: Bed) -> None:
+def test_changes_by_a_controller_are_written_once(imports: ImportedFolder) -> None:
     bundle = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
     service = entry()["clientConfig"]["service"]
     rule = {**entry()["rules"][0], "resources": ["secrets"]}
     changed = entry(clientConfig={"service": service, "caBundle": bundle}, rules=[rule])
-    bed.hold(configuration(VALIDATING, "policies", changed), configuration(MUTATING, "another"))
-    done = bed.sync()
+    imports.hold(configuration(VALIDATING, "policies", changed), configuration(MUTATING, "another"))
+    done = imports.sync()
     assert done.returncode == 0, done.stderr
-    assert written(done) == [f"{bed.folder}/{FILE} written: clientConfig, rules"]
+    assert written(done) == [f"{imports.folder}/{FILE} written: clientConfig, rules"]
     assert "rules or selectors have changed: apply the output of manifests again" in done.stderr
-    assert yaml.safe_load(bed.text)["webhooks"] == [changed]
-    assert [file.name for file in bed.folder.iterdir()] == [FILE], "only import takes further objects"
-    assert written(bed.sync()) == []
+    assert yaml.safe_load(imports.text)["webhooks"] == [changed]
+    assert [file.name for file in imports.folder.iterdir()] == [FILE], "only import takes further objects"
+    assert written(imports.sync()) == []
 
 
-def test_a_followed_bundle_stays_followed_and_a_fixed_one_fixed(bed: Bed) -> None:
+def test_a_followed_bundle_stays_followed_and_a_fixed_one_fixed(imports: ImportedFolder) -> None:
     """A gateway without a cluster cannot follow: sync adds no caBundleFrom to a file without one."""
     bundle = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
     client = {"service": entry()["clientConfig"]["service"], "caBundle": bundle}
     owned: Json = {"f:webhooks": {'k:{"name":"a.policies.test"}': {"f:clientConfig": {"f:caBundle": {}}}}}
     managed = {"managedFields": [{"manager": "cainjector", "fieldsV1": owned}]}
-    bed.hold(configuration(VALIDATING, "policies", entry(clientConfig=client), **managed))
-    assert written(bed.sync()) == [f"{bed.folder}/{FILE} written: clientConfig"]
-    assert yaml.safe_load(bed.text)["webhooks"][0]["clientConfig"] == client
-    assert run("--kubeconfig", bed.kubeconfig, "--output", bed.folder, "--force").returncode == 0
-    assert "caBundleFrom" in bed.text
-    assert written(bed.sync()) == []
+    imports.hold(configuration(VALIDATING, "policies", entry(clientConfig=client), **managed))
+    assert written(imports.sync()) == [f"{imports.folder}/{FILE} written: clientConfig"]
+    assert yaml.safe_load(imports.text)["webhooks"][0]["clientConfig"] == client
+    assert run("--kubeconfig", imports.kubeconfig, "--output", imports.folder, "--force").returncode == 0
+    assert "caBundleFrom" in imports.text
+    assert written(imports.sync()) == []
     client["caBundle"] = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
-    bed.hold(configuration(VALIDATING, "policies", entry(clientConfig=client), **managed))
-    assert written(bed.sync()) == []
+    imports.hold(configuration(VALIDATING, "policies", entry(clientConfig=client), **managed))
+    assert written(imports.sync()) == []
 
 
-def test_invalid_changes_are_not_written(bed: Bed) -> None:
-    before = bed.text
-    bed.hold(configuration(VALIDATING, "policies", entry(timeoutSeconds=31)))
-    done = bed.sync()
-    assert (done.returncode, done.stdout, bed.text) == (1, "", before)
+def test_invalid_changes_are_not_written(imports: ImportedFolder) -> None:
+    before = imports.text
+    imports.hold(configuration(VALIDATING, "policies", entry(timeoutSeconds=31)))
+    done = imports.sync()
+    assert (done.returncode, done.stdout, imports.text) == (1, "", before)
     assert f'error: {VALIDATING} "policies": webhooks[0].timeoutSeconds: found the number 31' in done.stderr
 
 
-def test_files_of_removed_objects_stay_until_pruned(bed: Bed) -> None:
-    (bed.folder / "gateway.yaml").write_text("kind: GatewayConfiguration")
-    bed.hold(configuration(MUTATING, "another"))
-    done = bed.sync()
+def test_files_of_removed_objects_stay_until_pruned(imports: ImportedFolder) -> None:
+    (imports.folder / "gateway.yaml").write_text("kind: GatewayConfiguration")
+    imports.hold(configuration(MUTATING, "another"))
+    done = imports.sync()
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"error: {bed.folder}/{FILE} is kept although its object no longer exists" in done.stderr
-    assert bed.sync("--exclude", "polic*").returncode == 0
-    done = bed.sync("--prune")
+    assert f"error: {imports.folder}/{FILE} is kept although its object no longer exists" in done.stderr
+    assert imports.sync("--exclude", "polic*").returncode == 0
+    done = imports.sync("--prune")
     assert done.returncode == 0, done.stderr
-    assert [file.name for file in bed.folder.iterdir()] == ["gateway.yaml"]
+    assert [file.name for file in imports.folder.iterdir()] == ["gateway.yaml"]
 
 
-def test_a_cluster_that_is_away_changes_nothing(bed: Bed) -> None:
-    before = bed.text
-    bed.kubeconfig.write_text(bed.kubeconfig.read_text().replace(bed.server.url, "http://127.0.0.1:1"))
-    done = bed.sync("--prune", "--unregister")
-    assert (done.returncode, done.stdout, bed.text) == (1, "", before)
+def test_a_cluster_that_is_away_changes_nothing(imports: ImportedFolder) -> None:
+    before = imports.text
+    imports.kubeconfig.write_text(
+        imports.kubeconfig.read_text().replace(imports.server.url, "http://127.0.0.1:1")
+    )
+    done = imports.sync("--prune", "--unregister")
+    assert (done.returncode, done.stdout, imports.text) == (1, "", before)
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_an_object_is_unregistered_followed_and_restored(bed: Bed) -> None:
-    before, text = bed.server.objects[AT], bed.text
+def test_an_object_is_unregistered_followed_and_restored(imports: ImportedFolder) -> None:
+    before, text = imports.server.objects[AT], imports.text
     assert (
-        "called directly by the API server, too: ValidatingWebhookConfiguration/policies" in bed.sync().stderr
+        "called directly by the API server, too: ValidatingWebhookConfiguration/policies"
+        in imports.sync().stderr
     )
-    done = bed.sync("--unregister")
+    done = imports.sync("--unregister")
     assert done.returncode == 0, done.stderr
     assert written(done) == [
         f"{VALIDATING}/policies unregistered: the API server no longer calls it directly"
     ]
-    (hook,) = bed.server.objects[AT]["webhooks"]
+    (hook,) = imports.server.objects[AT]["webhooks"]
     assert is_unregistered(hook)
-    bed.hold(bed.server.objects[AT])
-    again = bed.sync("--unregister")
-    assert (again.returncode, again.stdout, again.stderr, bed.text) == (0, "", "", text)
-    imported = run("--kubeconfig", bed.kubeconfig)
+    imports.hold(imports.server.objects[AT])
+    again = imports.sync("--unregister")
+    assert (again.returncode, again.stdout, again.stderr, imports.text) == (0, "", "", text)
+    imported = run("--kubeconfig", imports.kubeconfig)
     assert imported.stdout == text, "the mark is not imported"
-    (bed.folder / FILE).unlink()
-    assert bed.sync().returncode == 0
-    assert bed.text == text, "no other component checks unregistered webhooks"
-    restored = call_command("sync", "--kubeconfig", bed.kubeconfig, "--restore")
+    (imports.folder / FILE).unlink()
+    assert imports.sync().returncode == 0
+    assert imports.text == text, "no other component checks unregistered webhooks"
+    restored = call_command("sync", "--kubeconfig", imports.kubeconfig, "--restore")
     assert restored.returncode == 0, restored.stderr
     assert written(restored) == [f"{VALIDATING}/policies registered again: the API server calls it directly"]
-    assert bed.server.objects[AT]["webhooks"] == before["webhooks"]
+    assert imports.server.objects[AT]["webhooks"] == before["webhooks"]
 
 
-def test_nothing_is_unregistered_before_the_gateway_has_it(bed: Bed) -> None:
+def test_nothing_is_unregistered_before_the_gateway_has_it(imports: ImportedFolder) -> None:
     """A change is written first, and the object is unregistered when it is found unchanged."""
-    bed.hold(configuration(VALIDATING, "policies", entry(failurePolicy="Ignore")))
-    done = bed.sync("--unregister")
+    imports.hold(configuration(VALIDATING, "policies", entry(failurePolicy="Ignore")))
+    done = imports.sync("--unregister")
     assert done.returncode == 1
     assert "not unregistered until the gateway has loaded the new configuration" in done.stderr
-    assert not is_unregistered(bed.server.objects[AT]["webhooks"][0])
-    assert bed.sync("--unregister").returncode == 0
-    assert is_unregistered(bed.server.objects[AT]["webhooks"][0])
+    assert not is_unregistered(imports.server.objects[AT]["webhooks"][0])
+    assert imports.sync("--unregister").returncode == 0
+    assert is_unregistered(imports.server.objects[AT]["webhooks"][0])
 
 
-def test_nothing_is_unregistered_where_no_gateway_is_registered(bed: Bed) -> None:
-    hold(bed.server, configuration())
-    done = bed.sync("--unregister")
+def test_nothing_is_unregistered_where_no_gateway_is_registered(imports: ImportedFolder) -> None:
+    hold(imports.server, configuration())
+    done = imports.sync("--unregister")
     assert (done.returncode, done.stdout) == (1, "")
     assert "no object was unregistered, because no gateway is registered" in done.stderr
-    hold(bed.server, unregistered(configuration()))
-    done = bed.sync()
+    hold(imports.server, unregistered(configuration()))
+    done = imports.sync()
     assert done.returncode == 1
     assert f"not called at all: {VALIDATING}/policies; use manifests, or sync --restore" in done.stderr
 
 
-def test_a_conflicting_write_is_retried_with_the_current_object(bed: Bed) -> None:
-    bed.server.faults["put"].append(lambda handler: handler.refuse(409, "the object has been modified"))
-    done = bed.sync("--unregister")
+def test_a_conflicting_write_is_retried_with_the_current_object(imports: ImportedFolder) -> None:
+    imports.server.faults["put"].append(lambda handler: handler.refuse(409, "the object has been modified"))
+    done = imports.sync("--unregister")
     assert done.returncode == 0, done.stderr
-    assert is_unregistered(bed.server.objects[AT]["webhooks"][0])
+    assert is_unregistered(imports.server.objects[AT]["webhooks"][0])
 
 
-def test_a_command_runs_until_it_has_worked(bed: Bed, tmp_path: Path) -> None:
-    done = bed.sync("--then", f"touch '{tmp_path}/the file'")
+def test_a_command_runs_until_it_has_worked(imports: ImportedFolder, tmp_path: Path) -> None:
+    done = imports.sync("--then", f"touch '{tmp_path}/the file'")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "the file").exists()
-    done = bed.sync("--then", "false", "--unregister")
+    done = imports.sync("--then", "false", "--unregister")
     assert done.returncode == 1
     assert "error: --then false failed with 1" in done.stderr
-    assert not is_unregistered(bed.server.objects[AT]["webhooks"][0]), "the registration may be an old one"
+    assert not is_unregistered(imports.server.objects[AT]["webhooks"][0]), (
+        "the registration may be an old one"
+    )
 
 
-def test_a_running_command_is_ended_with_the_synchronization(bed: Bed, tmp_path: Path) -> None:
+def test_a_running_command_is_ended_with_the_synchronization(imports: ImportedFolder, tmp_path: Path) -> None:
     script = f"trap 'touch {tmp_path}/ended; exit' TERM; touch {tmp_path}/begun; while :; do sleep 0.01; done"
-    options = ("--kubeconfig", str(bed.kubeconfig), "--output", str(bed.folder), "--watch")
+    options = ("--kubeconfig", str(imports.kubeconfig), "--output", str(imports.folder), "--watch")
     watching = Process(sys.executable, "-m", "gateway", "sync", *options, "--then", f'sh -c "{script}"')
     try:
         eventually((tmp_path / "begun").exists)

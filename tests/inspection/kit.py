@@ -76,7 +76,7 @@ def issue(
     return builder.sign(signer[1], None if isinstance(signer[1], Ed25519PrivateKey) else hashes.SHA256()), key
 
 
-class Bed:
+class Registered:
     """A configuration, and a cluster in which it is registered, without a fault at first."""
 
     def __init__(self, folder: Path, *hooks: Webhook, url: str = "") -> None:

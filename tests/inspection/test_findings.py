@@ -20,7 +20,7 @@ from gateway.tools.inspection.registration import inspect
 from tests.core.build import webhook
 from tests.deploy.cluster import REGISTRATION, objects
 from tests.deploy.cluster import configured as shipped
-from tests.inspection.kit import HOST, NOW, PODS, SERVICE, Bed, certificates, issue
+from tests.inspection.kit import HOST, NOW, PODS, SERVICE, Registered, certificates, issue
 from tests.registration.kit import rule
 
 if TYPE_CHECKING:
@@ -31,24 +31,24 @@ ENTRY = "ValidatingWebhookConfiguration/admission-gateway: webhooks[0] fail.vali
 B = "validate policies/b.policies.test"
 
 
-def change(**members: Any) -> Callable[[Bed], object]:
+def change(**members: Any) -> Callable[[Registered], object]:
     """Change fields of the validating entry."""
-    return lambda bed: bed.entry().update(members)
+    return lambda case: case.entry().update(members)
 
 
-def mutating(**members: Any) -> Callable[[Bed], object]:
-    return lambda bed: bed.entry("mutate").update(members)
+def mutating(**members: Any) -> Callable[[Registered], object]:
+    return lambda case: case.entry("mutate").update(members)
 
 
-def to_path(path: str) -> Callable[[Bed], object]:
-    return lambda bed: bed.entry()["clientConfig"]["service"].update(path=path)
+def to_path(path: str) -> Callable[[Registered], object]:
+    return lambda case: case.entry()["clientConfig"]["service"].update(path=path)
 
 
-def configure(**members: Any) -> Callable[[Bed], object]:
+def configure(**members: Any) -> Callable[[Registered], object]:
     """Change the configuration of the validating webhook after its registration."""
 
-    def spoil(bed: Bed) -> None:
-        bed.hooks = (bed.hooks[0], replace(bed.hooks[1], **members))
+    def spoil(case: Registered) -> None:
+        case.hooks = (case.hooks[0], replace(case.hooks[1], **members))
 
     return spoil
 
@@ -57,8 +57,8 @@ def select(**requirement: Any) -> dict[str, Any]:
     return {"matchExpressions": [requirement]}
 
 
-def directly(bed: Bed) -> None:
-    bed.seen.configurations.append(
+def directly(case: Registered) -> None:
+    case.seen.configurations.append(
         {
             "kind": "ValidatingWebhookConfiguration",
             "metadata": {"name": "policies"},
@@ -67,12 +67,12 @@ def directly(bed: Bed) -> None:
     )
 
 
-def once_more(bed: Bed) -> None:
-    bed.seen.configurations.append(
+def once_more(case: Registered) -> None:
+    case.seen.configurations.append(
         {
             "kind": "ValidatingWebhookConfiguration",
             "metadata": {"name": "by-hand"},
-            "webhooks": [{**bed.entry(), "name": "again.example.com"}],
+            "webhooks": [{**case.entry(), "name": "again.example.com"}],
         }
     )
 
@@ -156,25 +156,25 @@ EXACT_RULES = [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1
         (directly, "warning", "ValidatingWebhookConfiguration/policies", "is called twice, directly and by"),
         (once_more, "warning", B, "is called twice, by"),
         (
-            lambda bed: bed.seen.services.update({SERVICE: None}),
+            lambda case: case.seen.services.update({SERVICE: None}),
             "error",
             "Service policies/gateway",
             "does not exist",
         ),
         (
-            lambda bed: bed.seen.services.update({SERVICE: {"spec": {"ports": [{"port": 80}]}}}),
+            lambda case: case.seen.services.update({SERVICE: {"spec": {"ports": [{"port": 80}]}}}),
             "error",
             "Service policies/gateway",
             "port 443 is registered, but it has 80",
         ),
         (
-            lambda bed: bed.seen.ready.update({SERVICE: 0}),
+            lambda case: case.seen.ready.update({SERVICE: 0}),
             "error",
             "Service policies/gateway",
             "no ready end",
         ),
         (
-            lambda bed: bed.seen.unread.append("the right to x is missing"),
+            lambda case: case.seen.unread.append("the right to x is missing"),
             "warning",
             "rights",
             "the right to x",
@@ -182,13 +182,13 @@ EXACT_RULES = [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1
     ],
 )
 def test_each_fault_has_exactly_its_finding(
-    tmp_path: Path, spoil: Callable[[Bed], object], severity: str, place: str, message: str
+    tmp_path: Path, spoil: Callable[[Registered], object], severity: str, place: str, message: str
 ) -> None:
-    bed = Bed(tmp_path)
-    assert bed.found() == []
-    spoil(bed)
+    case = Registered(tmp_path)
+    assert case.found() == []
+    spoil(case)
     # An entry that leads nowhere has a second finding: its webhooks are never called.
-    (finding,) = [one for one in bed.found() if message == NOT_LED or NOT_LED not in one.message]
+    (finding,) = [one for one in case.found() if message == NOT_LED or NOT_LED not in one.message]
     assert finding.severity == severity
     assert finding.place.startswith(place)
     assert message in finding.message
@@ -197,92 +197,94 @@ def test_each_fault_has_exactly_its_finding(
 
 
 def test_no_registration_at_all_is_an_error_unless_nothing_is_configured(tmp_path: Path) -> None:
-    bed = Bed(tmp_path)
-    bed.seen.configurations.clear()
-    (finding,) = bed.found()
+    case = Registered(tmp_path)
+    case.seen.configurations.clear()
+    (finding,) = case.found()
     assert (finding.severity, finding.place) == ("error", "cluster")
-    bed.hooks = (webhook(rules=()),)
-    assert [one.message for one in bed.found()] == [finding.message]
+    case.hooks = (webhook(rules=()),)
+    assert [one.message for one in case.found()] == [finding.message]
 
 
 def test_a_missing_reinvocation_policy_is_found(tmp_path: Path) -> None:
-    bed = Bed(tmp_path, webhook(rules=(PODS,), reinvocation_policy="IfNeeded"))
-    bed.entry("mutate")["reinvocationPolicy"] = "Never"
-    assert [one.message for one in bed.found()] == [
+    case = Registered(tmp_path, webhook(rules=(PODS,), reinvocation_policy="IfNeeded"))
+    case.entry("mutate")["reinvocationPolicy"] = "Never"
+    assert [one.message for one in case.found()] == [
         "reinvocationPolicy is Never, and all webhooks behind it have IfNeeded"
     ]
 
 
 def test_a_selector_that_the_webhook_has_too_excludes_nothing(tmp_path: Path) -> None:
     team = Selector((Requirement("team", "In", frozenset("a")),))
-    bed = Bed(tmp_path, webhook("b.policies.test", phase="validate", rules=(PODS,), namespace_selector=team))
-    bed.seen.configurations[1]["webhooks"][0]["namespaceSelector"]["matchExpressions"].append(
+    case = Registered(
+        tmp_path, webhook("b.policies.test", phase="validate", rules=(PODS,), namespace_selector=team)
+    )
+    case.seen.configurations[1]["webhooks"][0]["namespaceSelector"]["matchExpressions"].append(
         {"key": "team", "operator": "NotIn", "values": ["b"]}
     )
-    assert bed.found() == []
+    assert case.found() == []
     both = Selector(
         (Requirement("team", "In", frozenset("ab")), Requirement("team", "NotIn", frozenset("b")))
     )
-    bed.hooks = (replace(bed.hooks[0], namespace_selector=both),)
-    assert bed.found() == []
+    case.hooks = (replace(case.hooks[0], namespace_selector=both),)
+    assert case.found() == []
 
 
 def test_a_condition_that_excludes_a_rule_is_an_error(tmp_path: Path) -> None:
     everything = rule("*", "*", "*", "*")
-    bed = Bed(tmp_path, webhook("b.policies.test", phase="validate", rules=(everything,)))
+    case = Registered(tmp_path, webhook("b.policies.test", phase="validate", rules=(everything,)))
     leases = rule("leases", "v1", "coordination.k8s.io")
-    bed.hooks = (replace(bed.hooks[0], rules=(everything, leases)),)
-    finding = bed.found()[0]
+    case.hooks = (replace(case.hooks[0], rules=(everything, leases)),)
+    finding = case.found()[0]
     assert finding.severity == "error"
     assert "exclude-leases excludes requests that a rule of the webhook names" in finding.message
 
 
 def test_a_registration_by_url_is_found_below_the_path_of_the_url(tmp_path: Path) -> None:
-    bed = Bed(tmp_path, url="https://gateway.policies.svc:8443/here")
-    assert bed.found() == []
-    bed.entry()["clientConfig"]["url"] = "https://gateway.policies.svc:8443/here/validate/gone"
-    assert "404 at its path /here/validate/gone" in bed.found()[0].message
+    case = Registered(tmp_path, url="https://gateway.policies.svc:8443/here")
+    assert case.found() == []
+    case.entry()["clientConfig"]["url"] = "https://gateway.policies.svc:8443/here/validate/gone"
+    assert "404 at its path /here/validate/gone" in case.found()[0].message
 
 
 def test_an_object_with_other_entries_is_not_deleted(tmp_path: Path) -> None:
-    bed = Bed(tmp_path)
+    case = Registered(tmp_path)
     direct = {"name": "b.policies.test", "clientConfig": {"url": "https://elsewhere/"}}
-    bed.seen.configurations.append(
+    case.seen.configurations.append(
         {
             "kind": "ValidatingWebhookConfiguration",
             "metadata": {"name": "policies"},
-            "webhooks": [direct, {**bed.entry(), "name": "x.admission-gateway.io"}],
+            "webhooks": [direct, {**case.entry(), "name": "x.admission-gateway.io"}],
         }
     )
-    advice = {one.advice for one in bed.found() if "is called twice, directly" in one.message}
+    advice = {one.advice for one in case.found() if "is called twice, directly" in one.message}
     assert advice == {"once the gateway serves it: kubectl edit validatingwebhookconfiguration policies"}
-    bed.seen.configurations[-1]["webhooks"].pop()
-    (finding,) = bed.found()
+    case.seen.configurations[-1]["webhooks"].pop()
+    (finding,) = case.found()
     assert "kubectl delete validatingwebhookconfiguration policies" in finding.advice
 
 
 def test_a_url_that_cannot_be_read_leads_nowhere(tmp_path: Path) -> None:
-    bed = Bed(tmp_path)
-    bed.entry()["clientConfig"] = {"url": "https://[bad/", "caBundle": bed.ca_bundle}
-    assert any("the gateway answers 404" in one.message for one in bed.found())
+    case = Registered(tmp_path)
+    case.entry()["clientConfig"] = {"url": "https://[bad/", "caBundle": case.ca_bundle}
+    assert any("the gateway answers 404" in one.message for one in case.found())
 
 
 # -- certificates ---------------------------------------------------------------------------------
 
 
 def test_a_bundle_of_another_ca_does_not_verify(tmp_path: Path) -> None:
-    bed = Bed(tmp_path)
-    bed.entry()["clientConfig"]["caBundle"] = certificates(tmp_path / "..", "x")[1]
-    (finding,) = bed.found()
+    case = Registered(tmp_path)
+    case.entry()["clientConfig"]["caBundle"] = certificates(tmp_path / "..", "x")[1]
+    (finding,) = case.found()
     assert (finding.severity, finding.place) == ("error", ENTRY)
     assert finding.message.startswith("caBundle does not verify the serving certificate: ")
 
 
 def test_the_name_of_the_service_has_to_be_in_the_certificate(tmp_path: Path) -> None:
-    bed = Bed(tmp_path)
-    bed.entry()["clientConfig"]["service"]["name"] = "other"
+    case = Registered(tmp_path)
+    case.entry()["clientConfig"]["service"]["name"] = "other"
     assert "the serving certificate is not for other.policies.svc: it has gateway.policies.svc" in [
-        one.message for one in bed.found()
+        one.message for one in case.found()
     ]
 
 
@@ -295,28 +297,28 @@ def test_the_name_of_the_service_has_to_be_in_the_certificate(tmp_path: Path) ->
     ],
 )
 def test_a_bundle_without_certificates_is_an_error(tmp_path: Path, bundle: str, message: str) -> None:
-    bed = Bed(tmp_path)
-    bed.entry()["clientConfig"]["caBundle"] = bundle
-    (finding,) = bed.found()
+    case = Registered(tmp_path)
+    case.entry()["clientConfig"]["caBundle"] = bundle
+    (finding,) = case.found()
     assert finding.severity == "error"
     assert finding.message.startswith(message)
 
 
 def test_certificates_that_end_are_found_wherever_they_are(tmp_path: Path) -> None:
-    bed = Bed(tmp_path)
+    case = Registered(tmp_path)
     (tmp_path / "pool").mkdir()
     soon, pool_bundle = certificates(tmp_path / "pool", "w", ends=NOW + datetime.timedelta(days=10))
     ca_pem = base64.b64decode(pool_bundle)
     config = replace(
-        bed.config, pools={"p": WorkerPool("p", ("w:1",), tls=WorkerTls(ca_file=soon, cert_file=soon))}
+        case.config, pools={"p": WorkerPool("p", ("w:1",), tls=WorkerTls(ca_file=soon, cert_file=soon))}
     )
-    hook = replace(bed.hooks[0], client=HttpsClient("https://w/", ca_pem))
+    hook = replace(case.hooks[0], client=HttpsClient("https://w/", ca_pem))
     config = replace(config, mutating=(hook,))
 
     def places(days: int, now: datetime.datetime = NOW) -> list[tuple[str, str]]:
         return [
             (one.severity, one.place.split(" /")[0])
-            for one in inspect(config, bed.seen, now, days)
+            for one in inspect(config, case.seen, now, days)
             if "expire" in one.message
         ]
 
@@ -331,28 +333,28 @@ def test_certificates_that_end_are_found_wherever_they_are(tmp_path: Path) -> No
 
 
 def test_of_several_roots_one_that_has_expired_is_no_error(tmp_path: Path) -> None:
-    bed = Bed(tmp_path)
+    case = Registered(tmp_path)
     old = certificates(tmp_path / "..", "x", ends=NOW - datetime.timedelta(days=1))[0].read_bytes()
-    both = base64.b64decode(bed.ca_bundle) + old
-    bed.entry()["clientConfig"]["caBundle"] = base64.b64encode(both).decode()
-    (finding,) = bed.found()
+    both = base64.b64decode(case.ca_bundle) + old
+    case.entry()["clientConfig"]["caBundle"] = base64.b64encode(both).decode()
+    (finding,) = case.found()
     assert (finding.severity, finding.place) == ("warning", f"{ENTRY}: caBundle")
     assert "has expired on" in finding.message
 
 
 def test_a_certificate_that_is_its_own_root_is_trusted(tmp_path: Path) -> None:
-    bed = Bed(tmp_path)
-    assert bed.settings.tls.cert_file is not None
-    leaf = base64.b64encode(bed.settings.tls.cert_file.read_bytes()).decode()
+    case = Registered(tmp_path)
+    assert case.settings.tls.cert_file is not None
+    leaf = base64.b64encode(case.settings.tls.cert_file.read_bytes()).decode()
     for phase in ("mutate", "validate"):
-        bed.entry(phase)["clientConfig"]["caBundle"] = leaf
-    assert bed.found() == []
+        case.entry(phase)["clientConfig"]["caBundle"] = leaf
+    assert case.found() == []
 
 
 def test_without_a_serving_certificate_trust_is_not_checked(tmp_path: Path) -> None:
-    bed = Bed(tmp_path)
-    bed.settings = replace(bed.settings, tls=replace(bed.settings.tls, cert_file=None))
-    (finding,) = bed.found()
+    case = Registered(tmp_path)
+    case.settings = replace(case.settings, tls=replace(case.settings.tls, cert_file=None))
+    (finding,) = case.found()
     assert finding.severity == "warning"
     assert finding.message.startswith("no tls.certFile")
 

@@ -19,7 +19,7 @@ from gateway.tools.inspection.registration import inspect
 from gateway.tools.registration.exclusions import NAMESPACE_LABEL
 from gateway.tools.registration.plan import RegistrationOptions, plan
 from tests.core.build import webhook
-from tests.inspection.kit import NOW, PODS, Bed
+from tests.inspection.kit import NOW, PODS, Registered
 from tests.registration.apiserver import version_sent
 from tests.registration.kit import SERVICE, as_json, configured, requests, rule, rule_lists
 
@@ -38,8 +38,8 @@ def is_not(*namespaces: str) -> Selector:
 
 
 def test_webhooks_that_are_not_called_in_kube_system_are_an_error(tmp_path: Path) -> None:
-    bed = Bed(tmp_path)
-    error, warning = bed.lost()
+    case = Registered(tmp_path)
+    error, warning = case.lost()
     assert (error.severity, error.place) == ("error", "namespace kube-system")
     assert error.message == (
         "excluded by the registration: 2 webhooks are not called there, but would be if registered directly: "
@@ -54,7 +54,7 @@ def test_webhooks_that_are_not_called_in_kube_system_are_an_error(tmp_path: Path
 
 
 def test_an_accepted_gap_is_a_warning(tmp_path: Path) -> None:
-    (finding,) = Bed(tmp_path).lost(KUBE_SYSTEM)
+    (finding,) = Registered(tmp_path).lost(KUBE_SYSTEM)
     assert (finding.severity, finding.place) == ("warning", "namespaces kube-system, policies")
     assert "policies/a.policies.test" in finding.message
     assert "policies/b.policies.test" in finding.message
@@ -72,13 +72,13 @@ def test_an_accepted_gap_is_a_warning(tmp_path: Path) -> None:
 def test_gaps_follow_from_excluded_namespaces(
     tmp_path: Path, included: list[str], excluded: list[str], places: list[tuple[str, str]]
 ) -> None:
-    bed = Bed(tmp_path)
+    case = Registered(tmp_path)
     wishes = RegistrationOptions(
-        bed.backend, excluded_namespaces=tuple(excluded), included=frozenset(included)
+        case.backend, excluded_namespaces=tuple(excluded), included=frozenset(included)
     )
-    made = plan(bed.config, wishes)
-    bed.seen.configurations = copy.deepcopy(made.documents)
-    assert [(one.severity, one.place) for one in bed.lost()] == places
+    made = plan(case.config, wishes)
+    case.seen.configurations = copy.deepcopy(made.documents)
+    assert [(one.severity, one.place) for one in case.lost()] == places
     lost = {name for loss in made.coverage_gaps for name in loss.namespaces}
     assert lost == {name for _, place in places for name in place.split(" ", 1)[1].split(", ")}
 
@@ -146,34 +146,34 @@ def conditions(*expressions: str) -> CompiledConditions:
 def test_only_webhooks_that_would_be_called_there_are_named(
     tmp_path: Path, members: dict[str, Any], labels: dict[str, str], *, is_lost: bool
 ) -> None:
-    bed = Bed(tmp_path, webhook("b.policies.test", phase="validate", **{"rules": (PODS,), **members}))
-    bed.seen.labels[KUBE_SYSTEM] = labels
-    found = [one for one in bed.lost() if KUBE_SYSTEM in one.place]
+    case = Registered(tmp_path, webhook("b.policies.test", phase="validate", **{"rules": (PODS,), **members}))
+    case.seen.labels[KUBE_SYSTEM] = labels
+    found = [one for one in case.lost() if KUBE_SYSTEM in one.place]
     assert [one.severity for one in found] == ["error"] * is_lost
 
 
 def test_unknown_labels_make_a_gap_a_warning(tmp_path: Path) -> None:
     selector = Selector((Requirement("team", "Exists"),))
     hook = webhook("b.policies.test", phase="validate", rules=(PODS,), namespace_selector=selector)
-    bed = Bed(tmp_path, hook)
-    (finding,) = bed.lost()
+    case = Registered(tmp_path, hook)
+    (finding,) = case.lost()
     assert finding.severity == "warning"
     assert "labels of the namespace match the namespaceSelector: validate policies/b.po" in finding.message
-    (loss,) = plan(bed.config, RegistrationOptions(bed.backend)).coverage_gaps
+    (loss,) = plan(case.config, RegistrationOptions(case.backend)).coverage_gaps
     assert (loss.is_certain, loss.webhooks[0].name) == (False, "b.policies.test")
 
 
 def test_an_entry_for_the_namespace_closes_the_gap(tmp_path: Path) -> None:
-    bed = Bed(tmp_path)
-    again = copy.deepcopy(bed.entry())
+    case = Registered(tmp_path)
+    again = copy.deepcopy(case.entry())
     again["name"] = "by-hand.admission-gateway.io"
     again["namespaceSelector"] = {"matchLabels": {NAMESPACE_LABEL: KUBE_SYSTEM}}
-    bed.seen.configurations[1]["webhooks"].append(again)
-    (error,) = [one for one in bed.lost() if one.severity == "error"]
+    case.seen.configurations[1]["webhooks"].append(again)
+    (error,) = [one for one in case.lost() if one.severity == "error"]
     assert "a.policies.test" in error.message
     assert "b.policies.test" not in error.message
     again["rules"] = [as_json(rule("secrets"))]
-    assert "b.policies.test" in bed.lost()[0].message
+    assert "b.policies.test" in case.lost()[0].message
 
 
 label_selectors = st.builds(

@@ -50,7 +50,7 @@ def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebhookProcess
     process.stop()
 
 
-class Bed:
+class Asker:
     """A gateway with one webhook that asks *backend*, which answers by a script."""
 
     def __init__(self, folder: Path, backend: WebhookProcess) -> None:
@@ -106,22 +106,22 @@ class Bed:
 
 
 @pytest.fixture
-def bed(tmp_path: Path, backend: WebhookProcess) -> Bed:
-    return Bed(tmp_path, backend)
+def asker(tmp_path: Path, backend: WebhookProcess) -> Asker:
+    return Asker(tmp_path, backend)
 
 
 @pytest.fixture
-def serve(bed: Bed, start_gateway: Callable[..., GatewayProcess]) -> Callable[..., GatewayProcess]:
+def serve(asker: Asker, start_gateway: Callable[..., GatewayProcess]) -> Callable[..., GatewayProcess]:
     def serve(
         script: dict[str, Any], webhook: dict[str, Any] | None = None, **settings: Any
     ) -> GatewayProcess:
-        return start_gateway(bed.write(script, webhook or {}, **settings))
+        return start_gateway(asker.write(script, webhook or {}, **settings))
 
     return serve
 
 
 def test_the_backend_sees_images_annotations_and_namespace(
-    bed: Bed, serve: Callable[..., GatewayProcess]
+    asker: Asker, serve: Callable[..., GatewayProcess]
 ) -> None:
     gateway = serve(answer(allowed=True, auditAnnotations={"audit-required": "yes"}))
     spec = {"containers": containers("a", "b"), "initContainers": containers("c", "a")}
@@ -129,14 +129,14 @@ def test_the_backend_sees_images_annotations_and_namespace(
     response = gateway.review("/validate", review(spec, annotations, namespace="shop"))
     assert response["allowed"] is True
     assert response["auditAnnotations"] == {"images.policies.test.audit-required": "yes"}
-    assert bed.specs() == [
+    assert asker.specs() == [
         {
             "containers": [{"image": "a"}, {"image": "b"}, {"image": "c"}, {"image": "a"}],
             "annotations": {"mine.image-policy.k8s.io/ticket-1": "break-glass"},
             "namespace": "shop",
         }
     ]
-    (request,) = bed.requests()
+    (request,) = asker.requests()
     assert request["headers"]["Authorization"] == "Bearer of-the-gateway"
     assert "?" not in request["target"]
 
@@ -178,12 +178,12 @@ def test_an_incomplete_denial_is_not_a_failure(
 
 
 def test_only_the_ephemeral_containers_of_their_subresource_are_reviewed(
-    bed: Bed, serve: Callable[..., GatewayProcess]
+    asker: Asker, serve: Callable[..., GatewayProcess]
 ) -> None:
     gateway = serve(answer(allowed=True))
     spec = {"containers": containers("a"), "ephemeralContainers": containers("e")}
     gateway.review("/validate", review(spec, subResource="ephemeralcontainers", operation="UPDATE"))
-    (found,) = bed.specs()
+    (found,) = asker.specs()
     assert found["containers"] == [{"image": "e"}]
     deployment = {"group": "apps", "version": "v1", "resource": "deployments"}
     for members in (
@@ -192,12 +192,12 @@ def test_only_the_ephemeral_containers_of_their_subresource_are_reviewed(
         {"resource": deployment, "requestResource": deployment},
     ):
         assert gateway.review("/validate", review(spec, **members))["allowed"] is True
-    assert len(bed.specs()) == 1
+    assert len(asker.specs()) == 1
 
 
 @pytest.mark.parametrize(("allowed", "switched_off"), [(True, "allowTTL"), (False, "denyTTL")])
 def test_a_verdict_holds_for_the_same_images(
-    bed: Bed, serve: Callable[..., GatewayProcess], allowed: bool, switched_off: str
+    asker: Asker, serve: Callable[..., GatewayProcess], allowed: bool, switched_off: str
 ) -> None:
     others = {"allowTTL", "denyTTL"} - {switched_off}
     gateway = serve(answer(allowed=not allowed), **dict.fromkeys(others, 1800), **{switched_off: -1})
@@ -205,26 +205,28 @@ def test_a_verdict_holds_for_the_same_images(
         response = gateway.review("/validate", review({"containers": containers("a")}, name=name))
         assert response["allowed"] is not allowed
     gateway.review("/validate", review({"containers": containers("b")}))
-    assert [spec["containers"] for spec in bed.specs()] == [[{"image": "a"}], [{"image": "b"}]]
+    assert [spec["containers"] for spec in asker.specs()] == [[{"image": "a"}], [{"image": "b"}]]
 
 
-def test_a_verdict_without_a_time_to_live_is_not_kept(bed: Bed, serve: Callable[..., GatewayProcess]) -> None:
+def test_a_verdict_without_a_time_to_live_is_not_kept(
+    asker: Asker, serve: Callable[..., GatewayProcess]
+) -> None:
     gateway = serve(answer(allowed=True), allowTTL=-1)
     for _ in range(2):
         gateway.review("/validate", review({"containers": containers("a")}))
-    assert len(bed.specs()) == 2
+    assert len(asker.specs()) == 2
 
 
-def test_busy_backends_are_asked_again(bed: Bed, serve: Callable[..., GatewayProcess]) -> None:
+def test_busy_backends_are_asked_again(asker: Asker, serve: Callable[..., GatewayProcess]) -> None:
     failures = [*({"status": status, "body": ""} for status in (500, 429, 502)), {"hang_up": True}]
     gateway = serve({"sequence": [*failures, answer(allowed=True)]}, retryBackoff=1)
     assert gateway.review("/validate", review({"containers": containers("a")}))["allowed"] is True
 
 
-def test_other_failures_end_the_call(bed: Bed, serve: Callable[..., GatewayProcess]) -> None:
+def test_other_failures_end_the_call(asker: Asker, serve: Callable[..., GatewayProcess]) -> None:
     gateway = serve({"sequence": [{"status": 503, "body": ""}, answer(allowed=True)]}, retryBackoff=1)
     assert gateway.review("/validate", review({"containers": containers("a")}))["allowed"] is False
-    assert len(bed.specs()) == 1
+    assert len(asker.specs()) == 1
 
 
 @pytest.mark.parametrize(
@@ -276,9 +278,9 @@ def test_an_object_that_is_no_pod_is_a_failure(serve: Callable[..., GatewayProce
     ],
 )
 def test_a_wrong_configuration_is_refused(
-    bed: Bed, webhook: dict[str, Any], settings: dict[str, Any], message: str
+    asker: Asker, webhook: dict[str, Any], settings: dict[str, Any], message: str
 ) -> None:
-    found = run_command("check", "--config", str(bed.write({}, webhook, **settings)))
+    found = run_command("check", "--config", str(asker.write({}, webhook, **settings)))
     assert found.returncode == 1
     assert message in found.stderr
 

@@ -28,7 +28,7 @@ SCHEMA = {"properties": {"max": {"type": "integer"}}}
 REFUSED = r"ERROR configuration refused, the one in force stays: .*/c\.yaml: document \d: .* \"v\": "
 
 
-class World:
+class Setup:
     """A folder with the configuration, and a worker whose policies a file lists."""
 
     def __init__(self, folder: Path, start_worker: StartWorker) -> None:
@@ -51,8 +51,8 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path, start_worker: StartWorker) -> World:
-    return World(tmp_path, start_worker)
+def setup(tmp_path: Path, start_worker: StartWorker) -> Setup:
+    return Setup(tmp_path, start_worker)
 
 
 def client(policy: str, parameters: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
@@ -79,14 +79,14 @@ def is_as_before(gateway: GatewayProcess) -> bool:
     ids=["policy", "schema", "prepare"],
 )
 def test_it_is_refused_and_the_one_in_force_stays(
-    world: World, start_gateway: StartGateway, hook: dict[str, Any], problem: str
+    setup: Setup, start_gateway: StartGateway, hook: dict[str, Any], problem: str
 ) -> None:
-    gateway = start_gateway(world.config)
+    gateway = start_gateway(setup.config)
     assert is_as_before(gateway)
     assert gateway.metric(RELOADED) == 1
     if "no number" in problem:
-        world.declare({DENY: {"schema": SCHEMA, "problem": "no number"}})
-    world.configure(hook)
+        setup.declare({DENY: {"schema": SCHEMA, "problem": "no number"}})
+    setup.configure(hook)
     gateway.expect(REFUSED + r"webhooks\[0\]\.clientConfig\." + re.escape(problem))
     assert gateway.metric(RELOADED) == 0
     assert re.search(
@@ -94,66 +94,66 @@ def test_it_is_refused_and_the_one_in_force_stays(
     )
     assert is_as_before(gateway)
     # Once the workers accept it, it comes into force without another change.
-    world.declare({DENY: {"schema": {}}, "{}": {}})
+    setup.declare({DENY: {"schema": {}}, "{}": {}})
     eventually(lambda: gateway.metric(RELOADED) == 1)
     gateway.expect("configuration reloaded")
     assert "configuration refused" not in gateway.admin("/readyz?verbose")[1]
     assert gateway.log.count("configuration refused") == 1
 
 
-def test_a_webhook_that_is_in_force_blocks_no_other_change(world: World, start_gateway: StartGateway) -> None:
+def test_a_webhook_that_is_in_force_blocks_no_other_change(setup: Setup, start_gateway: StartGateway) -> None:
     # At a start there is none in force: the gateway serves, with the warnings.
     broken = client("{}", {"max": 3})
-    world.configure(broken)
-    gateway = start_gateway(world.config)
+    setup.configure(broken)
+    gateway = start_gateway(setup.config)
     gateway.expect("policy mismatch: .*not served by")
-    world.configure({**broken, "failurePolicy": "Ignore", "timeoutSeconds": 3}, client(DENY))
+    setup.configure({**broken, "failurePolicy": "Ignore", "timeoutSeconds": 3}, client(DENY))
     gateway.expect("configuration reloaded")
     assert gateway.review("/validate", "pod-create-mutate")["status"]["message"] == "h1.v.test: as before"
     # Another webhook with the same mistake is a change.
-    world.configure({**broken, "failurePolicy": "Ignore"}, client(DENY), broken)
+    setup.configure({**broken, "failurePolicy": "Ignore"}, client(DENY), broken)
     gateway.expect(REFUSED + r"webhooks\[2\]\.clientConfig\.worker\.policy")
 
 
 def test_a_candidate_and_a_worker_that_is_not_known_block_nothing(
-    world: World, start_gateway: StartGateway, start_worker: StartWorker
+    setup: Setup, start_gateway: StartGateway, start_worker: StartWorker
 ) -> None:
-    gateway = start_gateway(world.config)
-    world.configure(client(DENY, rollout={"candidate": client("{}")}))
+    gateway = start_gateway(setup.config)
+    setup.configure(client(DENY, rollout={"candidate": client("{}")}))
     after = gateway.expect("configuration reloaded").end()
     # A worker without ListPolicies may accept it, and so may one that cannot be reached.
-    for targets in ((world.worker.target, start_worker().target), ("unix:/nowhere",)):
-        world.configure(client("{}"), targets=targets)
+    for targets in ((setup.worker.target, start_worker().target), ("unix:/nowhere",)):
+        setup.configure(client("{}"), targets=targets)
         after = gateway.expect("configuration reloaded", after=after).end()
-        world.configure(client(DENY))
+        setup.configure(client(DENY))
         after = gateway.expect("configuration reloaded", after=after).end()
     # One new worker beside the old ones is enough.
-    new = world.declared.with_name("new.json")
-    world.declare({DENY: {}, "{}": {}}, new)
+    new = setup.declared.with_name("new.json")
+    setup.declare({DENY: {}, "{}": {}}, new)
     upgraded = start_worker(None, "--declare", str(new)).target
-    world.configure(client("{}"), targets=(world.worker.target, upgraded))
+    setup.configure(client("{}"), targets=(setup.worker.target, upgraded))
     gateway.expect("configuration reloaded", after=after)
     assert "configuration refused" not in gateway.log
 
 
 def test_a_pool_whose_new_workers_do_not_serve_the_policies_is_refused(
-    world: World, start_gateway: StartGateway, start_worker: StartWorker
+    setup: Setup, start_gateway: StartGateway, start_worker: StartWorker
 ) -> None:
-    gateway = start_gateway(world.config)
-    other = world.declared.with_name("other.json")
-    world.declare({"{}": {}}, other)
+    gateway = start_gateway(setup.config)
+    other = setup.declared.with_name("other.json")
+    setup.declare({"{}": {}}, other)
     target = start_worker(None, "--declare", str(other)).target
-    world.configure(client(DENY, {"max": 3}), targets=(target,))
+    setup.configure(client(DENY, {"max": 3}), targets=(target,))
     gateway.expect(REFUSED + r"webhooks\[0\]\.clientConfig\.worker\.policy")
     assert is_as_before(gateway)
 
 
 def test_a_local_worker_stays_when_its_successor_is_refused(
-    world: World, start_gateway: StartGateway
+    setup: Setup, start_gateway: StartGateway
 ) -> None:
     def local(policies: dict[str, Any], name: str) -> dict[str, Any]:
-        declared = world.declared.with_name(name)
-        world.declare(policies, declared)
+        declared = setup.declared.with_name(name)
+        setup.declare(policies, declared)
         return {"command": [*WORKER, "--declare", str(declared)]}
 
     document = webhook_document("validate", "v", "pool", {"webhook": client(DENY)})
@@ -164,12 +164,12 @@ def test_a_local_worker_stays_when_its_successor_is_refused(
             "kind": "WorkerPool",
             "metadata": {"name": "pool"},
         }
-        written = world.config / ".c"
+        written = setup.config / ".c"
         written.write_text(f"{json.dumps({**head, 'spec': spec})}\n---\n{document}")
-        written.rename(world.config / "c.yaml")
+        written.rename(setup.config / "c.yaml")
 
     write(local({DENY: {}}, "first.json"))
-    gateway = start_gateway(world.config)
+    gateway = start_gateway(setup.config)
     assert is_as_before(gateway)
     write(local({"{}": {}}, "second.json"))
     gateway.expect(REFUSED + r"webhooks\[0\]\.clientConfig\.worker\.policy")

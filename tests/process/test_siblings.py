@@ -19,7 +19,7 @@ from gateway.base.errors import Problem
 from gateway.config.merge.load import load
 from gateway.engine.siblings import ANSWERED_WITHIN_S, Siblings, is_used
 from tests.in_process import START_S
-from tests.integration.test_rejected_configurations import REFUSED, World, client, is_as_before
+from tests.integration.test_rejected_configurations import REFUSED, Setup, client, is_as_before
 from tests.kit import pool_document, webhook_document
 from tests.waiting import eventually
 
@@ -110,9 +110,9 @@ def test_the_worker_of_a_process_that_runs_is_used(tmp_path: Path) -> None:
 def test_a_process_that_starts_again_does_not_take_what_the_others_refuse(
     tmp_path: Path, start_worker: Callable[..., WorkerProcess], start_gateway: Callable[..., GatewayProcess]
 ) -> None:
-    world = World(tmp_path, start_worker)
-    gateway = start_gateway(world.config, "--processes", "2")
-    world.configure(client("{}"))
+    setup = Setup(tmp_path, start_worker)
+    gateway = start_gateway(setup.config, "--processes", "2")
+    setup.configure(client("{}"))
     found = gateway.expect(f"{REFUSED}webhooks(?s:.*){REFUSED}webhooks")
     first, *_ = gateway.children()
     os.kill(first, signal.SIGKILL)
@@ -123,5 +123,5 @@ def test_a_process_that_starts_again_does_not_take_what_the_others_refuse(
     assert gateway.admin("/readyz")[0] == 200
     assert len(re.findall("no worker of pool .* serves", gateway.log)) >= 3
     # With a configuration that workers accept it comes back.
-    world.configure(client('{"deny": {"message": "as before"}}'))
+    setup.configure(client('{"deny": {"message": "as before"}}'))
     eventually(lambda: gateway.metric("admission_gateway_config_last_reload_successful") == 1)

@@ -17,7 +17,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("seed", type=int, help="the seed, or the first of several")
     parser.add_argument("--count", type=int, default=1, help="how many seeds to run (default: 1)")
-    parser.add_argument("--quiet", action="store_true", help="worlds without faults")
+    parser.add_argument("--quiet", action="store_true", help="scenarios without faults")
     options = parser.parse_args()
     if options.count == 1:
         simulation = check(options.seed, is_quiet=options.quiet)

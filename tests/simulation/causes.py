@@ -9,7 +9,7 @@ from gateway.engine.dispatch.timer_wheel import TICK_S
 from gateway.pure.core.verdict import Failed, FailureReason
 from tests.simulation.laws import calls_of
 from tests.simulation.pipe import MAX_DELAY_S
-from tests.simulation.world import UNBOUNDED, WIDE_BYTES
+from tests.simulation.scenario import UNBOUNDED, WIDE_BYTES
 
 if TYPE_CHECKING:
     from gateway.pure.core.call import Call
@@ -39,14 +39,14 @@ class Causes:
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
-        world, begin = simulation.world, simulation.began_at
+        scenario, begin = simulation.scenario, simulation.began_at
         self._troubles: dict[str, list[tuple[float, float]]] = {
-            spec.address: [] for spec in world.worker_specs
+            spec.address: [] for spec in scenario.worker_specs
         }
         self._silences: dict[str, list[tuple[float, float]]] = {
-            spec.address: [] for spec in world.worker_specs
+            spec.address: [] for spec in scenario.worker_specs
         }
-        for fault in world.faults:
+        for fault in scenario.faults:
             until = begin + fault.at + fault.lasting_s + RECOVERY_S
             if fault.kind in ("stop", "cut off", "mute"):
                 until += DIAL_TIMEOUT_S
@@ -59,7 +59,7 @@ class Causes:
         for troubles in self._troubles.values():
             # end_faults() restarts a worker that serves another service than configured.
             troubles.append((simulation.healed_at - MOMENT_S, simulation.healed_at + RECOVERY_S))
-        if not world.waits:
+        if not scenario.waits:
             for troubles in self._troubles.values():
                 troubles.append((0.0, begin + RECOVERY_S))
 
@@ -157,7 +157,7 @@ class Causes:
         troubled = [address for address in addresses if not self.is_calm(address, made, limit)]
         pool = call.invocation.webhook.worker.pool
         is_roomy = self._simulation.max_in_flight(pool) == UNBOUNDED
-        is_settled = not any(name.startswith(f"{pool}.") for _, name, _ in self._simulation.world.moves)
+        is_settled = not any(name.startswith(f"{pool}.") for _, name, _ in self._simulation.scenario.moves)
         return (
             is_roomy
             and is_settled
@@ -167,7 +167,7 @@ class Causes:
                 and fault.kind in ("stop", "cut off")
                 and self._simulation.began_at + fault.at <= made
                 and limit <= self._simulation.began_at + fault.at + fault.lasting_s
-                for fault in self._simulation.world.faults
+                for fault in self._simulation.scenario.faults
             )
         )
 
@@ -175,7 +175,9 @@ class Causes:
         """Fail if a call was refused although its pool had an endpoint with room."""
         simulation = self._simulation
         if "cannot be resolved" in cause:
-            assert any(name.startswith(f"{pool}.") and not found for _, name, found in simulation.world.moves)
+            assert any(
+                name.startswith(f"{pool}.") and not found for _, name, found in simulation.scenario.moves
+            )
         else:
             assert "maxInFlight" in cause
             assert simulation.max_in_flight(pool) < UNBOUNDED

@@ -1,4 +1,4 @@
-"""Runs the world of one seed and checks it; a failure prints the command that repeats it."""
+"""Runs the scenario of one seed and checks it; a failure prints the command that repeats it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from tests.simulation.causes import Causes
 from tests.simulation.counts import check_counts, check_latency
 from tests.simulation.laws import check_reviews
 from tests.simulation.run import Simulation
-from tests.simulation.world import world
+from tests.simulation.scenario import scenario_of
 
 
 def check(seed: int, *, is_quiet: bool = False) -> Simulation:
-    """Run the world of *seed*; *is_quiet*: a world without faults.
+    """Run the scenario of *seed*; *is_quiet*: a scenario without faults.
 
     Raises:
         AssertionError: a law does not hold; the notes name the seed and show the last events.
     """
-    simulation = Simulation(world(seed, is_quiet=is_quiet))
+    simulation = Simulation(scenario_of(seed, is_quiet=is_quiet))
     try:
         simulation.run()
         assert not simulation.errors, "\n".join(dict.fromkeys(simulation.errors))

@@ -59,7 +59,7 @@ def _is_an_answer(call: Call) -> bool:
 
 
 def check_latency(simulation: Simulation) -> None:
-    """Check, in a world without faults, that no review takes longer than its calls one after another.
+    """Check, in a scenario without faults, that no review takes longer than its calls one after another.
 
     Raises:
         AssertionError: a review took longer.

@@ -44,7 +44,7 @@ def end_faults(simulation: Simulation) -> None:
         _open_window(worker)
         worker.is_healthy = True
         worker.resume()
-    for name, addresses in simulation.world.names.items():
+    for name, addresses in simulation.scenario.names.items():
         simulation.network.names[name] = addresses
 
 

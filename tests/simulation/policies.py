@@ -41,7 +41,7 @@ ERRORS: Final = {
 
 
 class Policies:
-    """All policies of one world."""
+    """All policies of one scenario."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gateway.pure.core.matching import Selection
     from gateway.pure.core.verdict import Verdict
     from tests.simulation.run import Simulation
-    from tests.simulation.world import Review
+    from tests.simulation.scenario import Review
 
 
 class Recorded(Evaluation):

@@ -1,4 +1,4 @@
-"""Runs one world: the gateway's real code on virtual time with simulated workers, and records it."""
+"""Runs one scenario: the gateway's real code on virtual time with simulated workers, and records it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from gateway.engine.dispatch.pool import Pool
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.call import Call
-    from tests.simulation.world import Review, World
+    from tests.simulation.scenario import Review, Scenario
 
 HEALED_WITHIN_S: Final = 75.0
 """Keepalive detects a lost worker within 40 s, and replaced connections are open for 30 s."""
@@ -50,17 +50,17 @@ PROBE_BUDGET_S: Final = 20.0
 class Simulation:
     """One run. Its records are the input of ``tests.simulation.laws``, ``causes`` and ``counts``."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
         self.loop = loop = VirtualLoop()
-        dice = random.Random(world.seed + 1)
+        dice = random.Random(scenario.seed + 1)
         self.network = loop.network = Network(loop, dice)
         self.journal = Journal(loop.time)
-        self.stage = Stage(loop, dice, Policies(world.seed), self.journal)
+        self.stage = Stage(loop, dice, Policies(scenario.seed), self.journal)
         self.workers: dict[str, Worker] = {}
-        for spec in world.worker_specs:
+        for spec in scenario.worker_specs:
             self.workers[spec.address] = self.network.hosts[spec.address] = Worker(self.stage, spec)
-        self.network.names.update(world.names)
+        self.network.names.update(scenario.names)
         self.records: dict[str, Record] = {}
         self.made_at: dict[Call, float] = {}
         self.pools_seen: dict[Pool, None] = {}
@@ -75,7 +75,7 @@ class Simulation:
         self._by_uid: dict[str, list[Question]] = {}
 
     def run(self) -> None:
-        """Run the world to its end.
+        """Run the scenario to its end.
 
         Raises:
             AssertionError: the run stalls, or leaves calls, tasks, connections or timers.
@@ -97,25 +97,25 @@ class Simulation:
         self._engine = Engine(
             self.metrics,
             lambda settings: settings.targets,
-            others_within_s=5.0 if self.world.waits else 0.0,
+            others_within_s=5.0 if self.scenario.waits else 0.0,
             surroundings=Surroundings(self.loop.time, self.loop.time, compute),
         )
         await self._load(0)
         self._engine.others_within_s = OTHER_WORKERS_WITHIN_S
         begin = self.began_at = self.loop.time()
-        for fault in self.world.faults:
+        for fault in self.scenario.faults:
             worker = self.workers[fault.address]
             self.loop.call_at(begin + fault.at, begin_fault, worker, fault.kind, fault.lasting_s)
-        for at, name, addresses in self.world.moves:
+        for at, name, addresses in self.scenario.moves:
             self.loop.call_at(begin + at, self._move, name, addresses)
         loading = [
             asyncio.create_task(self._load_at(begin + at, number))
-            for number, (at, _) in enumerate(self.world.configs)
+            for number, (at, _) in enumerate(self.scenario.configs)
             if number
         ]
-        for review in self.world.reviews:
+        for review in self.scenario.reviews:
             self.loop.call_at(begin + review.at, self.start_review, review)
-        await asyncio.sleep(self.world.end)
+        await asyncio.sleep(self.scenario.end)
         await asyncio.gather(*loading)
         await self._settle()
         await self._probe()
@@ -127,7 +127,7 @@ class Simulation:
         await self._load(number)
 
     async def _load(self, number: int) -> None:
-        self._engine.activate(await self._engine.prepare(self.world.configs[number][1]))
+        self._engine.activate(await self._engine.prepare(self.scenario.configs[number][1]))
         self.journal.note("configuration %s is in force", number)
         self.pools_seen.update(dict.fromkeys(self._engine.pools.values()))
 
@@ -155,12 +155,12 @@ class Simulation:
 
     def addresses_of(self, pool: str) -> list[str]:
         """Return the addresses of all workers of a pool."""
-        return [spec.address for spec in self.world.worker_specs if spec.pool == pool]
+        return [spec.address for spec in self.scenario.worker_specs if spec.pool == pool]
 
     def max_in_flight(self, pool: str) -> int:
         """Return the least ``maxInFlight`` of a pool in all configurations."""
         return min(
-            config.pools[pool].max_in_flight for _, config in self.world.configs if pool in config.pools
+            config.pools[pool].max_in_flight for _, config in self.scenario.configs if pool in config.pools
         )
 
     # -- reviews ----------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ class Simulation:
         self.journal.note("probes begin")
         for number in range(PROBES):
             for phase in ("mutate", "validate"):
-                model = next((r for r in self.world.reviews if r.phase == phase), None)
+                model = next((r for r in self.scenario.reviews if r.phase == phase), None)
                 if model is not None:
                     uid = f"probe{number}{phase}"
                     body = model.body.replace(f'"uid":"{model.uid}"'.encode(), f'"uid":"{uid}"'.encode())
@@ -263,7 +263,7 @@ def _in_simulation(simulation: Simulation) -> Iterator[None]:
         stack.callback(random.setstate, state)
         stack.callback(gateway_log.setLevel, level)
         stack.callback(gateway_log.removeHandler, simulation.journal)
-        random.seed(simulation.world.seed)
+        random.seed(simulation.scenario.seed)
         gateway_log.setLevel(logging.INFO)
         gateway_log.addHandler(simulation.journal)
         stack.enter_context(mock.patch.object(gateway_log, "propagate", new=False))

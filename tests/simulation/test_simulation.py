@@ -1,4 +1,4 @@
-"""Thousands of seeded worlds on virtual time: overlapping reviews, faulty workers, new configurations."""
+"""Thousands of seeded scenarios on virtual time: overlapping reviews, faulty workers, new configurations."""
 
 from __future__ import annotations
 

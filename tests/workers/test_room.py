@@ -30,7 +30,7 @@ def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "MAX_EVALUATED_BYTES", 3 * SIZE)
 
 
-class Bed:
+class HeldPolicies:
     """An evaluator with policies that wait until they are let go."""
 
     def __init__(self, evaluator: Evaluator) -> None:
@@ -74,30 +74,30 @@ class Bed:
 @pytest.mark.parametrize("policy", ["task", "thread"])
 def test_calls_above_the_bound_wait_for_room(policy: str) -> None:
     async def scenario() -> None:
-        bed = Bed(Evaluator())
-        calls = [bed.begin(policy, "a") for _ in range(8)]
+        held = HeldPolicies(Evaluator())
+        calls = [held.begin(policy, "a") for _ in range(8)]
         assert all(isinstance(call, Running) for call in calls)
-        await until(lambda: len(bed.begun) == 3)
-        assert bed.evaluator.room.used_bytes == 3 * SIZE
+        await until(lambda: len(held.begun) == 3)
+        assert held.evaluator.room.used_bytes == 3 * SIZE
         # A policy that needs no task needs no room.
-        assert not isinstance(bed.begin("at once", "a"), Running)
+        assert not isinstance(held.begin("at once", "a"), Running)
         calls[7].cancel()
-        await bed.close()
-        assert len(bed.ended) == 7
+        await held.close()
+        assert len(held.ended) == 7
 
     asyncio.run(scenario())
 
 
 def test_a_request_larger_than_the_bound_is_evaluated_alone() -> None:
     async def scenario() -> None:
-        bed = Bed(Evaluator())
+        held = HeldPolicies(Evaluator())
         large = SMALL[:-1] + SIZE * 5 * b" " + b"}"
-        bed.begin("task", "a", large)
-        bed.begin("task", "a")
-        await until(lambda: len(bed.begun) == 1)
-        assert bed.evaluator.room.used_bytes == len(large)
-        await bed.close()
-        assert len(bed.begun) == 2
+        held.begin("task", "a", large)
+        held.begin("task", "a")
+        await until(lambda: len(held.begun) == 1)
+        assert held.evaluator.room.used_bytes == len(large)
+        await held.close()
+        assert len(held.begun) == 2
 
     asyncio.run(scenario())
 
@@ -105,17 +105,17 @@ def test_a_request_larger_than_the_bound_is_evaluated_alone() -> None:
 def test_a_call_that_waits_expires_without_being_begun() -> None:
     async def scenario() -> None:
         counters = Counters(["task", "thread", "at once"])
-        bed = Bed(CountingEvaluator(counters))
+        held = HeldPolicies(CountingEvaluator(counters))
         for _ in range(3):
-            bed.begin("task", "a")
+            held.begin("task", "a")
         timeout_s = 0.01
-        while not isinstance(bed.begin("task", "b", b"not JSON", timeout_s), Running):
+        while not isinstance(held.begin("task", "b", b"not JSON", timeout_s), Running):
             timeout_s *= 2  # it had expired before it could wait
-        await until(lambda: bool(bed.ended))
-        owner, outcome = bed.ended[0]
+        await until(lambda: bool(held.ended))
+        owner, outcome = held.ended[0]
         assert (owner, getattr(outcome, "code", 0)) == ("b", 4)
-        assert len(bed.begun) == 3
-        await bed.close()
+        assert len(held.begun) == 3
+        await held.close()
         assert counters.in_flight("task") == 0
 
     asyncio.run(scenario())

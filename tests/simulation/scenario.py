@@ -1,4 +1,4 @@
-"""The world of one seed: its pools, webhooks, reviews, and the times of its faults."""
+"""The scenario of one seed: its pools, webhooks, reviews, and the times of its faults."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ NAMESPACES: Final = {
 }
 BUDGETS_S: Final = (0.05, 0.5, 2.9, 9.9, 9.9, 29.9)
 UNBOUNDED: Final = 1024
-"""A ``maxInFlight`` above the load of any world."""
+"""A ``maxInFlight`` above the load of any scenario."""
 WIDE_BYTES: Final = 65_535
-"""A flow control window larger than any batch of a world."""
+"""A flow control window larger than any batch of a scenario."""
 LARGE_BYTES: Final = 70_000
 """Size of an object that is sent by a unary call."""
 
@@ -70,7 +70,7 @@ class Review:
 
 
 @dataclass(frozen=True)
-class World:
+class Scenario:
     """The input of one run. Times are seconds from its beginning."""
 
     seed: int
@@ -95,7 +95,7 @@ class World:
 
 @dataclass
 class _Draft:
-    """The parts of a world while it is drawn."""
+    """The parts of a scenario while it is drawn."""
 
     seed: int
     dice: random.Random
@@ -105,8 +105,8 @@ class _Draft:
     names: dict[str, list[str]] = field(default_factory=dict)
 
 
-def world(seed: int, *, is_quiet: bool = False) -> World:
-    """Return the world of a seed."""
+def scenario_of(seed: int, *, is_quiet: bool = False) -> Scenario:
+    """Return the scenario of a seed."""
     dice = random.Random(seed)
     draft = _Draft(seed, dice, is_quiet)
     pools = {f"p{number}": _pool(draft, f"p{number}") for number in range(dice.choice((1, 1, 2, 2, 3)))}
@@ -117,7 +117,7 @@ def world(seed: int, *, is_quiet: bool = False) -> World:
             (dice.choice(moments) + dice.random(), _config(draft, _changed(draft, pools), generation=1))
         )
     reviews = _reviews(draft, moments)
-    return World(
+    return Scenario(
         seed,
         tuple(draft.worker_specs),
         draft.names,
