@@ -68,26 +68,27 @@ class Recording:
     def tests_of(self, mutant: Mutant) -> list[str]:
         """Return the tests that run the line of *mutant*, the fastest first.
 
-        A line that also runs when its module is imported concerns all tests of the module.
+        A line that also runs when its module is imported concerns all tests of the module, or of the folder.
         """
         lines = self.tests_of_line.get(mutant.path, {})
         numbers: set[int] = set()
-        for line in range(
-            mutant.line, mutant.first_line - 1, -1
-        ):  # a constant in it may have no code of its own
+        # A constant in a statement of several lines may have no code of its own.
+        for line in range(mutant.line, mutant.first_line - 1, -1):
             numbers = numbers or set(lines.get(str(line), ()))
         if -1 in numbers:
             numbers = {number for found in lines.values() for number in found} - {-1}
+            numbers = numbers or set(range(len(self.seconds)))
         names = [*self.seconds]
         tests = {names[number] for number in numbers}
         # Many tests run on both event loops. Once is enough.
-        return sorted(
-            (test for test in tests if test.replace("uvloop", "asyncio") not in tests - {test}), key=self.rank
-        )
+        once = {
+            test for test in tests if "uvloop" not in test or test.replace("uvloop", "asyncio") not in tests
+        }
+        return sorted(once, key=self.rank)
 
-    def rank(self, test: str) -> tuple[int, int]:
+    def rank(self, test: str) -> tuple[int, int, str]:
         """Fast tests come first, of these those that run few lines: these lines are what they test."""
-        return len(f"{self.seconds[test] * 10:.0f}"), self._lines_of_test[test]
+        return len(f"{self.seconds[test] * 10:.0f}"), self._lines_of_test[test], test
 
     @cached_property
     def _lines_of_test(self) -> Counter[str]:
@@ -108,9 +109,7 @@ class Recorder:
         self._seconds: dict[str, float] = defaultdict(float)
         self._libraries: list[str] = []
         self._failed: set[str] = set()
-
-    def pytest_sessionstart(self) -> None:
-        self._coverage.start()
+        self._coverage.start()  # before a conftest.py imports the product
 
     def pytest_collection_finish(self) -> None:
         ours = {"gateway", "tests", "admission_gateway_conformance", "conftest", "__main__"}

@@ -70,7 +70,7 @@ def test_a_mutant_is_found_again_at_another_line_but_not_after_its_statement_cha
         mutated(second, SOURCE.replace("(1,", "(3,"))
 
 
-LINES = {"module.py": {"1": [-1], "4": [1], "9": [0, 2]}}
+LINES = {"module.py": {"1": [-1], "4": [1], "9": [0, 2]}, "table.py": {"1": [-1]}}
 RECORDING = Recording({"slow": 2.0, "fast": 0.001, "fast_too": 0.002}, LINES, [], [])
 
 
@@ -85,6 +85,10 @@ RECORDING = Recording({"slow": 2.0, "fast": 0.001, "fast_too": 0.002}, LINES, []
 )
 def test_a_mutant_is_run_by_the_tests_of_its_line(line: int, first_line: int, tests: list[str]) -> None:
     assert RECORDING.tests_of(Mutant("module.py", "f", "a -> b", 0, line, first_line)) == tests
+
+
+def test_a_module_that_runs_only_at_import_is_for_all_tests_of_the_folder() -> None:
+    assert RECORDING.tests_of(Mutant("table.py", "", "1 -> 2", 0, 1, 1)) == ["fast", "fast_too", "slow"]
 
 
 def test_the_table_compares_reports(tmp_path: Path) -> None:
