@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Python keeps what it compiles, whatever the environment says: without that every process of the tests compiles all again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install run quick test minutes disturbed mutants landing landing-tests landing-e2e test-touched test-install test-pythons test-all test-without-cluster test-workers fuzz e2e e2e-bench lint docs monitoring catalogue rooms manifests schemas protos bench peers-bench soak soak-faults release constraints clean
+.PHONY: install run quick test minutes disturbed coverage mutants landing landing-tests landing-e2e test-touched test-install test-pythons test-all test-without-cluster test-workers fuzz e2e e2e-bench lint docs monitoring catalogue rooms manifests schemas protos bench peers-bench soak soak-faults release constraints clean
 
 # Exactly the files of constraints.txt: nothing is resolved, so that no package published later changes the result.
 install: $(STAMP)
@@ -51,6 +51,13 @@ minutes: install
 disturbed: install
 	$(BIN)/python -m tests.disturbed $(PYTEST) $(CHOSEN)
 
+# Branch coverage of the pure packages and the engine by their own tests, without the longest, which repeat others with
+# larger inputs: some 90 seconds. The threshold is in pyproject.toml.
+COVERED := core cel conditions policies openapi credentials dispatch engine simulation/test_rows.py
+coverage: install
+	$(PYTEST) -q --cov --cov-report term:skip-covered $(CHOSEN) $(COVERED:%=tests/%) \
+	  --ignore tests/cel/test_bounds.py --ignore tests/cel/test_long_operations.py --ignore tests/engine/test_same_answer.py
+
 # Small changes of the pure packages and of dispatch, and how many of them the tests find: an hour. MUTANTS=100 for fewer.
 MUTANTS ?= 600
 mutants: install
@@ -63,6 +70,7 @@ landing: install
 	$(MAKE) --jobs 2 landing-tests landing-e2e
 
 landing-tests: test
+	$(MAKE) coverage
 	$(MAKE) test-install
 	$(MAKE) test-workers LANGUAGES=--landing
 	$(MAKE) test-touched
