@@ -33,16 +33,31 @@ class Webhooks(ThreadingHTTPServer):
     scripts: list[dict[str, Any]]
 
 
-class Handler(BaseHTTPRequestHandler):
+class Answering(BaseHTTPRequestHandler):
+    """Answers over HTTP/1.1 and TLS."""
+
     protocol_version = "HTTP/1.1"
     # Head and body are written apart: the body would wait until the caller has acknowledged the head.
     disable_nagle_algorithm = True
-    server: Webhooks
 
     def setup(self) -> None:
         # In the connection's own thread, so that a slow handshake does not delay other connections.
         self.request.do_handshake()
         super().setup()
+
+    def answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
+        pass
+
+
+class Handler(Answering):
+    server: Webhooks
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -54,16 +69,6 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(
             status, b"\xff\xff" if script.get("garbage") else json.dumps(review(script, body)).encode()
         )
-
-    def answer(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
-        pass
 
 
 def review(script: dict[str, Any], body: bytes) -> dict[str, Any]:

@@ -102,7 +102,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     "modes": ("a_webhook_is_enforced_where_the_namespace_matches", "gateway/pure/core/modes.py"),
     "moving": ("webhooks_move_behind_the_gateway_one_step_after_another", "gateway/tools/importing/"),
     "mutating_policies": (
-        "a_policy_changes_objects_in_the_gateway_as_in_the_api_server",
+        "a_gateway_in_place_of_the_policies_answers_as_recorded",
         "gateway/pure/admission_policies/mutating.py",
         "gateway/pure/admission_policies/mutations.py",
     ),
@@ -125,7 +125,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "workers/python/admission_gateway_worker/policies/pod_security/",
     ),
     "policies": (
-        "a_policy_decides_in_the_gateway_as_in_the_api_server",
+        "a_gateway_in_place_of_the_policies_answers_as_recorded",
         "gateway/pure/admission_policies/evaluation.py",
     ),
     "policy_documents": (

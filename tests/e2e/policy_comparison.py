@@ -6,7 +6,6 @@ All policies are in force at the same time, so each has to match only the object
 from __future__ import annotations
 
 import json
-import re
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -15,13 +14,14 @@ from gateway.pure.core.decision import MAX_WARNING_CHARS
 from tests.e2e.compare import Operation
 from tests.e2e.objects import config_map, within
 from tests.e2e.setups import REGISTRATIONS, BehindGateway, rule
+from tests.recorded.engine import parsed, refusal
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from tests.e2e.client import Answer, Api
+    from tests.e2e.client import Answer
     from tests.e2e.cluster import Cluster
 
     Json = dict[str, Any]
@@ -34,6 +34,8 @@ PATHS: Final = {
     "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
 }
 FAILURES: Final = "validation.policy.admission.k8s.io/validation_failure"
+OF_KUBERNETES: Final = ("k8s.io", "kubernetes.io")
+"""Ends of the domains of annotations that the API server makes itself."""
 LABEL: Final = "policy"
 """The label of objects that a policy selects; its value is the name of the scenario."""
 MARK: Final = "in-force"
@@ -57,12 +59,10 @@ class Seen:
     """Everything about an operation that a user or an auditor sees."""
 
     status: int
-    refusal: tuple[str, str] | None
-    """Reason and message."""
+    refusal: Json | None
+    """Reason and message, and the details of a denial."""
     warnings: tuple[str, ...]
     annotations: dict[str, object]
-    details: Json | None = None
-    """Those of a denial."""
     object: Json | None = None
     """The object in the answer, without what differs from one request to the next; None if not compared."""
 
@@ -165,16 +165,19 @@ class Comparison:
         cluster: Cluster,
         namespace: str,
         scenarios: Sequence[Scenario],
-        params: Sequence[Json],
-        canary: Scenario | None = None,
+        canary: Scenario,
+        *,
+        with_objects: bool = False,
     ) -> None:
-        """By default the *canary* is a validating policy. Of another one, objects are compared, too."""
-        self._canary = canary or CANARY
-        self._with_objects = canary is not None
+        """*canary* is a scenario that shows whether all are in force.
+
+        *with_objects*: the objects in answers are compared, and not the annotations.
+        """
+        self._canary = canary
+        self._with_objects = with_objects
         self._cluster = cluster
         self._namespace = namespace
         self._scenarios = scenarios
-        self._params = params
 
     def natively(self) -> Outcomes:
         """Return the outcomes under policies of the API server, without scenarios that it refuses."""
@@ -197,12 +200,11 @@ class Comparison:
             for path in made:
                 self._cluster.api.delete(path)
             # Its refusing policy was deleted last.
-            eventually(lambda: self._perform(self._canary.operations[0], self._cluster.api).status == 201)
+            eventually(lambda: self.perform(self._canary.operations[0]).status == 201)
 
-    def behind(self, folder: Path, version: str = "") -> Outcomes:
-        """Return the outcomes behind a gateway that has the policies in files in *folder*; see `Policies`."""
-        documents = [one for each in (*self._scenarios, self._canary) for one in each.documents]
-        with Policies(self._cluster, folder, self._placed((*documents, *self._params)), version):
+    def behind(self, folder: Path, documents: list[Json], version: str = "") -> Outcomes:
+        """Return the outcomes behind a gateway that has *documents* in files in *folder*; see `Policies`."""
+        with Policies(self._cluster, folder, documents, version):
             eventually(self._in_force)
             return self._outcomes(self._scenarios)
 
@@ -211,7 +213,7 @@ class Comparison:
         return placed
 
     def _in_force(self) -> bool:
-        refused, *marked = (self._perform(each, self._cluster.api) for each in self._canary.operations)
+        refused, *marked = (self.perform(each) for each in self._canary.operations)
         return refused.status != 201 and all(
             MARK in answer.document.get("metadata", {}).get("annotations", {}) for answer in marked
         )
@@ -220,8 +222,7 @@ class Comparison:
         answers: dict[tuple[str, int], Answer] = {}
         for scenario in scenarios:
             for number, operation in enumerate(scenario.operations):
-                api = self._cluster.user(operation.user)
-                answers[scenario.name, number] = self._perform(operation, api)
+                answers[scenario.name, number] = self.perform(operation)
         published: dict[str, dict[str, object]] = {}
         wanted = {answer.headers["Audit-Id"] for answer in answers.values()}
 
@@ -230,40 +231,39 @@ class Comparison:
             return published.keys() >= wanted
 
         eventually(complete)
-        seen = {key: _seen(answer, published) for key, answer in answers.items()}
+        seen = {
+            key: seen_in(answer, published[answer.headers["Audit-Id"]]) for key, answer in answers.items()
+        }
         if not self._with_objects:
             return seen
         # The API server publishes no annotations of mutating policies.
         return {
-            key: replace(each, annotations={}, object=_stable(answers[key].document))
+            key: replace(each, annotations={}, object=stable(answers[key].document))
             for key, each in seen.items()
         }
 
-    def _perform(self, operation: Operation, api: Api) -> Answer:
+    def perform(self, operation: Operation) -> Answer:
+        """Return the answer to *operation*."""
         path = operation.path.replace("{namespace}", self._namespace)
+        api = self._cluster.user(operation.user)
         return api.request(operation.method, path, operation.document, operation.content_type)
 
 
-def _seen(answer: Answer, published: dict[str, dict[str, object]]) -> Seen:
-    refusal = details = None
-    if answer.document.get("kind") == "Status" and answer.document.get("status") == "Failure":
-        message = answer.message
-        begin = max(message.find("ValidatingAdmissionPolicy '"), message.find("policy '"), 0)
-        # The API server evaluates the bindings of a policy in any order, and says the first denial.
-        text = re.sub(r"with binding '[^']*'", "with binding", message[begin:].split("\n")[0])
-        refusal = (answer.document.get("reason", ""), text)
-        if "denied request" in text:
-            details = {key: value for key, value in answer.document["details"].items() if key != "causes"}
+def seen_in(answer: Answer, annotations: dict[str, object]) -> Seen:
+    """Return what a user sees in *answer*, and an auditor in *annotations*."""
+    document = answer.document
+    is_failure = document.get("kind") == "Status" and document.get("status") == "Failure"
+    refused = refusal(document) if is_failure else None
     # The API server cuts the warnings of webhooks.
     warnings = tuple(sorted(text[:MAX_WARNING_CHARS] for text in answer.warnings))
-    return Seen(answer.status, refusal, warnings, published[answer.headers["Audit-Id"]], details)
+    return Seen(answer.status, refused, warnings, annotations)
 
 
-def _stable(document: Json) -> Json | None:
+def stable(document: Json) -> Json | None:
     """Return the object in an answer, without what differs from one request to the next."""
     if document.get("kind") == "Status":
         return None
-    varying = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "namespace")
+    varying = ("uid", "resourceVersion", "creationTimestamp", "managedFields")
     metadata = {name: value for name, value in document["metadata"].items() if name not in varying}
     stable = {**document, "metadata": metadata}
     # Older versions write a template's time of creation.
@@ -280,22 +280,14 @@ def _published(cluster: Cluster, wanted: set[str]) -> Iterator[tuple[str, dict[s
         for key, value in event.get("annotations", {}).items():
             last = key.rpartition("/")[2]
             if key == FAILURES:
-                kept["validation_failure"] = canonical(value)
+                kept["validation_failure"] = parsed(value)
             elif ".validate." in key:
                 name, _, annotation = last.rpartition(".")
                 if name.partition(".")[0] not in ("failed-open", "mutation"):
-                    kept[annotation] = canonical(value)
-            elif "/" in key and not key.split("/")[0].endswith("k8s.io"):
-                kept[last] = canonical(value)
+                    kept[annotation] = parsed(value)
+            elif "/" in key and not key.split("/")[0].endswith(OF_KUBERNETES):
+                kept[last] = parsed(value)
         yield event["auditID"], kept
-
-
-def canonical(text: str) -> object:
-    """Return the value of *text*, if that is JSON."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 @contextmanager

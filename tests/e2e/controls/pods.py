@@ -293,7 +293,7 @@ CONTROLS: Final[tuple[Control, ...]] = (
                 "'expected a name that begins with ' + namespaceObject.metadata.name.substring(0, 4)",
             )
         ),
-        ({**pod(), "metadata": {"name": "policies"}},),
+        ({**pod(), "metadata": {"name": "controls"}},),
         (pod(),),
     ),
     Control(

@@ -1,0 +1,243 @@
+"""Records the answers of API servers: ``python -m tests.e2e.record [FILE…]``, by default all files.
+
+They are the files of tests/recorded, each with one subject and one version.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from gateway.pure.openapi.documents import reduced
+from tests.e2e.binaries import obtain
+from tests.e2e.capture import Captured, stable_object
+from tests.e2e.cluster import Cluster
+from tests.e2e.objects import GROUP, widget_definition
+from tests.e2e.policy_comparison import Comparison, existing, seen_in, stable
+from tests.e2e.policy_subjects import FILES, SUBJECTS
+from tests.kit import ROOT
+from tests.recorded.engine import RecordedEngine
+from tests.recorded.recording import (
+    Operation,
+    Recording,
+    Surroundings,
+    change_of,
+    changed,
+    path_of,
+    read,
+    text_of,
+    written,
+)
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.e2e.client import Answer
+    from tests.e2e.compare import Operation as SentOperation
+    from tests.e2e.policy_comparison import Seen
+    from tests.e2e.policy_subjects import Subject
+
+    Json = dict[str, Any]
+
+ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+CREATED: Final = "2026-01-01T00:00:00Z"
+"""When the namespaces were created, as far as a recording says."""
+
+
+def record(cluster: Cluster, subject: Subject, folder: Path) -> Recording:
+    """Return what the API server of *cluster* makes of *subject*; *folder* is for files.
+
+    The custom resource ``widgets`` exists.
+    """
+    version, is_mutating = version_of(cluster), subject.phase == "mutate"
+    documents = subject.documents(subject.name)
+    comparison = Comparison(
+        cluster, subject.name, subject.scenarios, subject.canary, with_objects=is_mutating
+    )
+    with furnished(cluster, subject):
+        natively = comparison.natively()
+    known = [each for each in subject.scenarios if (each.name, 0) in natively]
+    with ExitStack() as stack:
+        # Again, because operations delete some of the objects.
+        stack.enter_context(furnished(cluster, subject))
+        captured = stack.enter_context(Captured(cluster, folder / "captured", documents, version))
+        captured.take(subject.phase)
+        access = _Access(cluster)
+        schemas = _schemas(cluster) if is_mutating else []
+        namespaces = [_namespace(cluster, name) for name in ("default", subject.name)]
+        surroundings = Surroundings(version, namespaces, schemas)
+        (folder / "engine").mkdir()
+        engine = RecordedEngine(folder / "engine", documents, surroundings, access.authorize)
+        stack.callback(engine.close)
+        operations: dict[str, tuple[Operation, ...]] = {}
+        for scenario in known:
+            found = []
+            for number, sent in enumerate(scenario.operations):
+                without = comparison.perform(sent)
+                reviews = captured.take(subject.phase)
+                seen = natively[scenario.name, number]
+                # Some kinds are deprecated.
+                warnings = tuple(each for each in seen.warnings if each not in without.warnings)
+                one = Operation(reviews, answer_of(replace(seen, warnings=warnings)))
+                ours = engine.answer(one)
+                if is_mutating and "denied request" not in one.answer.get("message", ""):
+                    final = _final_object(comparison, sent, one, without, ours.get("object"))
+                    one = replace(one, answer={**one.answer, "object": final})
+                    captured.take(subject.phase)
+                found.append(one)
+            operations[scenario.name] = tuple(found)
+        return Recording(surroundings, access.decisions, operations)
+
+
+@contextmanager
+def furnished(cluster: Cluster, subject: Subject) -> Iterator[None]:
+    """Have what exists before the scenarios of *subject* exist inside the block."""
+    made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": subject.name}}
+    assert cluster.api.create("/api/v1/namespaces", made).status in (201, 409)
+    with existing(cluster, [*subject.rights, *subject.placed(subject.name)]):
+        yield
+
+
+def _schemas(cluster: Cluster) -> list[Json]:
+    paths = (f"/openapi/v3/apis/{GROUP}/{version}" for version in ("v1", "v2"))
+    return [reduced(cluster.api.get(path).document) for path in paths]
+
+
+def _namespace(cluster: Cluster, name: str) -> Json:
+    document = stable_object(cluster.api.get(f"/api/v1/namespaces/{name}").document)
+    return {**document, "metadata": {**document["metadata"], "creationTimestamp": CREATED}}
+
+
+def _final_object(
+    comparison: Comparison, sent: SentOperation, one: Operation, without: Answer, ours: Json | None
+) -> Json | None:
+    """Return the object after all changes, before the API server completes it.
+
+    Of *ours*, the object of an engine, the API server has to make what it makes of the object of its own
+    policies. *without* is its answer without policies.
+    """
+    completed = one.answer.get("object")
+    if completed is not None:
+        before = one.reviews[0].request["object"]
+        final: Json = changed(before, change_of(stable(without.document), completed))
+        if ours is None or final == ours:
+            return final
+    assert sent.method == "POST", sent
+    answer = comparison.perform(replace(sent, document=ours))
+    seen = replace(seen_in(answer, {}), warnings=(), object=stable(answer.document))
+    theirs = {key: value for key, value in one.answer.items() if key != "warnings"}
+    assert answer_of(seen) == theirs, (sent, answer_of(seen), theirs)
+    return ours
+
+
+def stored(subject: Subject, version: str) -> Recording:
+    """Return the recording of *subject* for *version*, or for the newest version."""
+    path = path_of(subject.name, version)
+    return read(path if path in FILES else path_of(subject.name), subject.sent)
+
+
+def compare(subject: Subject, again: Recording) -> None:
+    """Fail if *again* differs from the file of *subject*.
+
+    In a version without a file, the answers have to be those of the newest version.
+    """
+    version = again.surroundings.kubernetes
+    before = stored(subject, version)
+    found = []
+    if version == before.surroundings.kubernetes:
+        pairs = [(before.surroundings, again.surroundings), (before.access, again.access)]
+        found += [f"{old}\nnow {new}" for old, new in pairs if old != new]
+        names = sorted(before.operations.keys() | again.operations.keys())
+    else:
+        names = sorted(before.operations.keys() & again.operations.keys())
+        before, again = _only_answers(before), _only_answers(again)
+    for name in names:
+        if before.operations.get(name) != again.operations.get(name):
+            both = zip_longest(before.operations.get(name, ()), again.operations.get(name, ()))
+            found += [f"{name}: {old}\nnow {new}" for old, new in both if old != new]
+    path = path_of(subject.name, before.surroundings.kubernetes).relative_to(ROOT)
+    head = f"{path} differs; to write it: python -m tests.e2e.record {path}"
+    if found:
+        pytest.fail("\n\n".join([head, *found]), pytrace=False)
+
+
+def _only_answers(recording: Recording) -> Recording:
+    operations = {
+        name: tuple(replace(one, reviews=()) for one in each) for name, each in recording.operations.items()
+    }
+    return replace(recording, operations=operations)
+
+
+class _Access:
+    """Decisions of the authorizer of *cluster*."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.decisions: dict[str, Json] = {}
+
+    def authorize(self, spec: Json) -> Json:
+        document = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+        status = self._cluster.api.create(ACCESS_REVIEWS, document).document["status"]
+        decision = {
+            "allowed": status["allowed"],
+            # Of several roles that allow it, the API server names any.
+            "reason": status.get("reason", "").partition(" by ")[0],
+            "error": status.get("evaluationError", ""),
+        }
+        self.decisions[text_of(spec)] = decision
+        return decision
+
+
+def answer_of(seen: Seen) -> Json:
+    """Return the form in which *seen* is recorded."""
+    answer: Json = {"status": seen.status}
+    if seen.refusal is not None:
+        answer |= seen.refusal
+    if seen.warnings:
+        answer["warnings"] = list(seen.warnings)
+    if seen.annotations:
+        answer["annotations"] = seen.annotations
+    if seen.object is not None:
+        answer["object"] = seen.object
+    return answer
+
+
+def version_of(cluster: Cluster) -> str:
+    """Return the minor version of *cluster*."""
+    return ".".join(cluster.binaries.version.lstrip("v").split(".")[:2])
+
+
+def _wait_for_widgets(cluster: Cluster) -> None:
+    eventually(lambda: cluster.api.get(f"/openapi/v3/apis/{GROUP}/v1").status == 200)
+
+
+def main() -> None:
+    """Write the given files."""
+    paths = [Path(each).resolve() for each in sys.argv[1:]] or list(FILES)
+    for version in sorted({path.parent.name for path in paths}):
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary)
+            with Cluster(obtain(version), folder / "cluster") as cluster:
+                definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+                assert cluster.api.create(definitions, widget_definition()).status == 201
+                _wait_for_widgets(cluster)
+                for path in paths:
+                    if path.parent.name == version:
+                        subject = SUBJECTS[path.stem]
+                        path.parent.mkdir(exist_ok=True)
+                        (folder / path.stem).mkdir()
+                        recording = record(cluster, subject, folder / path.stem)
+                        path.write_text(written(recording, subject.sent))
+
+
+if __name__ == "__main__":
+    main()
