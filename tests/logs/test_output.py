@@ -12,7 +12,7 @@ import termios
 
 import pytest
 
-from tests.kit import PATIENCE_S, ROOT, run_command
+from tests.kit import PATIENCE_S, ROOT, call_command
 from tests.waiting import eventually
 
 
@@ -58,5 +58,5 @@ def test_output_is_whole_although_a_signal_arrives_while_it_is_written(*, is_buf
         os.waitid(os.P_PID, command.pid, os.WSTOPPED | os.WNOWAIT)
         command.send_signal(signal.SIGCONT)
         written = pipe.read()
-    assert (command.wait(PATIENCE_S), written.decode()) == (0, run_command("completion", "bash").stdout)
+    assert (command.wait(PATIENCE_S), written.decode()) == (0, call_command("completion", "bash").stdout)
     assert len(written) > 2 * pipe_bytes

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from gateway.config.kinds.worker_pool import WorkerPool
 from gateway.config.merge.model import Config
+from gateway.engine import siblings
 from gateway.engine.siblings import Siblings
+from gateway.server.process import local_workers
 from gateway.server.process.local_workers import LocalWorkers, targets_of
 from tests.process.kit import lines, runs
 from tests.waiting import until
@@ -17,6 +19,8 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    import pytest
 
 GRACE_S = 30.0
 
@@ -72,10 +76,19 @@ def test_a_configuration_that_is_abandoned_ends_its_own_workers_alone(tmp_path: 
     asyncio.run(main())
 
 
-def test_a_worker_stays_while_a_gateway_process_uses_it(tmp_path: Path) -> None:
+def test_a_worker_stays_while_a_gateway_process_uses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Such as one that refuses the new configuration, of which the parent knows the files alone."""
     old, new = pool("old", tmp_path / "old"), pool("new", tmp_path / "new")
     process = Siblings(tmp_path, 0, partial(targets_of, runtime=tmp_path))
+    found = list[bool]()
+
+    def is_used(runtime: Path, path: Path) -> bool:
+        found.append(siblings.is_used(runtime, path))
+        return found[-1]
+
+    monkeypatch.setattr(local_workers, "is_used", is_used)
     using, over = (replace(Config(), pools={one.name: one}) for one in (old, new))
 
     async def main() -> None:
@@ -86,7 +99,9 @@ def test_a_worker_stays_while_a_gateway_process_uses_it(tmp_path: Path) -> None:
         use(workers, {"new": new})
         await until(lambda: lines(tmp_path / "new"))
         (pid,) = lines(tmp_path / "old")
-        await asyncio.sleep(0.2)
+        found.clear()
+        await until(lambda: len(found) >= 2)
+        assert found[:2] == [True, True]
         assert runs(int(pid))
         process.in_force(over, "b")
         await until(lambda: not runs(int(pid)))

@@ -10,6 +10,7 @@ import pytest
 
 from gateway.base.errors import ConfigError
 from gateway.server.process.serve import Signals
+from tests.kit import PATIENCE_S
 from tests.waiting import until
 
 
@@ -44,7 +45,7 @@ def test_a_signal_to_stop_ends_the_start(number: signal.Signals) -> None:
         following = asyncio.create_task(signals.follow(gateway.act("start"), lambda: gateway.act("reload")))
         await until(lambda: gateway.log)
         os.kill(os.getpid(), number)
-        await asyncio.wait_for(following, 10)
+        await asyncio.wait_for(following, PATIENCE_S)
         return gateway.log
 
     assert asyncio.run(main()) == ["start", "start cancelled"]
@@ -66,7 +67,7 @@ def test_a_reload_signal_takes_effect_after_the_current_action() -> None:
         gateway.acts.release()
         await until(lambda: gateway.log.count("reload done") == 2)
         os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.wait_for(following, 10)
+        await asyncio.wait_for(following, PATIENCE_S)
         return gateway.log
 
     assert asyncio.run(main()) == ["start", "start done", *("reload", "reload done") * 2]

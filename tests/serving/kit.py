@@ -219,7 +219,7 @@ class RawClient:
         """End the connection."""
         self.writer.close()
         with contextlib.suppress(OSError, TimeoutError):
-            await asyncio.wait_for(self.writer.wait_closed(), 10)
+            await asyncio.wait_for(self.writer.wait_closed(), PATIENCE_S)
 
 
 @contextlib.asynccontextmanager

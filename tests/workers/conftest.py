@@ -162,6 +162,12 @@ class Stream:
             pass
 
 
+async def stop_at_once(server: PolicyServer) -> None:
+    """Stop *server* without a wait for clients: a test that still refers to a call keeps its connection."""
+    with patch.object(serving_module, "CLOSE_S", 0.0):
+        await server.stop(0)
+
+
 Serve = Callable[[PolicyServer], Any]
 
 
@@ -184,9 +190,7 @@ def serve(folder: Path) -> Serve:
             async with aio.insecure_channel(address, options=OPTIONS) as channel:
                 yield Worker(channel, address)
         finally:
-            # A test that still refers to a call keeps its connection: do not wait until the client closes it.
-            with patch.object(serving_module, "CLOSE_S", 0.0):
-                await server.stop(0)
+            await stop_at_once(server)
 
     return serving
 

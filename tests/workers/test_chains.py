@@ -12,14 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission_gateway_worker import Denied, PolicyServer, Review
+from admission_gateway_worker import Denied, PolicyServer, Review, calls, payload
 from admission_gateway_worker.answer import Outcome
 from admission_gateway_worker.calls import MAX_IN_FLIGHT
 from admission_gateway_worker.evaluation import Evaluator
 from admission_gateway_worker.invoke import run
 from admission_gateway_worker.json_patch.patch import PatchConflict, parse_patch
 from admission_gateway_worker.json_patch.steps import finish
-from admission_gateway_worker.payload import MAX_CHAINED_BYTES
 from admission_gateway_worker.pb import worker_pb2 as pb
 from gateway.pure.core.call import Payload as GatewayPayload
 from gateway.pure.core.identity import PatchRefused
@@ -217,8 +216,11 @@ def _request(held: dict[str, Any]) -> bytes:
     return orjson.dumps({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request})
 
 
+Batch = tuple[bytes, list[tuple[Step, str, bool]], list[int]]
+
+
 @st.composite
-def _batches(draw: st.DrawFn) -> tuple[bytes, list[tuple[Step, str, bool]], list[int]]:
+def _batches(draw: st.DrawFn) -> Batch:
     steps = draw(
         st.lists(
             st.tuples(
@@ -234,11 +236,20 @@ def _batches(draw: st.DrawFn) -> tuple[bytes, list[tuple[Step, str, bool]], list
     return _request(draw(OBJECTS)), steps, after
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=100)
 @given(_batches())
-def test_chains_equal_a_serial_run(
-    batch: tuple[bytes, list[tuple[Step, str, bool]], list[int]],
-) -> None:
+def test_chains_equal_a_serial_run(batch: Batch) -> None:
+    equal_a_serial_run(batch)
+
+
+@pytest.mark.slow
+@settings(max_examples=1000)
+@given(_batches())
+def test_more_chains_equal_a_serial_run(batch: Batch) -> None:
+    equal_a_serial_run(batch)
+
+
+def equal_a_serial_run(batch: Batch) -> None:
     """Call N + 1 runs step N, after the call after[N], or on the payload itself."""
     body, steps, after = batch
     request = decode(body)
@@ -269,7 +280,10 @@ def test_chains_equal_a_serial_run(
 
 
 @pytest.mark.parametrize("is_explicit", [False, True])
-def test_the_requests_of_a_chain_are_bounded(is_explicit: bool) -> None:
+def test_the_requests_of_a_chain_are_bounded(is_explicit: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 32 * 1024
+    for module in (payload, calls):
+        monkeypatch.setattr(module, "MAX_CHAINED_BYTES", most)
     server = PolicyServer()
     sizes = []
 
@@ -285,7 +299,7 @@ def test_the_requests_of_a_chain_are_bounded(is_explicit: bool) -> None:
     for number in range(1, 60):
         message.calls.add(id=number, policy="double", timeout_millis=60_000, after=number - 1)
     outcomes = asyncio.run(_outcomes(server, message))
-    assert MAX_CHAINED_BYTES / 4 < max(sizes) <= MAX_CHAINED_BYTES
+    assert most / 4 < max(sizes) <= most
     assert [type(outcomes[number]) for number in range(1, 60)] == [
         *[pb.ReviewResponse] * len(sizes),
         *[pb.Error] * (59 - len(sizes)),

@@ -179,7 +179,11 @@ def test_answers_that_wait_for_a_window_are_bounded(
     uvloop.run(scenario())
 
 
-def test_a_stream_that_is_opened_during_the_shutdown_gets_the_drain_notice(connect: Connect) -> None:
+def test_a_stream_that_is_opened_during_the_shutdown_gets_the_drain_notice(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("admission_gateway_worker.stream.QUIET_S", 0.01)
+    monkeypatch.setattr("admission_gateway_worker.serving.CLOSE_S", 0.0)
     started, gate = asyncio.Event(), asyncio.Event()
 
     async def wait(review: Review) -> None:

@@ -20,7 +20,7 @@ from admission_gateway_worker import Denied, PolicyServer, Review
 from admission_gateway_worker.invoke import run
 from admission_gateway_worker.listen import StartError
 from admission_gateway_worker.pb import worker_pb2 as pb
-from tests.workers.conftest import POD, Worker
+from tests.workers.conftest import POD, Worker, stop_at_once
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -105,7 +105,7 @@ async def measuring(folder: Path) -> AsyncIterator[Measured]:
         async with grpc.aio.insecure_channel(address) as channel:
             yield Measured(server, Worker(channel, address))
     finally:
-        await server.stop(0)
+        await stop_at_once(server)
 
 
 @on_loop

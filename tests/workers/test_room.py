@@ -15,6 +15,7 @@ from admission_gateway_worker import PolicyServer, Review, room
 from admission_gateway_worker.counters import Counters, CountingEvaluator
 from admission_gateway_worker.evaluation import Evaluator, Running
 from admission_gateway_worker.room import Room
+from tests.kit import PATIENCE_S
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class HeldPolicies:
         @self.server.policy("thread", blocking=True)
         def thread(review: Review) -> None:
             self.begun.append("")
-            self.let_go.wait(30)
+            self.let_go.wait(PATIENCE_S)
 
         self.server.policy("at once")(lambda review: None)
 

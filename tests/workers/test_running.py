@@ -18,7 +18,11 @@ import uvloop
 
 from admission_gateway_worker import Denied, PolicyServer, Review
 from admission_gateway_worker.evaluation import THREAD_REVIEW_BYTES, THREADS, Evaluator, Running
+from admission_gateway_worker.pb import worker_pb2 as pb
 from admission_gateway_worker.slowness import LONG_RUNS, LoopWatch
+from tests.kit import PATIENCE_S
+from tests.simulation.loop import VirtualLoop
+from tests.workers.conftest import POD, make_calls
 
 Code = Callable[[Any], grpc.StatusCode]
 
@@ -40,19 +44,22 @@ class Waiting:
             raise
 
 
-def test_at_its_deadline_an_async_policy_is_cancelled(serve: Any, code_of: Code) -> None:
+def test_at_its_deadline_an_async_policy_is_cancelled(code_of: Code) -> None:
     async def scenario() -> None:
-        probe = Waiting()
-        async with serve(probe.server) as worker:
-            stream = worker.stream()
-            # Long enough for the policy to begin, on a busy machine too.
-            await stream.send(calls=[(1, "wait")], timeout_ms=2000)
-            answer = (await stream.verdicts(1))[1]
-            assert code_of(answer) is grpc.StatusCode.DEADLINE_EXCEEDED
-            assert probe.cancelled == 1
-            await stream.close()
+        probe, evaluator, outcomes = Waiting(), Evaluator(), list[Any]()
+        calls, _ = make_calls(probe.server, evaluator, lambda _, outcome, __: outcomes.append(outcome))
+        batch = pb.ReviewBatch(payloads=[pb.Payload(admission_request=POD)])
+        batch.calls.add(id=1, policy="wait", timeout_millis=3_600_000)
+        calls.accept(batch, time.monotonic())
+        while calls.is_busy:
+            calls.go_on(0.0)
+        await asyncio.sleep(3000)
+        assert (probe.started, probe.cancelled, outcomes) == (1, 0, [])
+        await asyncio.sleep(601)
+        assert probe.cancelled == 1
+        assert [code_of(outcome) for outcome in outcomes] == [grpc.StatusCode.DEADLINE_EXCEEDED]
 
-    uvloop.run(scenario())
+    VirtualLoop().run(scenario())
 
 
 def test_without_any_time_left_a_policy_is_not_run(serve: Any, code_of: Code) -> None:
@@ -75,7 +82,7 @@ def test_at_its_deadline_a_thread_is_given_up(serve: Any, code_of: Code) -> None
 
     @server.policy("blocks", blocking=True)
     def blocks(review: Review) -> None:
-        let_go.wait(10)
+        let_go.wait(PATIENCE_S)
 
     async def scenario() -> None:
         async with serve(server) as worker:
@@ -94,7 +101,7 @@ def test_a_call_that_ends_before_a_thread_is_free_stores_no_review() -> None:
 
     @server.policy("blocks", blocking=True)
     def blocks(review: Review) -> None:
-        let_go.wait(10)
+        let_go.wait(PATIENCE_S)
 
     async def scenario() -> None:
         evaluator, policy = Evaluator(), server.policies["blocks"]

@@ -194,7 +194,10 @@ def test_shutdown_sends_notices_and_finishes_calls_in_flight(serve: Any) -> None
     uvloop.run(scenario())
 
 
-def test_a_quiet_stream_is_ended_by_a_worker_that_stops(serve: Any) -> None:
+def test_a_quiet_stream_is_ended_by_a_worker_that_stops(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("admission_gateway_worker.stream.QUIET_S", 0.01)
+    monkeypatch.setattr("admission_gateway_worker.serving.CLOSE_S", 0.0)
+
     async def scenario() -> None:
         server = server_of(allow=allow)
         async with serve(server) as worker:
