@@ -1,4 +1,4 @@
-"""Modes and candidates in a gateway process with worker processes."""
+"""Modes and candidates: what they change in answers, and what is counted and shown of them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import pytest
 from tests.decisions.test_line import is_valid
 from tests.kit import REVIEWS, pool_document, webhook_document
 from tests.waiting import eventually
+from tests.world import simulated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from tests.kit import GatewayProcess, WorkerProcess
+    from tests.world import SimulatedWorld
 
     StartWorker = Callable[..., WorkerProcess]
     StartGateway = Callable[..., GatewayProcess]
-
-pytestmark = pytest.mark.process
 
 REVIEW = (REVIEWS / "pod-create-mutate.json").read_bytes()
 NO = {"deny": {"code": 403, "message": "no team"}}
@@ -42,21 +42,18 @@ def review(uid: str) -> bytes:
     return json.dumps(document).encode()
 
 
-def test_a_denial_in_the_mode_warn_is_a_warning(
-    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
-) -> None:
+@simulated
+async def test_a_denial_in_the_mode_warn_is_a_warning(world: SimulatedWorld) -> None:
     warn = {**NO, "webhook": {"rollout": {"mode": "Warn"}}}
-    (tmp_path / "c.yaml").write_text(
-        pool_document("pool", start_worker().target) + webhook_document("validate", "v", "pool", warn, {})
-    )
-    gateway = start_gateway(tmp_path)
-    response = gateway.review("/validate", "pod-create-mutate")
+    await world.serve(webhook_document("validate", "v", "pool", warn, {}))
+    response = await world.review("/validate", "pod-create-mutate")
     assert response["allowed"] is True
     assert response["warnings"] == ["would be refused: h0.v.test: no team"]
     assert json.loads(response["auditAnnotations"]["not-enforced.round_0_index_0"])["mode"] == "Warn"
-    assert gateway.metric(NOT_ENFORCED, name="h0.v.test", mode="Warn", result="denied") == 1
+    assert world.metric(NOT_ENFORCED, name="h0.v.test", mode="Warn", result="denied") == 1
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("phase", ["mutate", "validate"])
 @pytest.mark.parametrize(
     "script",
@@ -96,6 +93,7 @@ def test_a_webhook_in_the_mode_shadow_changes_no_byte(
             sent += 1
 
 
+@pytest.mark.process
 def test_a_candidate_is_compared_and_its_differences_are_counted_kept_and_logged(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
@@ -141,6 +139,7 @@ def test_a_candidate_is_compared_and_its_differences_are_counted_kept_and_logged
     is_valid(line)
 
 
+@pytest.mark.process
 def test_a_candidate_that_fails_costs_nothing(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
@@ -159,6 +158,7 @@ def test_a_candidate_that_fails_costs_nothing(
     )
 
 
+@pytest.mark.process
 def test_more_calls_after_the_answer_than_there_is_room_for_are_dropped_and_counted(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
