@@ -244,20 +244,19 @@ def test_an_api_servers_answer_is_a_verdict_or_a_failure(status: int, body: byte
 # -- plan and verdict -----------------------------------------------------------------------------
 
 
-@given(st.floats(0.1, 1000), st.floats(0, 1e6), st.floats(0, 1000))
-def test_a_user_that_keeps_its_schedule_has_sent_all_planned_requests(
-    rate: float, start: float, lasts: float
-) -> None:
-    schedule = Schedule(rate, start)
-    # One at once and one after each period, up to the end.
-    schedule.sent = int((start + lasts - start) * rate) + 1
-    assert schedule.planned(start + lasts) == schedule.sent
-
-
 @given(st.integers(1, 1000), st.integers(1, 60), st.integers(0, 1000))
 def test_the_plan_of_a_user_that_falls_behind_does_not_change(rate: int, lasts: int, sent: int) -> None:
     schedule = Schedule(rate, 0.0, sent=min(sent, rate * lasts))
     assert schedule.planned(lasts) == rate * lasts
+
+
+@given(st.floats(0.1, 1000), st.floats(0, 1e6), st.floats(0, 1000))
+def test_a_user_that_keeps_its_schedule_has_sent_all_planned_requests(
+    rate: float, start: float, lasts: float
+) -> None:
+    # One at once and one after each period, up to the end.
+    schedule = Schedule(rate, start, sent=int((start + lasts - start) * rate) + 1)
+    assert schedule.planned(start + lasts) == schedule.sent
 
 
 def test_nothing_is_planned_for_a_user_after_its_end() -> None:
@@ -320,21 +319,6 @@ def options(**given: object) -> argparse.Namespace:
     return argparse.Namespace(**{**known, **access, "persist": False, "stop_after": None, **given})
 
 
-@pytest.mark.parametrize(
-    ("given", "distributed", "problem"),
-    [
-        ({"via": "apiserver", "path": ["/validate"]}, False, "--path is for --via direct"),
-        ({"namespace": "a"}, False, "--namespace and --persist are for --via apiserver"),
-        ({"persist": True}, False, "--namespace and --persist are for --via apiserver"),
-        ({"via": "apiserver", "persist": True}, True, "need a run of one process"),
-        ({"stop_after": 5}, True, "need a run of one process"),
-    ],
-)
-def test_contradicting_options_are_refused(given: dict[str, object], distributed: bool, problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        check(options(**given), distributed=distributed)
-
-
 def test_an_api_server_is_verified_by_default_and_a_gateway_only_with_an_authority(
     tmp_path: Path, authority: trustme.CA
 ) -> None:
@@ -350,6 +334,11 @@ def test_an_api_server_is_verified_by_default_and_a_gateway_only_with_an_authori
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
+        ({"via": "apiserver", "path": ["/validate"]}, "--path is for --via direct"),
+        ({"namespace": "a"}, "--namespace and --persist are for --via apiserver"),
+        ({"persist": True}, "--namespace and --persist are for --via apiserver"),
+        ({"via": "apiserver", "persist": True, "distributed": True}, "need a run of one process"),
+        ({"stop_after": 5, "distributed": True}, "need a run of one process"),
         ({"host": None}, "expected --host https://HOST:PORT"),
         ({"client_cert": "a.crt"}, "expected --client-cert and --client-key together"),
         ({"ca_file": "a.crt", "insecure": True}, "expected --ca-file or --insecure, found both"),
@@ -358,11 +347,13 @@ def test_an_api_server_is_verified_by_default_and_a_gateway_only_with_an_authori
         ({"token_file": "no-such"}, "--token-file: .*no-such"),
     ],
 )
-def test_an_unusable_option_of_access_is_an_error_that_names_it(
-    given: dict[str, object], problem: str
-) -> None:
+def test_an_unusable_option_is_an_error_that_names_it(given: dict[str, object], problem: str) -> None:
+    def use(found: argparse.Namespace) -> Target:
+        check(found, distributed=bool(given.get("distributed")))
+        return Target.of(found)
+
     with pytest.raises(ValueError, match=problem):
-        Target.of(options(**given))
+        use(options(**given))
 
 
 def test_a_token_is_one_word(tmp_path: Path) -> None:

@@ -28,15 +28,8 @@ def a_round(**cases: list[float]) -> Round:
 
 def printed(**members: Any) -> dict[str, Any]:
     cpu_s = {"11": 0.5, "12": 0.1, "13": 0.02, "load": 0.4}
-    latencies_ms = {"p50": 1.0, "p99": 3.0}
-    return {
-        "reviews": 2000,
-        "seconds": 2.0,
-        "latencies_ms": latencies_ms,
-        "cpu_s": cpu_s,
-        "errors": {},
-        **members,
-    }
+    usual = {"reviews": 2000, "seconds": 2.0, "latencies_ms": {"p50": 1.0, "p99": 3.0}, "errors": {}}
+    return {**usual, "cpu_s": cpu_s, **members}
 
 
 @pytest.mark.parametrize(
@@ -65,32 +58,22 @@ def test_a_measurement_with_errors_or_without_reviews_ends_the_benchmark(members
         checked("stream-4", printed(**members))
 
 
-def test_a_ratio_is_the_median_of_the_ratios_within_rounds() -> None:
-    rounds = [
-        a_round(floor=[10, 30], stream_4=[60]),  # 3, by the mean of the floor
-        a_round(floor=[40], stream_4=[80]),  # 2, in a slower round
-        a_round(floor=[10], stream_4=[90]),  # 9
-        a_round(floor=[10]),
-        a_round(stream_4=[10]),
-    ]
-    assert ratio("stream-4", "floor", rounds) == 3.0
+ROUNDS = [
+    a_round(floor=[10, 30], stream_4=[60]),  # 3 times, by the mean of the floor; 40 more
+    a_round(floor=[40], stream_4=[80]),  # 2 times, in a slower round
+    a_round(floor=[10], stream_4=[90]),
+    a_round(floor=[1000]),
+    a_round(stream_4=[10]),
+]
+
+
+def test_ratios_and_differences_are_medians_of_those_within_rounds() -> None:
+    assert ratio("stream-4", "floor", ROUNDS) == 3.0
+    assert difference("stream-4", "floor", ROUNDS, "gateway_us") == 40.0
+    # The figures of the two sides may differ.
+    assert ratio("stream-4", "floor", ROUNDS[:1], "gateway_us", "worker_us") == pytest.approx(60 / 7)
     with pytest.raises(ValueError, match="no round has both unary-4 and floor"):
-        ratio("unary-4", "floor", rounds)
-
-
-def test_a_difference_is_the_median_of_the_differences_within_rounds() -> None:
-    rounds = [
-        a_round(floor=[10, 30], stream_4=[60]),  # 40, by the mean of the floor
-        a_round(floor=[40], stream_4=[50]),
-        a_round(floor=[10], stream_4=[90]),
-        a_round(floor=[1000]),
-    ]
-    assert difference("stream-4", "floor", rounds, "gateway_us") == 40.0
-
-
-def test_the_figures_of_the_two_sides_of_a_ratio_may_differ() -> None:
-    rounds = [(a_window("stream-4", 30.0, worker_us=20.0), a_window("agnhost", 100.0, worker_us=1.0))]
-    assert ratio("stream-4", "agnhost", rounds, "total_us", "gateway_us") == 0.5
+        ratio("unary-4", "floor", ROUNDS)
 
 
 @given(st.floats(0.01, 100.0), st.lists(costs, min_size=1, max_size=5))

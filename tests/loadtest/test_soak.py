@@ -78,7 +78,7 @@ def test_the_memory_of_a_process_is_read() -> None:
 # -- the plan -------------------------------------------------------------------------------------
 
 
-@given(st.integers(0, 2**32), st.integers(0, 200))
+@given(st.integers(0, 2**32), st.integers(0, 40))
 def test_the_plan_follows_from_the_seed(seed: int, count: int) -> None:
     plan = list(reviews(FAULTY, seed, count))
     assert plan == list(reviews(FAULTY, seed, count))
@@ -188,19 +188,19 @@ def test_consistent_counts_pass_all_checks(found: dict[str, int]) -> None:
     assert failed(*world(found)) == []
 
 
-@given(worlds, st.data())
-def test_a_count_that_is_off_by_one_fails_a_check(found: dict[str, int], data: st.DataObject) -> None:
-    tally, series, calls = world(found)
-    name = data.draw(st.sampled_from(sorted(series)))
-    series[name] += data.draw(st.sampled_from([1, -1] if series[name] else [1]))
-    assert failed(tally, series, calls)
+SOME = {kind.name: 5 for kind in FAULTY} | {"unread": 2, "lost": 2, "doubled": 2, "given up": 2, "refused": 2}
 
 
-@given(worlds)
-def test_a_verdict_without_a_worker_and_a_call_without_the_gateway_fail_a_check(
-    found: dict[str, int],
-) -> None:
-    tally, series, (received, answered) = world(found)
+@pytest.mark.parametrize("by", [1, -1])
+@pytest.mark.parametrize("name", sorted(world(SOME)[1]))
+def test_a_count_that_is_off_by_one_fails_a_check(name: str, by: int) -> None:
+    tally, series, calls = world(SOME)
+    if series[name] + by >= 0:
+        assert failed(tally, series | {name: series[name] + by}, calls)
+
+
+def test_a_verdict_without_a_worker_and_a_call_without_the_gateway_fail_a_check() -> None:
+    tally, series, (received, answered) = world(SOME)
     assert failed(tally, series, (received, answered - 1))
     made = sum(value for name, value in series.items() if name.startswith("worker_calls"))
     assert failed(tally, series, (made + 1, answered))
