@@ -147,8 +147,15 @@ def requests(count: int, leaves: Departure | None = None) -> Iterator[Request]:
     return (Request(str(number), b"%d" % number, leaves) for number in range(count))
 
 
-def run(sent: Iterator[Request], steps: Sequence[Step], width: int = 1, **options: Any) -> Run:
-    """Send *sent* to a server that follows *steps*, in virtual time."""
+def run(
+    sent: Iterator[Request],
+    steps: Sequence[Step],
+    width: int = 1,
+    *,
+    unmeasured_s: float = 0.0,
+    **options: Any,
+) -> Run:
+    """Send *sent* to a server that follows *steps*, in virtual time; measure after *unmeasured_s*."""
     loop, record = VirtualLoop(), Record()
     loop.network = server = Server(loop, steps)
     found = []
@@ -166,6 +173,7 @@ def run(sent: Iterator[Request], steps: Sequence[Step], width: int = 1, **option
         load = Generator(lambda: address, sent, record, **options)
         await load.open(width)
         began = loop.time()
+        load.measured_from = began + unmeasured_s
         with load.sending():
             await load.is_over.wait()
         found.append(Run(record.ended, server, load, loop.time() - began))
@@ -280,6 +288,27 @@ def test_answers_with_the_same_bytes_are_judged_once_if_all_requests_are_equal()
     found = run(requests(4), [Step(), Step(), Step(sends=(http(404),)), Step()], are_equal=True)
     assert found.ended == ["0: 200", "2: 404"]
     assert found.load.right == 3
+
+
+def test_an_answer_without_a_request_is_not_taken_for_a_right_one() -> None:
+    found = run(requests(2), [Step(sends=(OK, OK)), Step()], are_equal=True, pause_s=1.0)
+    assert found.ended == ["0: 200", "-: no HTTP: an answer without a request"]
+    assert found.load.right == 2
+
+
+def test_each_request_has_its_own_retries() -> None:
+    sent = iter([Request("same", b"") for _ in range(2)])
+    found = run(sent, [Step(sends=(REFUSED,)), Step()], max_retries=1)
+    assert found.ended == ["same: again", "same: 200"] * 2
+
+
+@pytest.mark.parametrize("are_equal", [True, False])
+@pytest.mark.parametrize(("rate", "after_s", "late"), [(None, 0.1, 0), (10.0, 0.05, 3)])
+def test_what_was_sent_or_due_before_the_window_is_not_measured(
+    rate: float | None, after_s: float, late: int, are_equal: bool
+) -> None:
+    found = run(requests(5), [Step(after_s)], unmeasured_s=0.15, are_equal=are_equal, rate=rate)
+    assert (found.load.right, len(found.load.latencies_s), len(found.load.late_s)) == (5, 3, late)
 
 
 def test_connections_take_turns_and_as_many_requests_are_in_flight() -> None:
