@@ -13,7 +13,9 @@ import trustme
 from hypothesis import HealthCheck, settings
 
 from tests.change import changed_paths
-from tests.kit import ROOT, GatewayProcess, WorkerProcess
+from tests.kit import ROOT, GatewayProcess
+from tests.waiting import in_thread
+from tests.worker.server import ScriptedWorker, options_of, parse, scripted_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -97,13 +99,13 @@ def processes() -> Iterator[ExitStack]:
 @pytest.fixture
 def start_worker(
     processes: ExitStack, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., WorkerProcess]:
-    """Start a scripted worker: ``start_worker(listen=None, *flags)``."""
+) -> Callable[..., ScriptedWorker]:
+    """Start a scripted worker in a thread: ``start_worker(listen=None, *flags)``."""
 
-    def start(listen: str | None = None, *flags: str) -> WorkerProcess:
-        worker = WorkerProcess(listen or f"unix:{tmp_path_factory.mktemp('w')}/s", *flags)
-        processes.callback(worker.stop)
-        return worker
+    def start(listen: str | None = None, *flags: str) -> ScriptedWorker:
+        address = listen or f"unix:{tmp_path_factory.mktemp('w')}/s"
+        options = options_of(parse(["--listen", address, *flags]))
+        return processes.enter_context(in_thread(scripted_worker(**options)))
 
     return start
 

@@ -74,6 +74,7 @@ def test_where_the_kit_is_not_installed_the_command_says_how_to_get_it(
     )
 
 
+@pytest.mark.process  # test_kit_rules checks the same without processes, in virtual time
 def test_the_python_samples_keep_to_every_rule_except_the_slow_ones() -> None:
     done = kit("--json", "--command", *SAMPLES)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout

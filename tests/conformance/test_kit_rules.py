@@ -10,11 +10,13 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+from unittest import mock
 
 import h2.config
 import h2.connection
@@ -31,21 +33,38 @@ from admission_gateway_worker.samples import server
 from gateway.engine.dispatch.keepalive import KEEPALIVE_TIME_S
 from tests.conformance.channel import find_local_target
 from tests.conformance.faulty_worker import DEADLY, FAULTS, FaultyServing, changed
+from tests.in_process import SocketLoop
 from tests.kit import Process
-from tests.local_loop import run
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Coroutine
     from pathlib import Path
 
     from admission_gateway_conformance.worker import Facts
 
+T = TypeVar("T")
 BY_NAME = {rule.name: rule for rule in RULES}
 SHUTDOWN = [name for name in BY_NAME if name.startswith("stop-")]
 KEEPALIVE = [name for name in BY_NAME if name.startswith("keepalive-")]
 OTHERS = [name for name in BY_NAME if name not in (*SHUTDOWN, *KEEPALIVE)]
 GRACE_S = 5.0
+TICK_S = 1e-5
+"""Time between two readings of ``time.monotonic``, so that slices of work end."""
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Return the result of *main* on a loop of its own, in virtual time."""
+    with asyncio.Runner(loop_factory=SocketLoop) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, SocketLoop)
+
+        def monotonic() -> float:
+            loop.advance(TICK_S)
+            return loop.time()
+
+        with mock.patch.object(time, "monotonic", monotonic):
+            return runner.run(main)
 
 
 class InlineThreads:
@@ -61,7 +80,7 @@ class InlineThreads:
         pass
 
 
-class LocalWorker:
+class SampleWorker:
     """A worker on the running event loop, with the interface of ``admission_gateway_conformance.process``."""
 
     pid = os.getpid()
@@ -94,11 +113,11 @@ class LocalWorker:
 
 
 @asynccontextmanager
-async def local_worker(fault: str) -> AsyncIterator[LocalWorker]:
+async def sample_worker(fault: str) -> AsyncIterator[SampleWorker]:
     """Serve the samples with *fault* at a unix socket."""
     folder = tempfile.mkdtemp(prefix="c")  # the path of a unix socket has to be short
     with changed(fault):
-        worker = LocalWorker(f"unix:{folder}/worker.sock", fault)
+        worker = SampleWorker(f"unix:{folder}/worker.sock", fault)
         await worker.start()
         try:
             yield worker
@@ -112,7 +131,7 @@ def facts() -> Facts:
     """Return the facts about the worker without a fault."""
 
     async def scenario() -> Facts:
-        async with local_worker("") as worker, await find_local_target(worker.address) as target:
+        async with sample_worker("") as worker, await find_local_target(worker.address) as target:
             return await probe(target, None, vectors.load(vectors.FOLDER))
 
     return run(scenario())
@@ -123,7 +142,7 @@ def checked(fault: str, *names: str, **known: Any) -> list[Result]:
     fresh = replace(facts(), mutating=set(), pinged={}, **known)
 
     async def scenario() -> list[Result]:
-        async with local_worker(fault) as worker, await find_local_target(worker.address) as target:
+        async with sample_worker(fault) as worker, await find_local_target(worker.address) as target:
             fresh.process = worker
             return [result async for result in check(target, fresh, [BY_NAME[name] for name in names])]
 

@@ -17,7 +17,7 @@ from tests.world import simulated
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from tests.kit import WorkerProcess
+    from tests.worker.server import ScriptedWorker
     from tests.world import SimulatedWorld, World
 
     OnEachLoop = Callable[[Callable[[World], Awaitable[None]]], None]
@@ -67,7 +67,7 @@ ANSWERS: list[tuple[dict[str, Any], object]] = [
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary", "Auto"])
 def test_every_answer_has_the_same_verdict_by_stream_and_unary_call(
-    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess], transport: str
+    on_each_loop: OnEachLoop, start_worker: Callable[..., ScriptedWorker], transport: str
 ) -> None:
     worker = start_worker()
 
@@ -125,7 +125,7 @@ def test_cancelled_ids_are_sent_in_several_batches(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_worker_without_streams_is_called_by_unary_calls(
-    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess]
+    on_each_loop: OnEachLoop, start_worker: Callable[..., ScriptedWorker]
 ) -> None:
     worker = start_worker(None, "--no-stream")
 
@@ -155,7 +155,7 @@ async def test_large_requests_are_unary_calls(world: SimulatedWorld) -> None:
 
 
 def test_an_answer_over_the_limit_fails_that_call_alone(
-    on_each_loop: OnEachLoop, start_worker: Callable[..., WorkerProcess]
+    on_each_loop: OnEachLoop, start_worker: Callable[..., ScriptedWorker]
 ) -> None:
     worker = start_worker()
 
@@ -179,7 +179,7 @@ def test_an_answer_over_the_limit_fails_that_call_alone(
 )
 def test_an_answer_that_breaks_the_stream_fails_that_call_alone(
     on_each_loop: OnEachLoop,
-    start_worker: Callable[..., WorkerProcess],
+    start_worker: Callable[..., ScriptedWorker],
     fault: dict[str, Any],
     cause: str,
     transport: str,

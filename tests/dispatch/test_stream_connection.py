@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import trustme
 
     from gateway.pure.core.evaluation import Evaluation
-    from tests.kit import WorkerProcess
+    from tests.worker.server import ScriptedWorker
     from tests.world import SimulatedWorld, World
 
     OnEachLoop = Callable[[Callable[[World], Awaitable[None]]], None]
@@ -142,8 +142,8 @@ def tls_files(tmp_path: Path, authority: trustme.CA, certificate: tuple[Path, Pa
 
 @pytest.fixture
 def tls_worker(
-    start_worker: Callable[..., WorkerProcess], certificate: tuple[Path, Path], tls_files: WorkerTls
-) -> WorkerProcess:
+    start_worker: Callable[..., ScriptedWorker], certificate: tuple[Path, Path], tls_files: WorkerTls
+) -> ScriptedWorker:
     """A worker for localhost that lets in only clients of the authority."""
     cert, key = certificate
     return start_worker("127.0.0.1:0", "--tls", str(key), str(cert), str(tls_files.ca_file))
@@ -151,7 +151,7 @@ def tls_worker(
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
 def test_both_sides_authenticate_with_certificates(
-    on_each_loop: OnEachLoop, tls_worker: WorkerProcess, tls_files: WorkerTls, transport: str
+    on_each_loop: OnEachLoop, tls_worker: ScriptedWorker, tls_files: WorkerTls, transport: str
 ) -> None:
     async def test(world: World) -> None:
         port = tls_worker.target.rpartition(":")[2]
@@ -166,7 +166,7 @@ def test_both_sides_authenticate_with_certificates(
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
 def test_ca_certificates_may_be_in_the_configuration_itself(
-    on_each_loop: OnEachLoop, tls_worker: WorkerProcess, tls_files: WorkerTls, transport: str
+    on_each_loop: OnEachLoop, tls_worker: ScriptedWorker, tls_files: WorkerTls, transport: str
 ) -> None:
     async def test(world: World) -> None:
         assert tls_files.ca_file is not None
@@ -192,7 +192,7 @@ def test_ca_certificates_may_be_in_the_configuration_itself(
 )
 def test_a_peer_with_a_wrong_certificate_gets_no_call(
     on_each_loop: OnEachLoop,
-    tls_worker: WorkerProcess,
+    tls_worker: ScriptedWorker,
     tls_files: WorkerTls,
     change: dict[str, Any],
     cause: str,
@@ -464,7 +464,7 @@ def test_abstract_sockets_are_reached(on_each_loop: OnEachLoop) -> None:
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
 def test_an_intermediate_ca_is_trusted_and_a_name_may_end_in_a_dot(
     on_each_loop: OnEachLoop,
-    start_worker: Callable[..., WorkerProcess],
+    start_worker: Callable[..., ScriptedWorker],
     authority: trustme.CA,
     tls_files: WorkerTls,
     tmp_path: Path,

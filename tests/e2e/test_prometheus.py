@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.e2e.cluster import Cluster
-    from tests.kit import GatewayProcess, WorkerProcess
+    from tests.kit import GatewayProcess
+    from tests.worker.server import ScriptedWorker
 
 POD = (REVIEWS / "pod-create-validate.json").read_bytes()
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
@@ -79,7 +80,7 @@ def test_every_alert_has_cases_in_which_it_fires_and_does_not() -> None:
 def gateway(
     request: pytest.FixtureRequest,
     tmp_path: Path,
-    start_worker: Callable[..., WorkerProcess],
+    start_worker: Callable[..., ScriptedWorker],
     start_gateway: Callable[..., GatewayProcess],
 ) -> GatewayProcess:
     """A gateway with webhooks that allow, deny, fail open and fail closed, and a worker with metrics."""

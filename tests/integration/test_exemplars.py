@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.kit import GatewayProcess, WorkerProcess
+    from tests.kit import GatewayProcess
+    from tests.worker.server import ScriptedWorker
 
 POD = (REVIEWS / "pod-create-validate.json").read_bytes()
 SPAN = "b7ad6b7169203331"
@@ -33,7 +34,7 @@ def trace_id(number: int) -> str:
 @pytest.mark.parametrize("process_count", ["1", "2"])
 def test_only_sampled_reviews_leave_their_trace_ids(
     tmp_path: Path,
-    start_worker: Callable[..., WorkerProcess],
+    start_worker: Callable[..., ScriptedWorker],
     start_gateway: Callable[..., GatewayProcess],
     process_count: str,
 ) -> None:

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.kit import GatewayProcess, WorkerProcess
+    from tests.kit import GatewayProcess
+    from tests.worker.server import ScriptedWorker
 
-    StartWorker = Callable[..., WorkerProcess]
+    StartWorker = Callable[..., ScriptedWorker]
     StartGateway = Callable[..., GatewayProcess]
 
 pytestmark = pytest.mark.process

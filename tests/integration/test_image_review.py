@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.kit import GatewayProcess, WorkerProcess
+    from tests.kit import GatewayProcess
+    from tests.worker.server import ScriptedWorker
 
 pytestmark = pytest.mark.process
 
@@ -292,7 +293,7 @@ def image_review(*images: str, **spec: Any) -> bytes:
 
 @pytest.fixture
 def answering(
-    tmp_path: Path, start_worker: Callable[..., WorkerProcess], start_gateway: Callable[..., GatewayProcess]
+    tmp_path: Path, start_worker: Callable[..., ScriptedWorker], start_gateway: Callable[..., GatewayProcess]
 ) -> Callable[..., GatewayProcess]:
     """A gateway whose webhook h1 denies everything, and whose other webhooks answer ImageReviews."""
 

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.kit import GatewayProcess, WorkerProcess
+    from tests.kit import GatewayProcess
+    from tests.worker.server import ScriptedWorker
     from tests.world import SimulatedWorld
 
-    StartWorker = Callable[..., WorkerProcess]
+    StartWorker = Callable[..., ScriptedWorker]
     StartGateway = Callable[..., GatewayProcess]
 
 POD = "pod-create-mutate"

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.kit import GatewayProcess, WorkerProcess
+    from tests.kit import GatewayProcess
+    from tests.worker.server import ScriptedWorker
 
     StartGateway = Callable[..., GatewayProcess]
-    StartWorker = Callable[..., WorkerProcess]
+    StartWorker = Callable[..., ScriptedWorker]
 
 pytestmark = pytest.mark.process
 

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     import trustme
 
     from tests.fakes.collector import Span
-    from tests.kit import GatewayProcess, WorkerProcess
+    from tests.kit import GatewayProcess
+    from tests.worker.server import ScriptedWorker
 
-    StartWorker = Callable[..., WorkerProcess]
+    StartWorker = Callable[..., ScriptedWorker]
     StartGateway = Callable[..., GatewayProcess]
 
 pytestmark = pytest.mark.process

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
     from pathlib import Path
 
-    from tests.kit import GatewayProcess, WorkerProcess
+    from tests.kit import GatewayProcess
+    from tests.worker.server import ScriptedWorker
 
 LOADED_AT = "admission_gateway_config_last_reload_success_timestamp_seconds"
 MAX_LINE_CHARS = 16 * 1024
@@ -84,7 +85,7 @@ def test_every_logger_belongs_to_a_documented_area() -> None:
 @pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.smoke), 2])
 def test_sigusr1_logs_debug_records_of_all_processes_until_the_next(
     tmp_path: Path,
-    start_worker: Callable[..., WorkerProcess],
+    start_worker: Callable[..., ScriptedWorker],
     start_gateway: Callable[..., GatewayProcess],
     count: int,
 ) -> None:
@@ -103,7 +104,7 @@ def test_sigusr1_logs_debug_records_of_all_processes_until_the_next(
 @pytest.mark.process
 def test_verbose_has_no_records_of_libraries(
     tmp_path: Path,
-    start_worker: Callable[..., WorkerProcess],
+    start_worker: Callable[..., ScriptedWorker],
     certificate: tuple[Path, Path],
     processes: ExitStack,
 ) -> None:
@@ -127,7 +128,7 @@ def test_verbose_has_no_records_of_libraries(
 
 @pytest.mark.process
 def test_form_and_levels_follow_the_configuration(
-    tmp_path: Path, start_worker: Callable[..., WorkerProcess], start_gateway: Callable[..., GatewayProcess]
+    tmp_path: Path, start_worker: Callable[..., ScriptedWorker], start_gateway: Callable[..., GatewayProcess]
 ) -> None:
     good = pool_document("pool", start_worker().target) + webhook_document("validate", "v", "pool", {})
     file = tmp_path / "c.yaml"

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.kit import WorkerProcess
+    from tests.worker.server import ScriptedWorker
 
-    StartWorker = Callable[..., WorkerProcess]
+    StartWorker = Callable[..., ScriptedWorker]
 
 pytestmark = pytest.mark.process
 

@@ -20,7 +20,8 @@ from tests.waiting import eventually
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.kit import GatewayProcess, WorkerProcess
+    from tests.kit import GatewayProcess
+    from tests.worker.server import ScriptedWorker
 
 pytestmark = [
     pytest.mark.process,
@@ -73,7 +74,7 @@ def browser() -> Iterator[Chromium]:
 
 @pytest.fixture
 def gateway(
-    tmp_path: Path, start_worker: Callable[..., WorkerProcess], start_gateway: Callable[..., GatewayProcess]
+    tmp_path: Path, start_worker: Callable[..., ScriptedWorker], start_gateway: Callable[..., GatewayProcess]
 ) -> GatewayProcess:
     """A gateway that has answered reviews with changes, a denial, failures, hostile and long texts."""
     hostile = "<script>document.title='x'</script>\u202e\x1b[2J" + "long" * 300

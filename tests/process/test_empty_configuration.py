@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.kit import GatewayProcess, WorkerProcess
+    from tests.kit import GatewayProcess
+    from tests.worker.server import ScriptedWorker
 
 pytestmark = pytest.mark.process
 
@@ -48,7 +49,7 @@ def test_a_start_without_webhooks_is_refused(
 @pytest.mark.parametrize("flags", [(), ("--processes", "2")])
 def test_an_emptied_folder_is_refused_until_it_has_webhooks_again(
     tmp_path: Path,
-    start_worker: Callable[..., WorkerProcess],
+    start_worker: Callable[..., ScriptedWorker],
     start_gateway: Callable[..., GatewayProcess],
     flags: tuple[str, ...],
 ) -> None:
@@ -65,7 +66,7 @@ def test_an_emptied_folder_is_refused_until_it_has_webhooks_again(
 
 
 def test_with_allow_empty_a_folder_can_be_emptied(
-    tmp_path: Path, start_worker: Callable[..., WorkerProcess], start_gateway: Callable[..., GatewayProcess]
+    tmp_path: Path, start_worker: Callable[..., ScriptedWorker], start_gateway: Callable[..., GatewayProcess]
 ) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(
@@ -94,7 +95,7 @@ def left_to_the_api_server(*documents: str) -> str:
 @pytest.mark.parametrize("flags", [(), ("--processes", "2")])
 def test_policies_that_are_all_left_to_the_api_server_are_no_empty_configuration(
     tmp_path: Path,
-    start_worker: Callable[..., WorkerProcess],
+    start_worker: Callable[..., ScriptedWorker],
     start_gateway: Callable[..., GatewayProcess],
     flags: tuple[str, ...],
 ) -> None:

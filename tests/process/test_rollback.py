@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.kit import GatewayProcess, WorkerProcess
+    from tests.kit import GatewayProcess
+    from tests.worker.server import ScriptedWorker
 
-    StartWorker = Callable[..., WorkerProcess]
+    StartWorker = Callable[..., ScriptedWorker]
     StartGateway = Callable[..., GatewayProcess]
 
 pytestmark = pytest.mark.process

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
     from pathlib import Path
 
-    from tests.kit import WorkerProcess
+    from tests.worker.server import ScriptedWorker
 
     Start = Callable[..., Process]
 
@@ -97,7 +97,7 @@ def test_signals_are_handled_before_the_long_imports(
 
 @pytest.mark.parametrize("count", ["1", "2"])
 def test_reload_signals_during_the_start_are_harmless(
-    start: Start, start_worker: Callable[..., WorkerProcess], count: str
+    start: Start, start_worker: Callable[..., ScriptedWorker], count: str
 ) -> None:
     gateway = start(start_worker().target, "--processes", count)
     eventually(lambda: expects(gateway.child.pid, signal.SIGHUP))
@@ -114,7 +114,7 @@ def test_reload_signals_during_the_start_are_harmless(
 
 
 def test_a_failed_start_logs_only_its_cause(
-    start: Start, start_worker: Callable[..., WorkerProcess], temporary: Path
+    start: Start, start_worker: Callable[..., ScriptedWorker], temporary: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -130,7 +130,7 @@ def test_a_failed_start_logs_only_its_cause(
 
 @pytest.mark.usefixtures("temporary")
 def test_processes_do_not_outlive_a_killed_supervisor(
-    start: Start, start_worker: Callable[..., WorkerProcess]
+    start: Start, start_worker: Callable[..., ScriptedWorker]
 ) -> None:
     gateway = start(start_worker().target, "--processes", "2")
     gateway.expect(SERVING)
@@ -140,7 +140,7 @@ def test_processes_do_not_outlive_a_killed_supervisor(
     eventually(lambda: not any(runs(pid) for pid in children))
 
 
-def test_every_process_is_verbose(start: Start, start_worker: Callable[..., WorkerProcess]) -> None:
+def test_every_process_is_verbose(start: Start, start_worker: Callable[..., ScriptedWorker]) -> None:
     """Connections belong to the child processes, and failed handshakes are logged at DEBUG."""
     gateway = start(start_worker().target, "--processes", "2", before=("--verbose",))
     port = int(gateway.expect(SERVING)[1])

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.in_process import InProcessGateway, Stage
-    from tests.kit import GatewayProcess, WorkerProcess
+    from tests.kit import GatewayProcess
+    from tests.worker.server import ScriptedWorker
 
 MISMATCHES = "admission_gateway_webhook_policy_mismatches"
 MISSPELT = {"clientConfig": {"worker": {"pool": "pool", "policy": "require-label"}}}
@@ -127,7 +128,7 @@ def test_a_candidate_that_no_worker_serves_is_told_and_is_no_error(
 
 @pytest.mark.process
 def test_check_names_a_pool_without_a_reachable_worker(
-    tmp_path: Path, start_worker: Callable[..., WorkerProcess]
+    tmp_path: Path, start_worker: Callable[..., ScriptedWorker]
 ) -> None:
     configure(tmp_path, "unix:/nowhere", {})
     done = run_command("check", "--config", tmp_path, "--workers")
@@ -144,7 +145,7 @@ def test_check_names_a_pool_without_a_reachable_worker(
 
 @pytest.mark.process
 def test_what_only_the_policy_itself_refuses_is_told(
-    tmp_path: Path, start_worker: Callable[..., WorkerProcess], start_gateway: Callable[..., GatewayProcess]
+    tmp_path: Path, start_worker: Callable[..., ScriptedWorker], start_gateway: Callable[..., GatewayProcess]
 ) -> None:
     declared = tmp_path / "policies.json"
     worker = start_worker(None, "--declare", str(declared))
@@ -184,7 +185,7 @@ def test_what_only_the_policy_itself_refuses_is_told(
 
 @pytest.mark.process
 def test_a_lost_pool_is_told_once_with_its_webhooks_and_again_when_it_is_over(
-    tmp_path: Path, start_worker: Callable[..., WorkerProcess], start_gateway: Callable[..., GatewayProcess]
+    tmp_path: Path, start_worker: Callable[..., ScriptedWorker], start_gateway: Callable[..., GatewayProcess]
 ) -> None:
     worker = start_worker(f"127.0.0.1:{free_port()}")
     configure(tmp_path, worker.target, {}, {"webhook": {"failurePolicy": "Ignore"}})

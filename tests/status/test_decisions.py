@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.kit import GatewayProcess, WorkerProcess
+    from tests.kit import GatewayProcess
     from tests.status.test_command import Cluster
+    from tests.worker.server import ScriptedWorker
 
-    StartWorker = Callable[..., WorkerProcess]
+    StartWorker = Callable[..., ScriptedWorker]
     StartGateway = Callable[..., GatewayProcess]
 
 

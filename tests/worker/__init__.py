@@ -1,7 +1,7 @@
 """The scripted worker: the name of a policy is its script, a JSON object.
 
 It is the SDK's HTTP/2 server below a service of its own, so that a script can break the contract. A test runs
-it as a process, ``python -m tests.worker --listen ADDRESS``, or on its own event loop, by ``server.Server``.
+it as a process, ``python -m tests.worker --listen ADDRESS``, or in a thread, by ``server.ScriptedWorker``.
 Members of a script, all optional:
 
 - ``delay_ms`` before answering (``[low, high]`` draws one), ``until`` (answers once that file exists),

@@ -58,6 +58,8 @@ class Service:
         """Counts of calls and messages so far."""
         self.health = SwitchedHealth(SERVICE) if has_health else None
         self.has_chains = has_chains
+        self.die: Callable[[], object] = partial(os._exit, 1)
+        """Ends the worker at once."""
         self._override = override or {}
         self._every = every
         self._log = None if log is None else os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -78,10 +80,6 @@ class Service:
             del methods["ListPolicies"], methods["CheckParameters"]
         served = {f"/{SERVICE}/{name}": method for name, method in methods.items()}
         return served if self.health is None else {**served, **self.health.methods()}
-
-    def die(self) -> None:
-        """End at once."""
-        os._exit(1)
 
     def script(self, policy: str, payload: bytes, traceparent: str) -> dict[str, Any]:
         """Return the script of a new call."""
