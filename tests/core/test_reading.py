@@ -7,10 +7,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from admission_gateway_worker.json_patch import repair
 from admission_gateway_worker.json_patch.patch import parse_patch
 from admission_gateway_worker.json_patch.repair import repaired, repaired_in_steps
 from admission_gateway_worker.json_patch.steps import finish
 from gateway.base.errors import MalformedReview
+from gateway.pure.core import reading
 from gateway.pure.core.evaluation import Evaluation
 from gateway.pure.core.matching import Selection
 from gateway.pure.core.reading import MAX_LEVELS, read_deep
@@ -122,8 +124,10 @@ UNITS = [
 @given(st.lists(st.sampled_from(UNITS), min_size=1, max_size=4), st.integers(0, 40))
 def test_a_long_string_is_repaired_in_pieces_as_in_one(units: list[bytes], before: int) -> None:
     unit = b"".join(units)
-    text = b'"%b%b"' % (b"b" * before, unit * (80_000 // len(unit)))
-    assert finish(repaired_in_steps(text)) == repaired(text)
+    text = b'"%b%b"' % (b"b" * before, unit * (5_000 // len(unit)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(repair, "_REPAIRED_AT_ONCE_BYTES", 2_000)
+        assert finish(repaired_in_steps(text)) == repaired(text)
 
 
 @given(
@@ -131,10 +135,12 @@ def test_a_long_string_is_repaired_in_pieces_as_in_one(units: list[bytes], befor
 )
 def test_a_long_string_is_skipped_in_pieces(units: list[bytes], before: int) -> None:
     unit = b"".join(units)
-    long = b'["%b%b",[{}],[]]' % (b"b" * before, unit * (300_000 // len(unit)))
+    long = b'["%b%b",[{}],[]]' % (b"b" * before, unit * (20_000 // len(unit)))
     deep = nested("[", 2000, long)
-    assert read_deep(long) == orjson.loads(long)
-    assert read_deep(b"[%b,%b]" % (deep, long))[1] == orjson.loads(long)  # type: ignore[index]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "_SCANNED_AT_ONCE_BYTES", 8_000)
+        assert read_deep(long) == orjson.loads(long)
+        assert read_deep(b"[%b,%b]" % (deep, long))[1] == orjson.loads(long)  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
