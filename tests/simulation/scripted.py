@@ -6,18 +6,15 @@ the worker. ``flood`` sends ``FLOOD`` verdicts.
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
-
-import grpc
 
 from admission_gateway_worker.pb import worker_pb2
 from gateway.engine.dispatch.unsolicited import MAX_UNSOLICITED
 from tests.simulation.stream import Stream
 from tests.simulation.worker import Worker, rpc_error
-from tests.worker.script import respond
+from tests.worker.script import GARBAGE, count, respond, script_of, unsolicited, verdict_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -27,7 +24,6 @@ if TYPE_CHECKING:
     from tests.simulation.stage import Question, Stage, WorkerSpec
 
 FLOOD: Final = 2 * MAX_UNSOLICITED
-GARBAGE: Final = b"\xff\xff\xff"
 
 
 class ScriptedWorker(Worker):
@@ -51,28 +47,13 @@ class ScriptedWorker(Worker):
 
     def question(self, payload: bytes, policy: str, timeout_s: float) -> Question:
         question = super().question(payload, policy, timeout_s)
-        self.seen["scripts"] += 1
-        script: dict[str, Any] = json.loads(policy)
-        if self.override and not script.get("report") and self.seen["scripts"] % self._every == 0:
-            script = {**script, **self.override}
+        script = script_of(policy, self.seen, self.override, self._every)
         question.script = script
         delay_ms = script.get("delay_ms", 0)
         if isinstance(delay_ms, list):
             delay_ms = self._dice.uniform(*delay_ms)
         question.latency_s = self.slowness * delay_ms / 1000
         return question
-
-    def respond(
-        self, question: Question, payload: bytes, namespace: bytes, traceparent: str
-    ) -> worker_pb2.ReviewResponse:
-        """Return the answer to a call."""
-        script = question.script
-        if script.get("trace"):
-            script = {**script, "annotations": {"traceparent": traceparent}}
-        if script.get("report"):
-            report = {**self.seen, "request": json.loads(payload), "namespace": namespace.decode()}
-            script = {"deny": {"message": json.dumps(report)}}
-        return respond(script, payload, namespace)
 
     def start_unary(self, request: bytes, timeout_s: float) -> tuple[Question, asyncio.Future[bytes]]:
         self.seen["unary"] += 1
@@ -104,7 +85,7 @@ class ScriptedWorker(Worker):
         elif script.get("garbage"):
             future.set_result(GARBAGE)
         else:
-            answer = self.respond(question, read.admission_request, read.namespace_object, "")
+            answer = respond(script, read.admission_request, read.namespace_object, self.seen)
             future.set_result(answer.SerializeToString())
 
 
@@ -129,12 +110,7 @@ class ScriptedStream(Stream):
         self._worker.seen["streams"] += self._is_serving
 
     def received(self, call: ServerCall, message: bytes) -> None:
-        batch, seen = worker_pb2.ReviewBatch.FromString(message), self._worker.seen
-        seen["batches"] += bool(batch.calls)
-        seen["payloads"] += len(batch.payloads)
-        seen["cancelled"] += len(batch.cancelled)
-        seen["calls"] += len(batch.calls)
-        seen["chained"] += sum(one.after != 0 for one in batch.calls)
+        count(worker_pb2.ReviewBatch.FromString(message), self._worker.seen)
         super().received(call, message)
 
     def _drop(self, number: int) -> None:
@@ -164,26 +140,19 @@ class ScriptedStream(Stream):
             call.hang_up()
             return
         del self._open[number]
-        verdict = worker_pb2.Verdict(id=number + 1_000_000 if script.get("wrong_id") else number)
-        verdict.chained = question.is_chained
-        if script.get("others_id"):
-            verdict.id = next(iter(self._open), number)
-        if "status" in script:
-            verdict.error.code = grpc.StatusCode[script["status"]].value[0]
-            verdict.error.message = script.get("details", "")
-        elif not script.get("empty"):
-            request, namespace = payload.admission_request, payload.namespace_object
-            verdict.response.CopyFrom(
-                self._worker.respond(question, request, namespace, question.traceparent)
-            )
+        request, namespace, seen = payload.admission_request, payload.namespace_object, self._worker.seen
+        verdict = verdict_of(
+            script,
+            number,
+            self._open,
+            lambda: respond(script, request, namespace, seen, question.traceparent),
+            is_chained=question.is_chained,
+        )
         reply = worker_pb2.VerdictBatch(verdicts=[verdict], draining=bool(script.get("drain")))
         for _ in range(2 if script.get("twice") else 1):
             call.send(reply.SerializeToString())
         response = verdict.response
         self._begin_waiting(number, response.patch if response.allowed else b"")
         if script.get("flood"):
-            flood = worker_pb2.VerdictBatch()
-            for unknown in range(FLOOD):
-                flood.verdicts.add(id=(1 << 40) + unknown).response.allowed = True
-            call.send(flood.SerializeToString())
+            call.send(unsolicited(FLOOD))
         self._end_if_done()

@@ -1,4 +1,4 @@
-"""The answers of scripts: pure functions of a script and a request."""
+"""What scripts say, as functions without a server: workers on sockets and in the simulation share them."""
 
 from __future__ import annotations
 
@@ -6,19 +6,75 @@ import base64
 import contextlib
 import hashlib
 import json
-from collections import Counter
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 import jsonpatch
 
+from admission_gateway_worker.http2.messages import StatusCode
 from admission_gateway_worker.pb import worker_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections import Counter
+    from collections.abc import Callable, Iterable, Mapping
+
+
+GARBAGE: Final = b"\xff\xff\xff"
+
+
+def script_of(policy: str, seen: Counter[str], override: dict[str, Any], every: int) -> dict[str, Any]:
+    """Return the script of a new call, of which each *every*th has the members of *override*."""
+    seen["scripts"] += 1
+    script: dict[str, Any] = json.loads(policy)
+    if override and not script.get("report") and seen["scripts"] % every == 0:
+        return {**script, **override}
+    return script
+
+
+def count(batch: worker_pb2.ReviewBatch, seen: Counter[str]) -> None:
+    """Count a batch in *seen*."""
+    seen["batches"] += bool(batch.calls)
+    seen["payloads"] += len(batch.payloads)
+    seen["cancelled"] += len(batch.cancelled)
+    seen["calls"] += len(batch.calls)
+    seen["chained"] += sum(call.after != 0 for call in batch.calls)
+
+
+def verdict_of(
+    script: dict[str, Any],
+    number: int,
+    others: Iterable[int],
+    answer: Callable[[], worker_pb2.ReviewResponse],
+    *,
+    is_chained: bool,
+) -> worker_pb2.Verdict:
+    """Return the verdict of call *number*, with its *answer* or a failure; *others* are in flight."""
+    verdict = worker_pb2.Verdict(id=number + 1_000_000 if script.get("wrong_id") else number)
+    verdict.chained = is_chained
+    if script.get("others_id"):
+        verdict.id = next((other for other in others if other != number), number)
+    if "status" in script:
+        verdict.error.code = StatusCode[script["status"]]
+        verdict.error.message = script.get("details", "")
+    elif not script.get("empty"):
+        verdict.response.CopyFrom(answer())
+    return verdict
+
+
+def unsolicited(how_many: int) -> bytes:
+    """Return a message with so many verdicts that nobody waits for."""
+    batch = worker_pb2.VerdictBatch()
+    for unknown in range(how_many):
+        batch.verdicts.add(id=(1 << 40) + unknown).response.allowed = True
+    return batch.SerializeToString()
 
 
 def respond(
-    script: dict[str, Any], payload: bytes, namespace: bytes = b"", seen: Mapping[str, int] = Counter()
+    script: dict[str, Any],
+    payload: bytes,
+    namespace: bytes = b"",
+    seen: Mapping[str, int] = MappingProxyType({}),
+    traceparent: str = "",
 ) -> worker_pb2.ReviewResponse:
     """Return the answer of *script*; *seen* has the counts for ``report``."""
     if "by_user" in script:
@@ -26,6 +82,8 @@ def respond(
     response = worker_pb2.ReviewResponse(allowed=True, warnings=script.get("warnings", []))
     for key, value in script.get("annotations", {}).items():
         response.audit_annotations[key] = value
+    if script.get("trace"):
+        response.audit_annotations["traceparent"] = traceparent
     if script.get("raw"):
         script = {**script, "deny": {"message": base64.b64encode(payload).decode()}}
     if script.get("report"):

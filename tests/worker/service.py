@@ -17,7 +17,7 @@ from admission_gateway_worker.single import Refused, SingleRequest, answering
 from admission_gateway_worker.unary import SERVICE
 from tests.frames import varint
 from tests.worker import answers
-from tests.worker.script import patched, respond
+from tests.worker.script import GARBAGE, count, patched, respond, script_of, unsolicited, verdict_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from admission_gateway_worker.rpc import Handler, Methods, Rpc
 
-GARBAGE = b"\xff\xff\xff"
 FOREVER_S = 3600.0
 
 
@@ -81,17 +80,11 @@ class Service:
         served = {f"/{SERVICE}/{name}": method for name, method in methods.items()}
         return served if self.health is None else {**served, **self.health.methods()}
 
-    def script(self, policy: str, payload: bytes, traceparent: str) -> dict[str, Any]:
+    def script(self, policy: str, payload: bytes) -> dict[str, Any]:
         """Return the script of a new call."""
-        self.seen["scripts"] += 1
         if self._log is not None:
             os.write(self._log, f"{json.loads(payload)['uid']} {policy}\n".encode())
-        script: dict[str, Any] = json.loads(policy)
-        if script.get("trace"):
-            script["annotations"] = {"traceparent": traceparent}
-        if self._override and not script.get("report") and self.seen["scripts"] % self._every == 0:
-            return {**script, **self._override}
-        return script
+        return script_of(policy, self.seen, self._override, self._every)
 
     async def wait(self, script: dict[str, Any]) -> None:
         """Wait until the answer is due."""
@@ -134,7 +127,7 @@ class Service:
     def _review(self, rpc: Rpc, message: bytes) -> None:
         self.seen["unary"] += 1
         request = worker_pb2.ReviewRequest.FromString(message)
-        script = self.script(request.policy, request.admission_request, rpc.traceparent)
+        script = self.script(request.policy, request.admission_request)
         self._unary[rpc] = started(rpc, self._answer(rpc, script, request))
 
     def _cancel_review(self, rpc: Rpc) -> None:
@@ -152,7 +145,8 @@ class Service:
         elif "answer" in script:
             rpc.send(answers.message(script["answer"]))
         else:
-            answer = respond(script, request.admission_request, request.namespace_object, self.seen)
+            payload, namespace = request.admission_request, request.namespace_object
+            answer = respond(script, payload, namespace, self.seen, rpc.traceparent)
             rpc.send(answer.SerializeToString())
         rpc.finish()
 
@@ -179,22 +173,18 @@ class Stream:
         """Begin the calls of a batch."""
         service = self._service
         batch = worker_pb2.ReviewBatch.FromString(message)
-        service.seen["batches"] += bool(batch.calls)
-        service.seen["payloads"] += len(batch.payloads)
+        count(batch, service.seen)
         for number in batch.cancelled:
-            service.seen["cancelled"] += 1
             task = self._tasks.pop(number, None)
             if task is not None:
                 task.cancel()
         left: dict[int, asyncio.Future[bytes]] = {}
         for call in batch.calls:
-            service.seen["calls"] += 1
-            service.seen["chained"] += call.after != 0
             payload = batch.payloads[call.payload]
-            script = service.script(call.policy, payload.admission_request, call.traceparent)
+            script = service.script(call.policy, payload.admission_request)
             before = left[call.after] if call.after and service.has_chains else None
             left[call.id] = asyncio.get_running_loop().create_future()
-            task = started(self._rpc, self._answer(script, call.id, payload, left[call.id], before))
+            task = started(self._rpc, self._answer(script, call, payload, left[call.id], before))
             if script.get("stubborn"):
                 self._stubborn.add(task)
                 task.add_done_callback(self._stubborn.discard)
@@ -228,12 +218,13 @@ class Stream:
     async def _answer(
         self,
         script: dict[str, Any],
-        number: int,
+        call: worker_pb2.Call,
         payload: worker_pb2.Payload,
         left: asyncio.Future[bytes],
         before: asyncio.Future[bytes] | None,
     ) -> None:
         """Send the verdict of a call, and the object that it leaves to *left*; *before* has its object."""
+        seen, number = self._service.seen, call.id
         request = payload.admission_request if before is None else await asyncio.shield(before)
         await self._service.wait(script)
         if script.get("garbage"):
@@ -243,16 +234,15 @@ class Stream:
             self._rpc.finish()
             self.cancelled()
             return
-        verdict = worker_pb2.Verdict(id=number + 1_000_000 if script.get("wrong_id") else number)
-        verdict.chained = before is not None
-        if script.get("others_id"):
-            verdict.id = next((other for other in self._tasks if other != number), number)
-        if "status" in script:
-            verdict.error.code = StatusCode[script["status"]]
-            verdict.error.message = script.get("details", "")
-        elif not script.get("empty") and "answer" not in script:
-            answer = respond(script, request, payload.namespace_object, self._service.seen)
-            verdict.response.CopyFrom(answer)
+        if "answer" in script:
+            script = {**script, "empty": True}
+        verdict = verdict_of(
+            script,
+            number,
+            self._tasks,
+            lambda: respond(script, request, payload.namespace_object, seen, call.traceparent),
+            is_chained=before is not None,
+        )
         left.set_result(patched(request, verdict.response))
         encoded = verdict.SerializeToString()
         if "answer" in script:
@@ -268,10 +258,7 @@ class Stream:
         self._end_if_done()
 
     async def _flood(self) -> None:
-        unsolicited = worker_pb2.VerdictBatch()
-        for unknown in range(1000):
-            unsolicited.verdicts.add(id=(1 << 40) + unknown).response.allowed = True
-        flood = unsolicited.SerializeToString()
+        flood = unsolicited(1000)
         while self._rpc.handler is not None:
             await self._write(flood)
             self._service.seen["flooded"] += 1000
