@@ -349,7 +349,8 @@ def table(reports: list[Path]) -> str:
     for name in [*TESTS_OF, *sorted(total)]:
         under = [module for module in total if module == name or module.startswith(f"{name}/")]
         counts = "".join(f" {sum(count[module] for module in under)} |" for count in killed)
-        lines.append(f"| {name} | {sum(total[module] for module in under)} |{counts}")
+        if under:
+            lines.append(f"| {name} | {sum(total[module] for module in under)} |{counts}")
     lines.append(f"| all | {total.total()} |{''.join(f' {count.total()} |' for count in killed)}")
     for mutant in sorted(common):
         states = [result[mutant]["state"] for result in found]

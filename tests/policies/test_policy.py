@@ -337,6 +337,23 @@ def test_a_policy_that_allows_is_settled_fast(value: str, *, is_matched: bool) -
     assert (fast_s is not None) is (value == "1")
 
 
+@pytest.mark.parametrize(
+    "match",
+    [
+        {"objectSelector": {"matchLabels": {"team": "a"}}},
+        {
+            "excludeResourceRules": [
+                {"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}
+            ]
+        },
+    ],
+)
+def test_the_fast_way_leaves_bindings_that_may_not_match(match: dict[str, Any]) -> None:
+    spec = {"policyName": "p", "validationActions": ["Deny"], "matchResources": match}
+    bindings = [read(read_validating_binding, spec, "b")]
+    assert ValidatingPolicyInForce(bound("true").policy, bindings).allow_fast(policy_input()) is None
+
+
 def test_the_fast_way_needs_a_namespace_only_for_its_variable() -> None:
     unknown = policy_input()
     unknown.namespace = None

@@ -64,6 +64,7 @@ ENCODED = base64.b64encode(json.dumps(PATCH).encode()).decode()
 INVALID, CALL = "received invalid webhook response: ", "failed to call webhook: "
 MALFORMED, STATUS = FailureReason.MALFORMED, FailureReason.STATUS
 
+ERROR_STATUS = '{"kind":"Status","apiVersion":"v1","status":"Failure","message":"so it is","code":%d}'
 CHUNKED = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 ANSWERS: list[tuple[str, dict[str, Any], Any]] = [
@@ -161,11 +162,18 @@ ANSWERS: list[tuple[str, dict[str, Any], Any]] = [
     ),
     (
         "a Status",
-        {
-            "status": 500,
-            "body": '{"kind":"Status","apiVersion":"v1","status":"Failure","message":"so it is","code":503}',
-        },
+        {"status": 500, "body": ERROR_STATUS % 503},
         (STATUS, CALL + "so it is", 503),
+    ),
+    (
+        "a Status of the lowest error",
+        {"status": 500, "body": ERROR_STATUS % 400},
+        (STATUS, CALL + "so it is", 400),
+    ),
+    (
+        "a Status of no error",
+        {"status": 500, "body": ERROR_STATUS % 399},
+        (STATUS, CALL + "so it is", 500),
     ),
     ("302", {"status": 302, "headers": {"Location": "/"}}, (STATUS, "status 302 to /: such", 503)),
     # Row 7.

@@ -7,6 +7,7 @@ import contextlib
 import socket
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -51,6 +52,28 @@ def test_idle_connections_end(
             await world.settle({"client": client}, {"client": client})
             assert running.connections.idle
             await until(lambda: not running.connections.idle, "no idle connection")
+
+    on_each_loop(test)
+
+
+def test_a_connection_that_was_used_meanwhile_stays(
+    on_each_loop: OnEachLoop, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(connection_pool, "time", SimpleNamespace(monotonic=lambda: now_s))
+    client = webhook.client()
+
+    async def test(world: World) -> None:
+        nonlocal now_s
+        connections = (await world.add_server(client)).connections
+        now_s = 0.0
+        await world.settle({"client": client}, {"client": client})
+        assert connections.idle == 2
+        now_s = connection_pool.IDLE_S / 2
+        await world.settle({"client": client})
+        now_s = connection_pool.IDLE_S + 1
+        connections._sweep()
+        assert connections.idle == 1
 
     on_each_loop(test)
 
