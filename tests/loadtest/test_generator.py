@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import cycle
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ from tests.simulation.loop import VirtualLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from types import ModuleType
 
 
 def http(status: int = 200, body: bytes = b"{}", *fields: bytes) -> bytes:
@@ -147,6 +149,31 @@ def requests(count: int, leaves: Departure | None = None) -> Iterator[Request]:
     return (Request(str(number), b"%d" % number, leaves) for number in range(count))
 
 
+@contextmanager
+def virtual_time(*modules: ModuleType) -> Iterator[VirtualLoop]:
+    """The generator, and *modules*, use the time of the loop."""
+    loop = VirtualLoop()
+
+    def virtual_ticking(callback: Callable[[], None], first: float, interval_s: float) -> Any:
+        def tick(number: int) -> None:
+            if number:
+                callback()
+            # As the kernel's timer: no tick is early.
+            timer[:] = [loop.call_at(first + number * interval_s + 1e-9, tick, number + 1)]
+
+        timer: list[asyncio.TimerHandle] = []
+        tick(0)
+        return mock.MagicMock(__exit__=lambda *_: timer[0].cancel())
+
+    with ExitStack() as stack:
+        for module in (generator, *modules):
+            clock = SimpleNamespace(perf_counter=loop.time)
+            stack.enter_context(mock.patch.object(module, "time", clock))
+        stack.enter_context(mock.patch.object(generator, "ticking", virtual_ticking))
+        yield loop
+    assert loop.errors == []
+
+
 def run(
     sent: Iterator[Request],
     steps: Sequence[Step],
@@ -156,17 +183,8 @@ def run(
     **options: Any,
 ) -> Run:
     """Send *sent* to a server that follows *steps*, in virtual time; measure after *unmeasured_s*."""
-    loop, record = VirtualLoop(), Record()
-    loop.network = server = Server(loop, steps)
-    found = []
-
-    def virtual_ticking(callback: Callable[[], None], first: float, interval_s: float) -> Any:
-        def tick() -> None:
-            callback()
-            timer[0] = loop.call_later(interval_s, tick)
-
-        timer = [loop.call_at(first, tick)]
-        return mock.MagicMock(__exit__=lambda *_: timer[0].cancel())
+    record = Record()
+    found: list[Run] = []
 
     async def main() -> None:
         address = Address("server", 1, cast("Any", None))
@@ -179,12 +197,9 @@ def run(
         found.append(Run(record.ended, server, load, loop.time() - began))
         await load.close()
 
-    with (
-        mock.patch.object(generator, "time", SimpleNamespace(perf_counter=loop.time)),
-        mock.patch.object(generator, "ticking", virtual_ticking),
-    ):
+    with virtual_time() as loop:
+        loop.network = server = Server(loop, steps)
         loop.run(main())
-    assert loop.errors == []
     return found[0]
 
 

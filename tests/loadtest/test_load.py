@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import orjson
 import pytest
@@ -12,8 +14,14 @@ from hypothesis import strategies as st
 
 import loadtest.load
 from loadtest.http_client import Answer
-from loadtest.load import Target
+from loadtest.load import Target, measure_closed, measure_open
 from loadtest.measurement import PERCENTILES, Stopwatch, cpu_clock, percentiles_ms
+from tests.loadtest.test_generator import Server, Step, virtual_time
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loadtest.measurement import Measurement
 
 REVIEW = orjson.dumps({"kind": "AdmissionReview", "request": {"uid": "u-1"}})
 URL = "https://127.0.0.1:1/validate?timeout=5s"
@@ -86,6 +94,62 @@ def test_requests_have_the_traceparent_and_uids_of_the_same_length() -> None:
         assert head.endswith(b"\r\nContent-Length: %d" % len(body))
         assert orjson.loads(body)["request"]["uid"] == request.uid
     assert second.uid != first.uid == "u-1"
+
+
+def measured(steps: Sequence[Step], *, rate: float | None = None, is_fresh: bool = False) -> Measurement:
+    """Measure a server that follows *steps* over two connections, for 0.5 s after 0.2 s, in virtual time."""
+    found = []
+    target = Target(URL, REVIEW)
+
+    async def main() -> None:
+        if rate is None:
+            found.append(await measure_closed(target, 2, 0.2, 0.5, is_fresh=is_fresh))
+        else:
+            found.append(await measure_open(target, rate, 2, 0.2, 0.5))
+
+    with (
+        virtual_time(loadtest.load) as loop,
+        mock.patch.object(loadtest.load, "client_tls", return_value=None),
+    ):
+        loop.network = Server(loop, steps)
+        loop.run(main())
+    return found[0]
+
+
+RIGHT = b"HTTP/1.1 200 X\r\nContent-Length: %d\r\n\r\n%b" % (len(answer().body), answer().body)
+NONE = "no answer 10 s after the last review was due"
+
+
+@pytest.mark.parametrize(
+    ("options", "steps", "reviews", "answered", "errors"),
+    [
+        # At 0.04, 0.08, …, 0.68 s; those at 0.72 s end after the window.
+        ({}, [Step(0.04, (RIGHT,))], 24, 36, {}),
+        ({"is_fresh": True}, [Step(0.04, (RIGHT,))], 24, 36, {}),
+        ({"rate": 20.0}, [Step(0.01, (RIGHT,))], 10, 14, {}),
+        # One of two connections is silent, and its review is missed.
+        (
+            {"rate": 20.0},
+            [*[Step(0.01, (RIGHT,))] * 5, Step(sends=()), *[Step(0.01, (RIGHT,))] * 9],
+            9,
+            13,
+            {NONE: 1},
+        ),
+        # Both are: of the reviews that were due none is forgotten.
+        ({"rate": 20.0}, [*[Step(0.01, (RIGHT,))] * 5, *[Step(sends=())] * 9], 1, 5, {NONE: 9}),
+        (
+            {"rate": 20.0},
+            [*[Step(0.01, (RIGHT,))] * 5, Step(sends=(), closes=True), *[Step(0.01, (RIGHT,))] * 9],
+            *(9, 13, {"connection lost: the connection was closed": 1}),
+        ),
+    ],
+)
+def test_every_review_of_a_window_is_answered_or_an_error(
+    options: dict[str, Any], steps: list[Step], reviews: int, answered: int, errors: dict[str, int]
+) -> None:
+    found = measured(steps, **options)
+    assert (found.reviews, found.answered, found.errors) == (reviews, answered, errors)
+    assert found.latencies_ms["p50"] == pytest.approx(steps[0].after_s * 1000)
 
 
 def test_an_open_loop_and_new_connections_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
