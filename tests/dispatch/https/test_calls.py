@@ -378,10 +378,13 @@ def test_a_slow_answer_fails_at_the_deadline(on_each_loop: OnEachLoop, webhook: 
 
         async def test(world: World, client: Any = client) -> None:
             await world.add_server(client)
-            verdict = await world.ask({"client": client, "timeout_s": 1}, budget_s=0.05)
-            assert isinstance(verdict, Failed)
-            assert verdict.cause == "DEADLINE_EXCEEDED: no answer within 50ms"
-            assert world.calls("DEADLINE_EXCEEDED") == 1
+            evaluation = await world.settle({"client": client, "timeout_s": 1}, budget_s=0.05)
+            (call,) = (outcome.call for outcome in evaluation.outcomes)
+            assert call is not None
+            assert isinstance(call.verdict, Failed)
+            assert call.verdict.cause == "DEADLINE_EXCEEDED: no answer within 50ms"
+            # On a busy machine the deadline may pass before anything is sent.
+            assert world.calls("DEADLINE_EXCEEDED") == 1 or not call.sent_at
 
         on_each_loop(test)
 
