@@ -9,21 +9,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kit import call_command, pool_document, run_command, webhook_document
-from tests.waiting import eventually
+from tests.worker.server import scripted_worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from tests.kit import GatewayProcess
-    from tests.worker.server import ScriptedWorker
-
-pytestmark = pytest.mark.process
+    from tests.in_process import Stage
 
 DENIES = {"deny": {"message": "refused"}}
 RELOADED = "admission_gateway_config_last_reload_successful"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("processes", [pytest.param("1", marks=pytest.mark.smoke), "2"])
 def test_a_start_without_webhooks_is_refused(
     tmp_path: Path, certificate: tuple[Path, Path], processes: str
@@ -46,35 +43,33 @@ def test_a_start_without_webhooks_is_refused(
     assert f"warning: {unread}" in allowed.stderr
 
 
-@pytest.mark.parametrize("flags", [(), ("--processes", "2")])
+@pytest.fixture
+def webhooks(stage: Stage) -> str:
+    """A configuration with a webhook that denies."""
+    worker = stage.enter(scripted_worker("127.0.0.1:0"))
+    return pool_document("pool", worker.target) + webhook_document("validate", "v", "pool", DENIES)
+
+
 def test_an_emptied_folder_is_refused_until_it_has_webhooks_again(
-    tmp_path: Path,
-    start_worker: Callable[..., ScriptedWorker],
-    start_gateway: Callable[..., GatewayProcess],
-    flags: tuple[str, ...],
+    tmp_path: Path, webhooks: str, stage: Stage
 ) -> None:
     file = tmp_path / "c.yaml"
-    good = pool_document("pool", start_worker().target) + webhook_document("validate", "v", "pool", DENIES)
-    file.write_text(good)
-    gateway = start_gateway(tmp_path, *flags)
+    file.write_text(webhooks)
+    gateway = stage.start_gateway(tmp_path)
     file.unlink()
     gateway.expect("configuration refused, the one in force stays: found no webhooks in .*--allow-empty")
     assert gateway.review("/validate", "pod-create-validate")["allowed"] is False
-    eventually(lambda: gateway.metric(RELOADED) == 0)
-    file.write_text(good)
-    eventually(lambda: gateway.metric(RELOADED) == 1)
+    assert gateway.metric(RELOADED) == 0
+    file.write_text(webhooks)
+    stage.eventually(lambda: gateway.metric(RELOADED) == 1)
 
 
-def test_with_allow_empty_a_folder_can_be_emptied(
-    tmp_path: Path, start_worker: Callable[..., ScriptedWorker], start_gateway: Callable[..., GatewayProcess]
-) -> None:
+def test_with_allow_empty_a_folder_can_be_emptied(tmp_path: Path, webhooks: str, stage: Stage) -> None:
     file = tmp_path / "c.yaml"
-    file.write_text(
-        pool_document("pool", start_worker().target) + webhook_document("validate", "v", "pool", DENIES)
-    )
-    gateway = start_gateway(tmp_path, "--allow-empty")
+    file.write_text(webhooks)
+    gateway = stage.start_gateway(tmp_path, allow_empty=True)
     file.unlink()
-    eventually(lambda: gateway.review("/validate", "pod-create-validate")["allowed"])
+    stage.eventually(lambda: gateway.review("/validate", "pod-create-validate")["allowed"])
 
 
 def left_to_the_api_server(*documents: str) -> str:
@@ -92,49 +87,50 @@ def left_to_the_api_server(*documents: str) -> str:
     return "".join((*documents, *(f"---\n{json.dumps(each)}\n" for each in policies)))
 
 
-@pytest.mark.parametrize("flags", [(), ("--processes", "2")])
-def test_policies_that_are_all_left_to_the_api_server_are_no_empty_configuration(
-    tmp_path: Path,
-    start_worker: Callable[..., ScriptedWorker],
-    start_gateway: Callable[..., GatewayProcess],
-    flags: tuple[str, ...],
-) -> None:
+LEFT = "policies.leftToAPIServer: all policies (1) are left to the API server, and there are no webhooks"
+
+
+def test_policies_that_are_all_left_to_the_api_server_are_no_empty_configuration(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
-    file.write_text(left_to_the_api_server())
+    whole = left_to_the_api_server()
+    file.write_text(whole)
     done = call_command("check", "--config", tmp_path)
-    text = "policies.leftToAPIServer: all policies (1) are left to the API server, and there are no webhooks"
-    assert (done.returncode, text in done.stderr) == (0, True), done.stderr
-    gateway = start_gateway(tmp_path, *flags)
-    gateway.expect(re.escape(text))
-    # Without the policies it is empty.
-    whole = file.read_text()
+    assert (done.returncode, LEFT in done.stderr) == (0, True), done.stderr
     file.write_text(whole[whole.rindex("---") :])
-    refused = "configuration refused, the one in force stays: found no webhooks in .*--allow-empty"
-    # By each process: the metric below does not count one that has not seen this change.
-    gateway.expect("(?s)" + ".*".join([refused] * (2 if flags else 1)))
     assert call_command("check", "--config", tmp_path).returncode == 1
-    webhooks = pool_document("pool", start_worker().target) + webhook_document(
-        "validate", "v", "pool", DENIES
-    )
-    file.write_text(left_to_the_api_server(webhooks))
-    eventually(lambda: gateway.metric(RELOADED) == 1)
-    assert gateway.review("/validate", "pod-create-validate")["allowed"] is False
-    # The policies that are left do not replace webhooks that vanish.
-    file.write_text(left_to_the_api_server())
-    eventually(lambda: gateway.metric(RELOADED) == 0)
-    gateway.expect(refused)
-    assert gateway.review("/validate", "pod-create-validate")["allowed"] is False
 
 
-def test_policies_may_be_left_to_the_api_server_by_a_reload(
-    tmp_path: Path, start_gateway: Callable[..., GatewayProcess]
+def test_a_gateway_starts_with_policies_that_are_all_left_to_the_api_server(
+    tmp_path: Path, webhooks: str, stage: Stage
 ) -> None:
     file = tmp_path / "c.yaml"
     whole = left_to_the_api_server()
-    file.write_text(whole[: whole.rindex("---")])
-    gateway = start_gateway(tmp_path)
     file.write_text(whole)
-    gateway.expect(r"policies\.leftToAPIServer: all policies \(1\) are left")
+    gateway = stage.start_gateway(tmp_path)
+    assert LEFT in gateway.log
+    # Without the policies it is empty.
+    file.write_text(whole[whole.rindex("---") :])
+    refused = "configuration refused, the one in force stays: found no webhooks in .*--allow-empty"
+    gateway.expect(refused)
+    file.write_text(left_to_the_api_server(webhooks))
+    stage.eventually(lambda: gateway.metric(RELOADED) == 1)
+    assert gateway.review("/validate", "pod-create-validate")["allowed"] is False
+    # The policies that are left do not replace webhooks that vanish.
+    seen = len(gateway.log)
+    file.write_text(left_to_the_api_server())
+    gateway.expect(refused, after=seen)
+    assert gateway.metric(RELOADED) == 0
+    assert gateway.review("/validate", "pod-create-validate")["allowed"] is False
+
+
+def test_policies_may_be_left_to_the_api_server_by_a_reload(tmp_path: Path, stage: Stage) -> None:
+    file = tmp_path / "c.yaml"
+    whole = left_to_the_api_server()
+    file.write_text(whole[: whole.rindex("---")])
+    gateway = stage.start_gateway(tmp_path)
+    assert LEFT not in gateway.log
+    file.write_text(whole)
+    gateway.expect(re.escape(LEFT))
     assert gateway.metric(RELOADED) == 1
 
 
