@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import os
 import random
@@ -186,10 +187,15 @@ def test_joined_files_are_read(tmp_path: Path) -> None:
     assert uids(written(tmp_path, first, second)) == [1, 2]
 
 
+@functools.cache
+def whole_file() -> bytes:
+    return gzip.compress(HEADER + b"".join(map(incompressible_part, range(50))))
+
+
 @settings(max_examples=300)
 @given(st.data())
 def test_a_damaged_file_is_read_up_to_the_damage(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
-    whole = gzip.compress(HEADER + b"".join(map(incompressible_part, range(50))))
+    whole = whole_file()
     at = data.draw(st.integers(0, len(whole) - 1))
     damaged = data.draw(
         st.sampled_from([whole[:at], whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :], whole + b"x"])

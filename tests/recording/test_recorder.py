@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from admission_gateway_worker.json_patch.patch import apply_patch
@@ -189,24 +189,30 @@ def test_no_byte_of_a_secret_is_in_any_file(tmp_path: Path) -> None:
     assert "eyJrZXki" not in text
 
 
-@given(
-    st.recursive(
-        st.just(CANARY) | st.text(max_size=5), lambda inner: st.dictionaries(st.text(max_size=5), inner)
-    )
+VALUES = st.recursive(
+    st.just(CANARY) | st.text(max_size=5),
+    lambda inner: st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
 )
+
+
+@settings(max_examples=20)
+@given(st.lists(VALUES, min_size=3, max_size=5))
 def test_no_value_below_a_configured_path_is_in_a_line(
-    tmp_path_factory: pytest.TempPathFactory, value: object
+    tmp_path_factory: pytest.TempPathFactory, values: list[object]
 ) -> None:
     folder = tmp_path_factory.mktemp("record")
-    review = request(
-        object={"kind": "Thing", "metadata": {"name": CANARY}, "spec": {"hidden": value, "a": 1}}
-    )
+    reviews = [
+        request(object={"kind": "Thing", "metadata": {"name": CANARY}, "spec": {"hidden": value, "a": 1}})
+        for value in values
+    ]
     rules = (RedactionRule((("spec", "hidden"),), ("Pod",)),)
-    (line,) = record(folder, answer({}, HOOKS, review), redact=rules)
-    found = line["request"]["object"]
-    assert CANARY not in orjson.dumps(found["spec"]).decode()
-    if CANARY in orjson.dumps(value).decode():
-        assert found["metadata"]["name"] != CANARY
+    lines = record(folder, *(answer({}, HOOKS, review) for review in reviews), redact=rules)
+    for value, line in zip(values, lines, strict=True):
+        found = line["request"]["object"]
+        assert CANARY not in orjson.dumps(found["spec"]).decode()
+        if CANARY in orjson.dumps(value).decode():
+            assert found["metadata"]["name"] != CANARY
 
 
 def counted(folder: Path, *answers: Answer, clock: Any = None, **members: Any) -> RecordingCounts:
