@@ -125,9 +125,11 @@ def test_a_text_without_the_value_stays(text: str, more: str, value: str) -> Non
 def test_a_short_value_is_replaced_where_it_stands_apart(value: str, name: str) -> None:
     quoted = QUOTINGS[name](value)
     found = redactor_of(secret(value)).message(f"the value is {quoted}, which is bad")
-    assert _MARK.search(found), found
-    assert value not in found
-    assert quoted not in found
+    # The digest of a mark is another in each run, and may happen to contain the value.
+    rest, marks = _MARK.subn("", found)
+    assert marks, found
+    assert value not in rest
+    assert quoted not in rest
 
 
 @pytest.mark.parametrize(
