@@ -86,7 +86,6 @@ def _levels() -> list[tuple[str, int]]:
 def no_wait_for_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A command in this process does not wait for workers, because none ever becomes reachable."""
     monkeypatch.setattr("gateway.tools.offline.gateway._READY_WITHIN_S", 0.0)
-    monkeypatch.setattr("gateway.tools.inspection.workers.REACHED_WITHIN_S", 0.0)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import http.client
+import importlib
 import io
 import itertools
 import json
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import chdir, contextmanager, suppress
+from contextlib import ExitStack, chdir, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -188,13 +189,26 @@ def run_command(
     )
 
 
+_BOUNDS = (
+    "admission_gateway_worker.kubernetes_client REQUEST_TIMEOUT_S",
+    "gateway.server.kubernetes.custom_resources READ_ONCE_TIMEOUT_S",
+    "gateway.server.kubernetes.namespaces LOOK_UP_TIMEOUT_S",
+    "gateway.server.kubernetes.params TIMEOUT_S",
+    "gateway.server.kubernetes.port_forward TIMEOUT_S",
+    "gateway.tools.inspection.policies _SCHEMAS_WITHIN_S",
+    "gateway.tools.offline.gateway _READY_WITHIN_S",
+    "gateway.tools.status.admin_ports TIMEOUT_S",
+)
+"""Bounds of commands that a test on a busy machine could exceed."""
+
+
 def call_command(
     *arguments: object, stdin: bytes | None = None, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """As :func:`run_command` in this process, which saves the start of an interpreter.
 
     Output of child processes of the command is not in the result. Afterwards standard streams, environment,
-    working directory and log are as before.
+    working directory and log are as before. The command's own bounds are ``PATIENCE_S``.
     """
     from gateway.tools.cli import main
 
@@ -206,7 +220,11 @@ def call_command(
     }
     environ = mock.patch.dict(os.environ, environment or {}, clear=environment is not None)
     status: object = None
-    with mock.patch.multiple("sys", **streams), environ, chdir(ROOT), _own_log():
+    with mock.patch.multiple("sys", **streams), environ, chdir(ROOT), _own_log(), ExitStack() as patches:
+        for module, name in map(str.split, _BOUNDS):
+            # A test of what never happens has set it to 0.
+            if getattr(importlib.import_module(module), name):
+                patches.enter_context(mock.patch(f"{module}.{name}", PATIENCE_S))
         try:
             main([*map(str, arguments)])
         except SystemExit as end:

@@ -54,7 +54,9 @@ def recording(path: Path, *reviews: dict[str, Any]) -> Path:
 def configure(folder: Path, target: str, phase: str, *scripts: dict[str, Any], **fields: Any) -> Path:
     """Write a configuration with a webhook for each of *scripts*, and return its folder."""
     folder.mkdir(exist_ok=True)
-    text = pool_document("pool", target) + webhook_document(phase, "v", "pool", *scripts, **fields)
+    text = pool_document("pool", target) + webhook_document(
+        phase, "v", "pool", *scripts, **{"timeoutSeconds": 30, **fields}
+    )
     (folder / "c.yaml").write_text(text)
     return folder
 

@@ -12,6 +12,7 @@ import pytest
 from gateway.base.errors import GatewayError
 from gateway.tools.status import admin_ports
 from gateway.tools.status.admin_ports import AddressedPort
+from tests.kit import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +39,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def admin() -> Iterator[_Admin]:
+def admin(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Admin]:
+    monkeypatch.setattr(admin_ports, "TIMEOUT_S", PATIENCE_S)
     with _Admin() as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()

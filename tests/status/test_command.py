@@ -34,7 +34,9 @@ OFF = settings_document(pages={"enabled": False})
 
 
 def configuration(target: str) -> str:
-    return pool_document("pool", target) + webhook_document("validate", "v", "pool", DENIED)
+    return pool_document("pool", target) + webhook_document(
+        "validate", "v", "pool", DENIED, timeoutSeconds=30
+    )
 
 
 @pytest.mark.process
