@@ -195,20 +195,6 @@ def test_a_mutation_changes_the_object(tmp_path: Path, case: str) -> None:
 
 
 DEAR = "".join(f"variables.list.all(x{number}, " for number in range(5)) + '"0123456789" == "0123456789")))))'
-TEN = [{"name": "desired", "expression": "10"}]
-
-
-@pytest.mark.parametrize(
-    "mutation",
-    [
-        add("/spec/replicas", "variables.desired + 1"),
-        "Object{spec: Object.spec{replicas: variables.desired + 1}}",
-    ],
-)
-def test_variables(tmp_path: Path, mutation: str) -> None:
-    documents = mutating("p", mutation, variables=TEN)
-    answer = decided(tmp_path, documents, {**OF_DEPLOYMENT, "object": deployment(replicas=1)}, phase="mutate")
-    assert answer.evaluation.final_object == deployment(replicas=11)
 
 
 @pytest.mark.parametrize("form", [add("/spec/replicas", "{}"), "Object{{spec: Object.spec{{replicas: {}}}}}"])

@@ -272,17 +272,6 @@ def test_a_binding_without_its_policy_has_no_effect(tmp_path: Path) -> None:
     assert not decided(tmp_path, [binding(), policy("q")]).denials
 
 
-def test_a_parameter_of_a_built_in_kind_has_its_kind(tmp_path: Path) -> None:
-    found = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME, "namespace": "default"}}
-    shown = "params.apiVersion + ' ' + params.kind + ' ' + params.data.coolkey"
-    made = policy(
-        validations=[{"expression": "false", "messageExpression": shown}],
-        paramKind={"apiVersion": "v1", "kind": "ConfigMap"},
-    )
-    documents = [made, binding(paramRef=BY_NAME), {**found, "data": {"coolkey": "x"}}]
-    assert decided(tmp_path, documents).denials == ["v1 ConfigMap x"]
-
-
 def test_conditions_of_each_parameter_count_for_it_alone(tmp_path: Path) -> None:
     made = policy(
         validations=[{"expression": "false", "messageExpression": "string(params.metadata.name)"}],

@@ -228,12 +228,6 @@ def test_an_ignored_error_is_a_failure_with_the_warnings_of_the_rest() -> None:
     assert warning.endswith("with binding 'b': w")
 
 
-def test_a_policy_matches_by_its_exclusions_and_the_selectors_of_its_bindings() -> None:
-    excluded = [{**RULES[0], "resourceNames": ["c"]}]
-    match = {"resourceRules": RULES, "excludeResourceRules": excluded}
-    assert verdict(bound("false", matchConstraints=match).evaluate(policy_input(), {})) is None
-
-
 def test_the_namespace_has_to_be_known_if_an_expression_uses_it() -> None:
     unknown = policy_input()
     unknown.namespace = None
