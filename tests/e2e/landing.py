@@ -94,6 +94,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     "json_patches": (
         "patched_objects_are_those_of_the_api_server",
         "gateway/pure/admission_policies/json_patch.py",
+        "tests/recorded/",
     ),
     "kubectl": ("kubectl_shows_every_denial_and_failure_in_order", "gateway/pure/core/decision.py"),
     "kubelet": ("a_job_runs_to_its_completion",),
@@ -105,6 +106,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "a_gateway_in_place_of_the_policies_answers_as_recorded",
         "gateway/pure/admission_policies/mutating.py",
         "gateway/pure/admission_policies/mutations.py",
+        "tests/recorded/",
     ),
     "namespaces": (
         "a_pod_created_right_after_its_namespace_meets_the_policies_of_its_labels",
@@ -127,6 +129,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     "policies": (
         "a_gateway_in_place_of_the_policies_answers_as_recorded",
         "gateway/pure/admission_policies/evaluation.py",
+        "tests/recorded/",
     ),
     "policy_documents": (
         "a_policy_is_refused_as_by_the_api_server",

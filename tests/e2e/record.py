@@ -20,11 +20,14 @@ from tests.e2e.binaries import obtain
 from tests.e2e.capture import Captured, stable_object
 from tests.e2e.cluster import Cluster
 from tests.e2e.objects import GROUP, widget_definition
+from tests.e2e.openapi_oracle import ask
 from tests.e2e.policy_comparison import Comparison, existing, seen_in, stable
 from tests.e2e.policy_subjects import FILES, SUBJECTS
 from tests.kit import ROOT
 from tests.recorded.engine import RecordedEngine
+from tests.recorded.json_patches import FILE, RECORDED, cases
 from tests.recorded.recording import (
+    NEWEST,
     Operation,
     Recording,
     Surroundings,
@@ -220,9 +223,28 @@ def _wait_for_widgets(cluster: Cluster) -> None:
     eventually(lambda: cluster.api.get(f"/openapi/v3/apis/{GROUP}/v1").status == 200)
 
 
+def json_patches() -> str:
+    """Return the content of the file of JSON Patches, by the API server's own code without a cluster."""
+    drawn = cases(0, RECORDED)
+    answers = ask({}, ({"live": live, "jsonPatch": expression} for live, expression in drawn))
+    lines = [text_of(_shortened(live, answer)) for (live, _), answer in zip(drawn, answers, strict=True)]
+    return f'{{"kubernetes": {text_of(NEWEST)}, "answers": [\n' + ",\n".join(lines) + "\n]}\n"
+
+
+def _shortened(live: Json, answer: Json) -> Json:
+    """Return *answer* with the change of *live* instead of the object, if it can be said."""
+    if "error" in answer:
+        return answer
+    change = change_of(live, answer["merged"])
+    return {"change": change} if text_of(changed(live, change)) == text_of(answer["merged"]) else answer
+
+
 def main() -> None:
     """Write the given files."""
-    paths = [Path(each).resolve() for each in sys.argv[1:]] or list(FILES)
+    paths = [Path(each).resolve() for each in sys.argv[1:]] or [*FILES, FILE]
+    if FILE in paths:
+        paths.remove(FILE)
+        FILE.write_text(json_patches())
     for version in sorted({path.parent.name for path in paths}):
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)
