@@ -132,8 +132,8 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "tests/recorded/",
     ),
     "policy_documents": (
-        "a_policy_is_refused_as_by_the_api_server",
-        "gateway/config/merge/policy_documents.py",
+        "the_api_server_answers_as_recorded",
+        "tests/recorded/",
     ),
     "prometheus": (
         "promtool_accepts_the_rules",

@@ -8,9 +8,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tests.e2e.policy_comparison import binding, bound, policy
+from tests.recorded.recording import path_of
 
 Json = dict[str, Any]
 
+FILE: Final = path_of("policy-documents")
+"""The fields at which the API server refuses them."""
 RULE: Final = {
     "operations": ["CREATE"],
     "apiGroups": ["a"],
@@ -279,3 +282,8 @@ BINDINGS: Final[dict[str, Json]] = {
     "param-selector": _param_ref(selector={}),
     "param-selector-invalid": _param_ref(selector={"matchLabels": {"a": "b c"}}),
 }
+DOCUMENTS: Final = {
+    **{f"policy-{name}": each for name, each in POLICIES.items()},
+    **{f"binding-{name}": each for name, each in BINDINGS.items()},
+}
+"""All by name."""

@@ -5,6 +5,7 @@ They are the files of tests/recorded, each with one subject and one version.
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 from contextlib import ExitStack, contextmanager
@@ -21,11 +22,15 @@ from tests.e2e.capture import Captured, stable_object
 from tests.e2e.cluster import Cluster
 from tests.e2e.objects import GROUP, widget_definition
 from tests.e2e.openapi_oracle import ask
-from tests.e2e.policy_comparison import Comparison, existing, seen_in, stable
+from tests.e2e.policy_comparison import PATHS, Comparison, existing, seen_in, stable
+from tests.e2e.policy_documents import DOCUMENTS
+from tests.e2e.policy_documents import FILE as POLICY_DOCUMENTS
 from tests.e2e.policy_subjects import FILES, SUBJECTS
+from tests.e2e.setups import REGISTRATIONS
 from tests.kit import ROOT
 from tests.recorded.engine import RecordedEngine
-from tests.recorded.json_patches import FILE, RECORDED, cases
+from tests.recorded.json_patches import FILE as JSON_PATCHES
+from tests.recorded.json_patches import RECORDED, cases
 from tests.recorded.recording import (
     NEWEST,
     Operation,
@@ -43,7 +48,7 @@ from tests.waiting import eventually
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.e2e.client import Answer
+    from tests.e2e.client import Answer, Api
     from tests.e2e.compare import Operation as SentOperation
     from tests.e2e.policy_comparison import Seen
     from tests.e2e.policy_subjects import Subject
@@ -219,6 +224,22 @@ def version_of(cluster: Cluster) -> str:
     return ".".join(cluster.binaries.version.lstrip("v").split(".")[:2])
 
 
+def refused_fields(api: Api) -> dict[str, list[str]]:
+    """Return the fields at which the API server refuses each of the policies and bindings, sorted."""
+    return {name: _refused_fields(api, document) for name, document in DOCUMENTS.items()}
+
+
+def _refused_fields(api: Api, document: Json) -> list[str]:
+    path = f"{REGISTRATIONS}/{PATHS[document['kind']]}?dryRun=All&fieldValidation=Strict"
+    answer = api.create(path, document)
+    if answer.status == 201:
+        return []
+    if answer.status == 400:
+        return sorted(set(re.findall(r'unknown field "([^"]+)"', answer.message)))
+    assert answer.status == 422, answer
+    return sorted({cause["field"] for cause in answer.document["details"]["causes"]})
+
+
 def _wait_for_widgets(cluster: Cluster) -> None:
     eventually(lambda: cluster.api.get(f"/openapi/v3/apis/{GROUP}/v1").status == 200)
 
@@ -241,10 +262,10 @@ def _shortened(live: Json, answer: Json) -> Json:
 
 def main() -> None:
     """Write the given files."""
-    paths = [Path(each).resolve() for each in sys.argv[1:]] or [*FILES, FILE]
-    if FILE in paths:
-        paths.remove(FILE)
-        FILE.write_text(json_patches())
+    paths = [Path(each).resolve() for each in sys.argv[1:]] or [*FILES, JSON_PATCHES, POLICY_DOCUMENTS]
+    if JSON_PATCHES in paths:
+        paths.remove(JSON_PATCHES)
+        JSON_PATCHES.write_text(json_patches())
     for version in sorted({path.parent.name for path in paths}):
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)
@@ -252,13 +273,18 @@ def main() -> None:
                 definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
                 assert cluster.api.create(definitions, widget_definition()).status == 201
                 _wait_for_widgets(cluster)
-                for path in paths:
-                    if path.parent.name == version:
-                        subject = SUBJECTS[path.stem]
-                        path.parent.mkdir(exist_ok=True)
-                        (folder / path.stem).mkdir()
-                        recording = record(cluster, subject, folder / path.stem)
-                        path.write_text(written(recording, subject.sent))
+                for path in (path for path in paths if path.parent.name == version):
+                    path.write_text(_content(cluster, path, folder / path.stem))
+
+
+def _content(cluster: Cluster, path: Path, folder: Path) -> str:
+    """Return the new content of the file *path*; *folder*, which does not exist yet, is for files."""
+    if path == POLICY_DOCUMENTS:
+        lines = (f"{text_of(name)}: {text_of(found)}" for name, found in refused_fields(cluster.api).items())
+        return f'{{"kubernetes": {text_of(NEWEST)}, "fields": {{\n' + ",\n".join(lines) + "\n}}\n"
+    folder.mkdir()
+    subject = SUBJECTS[path.stem]
+    return written(record(cluster, subject, folder), subject.sent)
 
 
 if __name__ == "__main__":
