@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from importlib.machinery import BuiltinImporter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,28 +21,16 @@ import trustme
 from admission_gateway_conformance.run import RULES
 from gateway import __version__
 from gateway.tools.cli import main
-from tests.kit import ROOT, Process
+from tests.kit import ROOT, Process, call_command, run_command
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-KIT = (str(Path(sys.executable).with_name("admission-gateway")), "conformance", "--patience", "10")
+KIT = ("conformance", "--patience", "10")
 SAMPLES = (sys.executable, "-m", "admission_gateway_worker.samples")
 BY_HAND = (sys.executable, str(ROOT / "tests" / "conformance" / "review_only_worker.py"))
-PATIENCE_S = 240
-
-
-def kit(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end."""
-    return subprocess.run(
-        [*KIT, *map(str, arguments)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+kit = partial(call_command, *KIT)
 
 
 @pytest.fixture
@@ -290,8 +279,8 @@ def test_a_started_worker_ends_with_the_kit(folder: Path) -> None:
     script = (
         "import os, sys; open(sys.argv[1], 'w').write(str(os.getpid())); os.execvp(sys.argv[2], sys.argv[2:])"
     )
-    done = kit(
-        "--only", "review-at-once", "--command", sys.executable, "-c", script, folder / "pid", *SAMPLES
+    done = run_command(
+        *KIT, "--only", "review-at-once", "--command", sys.executable, "-c", script, folder / "pid", *SAMPLES
     )
     assert done.returncode == 0
     assert not Path(f"/proc/{(folder / 'pid').read_text()}").exists()
