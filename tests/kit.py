@@ -70,7 +70,8 @@ def free_port() -> int:
 @contextmanager
 def serving(server: HTTPServer) -> Iterator[None]:
     """Run *server* in a thread inside the block, and close it at the end."""
-    thread = threading.Thread(target=server.serve_forever)
+    # By default it would see its end after up to half a second.
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
         yield

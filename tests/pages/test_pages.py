@@ -105,7 +105,11 @@ def gateway(
     return started
 
 
-@pytest.mark.smoke
+@pytest.mark.parametrize(
+    "gateway",
+    [pytest.param(1, marks=pytest.mark.smoke), pytest.param(2, marks=pytest.mark.slow)],
+    indirect=True,
+)
 def test_pages_answer_the_questions_after_a_denial(gateway: GatewayProcess) -> None:
     overview = found(gateway, "/")
     processes = overview["scope"]["processes"]
