@@ -13,7 +13,7 @@ from tests.e2e.controls import CONTROLS
 from tests.e2e.objects import GROUP
 from tests.e2e.policy_subjects import FILES, OLDEST
 from tests.recorded.engine import RecordedEngine, first_failure
-from tests.recorded.recording import path_of, read
+from tests.recorded.recording import path_of, read, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -97,3 +97,8 @@ def test_the_cases_have_every_outcome() -> None:
     assert any("object" in each for each in answers)
     (described, *_) = recorded(path_of("validating-policies")).operations["described-widgets"]
     assert GROUP in str(described.answer["warnings"])
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_a_file_says_what_is_read_from_it(path: Path) -> None:
+    assert written(recorded(path), FILES[path].sent) == path.read_text()
