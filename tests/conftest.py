@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from tests.change import changed_paths
 from tests.kit import ROOT, GatewayProcess
 from tests.waiting import in_thread
-from tests.worker.server import ScriptedWorker, options_of, parse, scripted_worker
+from tests.worker.server import ScriptedWorker, parse, scripted_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -103,7 +103,7 @@ def start_worker(
 
     def start(listen: str | None = None, *flags: str) -> ScriptedWorker:
         address = listen or f"unix:{tmp_path_factory.mktemp('w')}/s"
-        options = options_of(parse(["--listen", address, *flags]))
+        options, _ = parse(["--listen", address, *flags])
         return processes.enter_context(in_thread(scripted_worker(**options)))
 
     return start

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from typing import TYPE_CHECKING
 
 import uvloop
 
-from tests.worker.server import ScriptedWorker, options_of, parse
-
-if TYPE_CHECKING:
-    import argparse
+from tests.worker.server import ScriptedWorker, parse
 
 
-async def serve(parsed: argparse.Namespace) -> None:
-    if parsed.attack:
+async def serve() -> None:
+    options, others = parse()
+    if others.attack:
         from tests.worker import attacks
 
-        targets = [f"127.0.0.1:{attacks.listen(name, parsed.seed)}" for name in parsed.attack]
+        targets = [f"127.0.0.1:{attacks.listen(name, others.seed)}" for name in others.attack]
     else:
-        worker = ScriptedWorker(**options_of(parsed))
+        worker = ScriptedWorker(**options)
         if worker.health is not None:
             asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, worker.health.switch)
         targets = [worker.target]
@@ -28,4 +25,4 @@ async def serve(parsed: argparse.Namespace) -> None:
     await asyncio.Event().wait()
 
 
-uvloop.run(serve(parse()))
+uvloop.run(serve())

@@ -21,13 +21,16 @@ if TYPE_CHECKING:
 class ScriptedWorker(Service):
     """Serves until it is cut or closed."""
 
-    def __init__(self, listen: str, tls: Tls | None = None, **options: Any) -> None:
-        """Listen on the address *listen*; *options* are those of ``Service``."""
+    def __init__(self, listen: str, tls: Sequence[Path] | None = None, **options: Any) -> None:
+        """Listen on the address *listen*, with the files of key, certificate and CA; see ``Service``."""
         super().__init__(**options)
         address = parse_address(listen)
         claim(address)
         bound = listening(address, reuse_port=False)
-        context = None if tls is None else tls_context(tls)
+        context = None
+        if tls is not None:
+            key, certificate, authority = tls
+            context = tls_context(Tls(certificate, key, authority))
         self._loop = asyncio.get_running_loop()
         self._connections = Connections(self.methods())
         self._acceptors = [Acceptor(sock, context, self._connections) for sock in bound]
@@ -54,9 +57,9 @@ class ScriptedWorker(Service):
 
 @contextlib.asynccontextmanager
 async def scripted_worker(
-    listen: str, tls: Tls | None = None, **options: Any
+    listen: str, tls: Sequence[Path] | None = None, **options: Any
 ) -> AsyncIterator[ScriptedWorker]:
-    """Serve scripts on the running event loop; *options* are those of ``Service``."""
+    """Serve scripts on the running event loop; the arguments are those of ``ScriptedWorker``."""
     worker = ScriptedWorker(listen, tls, **options)
     worker.die = worker.cut
     try:
@@ -65,37 +68,22 @@ async def scripted_worker(
         await worker.close()
 
 
-def parse(flags: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return the *flags* of the command line, by default those of this process."""
+def parse(flags: Sequence[str] | None = None) -> tuple[dict[str, Any], argparse.Namespace]:
+    """Return the arguments of ``scripted_worker`` for a command line, by default that of this process.
+
+    The namespace has what is not about one.
+    """
     parser = argparse.ArgumentParser()
     parser.add_argument("--listen", default="127.0.0.1:0")
-    parser.add_argument("--no-stream", action="store_true")
     parser.add_argument("--tls", nargs=3, type=Path, metavar=("KEY", "CERT", "CLIENT_CA"))
-    parser.add_argument("--override", type=json.loads, default={}, metavar="JSON")
+    parser.add_argument("--no-stream", action="store_false", dest="has_stream")
+    parser.add_argument("--override", type=json.loads, metavar="JSON")
     parser.add_argument("--every", type=int, default=1, metavar="N")
     parser.add_argument("--log", type=Path, metavar="FILE")
-    parser.add_argument("--declare", type=Path, metavar="FILE")
-    parser.add_argument("--health", action="store_true")
-    parser.add_argument("--chains", action="store_true")
+    parser.add_argument("--declare", type=Path, metavar="FILE", dest="declared")
+    parser.add_argument("--health", action="store_true", dest="has_health")
+    parser.add_argument("--chains", action="store_true", dest="has_chains")
     parser.add_argument("--attack", action="append", default=[], metavar="NAME")
     parser.add_argument("--seed", type=int, default=0, help="of the attack `fuzz`")
-    return parser.parse_args(flags)
-
-
-def options_of(parsed: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments of ``ScriptedWorker`` for a command line."""
-    tls = None
-    if parsed.tls is not None:
-        key, certificate, authority = parsed.tls
-        tls = Tls(certificate, key, authority)
-    return {
-        "listen": parsed.listen,
-        "tls": tls,
-        "override": parsed.override,
-        "every": parsed.every,
-        "log": parsed.log,
-        "has_chains": parsed.chains,
-        "has_stream": not parsed.no_stream,
-        "has_health": parsed.health,
-        "declared": parsed.declare,
-    }
+    options = vars(parser.parse_args(flags))
+    return options, argparse.Namespace(attack=options.pop("attack"), seed=options.pop("seed"))
