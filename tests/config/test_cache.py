@@ -32,13 +32,6 @@ def test_a_cache_is_read(load_documents: Callable[..., Config]) -> None:
 @pytest.mark.parametrize(
     ("cache", "field", "message"),
     [
-        ({"key": KEY}, ".ttlSeconds", "is required, expected a whole number from 1 to 86400"),
-        ({"ttlSeconds": 1}, ".key", "is required"),
-        (
-            {"ttlSeconds": 0, "key": KEY},
-            ".ttlSeconds",
-            "found the number 0, expected a whole number from 1 to 86400",
-        ),
         ({"ttlSeconds": 1, "key": "object."}, ".key", "1:8: "),
         (
             {"ttlSeconds": 1, "key": "timestamp('2026-01-01T00:00:00Z')"},

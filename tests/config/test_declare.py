@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import fastjsonschema
-import pytest
-
 from gateway.config.kinds.declare import (
     Boolean,
     Choice,
@@ -29,12 +26,10 @@ from gateway.config.kinds.declare import (
     optional,
     required,
 )
-from gateway.config.kinds.gateway_configuration import GatewaySettings, read_gateway_configuration
 from gateway.config.kinds.validation import Rule, exactly_one, excluded
 from gateway.config.yaml.fields import Fields, Problems
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -90,46 +85,6 @@ def test_rows_and_schema_are_those_of_the_fields() -> None:
     assert schema["properties"]["limits"]["properties"]["most"]["maximum"] == 9
     assert schema["properties"]["inner"]["required"] == ["name"]
     assert schema["properties"]["inner"]["properties"]["name"]["description"] == "Its name"
-
-
-def drawn(schema: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
-    """Yield the path of each simple setting in *schema*, and values at and beyond its bounds."""
-    for name, one in schema["properties"].items():
-        at = (*path, name)
-        if "properties" in one:
-            # A mapping that requires a field, such as a file that exists, is read as a whole elsewhere.
-            if "required" not in one:
-                yield from drawn(one, at)
-        else:
-            values: tuple[object, ...] = ()
-            if "minimum" in one:
-                low, high = one["minimum"], one["maximum"]
-                values = (low - 1, low, high, high + 1, "1", True, [], {})
-            elif "enum" in one:
-                values = (*one["enum"], "", "x", 1, [])
-            elif one["type"] == "boolean":
-                values = (True, False, 0, "true")
-            yield from ((at, value) for value in values)
-
-
-VALUES = list(drawn(GatewaySettings.schema()))
-
-
-@pytest.mark.parametrize(("path", "value"), VALUES, ids=str)
-def test_reader_and_schema_accept_the_same(path: tuple[str, ...], value: object, tmp_path: Path) -> None:
-    content: Any = value
-    for name in reversed(path):
-        content = {name: content}
-    problems = Problems("", folder=tmp_path)
-    read_gateway_configuration(Fields(content, "", problems))
-    refused = [message for place, message in problems.found if place == ".".join(path) and "found" in message]
-    try:
-        fastjsonschema.validate(GatewaySettings.schema(), content)
-    except fastjsonschema.JsonSchemaValueException:
-        assert refused
-    else:
-        # The limits of one setting by another are no part of the schema.
-        assert not refused or path == ("limits", "maxBytesInFlight")
 
 
 def test_texts_are_checked() -> None:

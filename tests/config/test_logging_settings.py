@@ -40,11 +40,6 @@ def test_every_field_is_read(load_documents: Callable[..., Config], tmp_path: Pa
 @pytest.mark.parametrize(
     ("fields", "place", "fragment"),
     [
-        ({"format": "xml"}, "logging.format", "expected text or json"),
-        ({"decisions": "Some"}, "logging.decisions", "expected None, Denied or All"),
-        ({"decisionLog": {"samplePercent": 101}}, "logging.decisionLog.samplePercent", "from 0 to 100"),
-        ({"decisionLog": {"maxPerSecond": 0}}, "logging.decisionLog.maxPerSecond", "from 1 to"),
-        ({"decisionLog": {"file": {}}}, "logging.decisionLog.file.path", "is required"),
         ({"decisionLog": {"file": {"path": "a/b"}}}, "logging.decisionLog.file.path", "that exists"),
         ({"decisionLog": {"file": {"path": "."}}}, "logging.decisionLog.file.path", "is a folder"),
         ({"decisionLog": {"otlpEndpoint": "collector:4318"}}, "logging.decisionLog.otlpEndpoint", "a URL"),

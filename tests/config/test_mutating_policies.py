@@ -137,9 +137,6 @@ def test_every_change_of_a_document_changes_the_digest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "path"),
     [
-        ({"mutations": []}, "spec.mutations: is required with at least one entry"),
-        ({"mutations": [{}]}, "spec.mutations[0].patchType: is required"),
-        ({"mutations": [{**PATCH, "patchType": "Merge"}]}, "spec.mutations[0].patchType: found"),
         ({"mutations": [{"patchType": "JSONPatch"}]}, "spec.mutations[0].jsonPatch: is required with patchType JSONPatch"),
         ({"mutations": [{"patchType": "ApplyConfiguration"}]}, "spec.mutations[0].applyConfiguration: is required"),
         ({"mutations": [{**PATCH, "applyConfiguration": {"expression": "Object{}"}}]}, "applyConfiguration: is not allowed with patchType JSONPatch"),
@@ -150,16 +147,10 @@ def test_every_change_of_a_document_changes_the_digest(tmp_path: Path) -> None:
         ({"mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "1 +"}}]}, "spec.mutations[0].jsonPatch.expression: 1:4: syntax error"),
         ({"mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": '"I am a teapot"'}}]}, "must evaluate to Object but got string"),
         ({"mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object.spec.metadata{}"}}]}, "must evaluate to Object but got Object.spec.metadata"),
-        ({"mutations": [{**PATCH, "other": 1}]}, "spec.mutations[0].other"),
         ({"mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{path: params.a}]"}}]}, "undeclared reference to 'params'"),
         ({"variables": [{"name": "a", "expression": "Object{}"}]}, "spec.variables[0].expression: 1:1: undeclared reference to 'Object'"),
         ({"matchConditions": [{"name": "a", "expression": "Object{} == Object{}"}]}, "spec.matchConditions[0].expression: 1:1: undeclared reference"),
-        ({"reinvocationPolicy": "Always"}, "spec.reinvocationPolicy: found"),
-        ({"reinvocationPolicy": None}, "spec.reinvocationPolicy: is required"),
-        ({"failurePolicy": "Maybe"}, "spec.failurePolicy: found"),
         ({"matchConstraints": {"resourceRules": []}}, "spec.matchConstraints.resourceRules: is required"),
-        ({"matchConstraints": {"resourceRules": [{**RULES[0], "operations": ["CREATE", "DELETE"]}]}}, "spec.matchConstraints.resourceRules[0].operations[1]: found \"DELETE\", expected"),
-        ({"validations": []}, "spec.validations"),
     ],
 )  # fmt: skip
 def test_a_policy_that_the_api_server_refuses_is_a_problem(tmp_path: Path, spec: dict[str, Any], path: str) -> None:  # fmt: skip
@@ -172,16 +163,11 @@ def test_a_policy_that_the_api_server_refuses_is_a_problem(tmp_path: Path, spec:
         (binding(policyName="No"), "spec.policyName"),
         (policy("x.static.k8s.io"), "metadata.name: found"),
         (binding("x.static.k8s.io"), "metadata.name: found"),
-        (binding(validationActions=["Deny"]), "spec.validationActions"),
         (
             binding(paramRef={"parameterNotFoundAction": "Deny"}),
             "spec.paramRef: expected one of name and selector",
         ),
         (binding(mode="Off"), 'metadata.annotations["admission-gateway.io/mode"]: found'),
-        (
-            binding(matchResources={"resourceRules": [{**RULES[0], "operations": ["DELETE"]}]}),
-            'spec.matchResources.resourceRules[0].operations[0]: found "DELETE", expected',
-        ),
     ],
 )
 def test_a_binding_that_the_api_server_refuses_is_a_problem(

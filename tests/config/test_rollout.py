@@ -100,22 +100,8 @@ def test_other_times_are_refused(problems_of: Callable[..., list[tuple[str, str]
 @pytest.mark.parametrize(
     ("rollout", "field", "message"),
     [
-        ({"mode": "Warm"}, "mode", 'found "Warm", expected Enforce, Warn, Audit or Shadow'),
         ({"mode": None, "enforce": AFTER}, "mode", "is required with enforce: the mode where enforce does"),
         ({"mode": "Warn", "enforce": {}}, "enforce", "found nothing, expected at least one of "),
-        (
-            {"mode": "Warn", "enforce": {"percentOfNamespaces": 101}},
-            "enforce.percentOfNamespaces",
-            "found the number 101",
-        ),
-        ({"mode": "Warn", "enforce": {"percentOfNamespaces": 2.5}}, "enforce.percentOfNamespaces", "found"),
-        ({"mode": "Warn", "enforce": {"percent": 5, **AFTER}}, "enforce.percent", "unknown field"),
-        ({"candidate": {}}, "candidate.clientConfig", "is required"),
-        (
-            {"candidate": {**NEXT, "percentOfReviews": -1}},
-            "candidate.percentOfReviews",
-            "found the number -1",
-        ),
         (
             {"candidate": {"clientConfig": {"worker": {"pool": "podz", "policy": "x"}}}},
             "candidate.clientConfig.worker.pool",
