@@ -163,6 +163,14 @@ FAILING = [
         states=[(0.45, "ready ready"), (1, "ejected ready"), (2.6, "ready ready"), (3, "ejected ready")],
     ),
     Row(
+        what="a worker that always fails is ejected for a minute at most",
+        workers=[W(override=BROKEN), OK],
+        transports=["Unary"],
+        at=reviews(260, 1.0),
+        called="5*1f 2*2a 1f 4*2a 1f 8*2a 1f 16*2a 1f 32*2a 1f 60*2a 1f 60*2a 1f 60*2a 1f 5*2a",
+        causes=[ALWAYS],
+    ),
+    Row(
         what="another worker at the address of an ejected one is called at once",
         workers=[W(override=BROKEN, replaced=((1.0, {}),)), OK],
         transports=["Stream"],
