@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.pure.core.verdict import Allowed, Failed
 from tests.simulation.faults import begin_fault
+from tests.waiting import until
 from tests.world import SimulatedWorld, simulate
 
 if TYPE_CHECKING:
@@ -42,8 +43,11 @@ class W:
     """When another worker, with this override, takes its place."""
 
 
-def reviews(count: int, every_s: float = 0.1, first_s: float = 0.0) -> list[float]:
-    """The times of *count* reviews."""
+def reviews(count: int, every_s: float = 0.103, first_s: float = 0.0) -> list[float]:
+    """The times of *count* reviews.
+
+    None is that of a check of the gateway, ten of which are a second: their order would be no fact.
+    """
     return [first_s + number * every_s for number in range(count)]
 
 
@@ -137,8 +141,9 @@ class Run:
         for at, wanted in row.targets[1:]:
             await asyncio.sleep(begin + at - loop.time())
             await self._configure(wanted)
-        while len(self.results) < len(times) or len(self.states) < len(row.states):
-            await asyncio.sleep(0.01)
+        await asyncio.sleep(max(0.0, begin + max(times) - loop.time()))
+        await until(lambda: len(self.results) == len(times), "all reviews are answered")
+        await until(lambda: len(self.states) == len(row.states), "all states are noted")
         # For notices that follow an answer, such as that of a cancelled call.
         await asyncio.sleep(0.1)
         self.retries, self.hedges = (
