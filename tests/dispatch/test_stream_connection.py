@@ -21,6 +21,7 @@ from hyperframe.frame import DataFrame, GoAwayFrame, HeadersFrame, SettingsFrame
 from admission_gateway_worker.pb import worker_pb2
 from gateway.base.errors import ConfigError
 from gateway.config.kinds.worker_pool import WorkerTls
+from gateway.engine.dispatch import stream, stream_connection
 from gateway.engine.dispatch.keepalive import KEEPALIVE_TIME_S
 from gateway.engine.dispatch.unsolicited import MAX_UNSOLICITED
 from gateway.pure.core.verdict import ALLOWED, Failed
@@ -343,6 +344,27 @@ async def test_answers_before_a_flood_are_counted(world: SimulatedWorld) -> None
     await until(lambda: answers)
     # It is counted with the last slice of the message.
     await until(lambda: world.calls("OK") == 1)
+
+
+@simulated
+async def test_answers_of_more_than_a_slice_are_read_in_several(
+    world: SimulatedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_connection, "SLICE_S", 0.0)
+    monkeypatch.setattr(stream, "STEP_VERDICTS", 1)
+    worker = raw_worker(world)
+    worker.answers_at_once = False
+    raw = await worker.reached(world)
+    answers: list[Evaluation] = []
+    for _ in range(2):  # reading pauses between slices, and goes on after the last one
+        for _ in range(5):
+            world.start([{}], answers.append)
+        await until(lambda: len(raw.calls) == 5)
+        raw.answer()
+        await until(lambda: len(answers) == 5)
+        assert {answer.outcomes[0].verdict for answer in answers} == {ALLOWED}
+        answers.clear()
+    assert worker.connections == [raw]
 
 
 @simulated
