@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import orjson
 import pytest
 
+from gateway.observe.decisions import log
 from gateway.observe.decisions.recent import detailed_page_json
 from gateway.observe.decisions.redaction import Redactors
+from gateway.observe.recording import recorder
 from gateway.pure.core.verdict import Denied
 from gateway.server.reports.finding import denials
 from tests.core.build import request, webhook
@@ -18,6 +20,7 @@ from tests.decisions.quoting import QUOTINGS
 from tests.decisions.test_log import logged
 from tests.decisions.test_quotations import AWKWARD, left_of, secret
 from tests.decisions.test_recent import kept
+from tests.kit import PATIENCE_S
 from tests.recording.test_recorder import record
 
 if TYPE_CHECKING:
@@ -28,6 +31,12 @@ if TYPE_CHECKING:
 
 KIND = {"group": "", "version": "v1", "kind": "Secret"}
 HOOKS = [webhook("a.policies.test")]
+
+
+@pytest.fixture(autouse=True)
+def _the_end_waits_for_all_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (log, recorder):
+        monkeypatch.setattr(module, "CLOSE_S", PATIENCE_S)
 
 
 def quoted(value: str, held: dict[str, object]) -> list[Answer]:
