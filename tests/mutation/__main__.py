@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 TESTS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "gateway/pure/core": ("tests/core", "tests/properties"),
     "gateway/pure/cel": ("tests/cel",),
-    "gateway/pure/conditions": ("tests/conditions", "tests/policies"),
+    "gateway/pure/conditions": ("tests/conditions", "tests/policies", "tests/recorded"),
     "gateway/pure/admission_policies": ("tests/policies", "tests/recorded"),
-    "gateway/pure/openapi": ("tests/openapi", "tests/policies", "tests/config"),
+    "gateway/pure/openapi": ("tests/openapi", "tests/policies", "tests/recorded", "tests/config"),
     "gateway/engine/dispatch": ("tests/dispatch", "tests/simulation"),
 }
 """The folders of the product, and of the tests that are to find their mutants."""
