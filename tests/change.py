@@ -12,7 +12,7 @@ from typing import Final
 
 from tests.kit import ROOT
 
-CHANGE_H: Final = 8
+CHANGE_H: Final = 4
 
 
 def changed_paths() -> list[str]:
