@@ -133,13 +133,14 @@ class WorkerTransport:
             return self._unary
         if self._stream is None:
             now = self._now()
-            is_waiting = self._last_status is not None and now < self._reconnect_at
-            if now < self._owner.outlier.stream_after or (is_waiting and self._is_broken_by_an_answer):
+            status = self._last_status if now < self._reconnect_at else None
+            if now < self._owner.outlier.stream_after or (
+                status is not None and self._is_broken_by_an_answer
+            ):
                 # Other policies must not be delayed by the faulty one.
                 return self._unary
-            if is_waiting:
-                assert self._last_status is not None
-                return BackoffTransport(self._owner.retry, self._last_status)
+            if status is not None:
+                return BackoffTransport(self._owner.retry, status)
             self._stream = self._open_stream()
         return self._stream
 
