@@ -49,20 +49,20 @@ REFUSED: Final = 503
 
 
 class Outcomes(Generic[R]):
-    """Learns what becomes of requests."""
+    """Is called when requests end."""
 
     def judge(self, request: R, answer: Answer) -> bool:
         """Return whether *answer* is right; *request* has ended."""
         raise NotImplementedError
 
     def lost(self, request: R | None, reason: str) -> None:
-        """Learn that *request* has ended without an answer. None: a connection without a request was lost."""
+        """Called when *request* has ended without an answer; None: a connection without one was lost."""
 
     def left(self, request: R) -> None:
-        """Learn that *request* has ended because its client left."""
+        """Called when *request* has ended because its client left."""
 
     def retried(self, request: R) -> None:
-        """Learn that *request*, which was refused, will be sent again."""
+        """Called when *request*, which was refused, will be sent again."""
 
 
 class Generator(Generic[R]):

@@ -126,7 +126,7 @@ class Owner(Protocol[R]):
         """Return whether *received*, all bytes since the last answer, are a whole answer."""
 
     def on_lost(self, connection: Connection[R], reason: str) -> None:
-        """Learn that *connection* has ended, whoever closed it."""
+        """Called when *connection* has ended. Either side may have closed it."""
 
 
 class Connection(asyncio.Protocol, Generic[R]):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
+from unittest import mock
 
+from gateway.engine.dispatch.cpu_budget import CpuBudget
 from gateway.engine.snapshot import Surroundings
 from gateway.pure.core.answer import NO_ORIGIN
 from gateway.pure.core.deadline import Deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from gateway.engine.engine import Engine
     from gateway.engine.snapshot import Snapshot
@@ -24,6 +27,16 @@ async def compute(work: Callable[[], Any]) -> Any:
 
 INLINE: Final = Surroundings(compute=compute)
 """Real clocks without threads."""
+
+
+@contextmanager
+def cpu_on(clock: Callable[[], float]) -> Iterator[None]:
+    """Have CPU time counted on *clock*, in seconds: real CPU time differs from run to run.
+
+    A clock in virtual time stands still while code runs.
+    """
+    with mock.patch.object(CpuBudget, "cpu", clock), mock.patch.object(CpuBudget, "clock", clock):
+        yield
 
 
 def snapshot_of(engine: Engine) -> Snapshot:

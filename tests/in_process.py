@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from unittest import mock
 
 from gateway.base import logs
-from gateway.engine.dispatch.cpu_budget import CpuBudget
 from gateway.engine.snapshot import Surroundings
 from gateway.server.app import Gateway
 from gateway.server.options import Options
-from tests.engines import compute
+from tests.engines import compute, cpu_on
 from tests.kit import PATIENCE_S, Answering
 
 if TYPE_CHECKING:
@@ -288,8 +287,7 @@ def staged(certificate: tuple[Path, Path], tls: ssl.SSLContext) -> Iterator[Stag
         with (
             mock.patch.object(time, "time", wall_time),
             mock.patch.object(time, "monotonic", loop.time),
-            mock.patch.object(CpuBudget, "cpu", loop.time),
-            mock.patch.object(CpuBudget, "clock", loop.time),
+            cpu_on(loop.time),
         ):
             try:
                 yield stage

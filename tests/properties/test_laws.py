@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from base64 import b64decode
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import jsonpatch
 import orjson
@@ -38,14 +38,18 @@ if TYPE_CHECKING:
     from gateway.pure.core.review import Json
 
 levels = st.sampled_from(["None", "Metadata", "Request"])
+RUNS: Final[dict[str, st.SearchStrategy[Any]]] = {
+    "order": orders,
+    "other": orders,
+    "level": levels,
+    "remembering": st.booleans(),
+    "has_chains": chains,
+}
+"""How cases of any kind are evaluated."""
 EXAMPLES = Examples(
     400,
     case=cases(),
-    order=orders,
-    other=orders,
-    level=levels,
-    remembering=st.booleans(),
-    has_chains=chains,
+    **RUNS,
     room=st.integers(1, 4),
     late_first=st.booleans(),
     verdict_at=st.integers(0, 5),

@@ -13,21 +13,13 @@ from gateway.pure.core.verdict import Failed
 from tests.properties.driving import drive
 from tests.properties.examples import Examples
 from tests.properties.strategies import Case, cases_with_policies, chains, orders
-from tests.properties.test_laws import check_equal_to_serial, levels
+from tests.properties.test_laws import RUNS, check_equal_to_serial, levels
 
 if TYPE_CHECKING:
     from gateway.pure.core.annotations import AuditLevel
 
 
-EXAMPLES = Examples(
-    400,
-    case=cases_with_policies(),
-    order=orders,
-    other=orders,
-    level=levels,
-    remembering=st.booleans(),
-    has_chains=chains,
-)
+EXAMPLES = Examples(400, case=cases_with_policies(), **RUNS)
 
 
 @EXAMPLES.law

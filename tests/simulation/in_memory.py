@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from unittest import mock
 
 from gateway.engine.dispatch import targets
-from gateway.engine.dispatch.cpu_budget import CpuBudget
 from gateway.engine.dispatch.dialer import Dialer
+from tests.engines import cpu_on
 from tests.simulation.unary_channel import open_channel
 
 if TYPE_CHECKING:
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 @contextmanager
 def in_memory(loop: VirtualLoop) -> Iterator[None]:
     """Have the gateway look up names, open channels and read clocks on *loop*."""
-    with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(targets, "look_up", loop.look_up))
-        stack.enter_context(mock.patch.object(Dialer, "open_channel", open_channel))
-        # Real CPU time differs from run to run. Virtual time stands still while code runs.
-        for clock in ("cpu", "clock"):
-            stack.enter_context(mock.patch.object(CpuBudget, clock, loop.time))
+    with (
+        mock.patch.object(targets, "look_up", loop.look_up),
+        mock.patch.object(Dialer, "open_channel", open_channel),
+        cpu_on(loop.time),
+    ):
         yield

@@ -72,13 +72,7 @@ class ScriptedWorker(Worker):
         if self._unary.pop(question, None) is not None:
             self.seen["cancelled"] += 1
 
-    def _answer_unary(self, question: Question) -> None:
-        if self.is_silent:
-            self._held.append(question)
-            return
-        future = self._unary.pop(question, None)
-        if future is None or future.done():
-            return
+    def _resolve_unary(self, question: Question, future: asyncio.Future[bytes]) -> None:
         script, read = question.script, self._requests[question]
         if "status" in script:
             future.set_exception(rpc_error(script["status"], script.get("details", "")))

@@ -501,27 +501,19 @@ CALLS_AHEAD = [
 ]
 
 DRAIN = [
-    Row(
-        what="a worker that drains answers its calls, and gets new ones on another connection",
-        workers=[W(faults=((0.15, "drain", 0.0),))],
-        transports=["Stream"],
-        scripts=[{"delay_ms": 300}],
-        at=reviews(8),
-        called="8*1a",
-        ms=[300],
-        retries=0,
-        streams=(2,),
-    ),
-    Row(
-        what="a worker that drains by GOAWAY answers its calls, and gets new ones on another connection",
-        workers=[W(faults=((0.15, "goaway", 0.0),))],
-        transports=["Stream"],
-        scripts=[{"delay_ms": 300}],
-        at=reviews(8),
-        called="8*1a",
-        ms=[300],
-        retries=0,
-        streams=(2,),
+    *(
+        Row(
+            what=f"a worker that drains{how} answers its calls, and gets new ones on another connection",
+            workers=[W(faults=((0.15, fault, 0.0),))],
+            transports=["Stream"],
+            scripts=[{"delay_ms": 300}],
+            at=reviews(8),
+            called="8*1a",
+            ms=[300],
+            retries=0,
+            streams=(2,),
+        )
+        for fault, how in (("drain", ""), ("goaway", " by GOAWAY"))
     ),
     Row(
         what="each drain notice of a worker replaces the connection",

@@ -206,6 +206,9 @@ class Worker:
         future = self._unary.pop(question, None)
         if future is None or future.done():
             return
+        self._resolve_unary(question, future)
+
+    def _resolve_unary(self, question: Question, future: asyncio.Future[bytes]) -> None:
         verdict = self.verdict(question)
         self.note("answers %s about %s by a unary call", question.policy, question.uid)
         if isinstance(verdict, Failed):

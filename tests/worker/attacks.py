@@ -105,6 +105,14 @@ def answers(peer: Peer) -> Iterator[bytes]:
         yield frames.data(frames.message(batch(*peer.new_calls())))
 
 
+def answers_of(peer: Peer, response: bytes) -> Iterator[bytes]:
+    """Yield an answer to each call: *response* is the message of its verdict, which may be invalid."""
+    while True:
+        for number in peer.new_calls():
+            verdict = b"\x08" + varint(number) + b"\x12" + varint(len(response)) + response
+            yield frames.data(frames.message(b"\x0a" + varint(len(verdict)) + verdict))
+
+
 # -- the header blocks ------------------------------------------------------------------------------
 
 
@@ -254,10 +262,7 @@ def pings_between_answers(peer: Peer) -> Iterator[bytes]:
 def answers_of_unknown_fields(peer: Peer) -> Iterator[bytes]:
     yield RESPONSE
     response = b"\x08\x01" + b"\x78\x01" * (MESSAGE_BYTES // 2 - 100)
-    while True:
-        for number in peer.new_calls():
-            verdict = b"\x08" + varint(number) + b"\x12" + varint(len(response)) + response
-            yield frames.data(frames.message(b"\x0a" + varint(len(verdict)) + verdict))
+    yield from answers_of(peer, response)
 
 
 @attack
@@ -266,10 +271,7 @@ def answers_of_nested_fields(peer: Peer) -> Iterator[bytes]:
     yield RESPONSE
     entry = b"\x0a\x00" * (MESSAGE_BYTES // 2 - 100)
     response = b"\x08\x01\x22" + varint(len(entry)) + entry
-    while True:
-        for number in peer.new_calls():
-            verdict = b"\x08" + varint(number) + b"\x12" + varint(len(response)) + response
-            yield frames.data(frames.message(b"\x0a" + varint(len(verdict)) + verdict))
+    yield from answers_of(peer, response)
 
 
 @attack
