@@ -17,12 +17,14 @@ from tests.serving.kit import (
     Wire,
     connected,
     listening,
+    ok,
     refused,
     serving,
 )
 from tests.waiting import until
 
 if TYPE_CHECKING:
+    from gateway.server.serving.message import Exchange
     from tests.serving.kit import Run
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 3\r\n\r\nok\n"
@@ -168,5 +170,28 @@ def test_scraper_that_disconnects_cancels_the_scrape(run: Run) -> None:
                 await client.send(get(b"/metrics"))
                 await asyncio.wait_for(begun.wait(), PATIENCE_S)
             await asyncio.wait_for(ended.wait(), PATIENCE_S)
+
+    run(main())
+
+
+class CancelledAtOnce(AdminRoutes):
+    """Cancels a request before its task has begun."""
+
+    def answer(self, exchange: Exchange, now: float) -> None:
+        cancel = super().answer(exchange, now)
+        assert cancel is not None
+        cancel()
+        exchange.respond(200, b"cancelled")
+
+
+@pytest.mark.parametrize("target", [b"/metrics", b"/readyz?verbose"])
+def test_scrape_that_is_cancelled_before_it_begins_leaves_no_coroutine(run: Run, target: bytes) -> None:
+    async def later(accept: bytes = b"") -> tuple[bytes, str]:
+        raise AssertionError
+
+    async def main() -> None:
+        async with serving(CancelledAtOnce(lambda: None, later), None, None) as (_listener, client):
+            await client.send(get(target))
+            await client.expect(ok(b"cancelled"))
 
     run(main())

@@ -275,4 +275,7 @@ def started(rpc: Rpc, answering: Coroutine[Any, Any, None]) -> asyncio.Task[None
             rpc.abort(StatusCode.UNKNOWN, f"the script failed: {error!r}")
             raise
 
-    return asyncio.get_running_loop().create_task(run())
+    task = asyncio.get_running_loop().create_task(run())
+    # A task that is cancelled before its first step never awaits the coroutine.
+    task.add_done_callback(lambda _: answering.close())
+    return task

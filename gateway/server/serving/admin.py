@@ -6,7 +6,8 @@ import asyncio
 import inspect
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from admission_gateway_worker.text import printable
 from gateway.base.errors import Unavailable
@@ -18,9 +19,11 @@ from gateway.server.serving.page_access import is_local
 from gateway.server.serving.sockets import ADMIN_PORT
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from gateway.observe.telemetry.exposition import Exposition
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +124,7 @@ class AdminRoutes:
             if path == b"/livez":
                 exchange.reply(_OK)
             elif path == b"/readyz" and query.partition(b"=")[0] == VERBOSE.encode():
-                return self._start(_reply_later(exchange, self._verbose()))
+                return self._start(exchange, self._verbose(), exchange.reply)
             elif path == b"/readyz":
                 reason = self._ready()
                 exchange.reply(_OK if reason is None else error_response(503, printable(reason, None)))
@@ -129,7 +132,7 @@ class AdminRoutes:
                 return self._answer_metrics(exchange)
             else:
                 assert self._pages is not None
-                return self._start(_reply_later(exchange, self._pages.answer(exchange.request)))
+                return self._start(exchange, self._pages.answer(exchange.request), exchange.reply)
         except Exception as error:
             _fail(exchange, error)
         return None
@@ -139,7 +142,7 @@ class AdminRoutes:
         if not inspect.isawaitable(exposition):
             _expose(exchange, exposition)
             return None
-        return self._start(_expose_later(exchange, exposition))
+        return self._start(exchange, exposition, partial(_expose, exchange))
 
     async def _verbose(self) -> Response:
         """Return the readiness, with a line for each warning."""
@@ -150,30 +153,27 @@ class AdminRoutes:
         body = "".join(f"{printable(line, None)}\n" for line in lines).encode()
         return Response(200 if reason is None else 503, body, content_type=TEXT)
 
-    def _start(self, work: Coroutine[object, object, None]) -> Cancel:
-        task = asyncio.get_running_loop().create_task(work)
+    def _start(self, exchange: Exchange, found: Awaitable[T], reply: Callable[[T], None]) -> Cancel:
+        """Answer by *reply* with the result of *found*; return what cancels this."""
+
+        async def run() -> None:
+            try:
+                reply(await found)
+            except Exception as error:
+                _fail(exchange, error)
+
+        task = asyncio.get_running_loop().create_task(run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        if asyncio.iscoroutine(found):
+            # A task that is cancelled before its first step never awaits the coroutine.
+            task.add_done_callback(lambda _: found.close())
         return task.cancel
 
 
 def _expose(exchange: Exchange, exposition: Exposition) -> None:
     body, content_type = exposition
     exchange.respond(200, body, content_type=content_type.encode("latin-1"))
-
-
-async def _expose_later(exchange: Exchange, exposition: Awaitable[Exposition]) -> None:
-    try:
-        _expose(exchange, await exposition)
-    except Exception as error:
-        _fail(exchange, error)
-
-
-async def _reply_later(exchange: Exchange, response: Awaitable[Response]) -> None:
-    try:
-        exchange.reply(await response)
-    except Exception as error:
-        _fail(exchange, error)
 
 
 def _fail(exchange: Exchange, error: Exception) -> None:
