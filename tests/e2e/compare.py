@@ -46,6 +46,10 @@ class Operation:
             name = [self.document["metadata"]["name"]]
         return "/".join([f"{root}{separator}{resource}", *name])
 
+    def title(self) -> str:
+        """Return its method and its object, for names of tests."""
+        return f"{self.method}-{self.stored_at().rpartition('}/')[2]}"
+
 
 @dataclass(frozen=True)
 class Case:

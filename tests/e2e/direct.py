@@ -65,10 +65,13 @@ class Handler(Answering):
         if script.get("exit"):
             os._exit(1)
         time.sleep(3600 if script.get("hang") else script.get("delay_ms", 0) / 1000)
-        status = 500 if "status" in script else 200
-        self.answer(
-            status, b"\xff\xff" if script.get("garbage") else json.dumps(review(script, body)).encode()
-        )
+        self.answer(*http_answer(script, body))
+
+
+def http_answer(script: dict[str, Any], body: bytes) -> tuple[int, bytes]:
+    """Return the HTTP status and the body with which a policy of this *script* answers the review *body*."""
+    status = 500 if "status" in script else 200
+    return status, b"\xff\xff" if script.get("garbage") else json.dumps(review(script, body)).encode()
 
 
 def review(script: dict[str, Any], body: bytes) -> dict[str, Any]:

@@ -68,8 +68,11 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "gateway/config/merge/digest.py",
         "gateway/tools/status/",
     ),
-    "denials": ("a_denial_has_the_outcome_without_a_gateway", "gateway/pure/core/decision.py"),
-    "differential": ("an_operation_has_the_outcome_without_a_gateway", "gateway/pure/core/evaluation.py"),
+    "differential": (
+        "an_operation_has_the_outcome_without_a_gateway",
+        "gateway/pure/core/evaluation.py",
+        "tests/recorded/",
+    ),
     "exceptions": ("an_exception_covers_its_own_namespace_only", "gateway/pure/core/exemptions.py"),
     "faults": ("the_failure_policy_decides_for_a_faulty_worker", "gateway/engine/dispatch/verdicts.py"),
     "front_end": (

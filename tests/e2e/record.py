@@ -18,7 +18,7 @@ import pytest
 
 from gateway.pure.openapi.documents import reduced
 from tests.e2e.binaries import obtain
-from tests.e2e.capture import Captured, stable_object
+from tests.e2e.capture import CapturedPolicies, stable_namespace
 from tests.e2e.cluster import Cluster
 from tests.e2e.objects import GROUP, widget_definition
 from tests.e2e.openapi_oracle import ask
@@ -27,6 +27,8 @@ from tests.e2e.policy_documents import DOCUMENTS
 from tests.e2e.policy_documents import FILE as POLICY_DOCUMENTS
 from tests.e2e.policy_subjects import FILES, SUBJECTS
 from tests.e2e.setups import REGISTRATIONS
+from tests.e2e.webhook_recording import record_webhooks
+from tests.e2e.webhook_subjects import WEBHOOK_FILES, WebhookSubject
 from tests.kit import ROOT
 from tests.recorded.engine import RecordedEngine
 from tests.recorded.json_patches import FILE as JSON_PATCHES
@@ -57,9 +59,6 @@ if TYPE_CHECKING:
 
 ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
-CREATED: Final = "2026-01-01T00:00:00Z"
-"""When the namespaces were created, as far as a recording says."""
-
 
 def record(cluster: Cluster, subject: Subject, folder: Path) -> Recording:
     """Return what the API server of *cluster* makes of *subject*; *folder* is for files.
@@ -77,11 +76,14 @@ def record(cluster: Cluster, subject: Subject, folder: Path) -> Recording:
     with ExitStack() as stack:
         # Again, because operations delete some of the objects.
         stack.enter_context(furnished(cluster, subject))
-        captured = stack.enter_context(Captured(cluster, folder / "captured", documents, version))
-        captured.take(subject.phase)
+        captured = stack.enter_context(CapturedPolicies(cluster, folder / "captured", documents, version))
+        captured.take()
         access = _Access(cluster)
         schemas = _schemas(cluster) if is_mutating else []
-        namespaces = [_namespace(cluster, name) for name in ("default", subject.name)]
+        namespaces = [
+            stable_namespace(cluster.api.get(f"/api/v1/namespaces/{name}").document)
+            for name in ("default", subject.name)
+        ]
         surroundings = Surroundings(version, namespaces, schemas)
         (folder / "engine").mkdir()
         engine = RecordedEngine(folder / "engine", documents, surroundings, access.authorize)
@@ -91,7 +93,7 @@ def record(cluster: Cluster, subject: Subject, folder: Path) -> Recording:
             found = []
             for number, sent in enumerate(scenario.operations):
                 without = comparison.perform(sent)
-                reviews = captured.take(subject.phase)
+                reviews = captured.take()
                 seen = natively[scenario.name, number]
                 # Some kinds are deprecated.
                 warnings = tuple(each for each in seen.warnings if each not in without.warnings)
@@ -100,7 +102,7 @@ def record(cluster: Cluster, subject: Subject, folder: Path) -> Recording:
                 if is_mutating and "denied request" not in one.answer.get("message", ""):
                     final = _final_object(comparison, sent, one, without, ours.get("object"))
                     one = replace(one, answer={**one.answer, "object": final})
-                    captured.take(subject.phase)
+                    captured.take()
                 found.append(one)
             operations[scenario.name] = tuple(found)
         return Recording(surroundings, access.decisions, operations)
@@ -118,11 +120,6 @@ def furnished(cluster: Cluster, subject: Subject) -> Iterator[None]:
 def _schemas(cluster: Cluster) -> list[Json]:
     paths = (f"/openapi/v3/apis/{GROUP}/{version}" for version in ("v1", "v2"))
     return [reduced(cluster.api.get(path).document) for path in paths]
-
-
-def _namespace(cluster: Cluster, name: str) -> Json:
-    document = stable_object(cluster.api.get(f"/api/v1/namespaces/{name}").document)
-    return {**document, "metadata": {**document["metadata"], "creationTimestamp": CREATED}}
 
 
 def _final_object(
@@ -147,13 +144,13 @@ def _final_object(
     return ours
 
 
-def stored(subject: Subject, version: str) -> Recording:
+def stored(subject: Subject | WebhookSubject, version: str) -> Recording:
     """Return the recording of *subject* for *version*, or for the newest version."""
     path = path_of(subject.name, version)
-    return read(path if path in FILES else path_of(subject.name), subject.sent)
+    return read(path if path.exists() else path_of(subject.name), subject.sent)
 
 
-def compare(subject: Subject, again: Recording) -> None:
+def compare(subject: Subject | WebhookSubject, again: Recording) -> None:
     """Fail if *again* differs from the file of *subject*.
 
     In a version without a file, the answers have to be those of the newest version.
@@ -262,7 +259,9 @@ def _shortened(live: Json, answer: Json) -> Json:
 
 def main() -> None:
     """Write the given files."""
-    paths = [Path(each).resolve() for each in sys.argv[1:]] or [*FILES, JSON_PATCHES, POLICY_DOCUMENTS]
+    paths = [Path(each).resolve() for each in sys.argv[1:]] or [
+        *(*FILES, *WEBHOOK_FILES, JSON_PATCHES, POLICY_DOCUMENTS)
+    ]
     if JSON_PATCHES in paths:
         paths.remove(JSON_PATCHES)
         JSON_PATCHES.write_text(json_patches())
@@ -283,6 +282,9 @@ def _content(cluster: Cluster, path: Path, folder: Path) -> str:
         lines = (f"{text_of(name)}: {text_of(found)}" for name, found in refused_fields(cluster.api).items())
         return f'{{"kubernetes": {text_of(NEWEST)}, "fields": {{\n' + ",\n".join(lines) + "\n}}\n"
     folder.mkdir()
+    if path in WEBHOOK_FILES:
+        webhooks = WEBHOOK_FILES[path]
+        return written(record_webhooks(cluster, webhooks, folder, version_of(cluster)), webhooks.sent)
     subject = SUBJECTS[path.stem]
     return written(record(cluster, subject, folder), subject.sent)
 

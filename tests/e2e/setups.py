@@ -405,9 +405,6 @@ class WithLibrary(BehindGateway):
 class OverHttps(BehindGateway):
     """Webhooks behind the gateway, every other of them a policy of a worker."""
 
-    step = 2
-    """The first of so many webhooks is called over HTTPS."""
-
     def start(self) -> None:
         """Put the policies in force."""
         self._webhooks_port = self._serve_webhooks(self.folder, self.hooks, self.certificate)
@@ -417,12 +414,6 @@ class OverHttps(BehindGateway):
         """Return the ``clientConfig`` of each of ``hooks``."""
         served = {"url": f"https://localhost:{self._webhooks_port}", "caBundle": self.cluster.ca_bundle}
         return [
-            worker if index % self.step else {**served, "url": f"{served['url']}/{index}"}
+            worker if index % 2 else {**served, "url": f"{served['url']}/{index}"}
             for index, worker in enumerate(super().client_configs())
         ]
-
-
-class OnlyHttps(OverHttps):
-    """Webhooks behind the gateway, all called over HTTPS."""
-
-    step = 1

@@ -11,9 +11,15 @@ from tests.e2e.cases import DEFAULTS, LONG_WARNING, POLICIES, SIDECAR
 from tests.e2e.compare import Case, assert_equal, run
 from tests.e2e.operation_cases import OPERATIONS, VERSIONED
 from tests.e2e.outcome import Outcome
+from tests.e2e.record import compare, version_of
+from tests.e2e.webhook_recording import record_webhooks
+from tests.e2e.webhook_subjects import WEBHOOK_FILES
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.e2e.cluster import Cluster
+    from tests.e2e.webhook_subjects import WebhookSubject
 
 CASES: Final = [*POLICIES, *OPERATIONS]
 Results = dict[str, list[tuple[Outcome, Outcome]]]
@@ -26,11 +32,7 @@ def results(cluster: Cluster, widgets: None, tmp_path_factory: pytest.TempPathFa
 
 def parameters(cases: list[Case]) -> list[Any]:
     return [
-        pytest.param(
-            case,
-            number,
-            id=f"{case.name}-{number}-{operation.method}-{operation.stored_at().rpartition('}/')[2]}",
-        )
+        pytest.param(case, number, id=f"{case.name}-{number}-{operation.title()}")
         for case in cases
         for number, operation in enumerate(case.operations)
     ]
@@ -39,6 +41,13 @@ def parameters(cases: list[Case]) -> list[Any]:
 @pytest.mark.parametrize(("case", "number"), parameters(CASES))
 def test_an_operation_has_the_outcome_without_a_gateway(results: Results, case: Case, number: int) -> None:
     assert_equal(case, results[case.name][number])
+
+
+@pytest.mark.parametrize("subject", WEBHOOK_FILES.values(), ids=lambda subject: subject.name)
+def test_the_api_server_answers_as_recorded(
+    cluster: Cluster, widgets: None, subject: WebhookSubject, tmp_path: Path
+) -> None:
+    compare(subject, record_webhooks(cluster, subject, tmp_path, version_of(cluster)))
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What an API server made of policies: the reviews that it sends, and its answers, as a file of JSON.
+"""What an API server made of policies or webhooks: the reviews it sends and its answers, as a file of JSON.
 
 A file has one operation a line. What many operations have in common is in tables at its beginning, to which
 they refer by number, and an object is stored as its difference from the document that was sent.

@@ -1,19 +1,13 @@
-"""The Status of a webhook's denial reaches the API server's client by way of the gateway as without it."""
+"""Statuses with which HTTPS webhooks deny requests."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
-
-import pytest
+from typing import Any, Final
 
 from tests.e2e.cases import create, mutate, validate
-from tests.e2e.compare import Case, assert_equal, run
+from tests.e2e.compare import Case
 from tests.e2e.objects import config_map
-from tests.e2e.setups import OnlyHttps, rule
-
-if TYPE_CHECKING:
-    from tests.e2e.cluster import Cluster
-    from tests.e2e.outcome import Outcome
+from tests.e2e.setups import rule
 
 DETAILS: Final = {"name": "web", "group": "apps", "kind": "Deployment", "uid": "u-1", "retryAfterSeconds": 7}
 CAUSES: Final = [{"reason": "FieldValueInvalid", "message": "bad", "field": "spec"}, {"message": "worse"}]
@@ -72,35 +66,3 @@ CASE: Final = Case(
     ),
     tuple(create(config_map(name, {"denied": name})) for name in STATUSES),
 )
-
-
-@pytest.fixture(scope="module")
-def outcomes(
-    cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, tuple[Outcome, Outcome]]:
-    found = run(cluster, tmp_path_factory.mktemp("denials"), [CASE], OnlyHttps)
-    return dict(zip(STATUSES, found[CASE.name], strict=True))
-
-
-@pytest.mark.parametrize("name", STATUSES)
-def test_a_denial_has_the_outcome_without_a_gateway(
-    outcomes: dict[str, tuple[Outcome, Outcome]], name: str
-) -> None:
-    assert outcomes[name][0].refusal is not None
-    assert_equal(CASE, outcomes[name])
-
-
-def test_the_api_server_sends_retry_after_whatever_the_code(
-    outcomes: dict[str, tuple[Outcome, Outcome]],
-) -> None:
-    sent = {
-        name: behind.refusal.rest["Retry-After"]
-        for name, (_, behind) in outcomes.items()
-        if behind.refusal is not None and name.startswith("retry")
-    }
-    assert sent == {
-        "retry-503": "1",
-        "retry-422": "2",
-        "retry-negative": None,
-        "retry-longest": "2147483647",
-    }
