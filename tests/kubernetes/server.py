@@ -16,7 +16,7 @@ from collections import deque
 from contextlib import suppress
 from http import HTTPStatus
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
 import yaml
@@ -107,9 +107,9 @@ class ApiServer:
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._in_thread = in_thread(self)
 
-    async def __aenter__(self) -> ApiServer:
+    async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        self._server = await asyncio.start_server(self._serve, sock=self._socket, ssl=self.tls)
+        self._server = await asyncio.start_server(self._accept, sock=self._socket, ssl=self.tls)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -123,25 +123,32 @@ class ApiServer:
         await self._server.wait_closed()
         self._loop = None
 
-    def __enter__(self) -> ApiServer:
-        return self._in_thread.__enter__()
+    def __enter__(self) -> Self:
+        self._in_thread.__enter__()
+        return self
 
     def __exit__(self, *_: object) -> None:
         self._in_thread.__exit__(None, None, None)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(self._serve(reader, writer))
         self._connections[task] = writer
+        # Not by the task: the end of the server may come before its first step.
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._connections.pop(task).close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # asyncio sets it only on sockets that were made with the number of the protocol.
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        try:
-            # A client that is gone is no error.
-            with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-                await Handler(self, reader, writer).run()
-        finally:
-            del self._connections[task]
-            writer.close()
+        # A client that is gone is no error.
+        with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            await self.handler(reader, writer).run()
+
+    def handler(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Handler:
+        """Return what answers the requests of a connection."""
+        return Handler(self, reader, writer)
 
     def notify(self) -> None:
         """Wake what waits for a change; the caller holds ``changed``."""
@@ -448,7 +455,7 @@ class Handler:
         if is_latest:
             self.answer(201 if kind == "post" else 200, document)
         else:
-            self.refuse(409, "the object has been modified")
+            self.refuse(409, "already exists" if kind == "post" else "the object has been modified")
 
     def _set_status(self, path: str, document: Json) -> None:
         server = self.server
@@ -480,7 +487,8 @@ class Handler:
             ]
             if impersonation:
                 server.impersonations.append(impersonation)
-            fault = server.faults[kind].popleft() if server.faults[kind] else None
+            faults = server.faults.get(kind)
+            fault = faults.popleft() if faults else None
             server.notify()
         if server.token is not None and authorization != f"Bearer {server.token}":
             self.refuse(401, "Unauthorized")
@@ -507,16 +515,18 @@ class Handler:
 
     def _list(self, path: str, parameters: dict[str, str]) -> None:
         server = self.server
-        first = int(parameters.get("continue", 0))
         with server.changed:
             wanted = parameters.get("fieldSelector", "").removeprefix("metadata.name=")
             items = [found for name, found in server._listed(path) if wanted in ("", name)]
-            metadata = {"resourceVersion": str(server.version)}
-            if first + server.page < len(items):
-                metadata["continue"] = str(first + server.page)
-            answer = {"kind": "AList", "items": items[first : first + server.page]}
-            body = json.dumps({**answer, "metadata": metadata})
-        self.send(200, body.encode())
+            self.answer_page(items, parameters)
+
+    def answer_page(self, items: list[Json], parameters: dict[str, str]) -> None:
+        """Answer with the page of a list that *parameters* ask for."""
+        first, page = int(parameters.get("continue", 0)), self.server.page
+        metadata = {"resourceVersion": str(self.server.version)}
+        if first + page < len(items):
+            metadata["continue"] = str(first + page)
+        self.answer(200, {"kind": "AList", "items": items[first : first + page], "metadata": metadata})
 
     async def _watch(self, path: str, parameters: dict[str, str]) -> None:
         server, loop, changed = self.server, asyncio.get_running_loop(), asyncio.Event()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.library.api_server import ApiServer, serving
+from tests.library.api_server import TOKEN, ApiServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +16,6 @@ if TYPE_CHECKING:
 @pytest.fixture
 def api_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
     """An API server that ``KUBECONFIG`` names."""
-    with serving() as server:
-        monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path / "kubeconfig")))
+    with ApiServer() as server:
+        monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path, token=TOKEN)))
         yield server

@@ -16,14 +16,13 @@ import yaml
 from admission_gateway_worker import kubernetes_client
 from admission_gateway_worker.policies import cluster
 from admission_gateway_worker.policies.cluster import ClusterError, connect, read_access
-from tests.library.api_server import TOKEN, serving
+from tests.library.api_server import TOKEN, ApiServer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from admission_gateway_worker.policies.cluster import Cluster
-    from tests.library.api_server import ApiServer
 
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 
@@ -131,7 +130,8 @@ def test_a_cancelled_caller_does_not_cancel_the_request_of_others(
 
 
 def test_an_object_is_created_once(api_server: ApiServer) -> None:
-    assert run(lambda it: it.create("v1", "namespaces", of("new"))) == of("new")
+    created = run(lambda it: it.create("v1", "namespaces", of("new")))
+    assert created["metadata"]["name"] == "new"
     with pytest.raises(ClusterError, match="409: already exists") as raised:
         run(lambda it: it.create("v1", "namespaces", of("new")))
     assert raised.value.status == 409
@@ -153,8 +153,8 @@ def test_the_rights_of_a_user(api_server: ApiServer) -> None:
 
 
 def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with serving() as server:
-        monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path / "kubeconfig")))
+    with ApiServer() as server:
+        monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path, token=TOKEN)))
     with pytest.raises(ClusterError, match="no answer: "):
         run(lambda it: it.get("v1", "nodes", "a"))
 
@@ -162,7 +162,7 @@ def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def test_a_token_that_cannot_be_sent_is_in_no_message(
     api_server: ApiServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig(tmp_path / "k", token="se\ncret")))
+    monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig(tmp_path, token="se\ncret")))
     with pytest.raises(ClusterError, match="no answer: the request cannot be sent: a header field") as raised:
         run(lambda it: it.get("v1", "nodes", "a"))
     assert "cret" not in str(raised.value)
@@ -170,7 +170,7 @@ def test_a_token_that_cannot_be_sent_is_in_no_message(
 
 @pytest.mark.parametrize("content", ["<html>", "[]"])
 def test_an_answer_that_is_not_an_object_is_an_error(content: str, api_server: ApiServer) -> None:
-    api_server.raw[CLASSES] = content
+    api_server.others[CLASSES] = content
     with pytest.raises(ClusterError, match=f"GET .*{CLASSES}: 200: the answer .* is not an object"):
         run(lambda it: it.objects("storage.k8s.io/v1", "storageclasses"))
 
@@ -181,7 +181,7 @@ def tls_server(tmp_path: Path) -> Any:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1", key_type=trustme.KeyType.ECDSA).configure_cert(context)
     authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
-    with serving(context) as server:
+    with ApiServer(context) as server:
         server.lists["/api/v1/nodes"] = [of("a")]
         yield server
 
@@ -202,7 +202,9 @@ def test_the_service_account_of_a_pod(
 def test_the_server_is_verified(
     tls_server: ApiServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(tls_server.kubeconfig(tmp_path / "k", tmp_path / "ca.crt")))
+    monkeypatch.setenv(
+        "KUBECONFIG", str(tls_server.kubeconfig(tmp_path, {"certificate-authority": "ca.crt"}, token=TOKEN))
+    )
     assert run(lambda it: it.objects("v1", "nodes")) == [of("a")]
     other = trustme.CA(key_type=trustme.KeyType.ECDSA)
     other.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
@@ -221,10 +223,10 @@ def test_a_client_certificate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     pair.private_key_pem.write_to_path(str(tmp_path / "tls.key"))
     certificate = base64.b64encode(pair.cert_chain_pems[0].bytes()).decode()
     user = {"client-certificate-data": certificate, "client-key": "tls.key"}
-    with serving(context) as server:
-        server.token = ""
+    with ApiServer(context) as server:
+        server.token = None
         server.lists["/api/v1/nodes"] = [of("a")]
-        kubeconfig = server.kubeconfig(tmp_path / "k", tmp_path / "ca.crt", **user)
+        kubeconfig = server.kubeconfig(tmp_path, {"certificate-authority": "ca.crt"}, **user)
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
         assert run(lambda it: it.objects("v1", "nodes")) == [of("a")]
     (tmp_path / "tls.key").write_text("x")
@@ -237,7 +239,7 @@ def test_a_token_file_is_beside_the_kubeconfig(
 ) -> None:
     api_server.lists["/api/v1/nodes"] = []
     (tmp_path / "token").write_text(TOKEN)
-    monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig(tmp_path / "k", tokenFile="token")))
+    monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig(tmp_path, tokenFile="token")))
     assert run(lambda it: it.objects("v1", "nodes")) == []
     (tmp_path / "token").unlink()
     with pytest.raises(ClusterError, match="token cannot be read"):
@@ -280,7 +282,7 @@ def test_fields_that_are_not_supported(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    file = api_server.kubeconfig(tmp_path / "k")
+    file = api_server.kubeconfig(tmp_path)
     document = yaml.safe_load(file.read_text())
     document[f"{entry}s"][0][entry] |= field
     file.write_text(yaml.safe_dump(document))

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import re
 import ssl
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import parse_qs, urlsplit
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
 from loadtest.reviews import POD as REVIEW
 from tests.kit import REVIEWS, GatewayProcess, WorkerProcess, pool_document, webhook_document
+from tests.kubernetes.server import ApiServer, Handler
 from tests.loadtest.locust_run import run_locust, write_corpus
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 POD = json.loads(REVIEW.read_bytes())
+TOKEN = "the-token"
 MANIFEST = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain"}, "spec": {}}
 SCRIPTS: dict[str, dict[str, Any]] = {
     "allow": {},
@@ -132,131 +133,113 @@ def test_an_unusable_option_is_an_error_without_a_traceback(corpus: Path) -> Non
 # -- a path through an API server -----------------------------------------------------------------
 
 
-class ApiServer(BaseHTTPRequestHandler):
-    """Creates, deletes and discovers pods in the form of an API server.
+class PodServer(ApiServer):
+    """Creates, deletes and discovers pods. The label ``webhook`` of a pod decides the answer.
 
-    The label ``webhook`` of a pod decides the answer. ``tests/e2e`` uses a real API server.
+    ``tests/e2e`` uses a real API server.
     """
 
-    protocol_version = "HTTP/1.1"
-    token = "the-token"
-    requests: ClassVar[list[tuple[str, str, dict[str, list[str]]]]]
-    stored: ClassVar[set[str]]
-    lock = threading.Lock()
+    def __init__(self, tls: ssl.SSLContext) -> None:
+        super().__init__(tls)
+        self.token = TOKEN
+        self.resources["/api/v1"] = [{"name": "pods", "kind": "Pod", "namespaced": True}]
+        self.stored: set[str] = set()
+        self.options: list[str] = []
+        """Those of Locust for this server."""
 
-    def do_GET(self) -> None:
-        resources = [{"name": "pods", "kind": "Pod", "namespaced": True}]
-        self.answer(*((200, {"resources": resources}) if self.path == "/api/v1" else (404, {})))
+    def handler(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Handler:
+        return PodHandler(self, reader, writer)
 
-    def do_POST(self) -> None:
-        pod = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        url = urlsplit(self.path)
-        query = parse_qs(url.query)
-        with self.lock:
-            self.requests.append(("POST", url.path, query))
-            name = f"{pod['metadata']['generateName']}{len(self.requests):05d}"
-        webhook = (pod["metadata"].get("labels") or {}).get("webhook")
-        if webhook == "denies":
-            message = f'admission webhook "h.test" denied the request: {name} is bad'
-            self.answer(403, {"kind": "Status", "message": message})
-        elif webhook == "fails":
-            message = 'Internal error occurred: failed calling webhook "h.test": EOF'
-            self.answer(500, {"kind": "Status", "message": message})
+
+class PodHandler(Handler):
+    server: PodServer
+
+    async def _do_post(self) -> None:
+        url, pod = urlsplit(self.path), json.loads(self.body)
+        if not await self._admit("post", {"path": url.path, **dict(parse_qsl(url.query))}):
+            return
+        name = f"{pod['metadata']['generateName']}{len(self.server.requests):05d}"
+        match (pod["metadata"].get("labels") or {}).get("webhook"):
+            case "denies":
+                self.refuse(403, f'admission webhook "h.test" denied the request: {name} is bad')
+            case "fails":
+                self.refuse(500, 'Internal error occurred: failed calling webhook "h.test": EOF')
+            case _:
+                if "dryRun" not in url.query:
+                    self.server.stored.add(f"{url.path}/{name}")
+                self.answer(201, {**pod, "metadata": {**pod["metadata"], "name": name}})
+
+    async def _do_delete(self) -> None:
+        if not await self._admit("delete", {"path": self.path}):
+            return
+        if "sticky" in self.path:
+            self.refuse(403, "not this one")
         else:
-            if "dryRun" not in query:
-                self.stored.add(f"{url.path}/{name}")
-            self.answer(201, {**pod, "metadata": {**pod["metadata"], "name": name}})
-
-    def do_DELETE(self) -> None:
-        url = urlsplit(self.path)
-        with self.lock:
-            self.requests.append(("DELETE", url.path, parse_qs(url.query)))
-        if "sticky" in url.path:
-            self.answer(403, {"kind": "Status", "message": "not this one"})
-        else:
-            self.stored.remove(url.path)
+            self.server.stored.remove(urlsplit(self.path).path)
             self.answer(200, {"kind": "Status"})
-
-    def answer(self, status: int, document: object) -> None:
-        if self.headers["Authorization"] != f"Bearer {self.token}":
-            status, document = 401, {"kind": "Status", "message": "Unauthorized"}
-        body = json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        pass
 
 
 @pytest.fixture
-def api_server(tmp_path: Path, certificate: tuple[Path, Path], authority: trustme.CA) -> Iterator[list[str]]:
-    """The options for this API server."""
-    ApiServer.requests, ApiServer.stored = [], set()
+def api_server(tmp_path: Path, certificate: tuple[Path, Path], authority: trustme.CA) -> Iterator[PodServer]:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(*certificate)
-    with ThreadingHTTPServer(("127.0.0.1", 0), ApiServer) as server:
-        server.daemon_threads = True
-        server.socket = tls.wrap_socket(server.socket, server_side=True)
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        ca_file, token = tmp_path / "ca.crt", tmp_path / "token"
-        authority.cert_pem.write_to_path(str(ca_file))
-        token.write_text(ApiServer.token)
-        host = f"https://localhost:{server.server_port}"
-        yield [
-            *("--via", "apiserver", "--host", host, "--ca-file", str(ca_file), "--token-file", str(token)),
-        ]
-        server.shutdown()
+    ca_file, token = tmp_path / "ca.crt", tmp_path / "token"
+    authority.cert_pem.write_to_path(str(ca_file))
+    token.write_text(TOKEN)
+    server = PodServer(tls)
+    server.options += ("--via", "apiserver", "--host", f"https://localhost:{server.server_port}")
+    server.options += ("--ca-file", str(ca_file), "--token-file", str(token))
+    with server:
+        yield server
 
 
 def labelled(webhook: str) -> dict[str, Any]:
     return {**MANIFEST, "metadata": {"name": "web", "labels": {"webhook": webhook}}}
 
 
-def test_creates_are_dry_runs(api_server: list[str], tmp_path: Path) -> None:
+def test_creates_are_dry_runs(api_server: PodServer, tmp_path: Path) -> None:
     update = json.loads((REVIEWS / "pod-update-validate.json").read_bytes())
     corpus = write_corpus(
         tmp_path / "corpus", review=POD, manifest=MANIFEST, denied=labelled("denies"), update=update
     )
-    run = run_locust(corpus, *api_server, "--namespace", "trial")
+    run = run_locust(corpus, *api_server.options, "--namespace", "trial")
     assert run.status == 0, run.log
     assert "locustfile: left out update.json: its operation is UPDATE, not CREATE" in run.log
-    sent = {(method, path, *query) for method, path, query in ApiServer.requests}
-    assert sent == {("POST", "/api/v1/namespaces/trial/pods", "dryRun")}
+    sent = [asked for kind, asked in api_server.requests if kind == "post"]
+    assert {*map(str, sent)} == {"{'path': '/api/v1/namespaces/trial/pods', 'dryRun': 'All'}"}
     answered, denied = map(int, run.line(r"pass: 0 of (\d+) answers are failures, .*; (\d+) are denials"))
-    assert answered == len(ApiServer.requests) >= 20
+    assert answered == len(sent) >= 20
     assert abs(3 * denied - answered) <= 4
     for name in ("review", "manifest", "denied"):
         run.line(rf"POST +{name} +\d+ +0\(0\.00%\)")
 
 
 def test_stored_objects_are_deleted_at_the_end_and_those_that_cannot_be_are_listed(
-    api_server: list[str], tmp_path: Path
+    api_server: PodServer, tmp_path: Path
 ) -> None:
     """Nor is there an object of a create whose webhook cannot be called, which is a failure."""
     sticky = {**MANIFEST, "metadata": {"name": "sticky"}}
     corpus = write_corpus(tmp_path / "corpus", review=POD, failed=labelled("fails"), sticky=sticky)
-    run = run_locust(corpus, *api_server, "--persist", "--max-failure-ratio", "0.1")
+    run = run_locust(corpus, *api_server.options, "--persist", "--max-failure-ratio", "0.1")
     assert run.status == 1
     run.line(r"FAIL: \d+ of \d+ answers are failures")
     run.line(r"POST failed: .*HTTP status 500: Internal error occurred: failed calling webhook")
-    methods = [method for method, _, _ in ApiServer.requests]
-    deletes = methods.count("DELETE")
-    assert methods == ["POST"] * (len(methods) - deletes) + ["DELETE"] * deletes
-    assert not any("dryRun" in query for _, _, query in ApiServer.requests)
-    deleted = deletes - len(ApiServer.stored)
-    assert min(deleted, len(ApiServer.stored)) >= 4
+    methods = [kind for kind, _ in api_server.requests if kind != "discovery"]
+    deletes = methods.count("delete")
+    assert methods == ["post"] * (len(methods) - deletes) + ["delete"] * deletes
+    assert not any("dryRun" in asked for _, asked in api_server.requests)
+    deleted = deletes - len(api_server.stored)
+    assert min(deleted, len(api_server.stored)) >= 4
     assert run.line(r"(\d+) of (\d+) objects deleted") == (str(deleted), str(deletes))
-    for path in ApiServer.stored:
+    for path in api_server.stored:
         assert "/sticky-" in path
         assert re.search(rf"^not deleted: {path}: HTTP status 403: .*not this one", run.output, re.MULTILINE)
 
 
-def test_a_wrong_token_is_an_error_before_the_run(api_server: list[str], tmp_path: Path) -> None:
+def test_a_wrong_token_is_an_error_before_the_run(api_server: PodServer, tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus", pod=MANIFEST)
     (tmp_path / "wrong").write_text("another")
-    run = run_locust(corpus, *api_server, "--token-file", tmp_path / "wrong")
+    run = run_locust(corpus, *api_server.options, "--token-file", tmp_path / "wrong")
     assert run.status == 1
     assert re.search(r"locustfile: GET https://localhost:\d+/api/v1: HTTP status 401", run.log)
-    assert ApiServer.requests == []
+    assert [kind for kind, _ in api_server.requests] == ["discovery"]

@@ -224,7 +224,7 @@ def test_a_list_takes_half_of_the_remaining_time_at_most(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         api_server.url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig(tmp_path / "silent")))
+        monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig(tmp_path, token="t")))
         review = run(POLICY, namespace("enforce=baseline", ""), timeout_s=0.2)
     assert review.warnings == ["failed to list pods while checking new PodSecurity enforce level"]
 
