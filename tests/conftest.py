@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
 import os
 import ssl
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trustme
+import uvloop
 from hypothesis import HealthCheck, settings
 
 from tests.change import changed_paths
@@ -52,6 +55,34 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen = [item for item in left_out if item.path in changed]
         config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
         items[:] = chosen
+
+
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that is a coroutine function on each of the event loops that its module names.
+
+    A module names them as ``EVENT_LOOPS``; by default it is that of asyncio. One with ``stage`` runs there.
+    """
+    if inspect.iscoroutinefunction(metafunc.function) and "stage" not in metafunc.fixturenames:
+        metafunc.fixturenames.append("event_loop_name")
+        metafunc.parametrize("event_loop_name", getattr(metafunc.module, "EVENT_LOOPS", ("asyncio",)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    found: dict[str, Any] = pyfuncitem.funcargs
+    arguments = {name: found[name] for name in pyfuncitem._fixtureinfo.argnames}
+    if "stage" in found:
+        found["stage"].run(pyfuncitem.obj(**arguments))
+        return True
+    name: str = pyfuncitem.callspec.params["event_loop_name"]  # type: ignore[assignment]
+    with asyncio.Runner(loop_factory=LOOPS[name]) as runner:
+        runner.run(pyfuncitem.obj(**arguments))
+    return True
 
 
 def is_left_out(markers: set[str]) -> bool:

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from gateway.pure.core.webhook import HttpsClient, Phase
 
 P = ParamSpec("P")
+R = TypeVar("R")
 
 ALWAYS: Final = Rule(("*",), ("*",), ("*",), ("*/*",))
 POD: Final = (REVIEWS / "pod-create-mutate.json").read_bytes()
@@ -302,7 +303,31 @@ class SimulatedWorld(World):
         assert not self.loop.errors, self.loop.errors
 
 
-W = TypeVar("W", bound="SimulatedWorld")
+W = TypeVar("W", bound=World)
+
+
+def _as_first_argument(
+    run: Callable[P, R], test: Callable[Concatenate[Any, P], Awaitable[None]]
+) -> Callable[P, R]:
+    """Give *run* the name and the parameters of *test*, without the first one, which *run* makes."""
+    signature = inspect.signature(test)
+    others = list(signature.parameters.values())[1:]
+    wrapper = functools.update_wrapper(run, test)
+    wrapper.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
+    return wrapper
+
+
+def in_world(test: Callable[Concatenate[World, P], Awaitable[None]]) -> Callable[P, Awaitable[None]]:
+    """Make a test of a coroutine function, which gets a world with real sockets as its first argument."""
+
+    async def run(*arguments: P.args, **options: P.kwargs) -> None:
+        world = World()
+        try:
+            await asyncio.wait_for(test(world, *arguments, **options), PATIENCE_S)
+        finally:
+            await world.close()
+
+    return _as_first_argument(run, test)
 
 
 def simulate(test: Callable[[W], Awaitable[None]], make: Callable[[VirtualLoop], W]) -> None:
@@ -323,11 +348,7 @@ def simulate(test: Callable[[W], Awaitable[None]], make: Callable[[VirtualLoop],
 def simulated(test: Callable[Concatenate[SimulatedWorld, P], Awaitable[None]]) -> Callable[P, None]:
     """Make a test of a coroutine function, which gets a world in virtual time as its first argument."""
 
-    @functools.wraps(test)
     def run(*arguments: P.args, **options: P.kwargs) -> None:
         simulate(lambda world: test(world, *arguments, **options), SimulatedWorld)
 
-    signature = inspect.signature(test)
-    others = list(signature.parameters.values())[1:]
-    run.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
-    return run
+    return _as_first_argument(run, test)

@@ -59,59 +59,50 @@ def test_without_a_cluster_there_is_no_authorizer_and_nothing_is_allowed() -> No
     assert NO_AUTHORIZER.error
 
 
-def test_a_check_goes_to_the_authorizer() -> None:
-    async def scenario() -> None:
-        checks: list[tuple[AccessCheck, float]] = []
-        cancelled: list[bool] = []
+async def test_a_check_goes_to_the_authorizer() -> None:
+    checks: list[tuple[AccessCheck, float]] = []
+    cancelled: list[bool] = []
 
-        def authorize(
-            check: AccessCheck, timeout_s: float, on_result: Callable[[AccessDecision], None]
-        ) -> Callable[[], None]:
-            checks.append((check, timeout_s))
-            return lambda: cancelled.append(True)
+    def authorize(
+        check: AccessCheck, timeout_s: float, on_result: Callable[[AccessDecision], None]
+    ) -> Callable[[], None]:
+        checks.append((check, timeout_s))
+        return lambda: cancelled.append(True)
 
-        with made(authorize) as resolver:
-            cancel = resolver.resolve(CHECK, 3.0, lambda _: None)
-            assert checks == [(CHECK, 3.0)]
-            cancel()
-        assert cancelled == [True]
-
-    asyncio.run(scenario())
+    with made(authorize) as resolver:
+        cancel = resolver.resolve(CHECK, 3.0, lambda _: None)
+        assert checks == [(CHECK, 3.0)]
+        cancel()
+    assert cancelled == [True]
 
 
-def test_a_long_evaluation_runs_in_another_thread_while_the_loop_goes_on() -> None:
-    async def scenario() -> None:
-        may_end, threads = threading.Event(), list[int]()
+async def test_a_long_evaluation_runs_in_another_thread_while_the_loop_goes_on() -> None:
+    may_end, threads = threading.Event(), list[int]()
 
-        def evaluate() -> ConditionResult:
-            threads.append(threading.get_ident())
-            assert may_end.wait(LONG_S)
-            return Excluded("slow")
+    def evaluate() -> ConditionResult:
+        threads.append(threading.get_ident())
+        assert may_end.wait(LONG_S)
+        return Excluded("slow")
 
-        asyncio.get_running_loop().call_soon(may_end.set)
-        slow = LongEvaluation(NONE, evaluate)
-        with made() as resolver:
-            result = await result_of(lambda on_result: resolver.resolve(slow, LONG_S, on_result))
-        assert result == Excluded("slow")
-        assert threads != [threading.get_ident()]
-
-    asyncio.run(scenario())
+    asyncio.get_running_loop().call_soon(may_end.set)
+    slow = LongEvaluation(NONE, evaluate)
+    with made() as resolver:
+        result = await result_of(lambda on_result: resolver.resolve(slow, LONG_S, on_result))
+    assert result == Excluded("slow")
+    assert threads != [threading.get_ident()]
 
 
-def test_an_evaluation_without_a_result_in_time_has_failed() -> None:
-    async def scenario() -> None:
-        may_end = threading.Event()
+async def test_an_evaluation_without_a_result_in_time_has_failed() -> None:
+    may_end = threading.Event()
 
-        def evaluate() -> ConditionResult:
-            may_end.wait(LONG_S)
-            return None
+    def evaluate() -> ConditionResult:
+        may_end.wait(LONG_S)
+        return None
 
-        slow = LongEvaluation(NONE, evaluate)
-        with made() as resolver:
-            assert await result_of(lambda on_result: resolver.resolve(slow, 0.0, on_result)) is EXPIRED
-            may_end.set()
-
-    asyncio.run(scenario())
+    slow = LongEvaluation(NONE, evaluate)
+    with made() as resolver:
+        assert await result_of(lambda on_result: resolver.resolve(slow, 0.0, on_result)) is EXPIRED
+        may_end.set()
 
 
 def test_an_internal_error_is_a_failure_and_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -130,68 +121,61 @@ def test_an_internal_error_is_a_failure_and_logged(caplog: pytest.LogCaptureFixt
     assert "a bug" in caplog.text
 
 
-def test_webhooks_take_turns() -> None:
+async def test_webhooks_take_turns() -> None:
     """The evaluations of one webhook wait for each other; those of another webhook wait for one of them."""
+    may_end, ran = threading.Event(), list[str]()
+    busy, other = CompiledConditions([]), CompiledConditions([])
 
-    async def scenario() -> None:
-        may_end, ran = threading.Event(), list[str]()
-        busy, other = CompiledConditions([]), CompiledConditions([])
-
-        def evaluation(conditions: CompiledConditions, name: str) -> LongEvaluation:
-            def evaluate() -> ConditionResult:
-                assert may_end.wait(LONG_S)
-                ran.append(name)
-                return None
-
-            return LongEvaluation(conditions, evaluate)
-
-        loop = asyncio.get_running_loop()
-        ends = [loop.create_future() for _ in range(7)]
-        names = [*((busy, f"busy {number}") for number in range(5)), (other, "other 0"), (other, "other 1")]
-        with made() as resolver:
-            for (conditions, name), end in zip(names, ends, strict=True):
-                resolver.resolve(evaluation(conditions, name), LONG_S, end.set_result)
-            may_end.set()
-            await asyncio.gather(*ends)
-        assert [name for name in ran if name.startswith("busy")] == [f"busy {number}" for number in range(5)]
-        assert ran.index("other 0") <= 2
-        assert ran.index("other 1") <= 4
-
-    asyncio.run(scenario())
-
-
-def test_a_cancelled_evaluation_does_not_begin_and_has_no_result() -> None:
-    async def scenario() -> None:
-        has_begun, may_end, ran = threading.Event(), threading.Event(), list[str]()
-        results: list[object] = []
-
-        def first() -> ConditionResult:
-            has_begun.set()
-            may_end.wait(LONG_S)
+    def evaluation(conditions: CompiledConditions, name: str) -> LongEvaluation:
+        def evaluate() -> ConditionResult:
+            assert may_end.wait(LONG_S)
+            ran.append(name)
             return None
 
-        def second() -> ConditionResult:
-            ran.append("second")
-            return None
+        return LongEvaluation(conditions, evaluate)
 
-        with made() as resolver:
-            cancel_first = resolver.resolve(LongEvaluation(NONE, first), LONG_S, results.append)
-            assert has_begun.wait(LONG_S)
-            cancel_second = resolver.resolve(LongEvaluation(NONE, second), LONG_S, results.append)
-            cancel_first()
-            cancel_second()
-            may_end.set()
-            third = LongEvaluation(NONE, lambda: Excluded("third"))
-            result = await result_of(lambda on_result: resolver.resolve(third, LONG_S, on_result))
-        assert result == Excluded("third")
-        assert "second" not in ran
-        assert results == []
+    loop = asyncio.get_running_loop()
+    ends = [loop.create_future() for _ in range(7)]
+    names = [*((busy, f"busy {number}") for number in range(5)), (other, "other 0"), (other, "other 1")]
+    with made() as resolver:
+        for (conditions, name), end in zip(names, ends, strict=True):
+            resolver.resolve(evaluation(conditions, name), LONG_S, end.set_result)
+        may_end.set()
+        await asyncio.gather(*ends)
+    assert [name for name in ran if name.startswith("busy")] == [f"busy {number}" for number in range(5)]
+    assert ran.index("other 0") <= 2
+    assert ran.index("other 1") <= 4
 
-    asyncio.run(scenario())
+
+async def test_a_cancelled_evaluation_does_not_begin_and_has_no_result() -> None:
+    has_begun, may_end, ran = threading.Event(), threading.Event(), list[str]()
+    results: list[object] = []
+
+    def first() -> ConditionResult:
+        has_begun.set()
+        may_end.wait(LONG_S)
+        return None
+
+    def second() -> ConditionResult:
+        ran.append("second")
+        return None
+
+    with made() as resolver:
+        cancel_first = resolver.resolve(LongEvaluation(NONE, first), LONG_S, results.append)
+        assert has_begun.wait(LONG_S)
+        cancel_second = resolver.resolve(LongEvaluation(NONE, second), LONG_S, results.append)
+        cancel_first()
+        cancel_second()
+        may_end.set()
+        third = LongEvaluation(NONE, lambda: Excluded("third"))
+        result = await result_of(lambda on_result: resolver.resolve(third, LONG_S, on_result))
+    assert result == Excluded("third")
+    assert "second" not in ran
+    assert results == []
 
 
 @pytest.mark.parametrize("end", ["cancelled", "late", "closed"])
-def test_an_evaluation_that_nobody_waits_for_ends(end: str) -> None:
+async def test_an_evaluation_that_nobody_waits_for_ends(end: str) -> None:
     """Where it counts steps, and before a further expression. The next evaluation is not affected."""
     condition = compile_condition("condition", "request.name == ''")
     has_begun, may_go_on, is_over = threading.Event(), threading.Event(), threading.Event()
@@ -219,30 +203,27 @@ def test_an_evaluation_that_nobody_waits_for_ends(end: str) -> None:
         is_over.set()
         return None
 
-    async def scenario() -> None:
-        results: list[object] = []
-        executor = FairExecutor()
-        resolver = ConditionResolver(executor)
-        with closing(executor):
-            timeout_s = 0.0 if end == "late" else LONG_S
-            cancel = resolver.resolve(LongEvaluation(NONE, evaluate), timeout_s, results.append)
-            assert has_begun.wait(LONG_S)
-            if end == "late":
-                await until(lambda: results == [EXPIRED])
-            elif end == "cancelled":
-                cancel()
-            else:
-                executor.close()
-            may_go_on.set()
-            assert is_over.wait(LONG_S)
-            assert ended_at == ["steps", "expression"]
+    results: list[object] = []
+    executor = FairExecutor()
+    resolver = ConditionResolver(executor)
+    with closing(executor):
+        timeout_s = 0.0 if end == "late" else LONG_S
+        cancel = resolver.resolve(LongEvaluation(NONE, evaluate), timeout_s, results.append)
+        assert has_begun.wait(LONG_S)
+        if end == "late":
+            await until(lambda: results == [EXPIRED])
+        elif end == "cancelled":
             cancel()
-            if end != "closed":
-                after = LongEvaluation(NONE, lambda: None if is_ended(count) else Excluded("after"))
-                result = await result_of(lambda on_result: resolver.resolve(after, LONG_S, on_result))
-                assert result == Excluded("after")
-
-    asyncio.run(scenario())
+        else:
+            executor.close()
+        may_go_on.set()
+        assert is_over.wait(LONG_S)
+        assert ended_at == ["steps", "expression"]
+        cancel()
+        if end != "closed":
+            after = LongEvaluation(NONE, lambda: None if is_ended(count) else Excluded("after"))
+            result = await result_of(lambda on_result: resolver.resolve(after, LONG_S, on_result))
+            assert result == Excluded("after")
 
 
 def test_the_switch_interval_of_the_process_is_set_while_the_thread_is_there() -> None:

@@ -144,52 +144,42 @@ def test_the_search_for_values_of_secrets_is_bounded(tmp_path: Path) -> None:
     assert len(messages) == most + 30
 
 
-def test_changed_settings_apply_to_the_next_decision(tmp_path: Path) -> None:
+async def test_changed_settings_apply_to_the_next_decision(tmp_path: Path) -> None:
     def to(name: str, decisions: LoggedDecisions = "All") -> LoggingSettings:
         return LoggingSettings(
             decisions=decisions, decision_log=DecisionLogSettings(file=DecisionFile(tmp_path / name))
         )
 
-    async def main() -> None:
-        log = DecisionLog(LogCounts())
-        for settings in (to("a"), to("a"), to("b"), to("c", "None"), to("b")):
-            log.activate(settings)
-            log.offer(ALLOWED, 0.1, "", is_noteworthy=False)
-        await log.close()
-
-    asyncio.run(main())
+    log = DecisionLog(LogCounts())
+    for settings in (to("a"), to("a"), to("b"), to("c", "None"), to("b")):
+        log.activate(settings)
+        log.offer(ALLOWED, 0.1, "", is_noteworthy=False)
+    await log.close()
     assert {one.name: len(one.read_bytes().splitlines()) for one in tmp_path.iterdir()} == {"a": 2, "b": 2}
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
-def test_standard_error_has_the_form_of_the_logs(
+async def test_standard_error_has_the_form_of_the_logs(
     form: Any, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    async def main() -> None:
-        log = DecisionLog(LogCounts())
-        log.activate(LoggingSettings(format=form))
-        log.offer(DENIED, 0.1, "", is_noteworthy=True)
-        await log.close()
-
-    asyncio.run(main())
+    log = DecisionLog(LogCounts())
+    log.activate(LoggingSettings(format=form))
+    log.offer(DENIED, 0.1, "", is_noteworthy=True)
+    await log.close()
     found = capfd.readouterr().err
     assert found.count("\n") == 1
     assert ("decision Denied: CREATE v1 Pod default/web by ann" in found) is (form == "text")
     assert found.startswith("{") is (form == "json")
 
 
-def test_the_end_waits_for_a_blocked_destination_only_so_long(
+async def test_the_end_waits_for_a_blocked_destination_only_so_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_module, "CLOSE_S", 0.01)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-
-    async def main() -> None:
-        log = DecisionLog(LogCounts())
-        log.activate(LoggingSettings(decision_log=DecisionLogSettings(file=DecisionFile(pipe))))
-        log.offer(DENIED, 0.1, "", is_noteworthy=True)
-        await log.close()
-
-    asyncio.run(main())
+    log = DecisionLog(LogCounts())
+    log.activate(LoggingSettings(decision_log=DecisionLogSettings(file=DecisionFile(pipe))))
+    log.offer(DENIED, 0.1, "", is_noteworthy=True)
+    await log.close()
     os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))  # frees the thread

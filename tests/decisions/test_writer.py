@@ -42,47 +42,41 @@ class Gate:
         self.written.append("closed")
 
 
-def test_a_blocked_sink_drops_records_counts_them_and_says_so_later(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_blocked_sink_drops_records_counts_them_and_says_so_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(writer, "MAX_QUEUED", 10)
     monkeypatch.setattr(writer, "FLUSH_S", 0.0)
     gate = Gate()
     counted: list[int] = []
-
-    async def main() -> None:
-        under_test = Writer(gate, lambda number: f"{number} dropped", counted.append)
-        under_test.write("first")
-        await until(lambda: not under_test._waiting)
-        for number in range(15):
-            under_test.write(str(number))
-        assert sum(counted) == 5
-        gate.is_open.set()
-        await until(lambda: len(gate.written) >= 12)
-        await asyncio.to_thread(under_test.close().join, PATIENCE_S)
-
-    asyncio.run(main())
+    under_test = Writer(gate, lambda number: f"{number} dropped", counted.append)
+    under_test.write("first")
+    await until(lambda: not under_test._waiting)
+    for number in range(15):
+        under_test.write(str(number))
+    assert sum(counted) == 5
+    gate.is_open.set()
+    await until(lambda: len(gate.written) >= 12)
+    await asyncio.to_thread(under_test.close().join, PATIENCE_S)
     assert gate.written == ["first", *map(str, range(10)), "5 dropped", "closed"]
 
 
-def test_records_that_were_dropped_while_the_sink_wrote_are_reported_without_further_ones(
+async def test_records_that_were_dropped_while_the_sink_wrote_are_reported_without_further_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(writer, "FLUSH_S", 0.0)
     monkeypatch.setattr(writer, "DROPPED_S", 0.0)
     gate = Gate()
-
-    async def main() -> None:
-        under_test = Writer(gate, lambda number: f"{number} dropped", lambda number: None)
-        under_test.write("first")
-        await until(lambda: not under_test._waiting)
-        under_test.drop(3)
-        gate.is_open.set()
-        await until(lambda: gate.written == ["first", "3 dropped"])
-        await asyncio.to_thread(under_test.close().join, PATIENCE_S)
-
-    asyncio.run(main())
+    under_test = Writer(gate, lambda number: f"{number} dropped", lambda number: None)
+    under_test.write("first")
+    await until(lambda: not under_test._waiting)
+    under_test.drop(3)
+    gate.is_open.set()
+    await until(lambda: gate.written == ["first", "3 dropped"])
+    await asyncio.to_thread(under_test.close().join, PATIENCE_S)
 
 
-def test_a_failing_sink_is_logged_once_and_its_records_are_counted(
+async def test_a_failing_sink_is_logged_once_and_its_records_are_counted(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "FLUSH_S", 0.0)
@@ -90,38 +84,30 @@ def test_a_failing_sink_is_logged_once_and_its_records_are_counted(
     gate = Gate(is_broken=True)
     gate.is_open.set()
     counted: list[int] = []
-
-    async def main() -> None:
-        under_test = Writer(gate, lambda number: f"{number} dropped", counted.append)
-        under_test.write("one")
-        await until(lambda: len(counted) > 3)
-        gate.is_broken = False
-        await until(lambda: gate.written)
-        under_test.close()
-
-    asyncio.run(main())
+    under_test = Writer(gate, lambda number: f"{number} dropped", counted.append)
+    under_test.write("one")
+    await until(lambda: len(counted) > 3)
+    gate.is_broken = False
+    await until(lambda: gate.written)
+    under_test.close()
     assert gate.written[0].endswith("dropped")
     assert [record.getMessage() for record in caplog.records] == [
         "records are dropped: decision log: gate: [Errno 28] No space left on device"
     ]
 
 
-def test_a_reader_that_stops_reading_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reader_that_stops_reading_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "MAX_QUEUED", 100)
     reading, writing = os.pipe()
     counted: list[int] = []
-
-    async def main() -> None:
-        under_test = Writer(DescriptorSink(writing), lambda number: b"%d\n" % number, counted.append)
-        while not counted:  # the pipe takes 64 KiB, the queue 100 records
-            under_test.write(b"x" * 4095 + b"\n")
-            await asyncio.sleep(0)
-        thread = under_test.close()
-        os.close(reading)
-        await asyncio.to_thread(thread.join, PATIENCE_S)
-        assert not thread.is_alive()
-
-    asyncio.run(main())
+    under_test = Writer(DescriptorSink(writing), lambda number: b"%d\n" % number, counted.append)
+    while not counted:  # the pipe takes 64 KiB, the queue 100 records
+        under_test.write(b"x" * 4095 + b"\n")
+        await asyncio.sleep(0)
+    thread = under_test.close()
+    os.close(reading)
+    await asyncio.to_thread(thread.join, PATIENCE_S)
+    assert not thread.is_alive()
     os.close(writing)
 
 

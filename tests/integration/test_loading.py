@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 
-def test_the_long_parts_of_a_reload_run_in_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_long_parts_of_a_reload_run_in_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     threads: dict[str, set[int]] = {}
 
     def watch(owner: object, name: str) -> None:
@@ -38,21 +39,18 @@ def test_the_long_parts_of_a_reload_run_in_threads(tmp_path: Path, monkeypatch: 
         hooks = [webhook_document("validate", f"v{at}", "pool", {}) for at in range(number)]
         (tmp_path / "c.yaml").write_text("---\n".join([pool_document("pool", "127.0.0.1:1"), *hooks]))
 
-    async def main() -> None:
-        write(1)
-        options = Options((tmp_path,), dev=True, state=tmp_path / "state", listen="127.0.0.1:0")
-        gateway = Gateway(options, lambda pool: [])
-        await gateway.start(options.load(), "127.0.0.1:0")
-        watch(Options, "load")
-        for name in ("to_judge", "Paths", "digest"):
-            watch(engine, name)
-        watch(Metrics, "begin_counters")
-        write(3)
-        try:
-            assert await gateway.reload()
-        finally:
-            await gateway.stop(0.0)
-
-    asyncio.run(main())
+    write(1)
+    options = Options((tmp_path,), dev=True, state=tmp_path / "state", listen="127.0.0.1:0")
+    gateway = Gateway(options, lambda pool: [])
+    await gateway.start(options.load(), "127.0.0.1:0")
+    watch(Options, "load")
+    for name in ("to_judge", "Paths", "digest"):
+        watch(engine, name)
+    watch(Metrics, "begin_counters")
+    write(3)
+    try:
+        assert await gateway.reload()
+    finally:
+        await gateway.stop(0.0)
     assert threads.keys() == {"load", "to_judge", "Paths", "digest", "begin_counters"}
     assert threading.get_ident() not in set().union(*threads.values())

@@ -250,7 +250,7 @@ def test_a_percentile_is_in_the_bucket_of_the_true_one(durations: list[float], p
     assert percentile([0] * len(buckets), part) is None
 
 
-def test_a_window_has_what_was_counted_in_the_last_minutes() -> None:
+async def test_a_window_has_what_was_counted_in_the_last_minutes() -> None:
     now = [0.0]
     metrics = Metrics()
     window = Window(metrics, lambda: now[0])
@@ -259,24 +259,21 @@ def test_a_window_has_what_was_counted_in_the_last_minutes() -> None:
     def review(verdict: Verdict) -> None:
         metrics.review_answered(answer({"a.b.c": verdict}, hooks), 0.004)
 
-    async def main() -> None:
-        review(Denied(403, message="no"))
-        now[0] = 30.0
-        seconds, recent, total = await window.read()
-        assert seconds == 30.0
-        assert recent["mutate", "a.b.c"].denied == total["mutate", "a.b.c"].denied == 1
-        for _ in range(KEPT):
-            now[0] += EVERY_S
-            await window.take()
-        review(Failed(FailureReason.DEADLINE, "slow"))
-        seconds, recent, total = await window.read()
-        assert seconds == EVERY_S * (KEPT - 1)
-        found = recent["mutate", "a.b.c"]
-        assert (found.denied, found.failed_closed, sum(found.buckets)) == (0, 1, 1)
-        assert total["mutate", "a.b.c"].denied == 1
-        assert (recent["mutate", ""].denied, total["mutate", ""].denied) == (1, 2)
-
-    asyncio.run(main())
+    review(Denied(403, message="no"))
+    now[0] = 30.0
+    seconds, recent, total = await window.read()
+    assert seconds == 30.0
+    assert recent["mutate", "a.b.c"].denied == total["mutate", "a.b.c"].denied == 1
+    for _ in range(KEPT):
+        now[0] += EVERY_S
+        await window.take()
+    review(Failed(FailureReason.DEADLINE, "slow"))
+    seconds, recent, total = await window.read()
+    assert seconds == EVERY_S * (KEPT - 1)
+    found = recent["mutate", "a.b.c"]
+    assert (found.denied, found.failed_closed, sum(found.buckets)) == (0, 1, 1)
+    assert total["mutate", "a.b.c"].denied == 1
+    assert (recent["mutate", ""].denied, total["mutate", ""].denied) == (1, 2)
 
 
 def test_namespaces_are_counted_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

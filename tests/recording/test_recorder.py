@@ -305,43 +305,35 @@ def test_a_review_with_more_secret_values_than_are_searched_is_left_out(tmp_path
     assert counts.dropped == {"redaction": 1}
 
 
-def test_files_that_cannot_be_written_are_logged_and_counted(
+async def test_files_that_cannot_be_written_are_logged_and_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "FLUSH_S", 0.0)
     counts = RecordingCounts()
-
-    async def main() -> None:
-        under_test = Recorder(counts)
-        under_test.activate(RecordSettings(tmp_path / "none" / "none", sample_percent=100.0))
-        observer = under_test.observer("d1")
-        assert observer is not None
-        observer.review_answered(answer(webhooks=HOOKS), 0.001)
-        await until(lambda: counts.dropped["writer"] == 1)
-        await under_test.close()
-
-    asyncio.run(main())
+    under_test = Recorder(counts)
+    under_test.activate(RecordSettings(tmp_path / "none" / "none", sample_percent=100.0))
+    observer = under_test.observer("d1")
+    assert observer is not None
+    observer.review_answered(answer(webhooks=HOOKS), 0.001)
+    await until(lambda: counts.dropped["writer"] == 1)
+    await under_test.close()
     assert f"records are dropped: recording: {tmp_path}/none/none: " in caplog.text
 
 
-def test_the_settings_can_change_and_a_key_file_makes_marks_equal(tmp_path: Path) -> None:
+async def test_the_settings_can_change_and_a_key_file_makes_marks_equal(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_bytes(b"0123456789abcdef\n")
     folders = [tmp_path / name for name in ("a", "b", "c")]
-
-    async def main() -> None:
-        under_test = Recorder(RecordingCounts())
-        for folder, key_file in zip(folders, (key, key, None), strict=True):
-            under_test.activate(RecordSettings(folder, key_file=key_file))
-            observer = under_test.observer("d1")
-            assert observer is not None
-            observer.review_answered(of_secret(), 0.001)
-            await until(lambda: not under_test._recording._pending)  # type: ignore[union-attr]
-        under_test.activate(None)
-        assert under_test.observer("d1") is None
-        await under_test.close()
-
-    asyncio.run(main())
+    under_test = Recorder(RecordingCounts())
+    for folder, key_file in zip(folders, (key, key, None), strict=True):
+        under_test.activate(RecordSettings(folder, key_file=key_file))
+        observer = under_test.observer("d1")
+        assert observer is not None
+        observer.review_answered(of_secret(), 0.001)
+        await until(lambda: not under_test._recording._pending)  # type: ignore[union-attr]
+    under_test.activate(None)
+    assert under_test.observer("d1") is None
+    await under_test.close()
     readings = [Reading() for _ in folders]
     first, same, other = (
         next(iter(read_recording(next(folder.iterdir()), reading)))["request"]
@@ -351,12 +343,9 @@ def test_the_settings_can_change_and_a_key_file_makes_marks_equal(tmp_path: Path
     assert readings[0].keys == readings[1].keys != readings[2].keys
 
 
-def test_without_its_key_nothing_is_recorded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        under_test = Recorder(RecordingCounts())
-        under_test.activate(RecordSettings(tmp_path, key_file=tmp_path / "none"))
-        assert under_test.observer("d1") is None
-        await under_test.close()
-
-    asyncio.run(main())
+async def test_without_its_key_nothing_is_recorded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    under_test = Recorder(RecordingCounts())
+    under_test.activate(RecordSettings(tmp_path, key_file=tmp_path / "none"))
+    assert under_test.observer("d1") is None
+    await under_test.close()
     assert "nothing is recorded: record.keyFile cannot be read" in caplog.text

@@ -1,35 +1,18 @@
-"""Fixtures of the front end's tests: event loops, and certificates made by trustme."""
+"""Fixtures of the front end's tests: certificates made by trustme."""
 
 from __future__ import annotations
 
-import asyncio
 import ssl
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import trustme
-import uvloop
 
 from gateway.config.kinds.serving_settings import ServerTls
 from gateway.server.serving.tls import ServerCertificate
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
     from pathlib import Path
-
-    from tests.serving.kit import Run
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    """Runs a coroutine to its end, on each of the two event loops."""
-    factory = asyncio.new_event_loop if request.param == "asyncio" else uvloop.new_event_loop
-
-    def run_until_complete(coroutine: Coroutine[Any, Any, None]) -> None:
-        with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(coroutine)
-
-    return run_until_complete
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -23,10 +22,6 @@ if TYPE_CHECKING:
     from gateway.server.serving.bounds import Bounds
     from gateway.server.serving.message import Exchange, Service
     from gateway.server.serving.tls import ServerCertificate
-
-
-Run = Callable[[Coroutine[Any, Any, None]], None]
-"""Runs a coroutine to its end."""
 
 
 @dataclass

@@ -25,7 +25,8 @@ from tests.waiting import until
 
 if TYPE_CHECKING:
     from gateway.server.serving.message import Exchange
-    from tests.serving.kit import Run
+
+EVENT_LOOPS = ("asyncio", "uvloop")
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 3\r\n\r\nok\n"
 EXPOSED = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=1.0.0\r\nContent-Length: 4\r\n\r\na 1\n"
@@ -70,23 +71,20 @@ def test_only_refusals_in_a_row_end_a_connection() -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /li"])
-def test_silent_clients_do_not_keep_a_kubelet_out(run: Run, sent: bytes) -> None:
-    async def main() -> None:
-        routes = AdminRoutes(lambda: None, exposition)
-        async with (
-            listening(routes, None, ADMIN_BOUNDS, Clock()) as listener,
-            contextlib.AsyncExitStack() as stack,
-        ):
-            for _ in range(ADMIN_BOUNDS.connections + 50):
-                silent = await stack.enter_async_context(connected(listener, None))
-                await silent.send(sent)
-            await until(lambda: listener.accepted == ADMIN_BOUNDS.connections + 50)
-            assert len(listener.connections.unproven) == ADMIN_BOUNDS.unproven
-            async with connected(listener, None) as kubelet:
-                await kubelet.send(get(b"/livez"))
-                await kubelet.expect(OK)
-
-    run(main())
+async def test_silent_clients_do_not_keep_a_kubelet_out(sent: bytes) -> None:
+    routes = AdminRoutes(lambda: None, exposition)
+    async with (
+        listening(routes, None, ADMIN_BOUNDS, Clock()) as listener,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        for _ in range(ADMIN_BOUNDS.connections + 50):
+            silent = await stack.enter_async_context(connected(listener, None))
+            await silent.send(sent)
+        await until(lambda: listener.accepted == ADMIN_BOUNDS.connections + 50)
+        assert len(listener.connections.unproven) == ADMIN_BOUNDS.unproven
+        async with connected(listener, None) as kubelet:
+            await kubelet.send(get(b"/livez"))
+            await kubelet.expect(OK)
 
 
 def test_readyz_gives_the_reason() -> None:
@@ -106,7 +104,7 @@ def test_failure_is_500_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert len(caplog.records) == 1
 
 
-def test_incomplete_metrics_are_503(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+async def test_incomplete_metrics_are_503(caplog: pytest.LogCaptureFixture) -> None:
     def now(accept: bytes = b"") -> tuple[bytes, str]:
         raise Unavailable("process 1: does not answer")
 
@@ -115,63 +113,50 @@ def test_incomplete_metrics_are_503(run: Run, caplog: pytest.LogCaptureFixture) 
 
     answer = refused(b"503 Service Unavailable", "process 1: does not answer")
     assert Wire(service=AdminRoutes(lambda: None, now)).feed(get(b"/metrics")) == answer
-
-    async def main() -> None:
-        async with serving(AdminRoutes(lambda: None, later), None, None) as (_listener, client):
-            await client.send(get(b"/metrics"))
-            await client.expect(answer)
-
-    run(main())
+    async with serving(AdminRoutes(lambda: None, later), None, None) as (_listener, client):
+        await client.send(get(b"/metrics"))
+        await client.expect(answer)
     assert caplog.records == []
 
 
-def test_metrics_may_take_time_over_plain_http(run: Run) -> None:
+async def test_metrics_may_take_time_over_plain_http() -> None:
     async def later(accept: bytes = b"") -> tuple[bytes, str]:
         await asyncio.sleep(0)
         return exposition()
 
-    async def main() -> None:
-        async with serving(AdminRoutes(lambda: None, later), None, None) as (_listener, client):
-            await client.send(get(b"/metrics") + get(b"/readyz"))
-            await client.expect(EXPOSED)
-            await client.expect(OK)
-
-    run(main())
+    async with serving(AdminRoutes(lambda: None, later), None, None) as (_listener, client):
+        await client.send(get(b"/metrics") + get(b"/readyz"))
+        await client.expect(EXPOSED)
+        await client.expect(OK)
 
 
-def test_failure_of_late_metrics_is_500(run: Run) -> None:
+async def test_failure_of_late_metrics_is_500() -> None:
     async def broken(accept: bytes = b"") -> tuple[bytes, str]:
         raise KeyError("x")
 
-    async def main() -> None:
-        async with serving(AdminRoutes(lambda: None, broken), None, None) as (_listener, client):
+    async with serving(AdminRoutes(lambda: None, broken), None, None) as (_listener, client):
+        await client.send(get(b"/metrics"))
+        await client.expect(
+            refused(b"500 Internal Server Error", "internal error: the gateway's log has the details")
+        )
+
+
+async def test_scraper_that_disconnects_cancels_the_scrape() -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def endless(accept: bytes = b"") -> tuple[bytes, str]:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return exposition()
+
+    async with listening(AdminRoutes(lambda: None, endless), None) as listener:
+        async with connected(listener, None) as client:
             await client.send(get(b"/metrics"))
-            await client.expect(
-                refused(b"500 Internal Server Error", "internal error: the gateway's log has the details")
-            )
-
-    run(main())
-
-
-def test_scraper_that_disconnects_cancels_the_scrape(run: Run) -> None:
-    async def main() -> None:
-        begun, ended = asyncio.Event(), asyncio.Event()
-
-        async def endless(accept: bytes = b"") -> tuple[bytes, str]:
-            begun.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                ended.set()
-            return exposition()
-
-        async with listening(AdminRoutes(lambda: None, endless), None) as listener:
-            async with connected(listener, None) as client:
-                await client.send(get(b"/metrics"))
-                await asyncio.wait_for(begun.wait(), PATIENCE_S)
-            await asyncio.wait_for(ended.wait(), PATIENCE_S)
-
-    run(main())
+            await asyncio.wait_for(begun.wait(), PATIENCE_S)
+        await asyncio.wait_for(ended.wait(), PATIENCE_S)
 
 
 class CancelledAtOnce(AdminRoutes):
@@ -185,13 +170,10 @@ class CancelledAtOnce(AdminRoutes):
 
 
 @pytest.mark.parametrize("target", [b"/metrics", b"/readyz?verbose"])
-def test_scrape_that_is_cancelled_before_it_begins_leaves_no_coroutine(run: Run, target: bytes) -> None:
+async def test_scrape_that_is_cancelled_before_it_begins_leaves_no_coroutine(target: bytes) -> None:
     async def later(accept: bytes = b"") -> tuple[bytes, str]:
         raise AssertionError
 
-    async def main() -> None:
-        async with serving(CancelledAtOnce(lambda: None, later), None, None) as (_listener, client):
-            await client.send(get(target))
-            await client.expect(ok(b"cancelled"))
-
-    run(main())
+    async with serving(CancelledAtOnce(lambda: None, later), None, None) as (_listener, client):
+        await client.send(get(target))
+        await client.expect(ok(b"cancelled"))

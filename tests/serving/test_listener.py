@@ -39,38 +39,33 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gateway.server.serving.tls import ServerCertificate
-    from tests.serving.kit import Run
+
+EVENT_LOOPS = ("asyncio", "uvloop")
 
 DRAINING = refused(
     b"503 Service Unavailable", "this replica is about to stop, try again", b"Retry-After: 1\r\n" + CLOSE
 )
 
 
-def test_address_in_use_is_a_clear_error(run: Run) -> None:
-    async def main() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            address = f"127.0.0.1:{taken.getsockname()[1]}"
-            listener = Listener(address, ConnectionTable(Router(Application(), PATHS)))
-            with pytest.raises(ConfigError) as raised:
-                await listener.start()
-        assert str(raised.value) == f"cannot listen on {address}: Address already in use"
-
-    run(main())
+async def test_address_in_use_is_a_clear_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        listener = Listener(address, ConnectionTable(Router(Application(), PATHS)))
+        with pytest.raises(ConfigError) as raised:
+            await listener.start()
+    assert str(raised.value) == f"cannot listen on {address}: Address already in use"
 
 
 @pytest.mark.parametrize("address", ["[::1]:0", "localhost:0", "[::]:0"])
-def test_every_form_of_address_is_served(run: Run, address: str) -> None:
-    async def main() -> None:
-        listener = Listener(address, ConnectionTable(Router(Application(), PATHS)))
-        await listener.start()
-        host = "::1" if "::1" in address else "127.0.0.1"
-        reader, writer = await asyncio.open_connection(host, listener.port)
-        writer.write(post(b"1"))
-        assert await asyncio.wait_for(reader.readexactly(len(ok(b"m:1"))), PATIENCE_S) == ok(b"m:1")
-        writer.close()
-        await listener.close()
-
-    run(main())
+async def test_every_form_of_address_is_served(address: str) -> None:
+    listener = Listener(address, ConnectionTable(Router(Application(), PATHS)))
+    await listener.start()
+    host = "::1" if "::1" in address else "127.0.0.1"
+    reader, writer = await asyncio.open_connection(host, listener.port)
+    writer.write(post(b"1"))
+    assert await asyncio.wait_for(reader.readexactly(len(ok(b"m:1"))), PATIENCE_S) == ok(b"m:1")
+    writer.close()
+    await listener.close()
 
 
 def abandoned(path: Path) -> None:
@@ -80,19 +75,15 @@ def abandoned(path: Path) -> None:
         killed.listen()
 
 
-def test_socket_file_of_a_killed_process_is_replaced_and_removed_at_the_end(run: Run, tmp_path: Path) -> None:
+async def test_socket_file_of_a_killed_process_is_replaced_and_removed_at_the_end(tmp_path: Path) -> None:
     abandoned(tmp_path / "s")
-
-    async def main() -> None:
-        listener = Listener(f"unix:{tmp_path}/s", ConnectionTable(Router(Application(), PATHS)))
-        await listener.start()
-        reader, writer = await asyncio.open_unix_connection(tmp_path / "s")
-        writer.write(post(b"1"))
-        assert await asyncio.wait_for(reader.readexactly(len(ok(b"m:1"))), PATIENCE_S) == ok(b"m:1")
-        writer.close()
-        await listener.close()
-
-    run(main())
+    listener = Listener(f"unix:{tmp_path}/s", ConnectionTable(Router(Application(), PATHS)))
+    await listener.start()
+    reader, writer = await asyncio.open_unix_connection(tmp_path / "s")
+    writer.write(post(b"1"))
+    assert await asyncio.wait_for(reader.readexactly(len(ok(b"m:1"))), PATIENCE_S) == ok(b"m:1")
+    writer.close()
+    await listener.close()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -113,21 +104,18 @@ def test_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "s").read_text() == "precious"
 
 
-def test_unix_socket_is_served(run: Run, tmp_path: Path) -> None:
-    async def main() -> None:
-        address = tmp_path / "s"
-        listener = Listener(f"unix:{address}", ConnectionTable(Router(Application(), PATHS)))
-        await listener.start()
-        reader, writer = await asyncio.open_unix_connection(str(address))
-        writer.write(post(b"1"))
-        assert await asyncio.wait_for(reader.readexactly(len(ok(b"m:1"))), PATIENCE_S) == ok(b"m:1")
-        assert [repr(c) for c in listener.connections.open] == [
-            "<HttpConnection local, HTTP/1.1, idle, 1 requests>"
-        ]
-        writer.close()
-        await listener.close()
-
-    run(main())
+async def test_unix_socket_is_served(tmp_path: Path) -> None:
+    address = tmp_path / "s"
+    listener = Listener(f"unix:{address}", ConnectionTable(Router(Application(), PATHS)))
+    await listener.start()
+    reader, writer = await asyncio.open_unix_connection(str(address))
+    writer.write(post(b"1"))
+    assert await asyncio.wait_for(reader.readexactly(len(ok(b"m:1"))), PATIENCE_S) == ok(b"m:1")
+    assert [repr(c) for c in listener.connections.open] == [
+        "<HttpConnection local, HTTP/1.1, idle, 1 requests>"
+    ]
+    writer.close()
+    await listener.close()
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:x", "no-such-host.invalid:1", "192.0.2.1:1"])
@@ -169,135 +157,116 @@ async def answered(listener: Listener, times: int) -> None:
             await client.expect(ok(b"m:1"))
 
 
-def test_processes_share_an_address(run: Run) -> None:
-    async def main() -> None:
-        with shared_port("127.0.0.1:0", 2) as listener_of:
-            first, second = listener_of(0), listener_of(1)
-            await first.start()
-            await answered(first, 10)
-            assert (first.accepted, second.accepted) == (10, 0)
-            await second.start()
-            await answered(first, 40)
-            assert first.accepted + second.accepted == 50
-            assert first.accepted > 10
-            assert second.accepted
-            await first.close()
-            await second.close()
-
-    run(main())
+async def test_processes_share_an_address() -> None:
+    with shared_port("127.0.0.1:0", 2) as listener_of:
+        first, second = listener_of(0), listener_of(1)
+        await first.start()
+        await answered(first, 10)
+        assert (first.accepted, second.accepted) == (10, 0)
+        await second.start()
+        await answered(first, 40)
+        assert first.accepted + second.accepted == 50
+        assert first.accepted > 10
+        assert second.accepted
+        await first.close()
+        await second.close()
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:0", "[::1]:0", "[::]:0"])
 @pytest.mark.parametrize("ended", [{0}, {1}, {0, 1}])
-def test_connections_at_the_sockets_of_ended_processes_are_answered(
-    run: Run, address: str, ended: set[int]
+async def test_connections_at_the_sockets_of_ended_processes_are_answered(
+    address: str, ended: set[int]
 ) -> None:
     """By the other process, or by the next one, whichever number that has."""
-
-    async def main() -> None:
-        with shared_port(address, 2) as listener_of:
-            listeners = [listener_of(0), listener_of(1)]
-            for listener in listeners:
-                await listener.start()
-            port = listeners[0].port
-            for number in ended:
-                await listeners[number].close()
-            async with contextlib.AsyncExitStack() as stack:
-                host = "127.0.0.1" if "." in address else "::1"
-                streams = [await asyncio.open_connection(host, port) for _ in range(20)]
-                for _, writer in streams:
-                    stack.callback(writer.close)
-                    writer.write(post(b"1"))
-                if ended == {0, 1}:
-                    listeners[1] = listener_of(1)
-                    await listeners[1].start()
-                for reader, _ in streams:
-                    found = await asyncio.wait_for(reader.readexactly(len(ok(b"m:1"))), PATIENCE_S)
-                    assert found == ok(b"m:1")
-            for listener in listeners:
-                await listener.close()
-
-    run(main())
-
-
-def test_a_drain_answers_what_waits_at_the_sockets_of_ended_processes(run: Run) -> None:
-    async def main() -> None:
-        with shared_port("127.0.0.1:0", 2) as listener_of:
-            first, second = listener_of(0), listener_of(1)
-            await first.start()
-            await second.start()
-            port = first.port
-            await second.close()
-            streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+    with shared_port(address, 2) as listener_of:
+        listeners = [listener_of(0), listener_of(1)]
+        for listener in listeners:
+            await listener.start()
+        port = listeners[0].port
+        for number in ended:
+            await listeners[number].close()
+        async with contextlib.AsyncExitStack() as stack:
+            host = "127.0.0.1" if "." in address else "::1"
+            streams = [await asyncio.open_connection(host, port) for _ in range(20)]
             for _, writer in streams:
+                stack.callback(writer.close)
                 writer.write(post(b"1"))
-            draining = asyncio.create_task(first.drain(PATIENCE_S))
-            for reader, writer in streams:
-                answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
-                assert answer.endswith(DRAINING)
-                writer.close()
-            await draining
+            if ended == {0, 1}:
+                listeners[1] = listener_of(1)
+                await listeners[1].start()
+            for reader, _ in streams:
+                found = await asyncio.wait_for(reader.readexactly(len(ok(b"m:1"))), PATIENCE_S)
+                assert found == ok(b"m:1")
+        for listener in listeners:
+            await listener.close()
 
-    run(main())
+
+async def test_a_drain_answers_what_waits_at_the_sockets_of_ended_processes() -> None:
+    with shared_port("127.0.0.1:0", 2) as listener_of:
+        first, second = listener_of(0), listener_of(1)
+        await first.start()
+        await second.start()
+        port = first.port
+        await second.close()
+        streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+        for _, writer in streams:
+            writer.write(post(b"1"))
+        draining = asyncio.create_task(first.drain(PATIENCE_S))
+        for reader, writer in streams:
+            answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
+            assert answer.endswith(DRAINING)
+            writer.close()
+        await draining
 
 
-def test_above_the_bound_new_connections_wait_for_room(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        bounds = Bounds(connections=2)
-        async with (
-            # Otherwise a sweep ends idle connections after a second, to make room.
-            serving(Router(Application(), PATHS), None, None, bounds, Clock()) as (listener, first),
-            connected(listener, None) as second,
-        ):
-            for client in (first, second):
-                await client.send(post(b"1"))
-                await client.expect(ok(b"m:1"))
-            async with connected(listener, None) as third:
-                await third.send(post(b"3"))
-                await until(lambda: "not accepting" in repr(listener))
-                listener.tick()
-                assert len(listener.connections.open) == 2
-                await first.close()
-                await third.expect(ok(b"m:3"))
-        assert listener.accepted == 3
-
-    with caplog.at_level(logging.WARNING):
-        run(main())
+async def test_above_the_bound_new_connections_wait_for_room(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    bounds = Bounds(connections=2)
+    async with (
+        # Otherwise a sweep ends idle connections after a second, to make room.
+        serving(Router(Application(), PATHS), None, None, bounds, Clock()) as (listener, first),
+        connected(listener, None) as second,
+    ):
+        for client in (first, second):
+            await client.send(post(b"1"))
+            await client.expect(ok(b"m:1"))
+        async with connected(listener, None) as third:
+            await third.send(post(b"3"))
+            await until(lambda: "not accepting" in repr(listener))
+            listener.tick()
+            assert len(listener.connections.open) == 2
+            await first.close()
+            await third.expect(ok(b"m:3"))
+    assert listener.accepted == 3
     assert "connection limit reached, new connections wait" in caplog.text
 
 
-def test_checks_run_with_the_sweep(run: Run) -> None:
-    async def main() -> None:
-        ran: list[int] = []
-        connections = ConnectionTable(Router(Application(), PATHS))
-        listener = Listener("127.0.0.1:0", connections, checks=[lambda: ran.append(1)])
-        await listener.start()
-        listener.tick()
-        assert ran == [1]
-        await listener.close()
-        listener.tick()
-        assert ran == [1]
-
-    run(main())
+async def test_checks_run_with_the_sweep() -> None:
+    ran: list[int] = []
+    connections = ConnectionTable(Router(Application(), PATHS))
+    listener = Listener("127.0.0.1:0", connections, checks=[lambda: ran.append(1)])
+    await listener.start()
+    listener.tick()
+    assert ran == [1]
+    await listener.close()
+    listener.tick()
+    assert ran == [1]
 
 
 def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def test_silent_client_is_dropped_in_the_handshake(run: Run, certificate: ServerCertificate) -> None:
-    async def main() -> None:
-        bounds = Bounds(handshake_s=0.05)
-        async with listening(Router(Application(), PATHS), certificate, bounds) as listener:
-            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
-            assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
-            await until(lambda: listener.failed_handshakes == 1)
-            writer.close()
-
-    run(main())
+async def test_silent_client_is_dropped_in_the_handshake(certificate: ServerCertificate) -> None:
+    bounds = Bounds(handshake_s=0.05)
+    async with listening(Router(Application(), PATHS), certificate, bounds) as listener:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
+        await until(lambda: listener.failed_handshakes == 1)
+        writer.close()
 
 
-def test_failed_handshakes_leave_no_file_open(run: Run, certificate: ServerCertificate) -> None:
+async def test_failed_handshakes_leave_no_file_open(certificate: ServerCertificate) -> None:
     async def fail_handshakes(listener: Listener, count: int) -> None:
         expected = listener.failed_handshakes + count
         for attempt in range(count):
@@ -307,16 +276,13 @@ def test_failed_handshakes_leave_no_file_open(run: Run, certificate: ServerCerti
             writer.close()
         await until(lambda: listener.failed_handshakes == expected)
 
-    async def main() -> None:
-        async with listening(Router(Application(), PATHS), certificate) as listener:
-            await fail_handshakes(listener, 2)  # the loop opens files of its own on first use
-            await asyncio.sleep(0)
-            before = open_files()
-            await fail_handshakes(listener, 20)
-            await until(lambda: open_files() <= before)
-            assert listener.connections.handshaking == 0
-
-    run(main())
+    async with listening(Router(Application(), PATHS), certificate) as listener:
+        await fail_handshakes(listener, 2)  # the loop opens files of its own on first use
+        await asyncio.sleep(0)
+        before = open_files()
+        await fail_handshakes(listener, 20)
+        await until(lambda: open_files() <= before)
+        assert listener.connections.handshaking == 0
 
 
 async def is_closed(reader: asyncio.StreamReader) -> bool:
@@ -327,8 +293,8 @@ async def is_closed(reader: asyncio.StreamReader) -> bool:
         return True
 
 
-def test_the_oldest_silent_client_makes_room(
-    run: Run, certificate: ServerCertificate, client_tls: ssl.SSLContext
+async def test_the_oldest_silent_client_makes_room(
+    certificate: ServerCertificate, client_tls: ssl.SSLContext
 ) -> None:
     """Clients that are silent before or after the handshake, send half a head, or are refused."""
     silent, shaken, slow, lost = "silent", "shaken", "slow", "/other"
@@ -346,38 +312,35 @@ def test_the_oldest_silent_client_makes_room(
             await reader.readuntil(b"}")
         return reader, writer
 
-    async def main() -> None:
-        app = Application(holds=True)
-        bounds = Bounds(unproven=4, unproven_s=0)
-        async with (
-            serving(Router(app, PATHS), certificate, client_tls, bounds) as (listener, idle),
-            connected(listener, client_tls) as busy,
-        ):
-            for client, number in ((idle, b"1"), (busy, b"2")):
-                await client.send(post(number))
-                await until(lambda: len(app.seen) and app.seen[-1].request.body == number)  # noqa: B023
-            app.seen[0].respond(200, b"1")
-            await idle.expect(ok(b"1"))
-            others = [await open_one(listener, kind) for kind in (silent, shaken, slow, lost)]
-            for reader, _ in list(others):
-                assert len(listener.connections.unproven) == 4
-                others.append(await open_one(listener, silent))
-                assert await is_closed(reader)
-            await until(lambda: "2 open, 4 in handshake" in repr(listener))
-            await idle.send(post(b"3"))
-            await until(lambda: len(app.seen) == 3)
-            app.seen[1].respond(200, b"2")
-            await busy.expect(ok(b"2"))
-            for _, writer in others:
-                writer.close()
-            await until(lambda: not listener.connections.unproven)
-            assert listener.connections.handshaking == 0
-
-    run(main())
+    app = Application(holds=True)
+    bounds = Bounds(unproven=4, unproven_s=0)
+    async with (
+        serving(Router(app, PATHS), certificate, client_tls, bounds) as (listener, idle),
+        connected(listener, client_tls) as busy,
+    ):
+        for client, number in ((idle, b"1"), (busy, b"2")):
+            await client.send(post(number))
+            await until(lambda: len(app.seen) and app.seen[-1].request.body == number)  # noqa: B023
+        app.seen[0].respond(200, b"1")
+        await idle.expect(ok(b"1"))
+        others = [await open_one(listener, kind) for kind in (silent, shaken, slow, lost)]
+        for reader, _ in list(others):
+            assert len(listener.connections.unproven) == 4
+            others.append(await open_one(listener, silent))
+            assert await is_closed(reader)
+        await until(lambda: "2 open, 4 in handshake" in repr(listener))
+        await idle.send(post(b"3"))
+        await until(lambda: len(app.seen) == 3)
+        app.seen[1].respond(200, b"2")
+        await busy.expect(ok(b"2"))
+        for _, writer in others:
+            writer.close()
+        await until(lambda: not listener.connections.unproven)
+        assert listener.connections.handshaking == 0
 
 
-def test_a_burst_of_clients_waits_and_none_is_lost(
-    run: Run, certificate: ServerCertificate, client_tls: ssl.SSLContext
+async def test_a_burst_of_clients_waits_and_none_is_lost(
+    certificate: ServerCertificate, client_tls: ssl.SSLContext
 ) -> None:
     """Accepting is faster than a handshake: new connections would end others before their request."""
 
@@ -386,37 +349,29 @@ def test_a_burst_of_clients_waits_and_none_is_lost(
             await client.send(post(b"1"))
             await client.expect(ok(b"m:1"))
 
-    async def main() -> None:
-        bounds = Bounds(unproven=2)
-        async with listening(Router(Application(), PATHS), certificate, bounds, Clock()) as listener:
-            await asyncio.gather(*(ask(listener) for _ in range(12)))
-            assert listener.failed_handshakes == 0
-
-    run(main())
+    bounds = Bounds(unproven=2)
+    async with listening(Router(Application(), PATHS), certificate, bounds, Clock()) as listener:
+        await asyncio.gather(*(ask(listener) for _ in range(12)))
+        assert listener.failed_handshakes == 0
 
 
-def test_silent_clients_are_kept_for_two_seconds(
-    run: Run, certificate: ServerCertificate, client_tls: ssl.SSLContext
+async def test_silent_clients_are_kept_for_two_seconds(
+    certificate: ServerCertificate, client_tls: ssl.SSLContext
 ) -> None:
-    async def main() -> None:
-        clock = Clock()
-        async with listening(
-            Router(Application(), PATHS), certificate, Bounds(unproven=1), clock
-        ) as listener:
-            reader, silent = await asyncio.open_connection("127.0.0.1", listener.port)
-            await until(lambda: listener.connections.handshaking)
-            asking = asyncio.create_task(asyncio.open_connection("localhost", listener.port, ssl=client_tls))
-            await until(lambda: "not accepting" in repr(listener))
-            clock.now += 1.9
-            listener.tick()
-            assert listener.accepted == 1
-            clock.now += 0.1
-            listener.tick()
-            assert await is_closed(reader)
-            for writer in (silent, (await asking)[1]):
-                writer.close()
-
-    run(main())
+    clock = Clock()
+    async with listening(Router(Application(), PATHS), certificate, Bounds(unproven=1), clock) as listener:
+        reader, silent = await asyncio.open_connection("127.0.0.1", listener.port)
+        await until(lambda: listener.connections.handshaking)
+        asking = asyncio.create_task(asyncio.open_connection("localhost", listener.port, ssl=client_tls))
+        await until(lambda: "not accepting" in repr(listener))
+        clock.now += 1.9
+        listener.tick()
+        assert listener.accepted == 1
+        clock.now += 0.1
+        listener.tick()
+        assert await is_closed(reader)
+        for writer in (silent, (await asking)[1]):
+            writer.close()
 
 
 @pytest.mark.parametrize(("connections", "unproven"), [(16_384, 4096), (3584, 896), (512, 128), (2, 1)])
@@ -425,19 +380,16 @@ def test_silent_clients_get_a_quarter_of_the_connections(connections: int, unpro
     assert (bounds.connections, bounds.unproven) == (connections, unproven)
 
 
-def test_a_connection_that_made_room_leaves_no_file_open(run: Run, certificate: ServerCertificate) -> None:
-    async def main() -> None:
-        bounds = Bounds(unproven=2, unproven_s=0)
-        async with listening(Router(Application(), PATHS), certificate, bounds) as listener:
-            before = open_files()
-            for _ in range(20):
-                _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
-                await until(lambda: not listener.connections.handshaking > 2)
-                writer.close()
-            await until(lambda: listener.failed_handshakes == 20)
-            await until(lambda: open_files() <= before + 3)  # the loop's own
-
-    run(main())
+async def test_a_connection_that_made_room_leaves_no_file_open(certificate: ServerCertificate) -> None:
+    bounds = Bounds(unproven=2, unproven_s=0)
+    async with listening(Router(Application(), PATHS), certificate, bounds) as listener:
+        before = open_files()
+        for _ in range(20):
+            _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            await until(lambda: not listener.connections.handshaking > 2)
+            writer.close()
+        await until(lambda: listener.failed_handshakes == 20)
+        await until(lambda: open_files() <= before + 3)  # the loop's own
 
 
 def test_the_soft_limit_of_files_is_raised_and_some_are_reserved() -> None:
@@ -460,175 +412,143 @@ print(affordable_connections(2000), *resource.getrlimit(resource.RLIMIT_NOFILE))
     assert afforded(256, 512) == [256, 512, 512]
 
 
-def test_plain_http_on_the_tls_port_is_not_answered(run: Run, certificate: ServerCertificate) -> None:
-    async def main() -> None:
-        app = Application()
-        async with listening(Router(app, PATHS), certificate) as listener:
-            async with connected(listener, None) as client:
-                await client.send(post(b"1"))
-                assert b"HTTP" not in await client.rest()
-            await until(lambda: listener.failed_handshakes == 1)
-            assert app.seen == []
-
-    run(main())
+async def test_plain_http_on_the_tls_port_is_not_answered(certificate: ServerCertificate) -> None:
+    app = Application()
+    async with listening(Router(app, PATHS), certificate) as listener:
+        async with connected(listener, None) as client:
+            await client.send(post(b"1"))
+            assert b"HTTP" not in await client.rest()
+        await until(lambda: listener.failed_handshakes == 1)
+        assert app.seen == []
 
 
-def test_drain_completes_reviews_in_flight_and_refuses_new_ones(
-    run: Run, certificate: ServerCertificate, client_tls: ssl.SSLContext
+async def test_drain_completes_reviews_in_flight_and_refuses_new_ones(
+    certificate: ServerCertificate, client_tls: ssl.SSLContext
 ) -> None:
-    async def main() -> None:
-        app, clock = Application(holds=True), Clock()
-        router, bounds = Router(app, PATHS), Bounds(drain_quiet_s=0.01)
-        async with listening(router, certificate, bounds, clock) as listener:
-            async with (
-                connected(listener, client_tls) as busy,
-                connected(listener, client_tls) as idle,
-                connected(listener, client_tls) as quiet,
-            ):
-                await until(lambda: len(listener.connections.open) == 3)
-                port = listener.port
-                await busy.send(post(b"1"))
-                await asyncio.wait_for(app.arrived.wait(), PATIENCE_S)
-                draining = asyncio.ensure_future(listener.drain(30))
-                await until(lambda: router.draining)
-                await idle.send(post(b"2"))
-                assert await idle.rest() == DRAINING
-                clock.now += 1.5
-                listener.tick()
-                assert await quiet.rest() == DRAINING
-                assert not draining.done()
-                app.seen[0].respond(200, b"1")
-                assert await busy.rest() == ok(b"1", CLOSE)
-            await asyncio.wait_for(draining, PATIENCE_S)
-            assert not listener.connections.open
-            assert router.in_flight == 0
-            with pytest.raises(OSError, match=r"(?i)refused|connect"):
-                await asyncio.open_connection("127.0.0.1", port)
-
-    run(main())
+    app, clock = Application(holds=True), Clock()
+    router, bounds = Router(app, PATHS), Bounds(drain_quiet_s=0.01)
+    async with listening(router, certificate, bounds, clock) as listener:
+        async with (
+            connected(listener, client_tls) as busy,
+            connected(listener, client_tls) as idle,
+            connected(listener, client_tls) as quiet,
+        ):
+            await until(lambda: len(listener.connections.open) == 3)
+            port = listener.port
+            await busy.send(post(b"1"))
+            await asyncio.wait_for(app.arrived.wait(), PATIENCE_S)
+            draining = asyncio.ensure_future(listener.drain(30))
+            await until(lambda: router.draining)
+            await idle.send(post(b"2"))
+            assert await idle.rest() == DRAINING
+            clock.now += 1.5
+            listener.tick()
+            assert await quiet.rest() == DRAINING
+            assert not draining.done()
+            app.seen[0].respond(200, b"1")
+            assert await busy.rest() == ok(b"1", CLOSE)
+        await asyncio.wait_for(draining, PATIENCE_S)
+        assert not listener.connections.open
+        assert router.in_flight == 0
+        with pytest.raises(OSError, match=r"(?i)refused|connect"):
+            await asyncio.open_connection("127.0.0.1", port)
 
 
-def test_drain_goes_on_while_new_connections_come(
-    run: Run, certificate: ServerCertificate, client_tls: ssl.SSLContext
+async def test_drain_goes_on_while_new_connections_come(
+    certificate: ServerCertificate, client_tls: ssl.SSLContext
 ) -> None:
     """Load balancers stop using a replica late; a refused connection is a lost request."""
-
-    async def main() -> None:
-        router, bounds = Router(Application(), PATHS), Bounds(drain_quiet_s=3600)
-        async with serving(router, certificate, client_tls, bounds, Clock()) as (listener, client):
-            draining = asyncio.ensure_future(listener.drain(3600))
-            await until(lambda: router.draining)
-            await client.send(post(b"1"))
-            assert await client.rest() == DRAINING
-            for _ in range(3):
-                await until(lambda: not listener.connections.open)
-                async with connected(listener, client_tls) as late:
-                    await late.send(post(b"2"))
-                    assert await late.rest() == DRAINING
-            assert not draining.done()
-            draining.cancel()
-            await asyncio.wait([draining])
-            await asyncio.wait_for(listener.drain(30), PATIENCE_S)  # none came since it began
-            assert "not accepting" in repr(listener)
-
-    run(main())
+    router, bounds = Router(Application(), PATHS), Bounds(drain_quiet_s=3600)
+    async with serving(router, certificate, client_tls, bounds, Clock()) as (listener, client):
+        draining = asyncio.ensure_future(listener.drain(3600))
+        await until(lambda: router.draining)
+        await client.send(post(b"1"))
+        assert await client.rest() == DRAINING
+        for _ in range(3):
+            await until(lambda: not listener.connections.open)
+            async with connected(listener, client_tls) as late:
+                await late.send(post(b"2"))
+                assert await late.rest() == DRAINING
+        assert not draining.done()
+        draining.cancel()
+        await asyncio.wait([draining])
+        await asyncio.wait_for(listener.drain(30), PATIENCE_S)  # none came since it began
+        assert "not accepting" in repr(listener)
 
 
-def test_drain_ends_at_once_without_requests(
-    run: Run, certificate: ServerCertificate, client_tls: ssl.SSLContext
+async def test_drain_ends_at_once_without_requests(
+    certificate: ServerCertificate, client_tls: ssl.SSLContext
 ) -> None:
-    async def main() -> None:
-        bounds = Bounds(drain_quiet_s=3600)
-        async with serving(Router(Application(), PATHS), certificate, client_tls, bounds) as (
-            listener,
-            client,
-        ):
-            await client.send(post(b"1"))
-            await until(lambda: listener.connections.requests == 1)
-            await client.close()
-            await asyncio.wait_for(listener.drain(3600), PATIENCE_S)
-
-    run(main())
+    bounds = Bounds(drain_quiet_s=3600)
+    async with serving(Router(Application(), PATHS), certificate, client_tls, bounds) as (
+        listener,
+        client,
+    ):
+        await client.send(post(b"1"))
+        await until(lambda: listener.connections.requests == 1)
+        await client.close()
+        await asyncio.wait_for(listener.drain(3600), PATIENCE_S)
 
 
-def test_an_idle_connection_with_an_unread_request_is_not_closed(run: Run) -> None:
+async def test_an_idle_connection_with_an_unread_request_is_not_closed() -> None:
     """A busy loop runs timers before reads, and the API server does not repeat the request."""
-
-    async def main() -> None:
-        clock = Clock()
-        async with listening(Router(Application(), PATHS), None, clock=clock) as listener:
-            with socket.create_connection(("127.0.0.1", listener.port)) as client:
-                await until(lambda: len(listener.connections.open) == 1)
-                clock.now += listener.connections.bounds.idle_s + 1
-                client.sendall(post(b"1"))  # in the kernel, and the loop has not turned since
-                listener.tick()
-                client.setblocking(False)  # noqa: FBT003
-                answer = await asyncio.wait_for(
-                    asyncio.get_running_loop().sock_recv(client, 65_536), PATIENCE_S
-                )
-                assert answer == ok(b"m:1")
-
-    run(main())
+    clock = Clock()
+    async with listening(Router(Application(), PATHS), None, clock=clock) as listener:
+        with socket.create_connection(("127.0.0.1", listener.port)) as client:
+            await until(lambda: len(listener.connections.open) == 1)
+            clock.now += listener.connections.bounds.idle_s + 1
+            client.sendall(post(b"1"))  # in the kernel, and the loop has not turned since
+            listener.tick()
+            client.setblocking(False)  # noqa: FBT003
+            answer = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client, 65_536), PATIENCE_S)
+            assert answer == ok(b"m:1")
 
 
-def test_drain_serves_what_the_backlog_holds(run: Run) -> None:
-    async def main() -> None:
-        router = Router(Application(), PATHS)
-        async with listening(router, None, Bounds(drain_quiet_s=0.01)) as listener:
-            with socket.create_connection(("127.0.0.1", listener.port)) as client:  # not accepted yet
-                client.setblocking(False)  # noqa: FBT003
-                draining = asyncio.ensure_future(listener.drain(30))
-                loop = asyncio.get_running_loop()
-                await loop.sock_sendall(client, post(b"1"))
-                answer = b""
-                while piece := await asyncio.wait_for(loop.sock_recv(client, 65_536), PATIENCE_S):
-                    answer += piece
-                assert answer == DRAINING
-            await asyncio.wait_for(draining, PATIENCE_S)
-
-    run(main())
+async def test_drain_serves_what_the_backlog_holds() -> None:
+    router = Router(Application(), PATHS)
+    async with listening(router, None, Bounds(drain_quiet_s=0.01)) as listener:
+        with socket.create_connection(("127.0.0.1", listener.port)) as client:  # not accepted yet
+            client.setblocking(False)  # noqa: FBT003
+            draining = asyncio.ensure_future(listener.drain(30))
+            loop = asyncio.get_running_loop()
+            await loop.sock_sendall(client, post(b"1"))
+            answer = b""
+            while piece := await asyncio.wait_for(loop.sock_recv(client, 65_536), PATIENCE_S):
+                answer += piece
+            assert answer == DRAINING
+        await asyncio.wait_for(draining, PATIENCE_S)
 
 
-def test_drain_accepts_from_the_backlog_only_within_the_bound(run: Run) -> None:
+async def test_drain_accepts_from_the_backlog_only_within_the_bound() -> None:
     """Otherwise fast new connections would block the event loop."""
-
-    async def main() -> None:
-        bounds = Bounds(connections=2)
-        async with listening(Router(Application(), PATHS), None, bounds) as listener:
-            with contextlib.ExitStack() as clients:
-                for _ in range(5):  # not accepted yet
-                    clients.enter_context(socket.create_connection(("127.0.0.1", listener.port)))
-                await listener.drain(0.05)
-            assert listener.accepted == 2
-
-    run(main())
+    bounds = Bounds(connections=2)
+    async with listening(Router(Application(), PATHS), None, bounds) as listener:
+        with contextlib.ExitStack() as clients:
+            for _ in range(5):  # not accepted yet
+                clients.enter_context(socket.create_connection(("127.0.0.1", listener.port)))
+            await listener.drain(0.05)
+        assert listener.accepted == 2
 
 
-def test_drain_aborts_what_does_not_end_in_time(
-    run: Run, certificate: ServerCertificate, client_tls: ssl.SSLContext
+async def test_drain_aborts_what_does_not_end_in_time(
+    certificate: ServerCertificate, client_tls: ssl.SSLContext
 ) -> None:
-    async def main() -> None:
-        app = Application(holds=True)
-        async with serving(Router(app, PATHS), certificate, client_tls) as (listener, client):
-            await client.send(post(b"1"))
-            await asyncio.wait_for(app.arrived.wait(), PATIENCE_S)
-            await asyncio.wait_for(listener.drain(0.05), PATIENCE_S)
-            assert app.cancelled == app.seen
-            assert not listener.connections.open
-
-    run(main())
+    app = Application(holds=True)
+    async with serving(Router(app, PATHS), certificate, client_tls) as (listener, client):
+        await client.send(post(b"1"))
+        await asyncio.wait_for(app.arrived.wait(), PATIENCE_S)
+        await asyncio.wait_for(listener.drain(0.05), PATIENCE_S)
+        assert app.cancelled == app.seen
+        assert not listener.connections.open
 
 
-def test_close_ends_handshakes_and_connections(run: Run, certificate: ServerCertificate) -> None:
-    async def main() -> None:
-        async with listening(Router(Application(), PATHS), certificate) as listener:
-            async with connected(listener, None) as client:
-                await until(lambda: "1 in handshake" in repr(listener))
-                await asyncio.wait_for(listener.close(), PATIENCE_S)
-                assert await client.rest() == b""
-            assert "0 open, 0 in handshake" in repr(listener)
-
-    run(main())
+async def test_close_ends_handshakes_and_connections(certificate: ServerCertificate) -> None:
+    async with listening(Router(Application(), PATHS), certificate) as listener:
+        async with connected(listener, None) as client:
+            await until(lambda: "1 in handshake" in repr(listener))
+            await asyncio.wait_for(listener.close(), PATIENCE_S)
+            assert await client.rest() == b""
+        assert "0 open, 0 in handshake" in repr(listener)
 
 
 def test_repr_is_a_status_line() -> None:

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gateway.server.serving.listener import Listener
-    from tests.serving.kit import Run
+
+EVENT_LOOPS = ("asyncio", "uvloop")
 
 UNKNOWN_CLIENT = refused(
     b"401 Unauthorized",
@@ -71,56 +72,49 @@ def with_file(settings: ServerTls, field: str, path: Path | None) -> ServerTls:
     return dataclasses.replace(settings, **changed)
 
 
-def test_only_http_1_1_and_modern_tls_are_spoken(
-    run: Run, certificate: ServerCertificate, client_tls: ssl.SSLContext
+async def test_only_http_1_1_and_modern_tls_are_spoken(
+    certificate: ServerCertificate, client_tls: ssl.SSLContext
 ) -> None:
-    async def main() -> None:
-        async with listening(Router(Application(), PATHS), certificate) as listener:
-            client_tls.set_alpn_protocols(["h2", "http/1.1"])
-            async with connected(listener, client_tls) as client:
-                session = client.writer.get_extra_info("ssl_object")
-                assert session.selected_alpn_protocol() == "http/1.1"
-                assert session.version() == "TLSv1.3"
-                assert session.compression() is None
-            client_tls.maximum_version = ssl.TLSVersion.TLSv1_2
-            async with connected(listener, client_tls) as client:
-                assert client.writer.get_extra_info("ssl_object").cipher()[0].startswith("ECDHE-ECDSA-")
-            with pytest.warns(DeprecationWarning, match="TLSv1_1 is deprecated"):
-                client_tls.minimum_version = ssl.TLSVersion.TLSv1_1
-            with pytest.warns(DeprecationWarning, match="TLSv1_1 is deprecated"):
-                client_tls.maximum_version = ssl.TLSVersion.TLSv1_1
-            client_tls.set_ciphers("ALL:@SECLEVEL=0")
-            with pytest.raises(OSError):  # noqa: PT011 - an alert or a reset, as the loop has it
-                async with connected(listener, client_tls):
-                    pass
-            await until(lambda: listener.failed_handshakes == 1)
-
-    run(main())
+    async with listening(Router(Application(), PATHS), certificate) as listener:
+        client_tls.set_alpn_protocols(["h2", "http/1.1"])
+        async with connected(listener, client_tls) as client:
+            session = client.writer.get_extra_info("ssl_object")
+            assert session.selected_alpn_protocol() == "http/1.1"
+            assert session.version() == "TLSv1.3"
+            assert session.compression() is None
+        client_tls.maximum_version = ssl.TLSVersion.TLSv1_2
+        async with connected(listener, client_tls) as client:
+            assert client.writer.get_extra_info("ssl_object").cipher()[0].startswith("ECDHE-ECDSA-")
+        with pytest.warns(DeprecationWarning, match="TLSv1_1 is deprecated"):
+            client_tls.minimum_version = ssl.TLSVersion.TLSv1_1
+        with pytest.warns(DeprecationWarning, match="TLSv1_1 is deprecated"):
+            client_tls.maximum_version = ssl.TLSVersion.TLSv1_1
+        client_tls.set_ciphers("ALL:@SECLEVEL=0")
+        with pytest.raises(OSError):  # noqa: PT011 - an alert or a reset, as the loop has it
+            async with connected(listener, client_tls):
+                pass
+        await until(lambda: listener.failed_handshakes == 1)
 
 
-def test_a_changed_certificate_is_for_new_connections_only(
-    run: Run, ca: trustme.CA, tls_files: ServerTls, client_tls: ssl.SSLContext
+async def test_a_changed_certificate_is_for_new_connections_only(
+    ca: trustme.CA, tls_files: ServerTls, client_tls: ssl.SSLContext
 ) -> None:
-    async def main() -> None:
-        certificate = ServerCertificate(tls_files)
-        async with serving(Router(Application(), PATHS), certificate, client_tls) as (listener, old):
-            await old.send(post(b"1"))
-            await old.expect(ok(b"m:1"))
-            renew(ca, tls_files)
-            for _ in range(2):  # one sees the change, and the next that it is whole
-                listener.tick()
-            async with connected(listener, client_tls) as new:
-                assert new.certificate() != old.certificate()
-                for client in (new, old):
-                    await client.send(post(b"2"))
-                    await client.expect(ok(b"m:2"))
-        assert certificate.reloads == 1
-
-    run(main())
+    certificate = ServerCertificate(tls_files)
+    async with serving(Router(Application(), PATHS), certificate, client_tls) as (listener, old):
+        await old.send(post(b"1"))
+        await old.expect(ok(b"m:1"))
+        renew(ca, tls_files)
+        for _ in range(2):  # one sees the change, and the next that it is whole
+            listener.tick()
+        async with connected(listener, client_tls) as new:
+            assert new.certificate() != old.certificate()
+            for client in (new, old):
+                await client.send(post(b"2"))
+                await client.expect(ok(b"m:2"))
+    assert certificate.reloads == 1
 
 
-def test_no_connection_is_lost_while_certificates_change(
-    run: Run,
+async def test_no_connection_is_lost_while_certificates_change(
     ca: trustme.CA,
     tls_files: ServerTls,
     client_tls: ssl.SSLContext,
@@ -128,28 +122,24 @@ def test_no_connection_is_lost_while_certificates_change(
 ) -> None:
     # A sweep would see a change before the test looks.
     monkeypatch.setattr("gateway.server.serving.listener.SWEEP_S", 3600.0)
+    certificate = ServerCertificate(tls_files)
+    async with listening(Router(Application(), PATHS), certificate) as listener:
+        seen = set()
 
-    async def main() -> None:
-        certificate = ServerCertificate(tls_files)
-        async with listening(Router(Application(), PATHS), certificate) as listener:
-            seen = set()
+        async def ask(number: int) -> None:
+            async with connected(listener, client_tls) as client:
+                await client.send(post(b"%d" % number))
+                await client.expect(ok(b"m:%d" % number))
+                seen.add(client.certificate())
 
-            async def ask(number: int) -> None:
-                async with connected(listener, client_tls) as client:
-                    await client.send(post(b"%d" % number))
-                    await client.expect(ok(b"m:%d" % number))
-                    seen.add(client.certificate())
-
-            for turn in range(5):
-                asking = [asyncio.ensure_future(ask(turn * 20 + number)) for number in range(20)]
-                renew(ca, tls_files)
-                await asyncio.sleep(0)
-                assert [certificate.refresh() for _ in range(3)] == [False, True, False]
-                await asyncio.gather(*asking)
-            assert len(seen) > 1
-            assert listener.failed_handshakes == 0
-
-    run(main())
+        for turn in range(5):
+            asking = [asyncio.ensure_future(ask(turn * 20 + number)) for number in range(20)]
+            renew(ca, tls_files)
+            await asyncio.sleep(0)
+            assert [certificate.refresh() for _ in range(3)] == [False, True, False]
+            await asyncio.gather(*asking)
+        assert len(seen) > 1
+        assert listener.failed_handshakes == 0
 
 
 def test_certificate_with_another_key_keeps_the_old_one(
@@ -232,42 +222,36 @@ def mutual(ca: trustme.CA, tls_files: ServerTls, tmp_path: Path) -> ServerTls:
     )
 
 
-def test_client_certificate_lets_in_by_its_name(
-    run: Run, ca: trustme.CA, mutual: ServerTls, client_tls: ssl.SSLContext
+async def test_client_certificate_lets_in_by_its_name(
+    ca: trustme.CA, mutual: ServerTls, client_tls: ssl.SSLContext
 ) -> None:
-    async def main() -> None:
-        router = Router(Application(), PATHS, authenticator=ClientAuthenticator(Authentication(), mutual))
-        async with listening(router, ServerCertificate(mutual)) as listener:
-            for context, answer in (
-                (client_with(ca, ca, "kube-apiserver"), ok(b"m:1")),
-                (client_with(ca, ca, "someone-else"), UNKNOWN_CLIENT),
-                (client_tls, UNKNOWN_CLIENT),
-            ):
-                async with connected(listener, context) as client:
-                    for _ in range(2):
-                        await client.send(post(b"1"))
-                        await client.expect(answer)
-
-    run(main())
-
-
-def test_certificate_of_another_authority_does_not_get_past_tls(
-    run: Run, ca: trustme.CA, mutual: ServerTls
-) -> None:
-    async def main() -> None:
-        app = Application()
-        router = Router(app, PATHS, authenticator=ClientAuthenticator(Authentication(), mutual))
-        async with listening(router, ServerCertificate(mutual)) as listener:
-            received = b""
-            with contextlib.suppress(OSError):  # an alert or a reset, as the loop has it
-                async with connected(listener, client_with(ca, trustme.CA(), "kube-apiserver")) as client:
+    router = Router(Application(), PATHS, authenticator=ClientAuthenticator(Authentication(), mutual))
+    async with listening(router, ServerCertificate(mutual)) as listener:
+        for context, answer in (
+            (client_with(ca, ca, "kube-apiserver"), ok(b"m:1")),
+            (client_with(ca, ca, "someone-else"), UNKNOWN_CLIENT),
+            (client_tls, UNKNOWN_CLIENT),
+        ):
+            async with connected(listener, context) as client:
+                for _ in range(2):
                     await client.send(post(b"1"))
-                    received = await client.rest()
-            assert received == b""
-            await until(lambda: listener.failed_handshakes == 1)
-            assert app.seen == []
+                    await client.expect(answer)
 
-    run(main())
+
+async def test_certificate_of_another_authority_does_not_get_past_tls(
+    ca: trustme.CA, mutual: ServerTls
+) -> None:
+    app = Application()
+    router = Router(app, PATHS, authenticator=ClientAuthenticator(Authentication(), mutual))
+    async with listening(router, ServerCertificate(mutual)) as listener:
+        received = b""
+        with contextlib.suppress(OSError):  # an alert or a reset, as the loop has it
+            async with connected(listener, client_with(ca, trustme.CA(), "kube-apiserver")) as client:
+                await client.send(post(b"1"))
+                received = await client.rest()
+        assert received == b""
+        await until(lambda: listener.failed_handshakes == 1)
+        assert app.seen == []
 
 
 CLOSED_UNKNOWN_CLIENT = UNKNOWN_CLIENT.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
@@ -280,63 +264,55 @@ def tick_until_read(listener: Listener) -> None:
 
 
 @pytest.mark.parametrize("new_content", ["another authority", "nothing", "no file"])
-def test_client_of_a_removed_authority_is_refused_on_an_open_connection(
-    new_content: str, run: Run, ca: trustme.CA, mutual: ServerTls, caplog: pytest.LogCaptureFixture
+async def test_client_of_a_removed_authority_is_refused_on_an_open_connection(
+    new_content: str, ca: trustme.CA, mutual: ServerTls, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def main() -> None:
-        file = mutual.client_ca_file
-        assert file is not None
-        other = trustme.CA(key_type=trustme.KeyType.ECDSA)
-        app = Application()
-        router = Router(app, PATHS, authenticator=ClientAuthenticator(Authentication(), mutual))
-        certificate = ServerCertificate(mutual)
-        async with serving(router, certificate, client_with(ca, ca, "kube-apiserver")) as (listener, old):
-            await old.send(post(b"1"))
-            await old.expect(ok(b"m:1"))
-            if new_content == "another authority":
-                other.cert_pem.write_to_path(file)
-            elif new_content == "nothing":
-                file.write_text("\n")
-            else:
-                file.unlink()
-            tick_until_read(listener)
-            await old.send(post(b"2"))
-            assert await old.rest() == CLOSED_UNKNOWN_CLIENT
-            assert len(app.seen) == 1
-            assert certificate.is_current == (new_content == "another authority")
-            assert ("all client certificates are revoked" in caplog.text) != certificate.is_current
+    file = mutual.client_ca_file
+    assert file is not None
+    other = trustme.CA(key_type=trustme.KeyType.ECDSA)
+    app = Application()
+    router = Router(app, PATHS, authenticator=ClientAuthenticator(Authentication(), mutual))
+    certificate = ServerCertificate(mutual)
+    async with serving(router, certificate, client_with(ca, ca, "kube-apiserver")) as (listener, old):
+        await old.send(post(b"1"))
+        await old.expect(ok(b"m:1"))
+        if new_content == "another authority":
             other.cert_pem.write_to_path(file)
-            tick_until_read(listener)
-            async with connected(listener, client_with(ca, other, "kube-apiserver")) as new:
-                await new.send(post(b"3"))
-                await new.expect(ok(b"m:3"))
-            assert certificate.is_current
-
-    run(main())
+        elif new_content == "nothing":
+            file.write_text("\n")
+        else:
+            file.unlink()
+        tick_until_read(listener)
+        await old.send(post(b"2"))
+        assert await old.rest() == CLOSED_UNKNOWN_CLIENT
+        assert len(app.seen) == 1
+        assert certificate.is_current == (new_content == "another authority")
+        assert ("all client certificates are revoked" in caplog.text) != certificate.is_current
+        other.cert_pem.write_to_path(file)
+        tick_until_read(listener)
+        async with connected(listener, client_with(ca, other, "kube-apiserver")) as new:
+            await new.send(post(b"3"))
+            await new.expect(ok(b"m:3"))
+        assert certificate.is_current
 
 
 @pytest.mark.parametrize("way", ["another is removed", "issued again"])
-def test_client_of_an_authority_that_stays_is_not_refused(
-    way: str, run: Run, ca: trustme.CA, mutual: ServerTls
+async def test_client_of_an_authority_that_stays_is_not_refused(
+    way: str, ca: trustme.CA, mutual: ServerTls
 ) -> None:
-    async def main() -> None:
-        file = mutual.client_ca_file
-        assert file is not None
-        others = [trustme.CA(key_type=trustme.KeyType.ECDSA).cert_pem.bytes() for _ in range(2)]
-        file.write_bytes(others[0] + ca.cert_pem.bytes())
-        router = Router(Application(), PATHS, authenticator=ClientAuthenticator(Authentication(), mutual))
-        known = client_with(ca, ca, "kube-apiserver")
-        async with serving(router, ServerCertificate(mutual), known) as (listener, old):
-            await old.send(post(b"1"))
-            await old.expect(ok(b"m:1"))
-            file.write_bytes(
-                (ca.cert_pem.bytes() if way == "another is removed" else reissued(ca)) + others[1]
-            )
-            tick_until_read(listener)
-            await old.send(post(b"2"))
-            assert await old.rest() == ok(b"m:2", b"Connection: close\r\n")
-
-    run(main())
+    file = mutual.client_ca_file
+    assert file is not None
+    others = [trustme.CA(key_type=trustme.KeyType.ECDSA).cert_pem.bytes() for _ in range(2)]
+    file.write_bytes(others[0] + ca.cert_pem.bytes())
+    router = Router(Application(), PATHS, authenticator=ClientAuthenticator(Authentication(), mutual))
+    known = client_with(ca, ca, "kube-apiserver")
+    async with serving(router, ServerCertificate(mutual), known) as (listener, old):
+        await old.send(post(b"1"))
+        await old.expect(ok(b"m:1"))
+        file.write_bytes((ca.cert_pem.bytes() if way == "another is removed" else reissued(ca)) + others[1])
+        tick_until_read(listener)
+        await old.send(post(b"2"))
+        assert await old.rest() == ok(b"m:2", b"Connection: close\r\n")
 
 
 def reissued(ca: trustme.CA) -> bytes:
@@ -352,70 +328,59 @@ def reissued(ca: trustme.CA) -> bytes:
 
 
 @pytest.mark.parametrize("sent", [20, -1], ids=["half a head", "half a body"])
-def test_client_is_refused_when_its_authority_is_removed_while_its_request_comes(
-    sent: int, run: Run, ca: trustme.CA, mutual: ServerTls
+async def test_client_is_refused_when_its_authority_is_removed_while_its_request_comes(
+    sent: int, ca: trustme.CA, mutual: ServerTls
 ) -> None:
-    async def main() -> None:
-        assert mutual.client_ca_file is not None
-        app = Application()
-        router = Router(app, PATHS, authenticator=ClientAuthenticator(Authentication(), mutual))
-        known = client_with(ca, ca, "kube-apiserver")
-        async with serving(router, ServerCertificate(mutual), known) as (listener, client):
-            request = post(b"12")
-            await client.send(request[:sent])
-            await until(lambda: any("reading" in repr(each) for each in listener.connections.open))
-            trustme.CA().cert_pem.write_to_path(mutual.client_ca_file)
-            tick_until_read(listener)
-            await client.send(request[sent:])
-            assert await client.rest() == CLOSED_UNKNOWN_CLIENT
-            assert app.seen == []
-
-    run(main())
+    assert mutual.client_ca_file is not None
+    app = Application()
+    router = Router(app, PATHS, authenticator=ClientAuthenticator(Authentication(), mutual))
+    known = client_with(ca, ca, "kube-apiserver")
+    async with serving(router, ServerCertificate(mutual), known) as (listener, client):
+        request = post(b"12")
+        await client.send(request[:sent])
+        await until(lambda: any("reading" in repr(each) for each in listener.connections.open))
+        trustme.CA().cert_pem.write_to_path(mutual.client_ca_file)
+        tick_until_read(listener)
+        await client.send(request[sent:])
+        assert await client.rest() == CLOSED_UNKNOWN_CLIENT
+        assert app.seen == []
 
 
-def test_client_that_waits_is_refused_when_its_authority_is_removed_before_its_turn(
-    run: Run, ca: trustme.CA, mutual: ServerTls
+async def test_client_that_waits_is_refused_when_its_authority_is_removed_before_its_turn(
+    ca: trustme.CA, mutual: ServerTls
 ) -> None:
     """Of two requests in one write the first is being answered, and the second waits."""
-
-    async def main() -> None:
-        assert mutual.client_ca_file is not None
-        app = Application(holds=True)
-        router = Router(app, PATHS, authenticator=ClientAuthenticator(Authentication(), mutual))
-        known = client_with(ca, ca, "kube-apiserver")
-        async with serving(router, ServerCertificate(mutual), known) as (listener, client):
-            await client.send(post(b"1") + post(b"2"))
-            await app.arrived.wait()
-            trustme.CA().cert_pem.write_to_path(mutual.client_ca_file)
-            tick_until_read(listener)
-            app.seen[0].respond(200, b"answered")
-            answer = ok(b"answered", b"Connection: close\r\n")
-            assert await client.rest() == answer
-            assert len(app.seen) == 1
-
-    run(main())
+    assert mutual.client_ca_file is not None
+    app = Application(holds=True)
+    router = Router(app, PATHS, authenticator=ClientAuthenticator(Authentication(), mutual))
+    known = client_with(ca, ca, "kube-apiserver")
+    async with serving(router, ServerCertificate(mutual), known) as (listener, client):
+        await client.send(post(b"1") + post(b"2"))
+        await app.arrived.wait()
+        trustme.CA().cert_pem.write_to_path(mutual.client_ca_file)
+        tick_until_read(listener)
+        app.seen[0].respond(200, b"answered")
+        answer = ok(b"answered", b"Connection: close\r\n")
+        assert await client.rest() == answer
+        assert len(app.seen) == 1
 
 
 # -- the development certificate ------------------------------------------------------------------
 
 
-def test_development_certificate_serves_its_names(run: Run, tmp_path: Path) -> None:
+async def test_development_certificate_serves_its_names(tmp_path: Path) -> None:
     cert_file, key_file = make_development_certificate(tmp_path / "state" / "tls")
     assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
     context = ssl.create_default_context(cafile=cert_file)
     context.verify_flags |= ssl.VERIFY_X509_STRICT
-
-    async def main() -> None:
-        router = Router(Application(), PATHS)
-        async with listening(router, ServerCertificate(ServerTls(cert_file, key_file))) as listener:
-            for name in ("localhost", "127.0.0.1", "::1", "admission-gateway.admission-gateway.svc"):
-                _, writer = await asyncio.open_connection(
-                    "127.0.0.1", listener.port, ssl=context, server_hostname=name
-                )
-                writer.close()
-                await writer.wait_closed()
-
-    run(main())
+    router = Router(Application(), PATHS)
+    async with listening(router, ServerCertificate(ServerTls(cert_file, key_file))) as listener:
+        for name in ("localhost", "127.0.0.1", "::1", "admission-gateway.admission-gateway.svc"):
+            _, writer = await asyncio.open_connection(
+                "127.0.0.1", listener.port, ssl=context, server_hostname=name
+            )
+            writer.close()
+            await writer.wait_closed()
 
 
 def test_development_certificate_is_kept_while_it_is_usable(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from tests.simulation.loop import VirtualLoop
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from tests.serving.kit import Run
+
+EVENT_LOOPS = ("asyncio", "uvloop")
 
 
 def counting(log: list[str], name: str, steps: int) -> Generator[None, None, str]:
@@ -25,25 +26,22 @@ def counting(log: list[str], name: str, steps: int) -> Generator[None, None, str
     return name
 
 
-def test_work_is_done_in_order_with_everything_else_between_its_steps(run: Run) -> None:
-    async def main() -> None:
-        queue, log = WorkQueue(), list[str]()
-        loop = asyncio.get_running_loop()
+async def test_work_is_done_in_order_with_everything_else_between_its_steps() -> None:
+    queue, log = WorkQueue(), list[str]()
+    loop = asyncio.get_running_loop()
 
-        def tick() -> None:
-            log.append(".")
-            if len(log) < 10_000:
-                loop.call_soon(tick)
+    def tick() -> None:
+        log.append(".")
+        if len(log) < 10_000:
+            loop.call_soon(tick)
 
-        loop.call_soon(tick)
-        results = await asyncio.gather(*(queue.run(counting(log, name, 3)) for name in "ab"))
-        assert results == ["a", "b"]
-        steps = ["a0", "a1", "a2", "b0", "b1", "b2"]
-        assert [entry for entry in log if entry != "."] == steps
-        places = [log.index(step) for step in steps]
-        assert all(later - earlier > 1 for earlier, later in itertools.pairwise(places))
-
-    run(main())
+    loop.call_soon(tick)
+    results = await asyncio.gather(*(queue.run(counting(log, name, 3)) for name in "ab"))
+    assert results == ["a", "b"]
+    steps = ["a0", "a1", "a2", "b0", "b1", "b2"]
+    assert [entry for entry in log if entry != "."] == steps
+    places = [log.index(step) for step in steps]
+    assert all(later - earlier > 1 for earlier, later in itertools.pairwise(places))
 
 
 def test_the_pause_is_as_long_as_the_step() -> None:
@@ -121,27 +119,24 @@ def test_a_queue_of_more_weight_gets_more_of_the_time() -> None:
     VirtualLoop().run(main())
 
 
-def test_failed_and_cancelled_work_leaves_the_turn_to_the_next(run: Run) -> None:
+async def test_failed_and_cancelled_work_leaves_the_turn_to_the_next() -> None:
     def failing() -> Generator[None, None, None]:
         yield
         raise ValueError("no such body")
 
-    async def main() -> None:
-        queue, log = WorkQueue(), list[str]()
-        cancelled = asyncio.ensure_future(queue.run(counting(log, "c", 100)))
-        failed, well = (asyncio.ensure_future(queue.run(work)) for work in (failing(), counting(log, "w", 2)))
-        while len(log) < 2:
-            await asyncio.sleep(0)
-        cancelled.cancel()
-        with pytest.raises(ValueError, match="no such body"):
-            await failed
-        assert await well == "w"
-        assert cancelled.cancelled()
-        assert len(log) < 10
-        assert log[-2:] == ["w0", "w1"]
-        assert len(queue) == 0
-
-    run(main())
+    queue, log = WorkQueue(), list[str]()
+    cancelled = asyncio.ensure_future(queue.run(counting(log, "c", 100)))
+    failed, well = (asyncio.ensure_future(queue.run(work)) for work in (failing(), counting(log, "w", 2)))
+    while len(log) < 2:
+        await asyncio.sleep(0)
+    cancelled.cancel()
+    with pytest.raises(ValueError, match="no such body"):
+        await failed
+    assert await well == "w"
+    assert cancelled.cancelled()
+    assert len(log) < 10
+    assert log[-2:] == ["w0", "w1"]
+    assert len(queue) == 0
 
 
 def test_short_work_is_finished_at_once() -> None:
