@@ -95,7 +95,7 @@ class Service:
             await asyncio.sleep(FOREVER_S)
         if delay:
             await asyncio.sleep((random.uniform(*delay) if isinstance(delay, list) else delay) / 1000)
-        while "until" in script and not os.path.exists(script["until"]):  # noqa: ASYNC240, PTH110
+        while "until" in script and not os.path.exists(script["until"]):  # noqa: PTH110
             await asyncio.sleep(0.01)
 
     def _list_policies(self, _: bytes) -> bytes:

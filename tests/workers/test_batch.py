@@ -85,7 +85,7 @@ def test_what_is_counted_is_what_is_read(message: pb.ReviewBatch, noise: bytes) 
         assert read_batch(text + noise) == expected
 
 
-def test_a_batch_begins_in_slices_without_keeping_parsed_requests() -> None:
+async def test_a_batch_begins_in_slices_without_keeping_parsed_requests() -> None:
     server = PolicyServer()
     seen: list[str] = []
 
@@ -96,50 +96,42 @@ def test_a_batch_begins_in_slices_without_keeping_parsed_requests() -> None:
     message = pb.ReviewBatch(payloads=[pb.Payload(admission_request=b'{"uid":"%d"}' % i) for i in range(3)])
     for number in range(12):
         message.calls.add(id=number, payload=number % 3, policy="look", timeout_millis=60_000)
-
-    async def scenario() -> None:
-        evaluator = Evaluator()
-        reported: list[int] = []
-        calls, _ = make_calls(server, evaluator, lambda number, *_: reported.append(number))
-        calls.accept(message, evaluator.loop.time())
-        assert calls
-        payloads: Any = calls._batch.payloads  # type: ignore[union-attr]
-        for done in range(1, 13):
-            assert calls.is_busy
-            calls.go_on(0.0)
-            assert reported == list(range(done))
-            assert not any(payload._parsed for payload in payloads)
-        assert not calls
-        calls.accept(message, evaluator.loop.time())
+    evaluator = Evaluator()
+    reported: list[int] = []
+    calls, _ = make_calls(server, evaluator, lambda number, *_: reported.append(number))
+    calls.accept(message, evaluator.loop.time())
+    assert calls
+    payloads: Any = calls._batch.payloads  # type: ignore[union-attr]
+    for done in range(1, 13):
+        assert calls.is_busy
         calls.go_on(0.0)
-        calls.cancel_all()
-        assert not calls
-        calls.accept(message, evaluator.loop.time())
-        calls.is_pausing = True
-        calls.go_on(float("inf"))
-        assert not calls
-        assert seen == [str(number % 3) for number in (*range(12), 0, *range(12))]
-        await evaluator.close()
+        assert reported == list(range(done))
+        assert not any(payload._parsed for payload in payloads)
+    assert not calls
+    calls.accept(message, evaluator.loop.time())
+    calls.go_on(0.0)
+    calls.cancel_all()
+    assert not calls
+    calls.accept(message, evaluator.loop.time())
+    calls.is_pausing = True
+    calls.go_on(float("inf"))
+    assert not calls
+    assert seen == [str(number % 3) for number in (*range(12), 0, *range(12))]
+    await evaluator.close()
 
-    asyncio.run(scenario())
 
-
-def test_calls_behind_their_deadline_are_not_begun() -> None:
+async def test_calls_behind_their_deadline_are_not_begun() -> None:
     server = PolicyServer()
     server.policy("look")(lambda review: review.uid and None)
     message = pb.ReviewBatch(payloads=[pb.Payload(admission_request=b'{"uid":"a"}')])
     message.calls.add(id=1, policy="look", timeout_millis=1000)
-
-    async def scenario() -> None:
-        evaluator = Evaluator()
-        outcomes: list[Any] = []
-        calls, _ = make_calls(server, evaluator, lambda _, outcome, __: outcomes.append(outcome))
-        calls.accept(message, evaluator.loop.time() - 2)
-        calls.go_on(0.0)
-        assert [outcome.code for outcome in outcomes] == [4]
-        await evaluator.close()
-
-    asyncio.run(scenario())
+    evaluator = Evaluator()
+    outcomes: list[Any] = []
+    calls, _ = make_calls(server, evaluator, lambda _, outcome, __: outcomes.append(outcome))
+    calls.accept(message, evaluator.loop.time() - 2)
+    calls.go_on(0.0)
+    assert [outcome.code for outcome in outcomes] == [4]
+    await evaluator.close()
 
 
 class Turner:
@@ -161,22 +153,18 @@ class Turner:
             raise RuntimeError("a turn that fails")
 
 
-def test_clients_take_turns_and_of_one_the_connection_that_had_least() -> None:
+async def test_clients_take_turns_and_of_one_the_connection_that_had_least() -> None:
     order: list[str] = []
-
-    async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda *_: None)
-        turns = Turns(loop)
-        for name, count in (("a1", 3), ("a2", 4), ("b1", 3)):
-            turns.add(Turner(turns, order, name, count))
-        for iteration in range(1, 11):
-            await asyncio.sleep(0)
-            assert len(order) == iteration
-            if iteration == 5:
-                turns.add(Turner(turns, order, "a3", 1))
-
-    asyncio.run(scenario())
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda *_: None)
+    turns = Turns(loop)
+    for name, count in (("a1", 3), ("a2", 4), ("b1", 3)):
+        turns.add(Turner(turns, order, name, count))
+    for iteration in range(1, 11):
+        await asyncio.sleep(0)
+        assert len(order) == iteration
+        if iteration == 5:
+            turns.add(Turner(turns, order, "a3", 1))
     # a3 comes with its first turn before the third of a1; one turn is in each iteration of the loop.
     assert order[:6] == ["a1", "b1", "a2", "b1", "a1", "b1"]
     assert order[6] == "a3"

@@ -13,6 +13,8 @@ from admission_gateway_worker import PolicyServer, Review
 from admission_gateway_worker.listen import Address, StartError, claim, listening, parse_address, reserve_tcp
 from tests.waiting import together
 
+EVENT_LOOPS = ("uvloop",)
+
 
 def server_of_one() -> PolicyServer:
     server = PolicyServer()
@@ -67,29 +69,22 @@ def test_an_invalid_address_is_an_error(text: str) -> None:
         parse_address(text)
 
 
-def test_a_taken_port_is_noticed(folder: Path) -> None:
-    async def scenario() -> None:
-        server = server_of_one()
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
-            with pytest.raises(StartError, match=rf"127\.0\.0\.1:{port}: Address already in use"):
-                await server.start(f"unix:{folder}/a", f"127.0.0.1:{port}")
-
-    uvloop.run(scenario())
+async def test_a_taken_port_is_noticed(folder: Path) -> None:
+    server = server_of_one()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(StartError, match=rf"127\.0\.0\.1:{port}: Address already in use"):
+            await server.start(f"unix:{folder}/a", f"127.0.0.1:{port}")
     assert not list(folder.iterdir())
 
 
-def test_the_socket_of_a_dead_worker_is_replaced(folder: Path) -> None:
+async def test_the_socket_of_a_dead_worker_is_replaced(folder: Path) -> None:
     path = folder / "a"
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
-
-    async def scenario() -> None:
-        server = server_of_one()
-        await server.start(f"unix:{path}")
-        await server.stop()
-
-    uvloop.run(scenario())
+    server = server_of_one()
+    await server.start(f"unix:{path}")
+    await server.stop()
     assert not path.exists()
 
 
@@ -110,23 +105,16 @@ def test_the_socket_of_a_live_worker_is_not(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"), [("file", "exists and is not a socket"), ("absent/a", "does not exist")]
 )
-def test_a_path_that_cannot_be_a_socket_is_refused(folder: Path, name: str, message: str) -> None:
+async def test_a_path_that_cannot_be_a_socket_is_refused(folder: Path, name: str, message: str) -> None:
     (folder / "file").write_text("precious")
-
-    async def scenario() -> None:
-        with pytest.raises(StartError, match=message):
-            await server_of_one().start(f"unix:{folder}/{name}")
-
-    uvloop.run(scenario())
+    with pytest.raises(StartError, match=message):
+        await server_of_one().start(f"unix:{folder}/{name}")
     assert (folder / "file").read_text() == "precious"
 
 
-def test_an_unknown_host_is_an_error(folder: Path) -> None:
-    async def scenario() -> None:
-        with pytest.raises(StartError, match=r"^nowhere.invalid:1: "):
-            await server_of_one().start("nowhere.invalid:1")
-
-    uvloop.run(scenario())
+async def test_an_unknown_host_is_an_error(folder: Path) -> None:
+    with pytest.raises(StartError, match=r"^nowhere.invalid:1: "):
+        await server_of_one().start("nowhere.invalid:1")
 
 
 OVERLAPPING = [

@@ -16,6 +16,8 @@ from admission_gateway_worker import PolicyServer, Review
 from admission_gateway_worker.parameters import MAX_BYTES, MAX_ID, MAX_PREPARED, MAX_PREPARED_BYTES
 from admission_gateway_worker.pb import worker_pb2 as pb
 
+EVENT_LOOPS = ("uvloop",)
+
 SCHEMA = {"type": "object", "properties": {"suffix": {"type": "string"}}}
 
 
@@ -76,80 +78,68 @@ def seen(answer: Any) -> Any:
     return orjson.loads(warning)
 
 
-def test_a_call_gets_the_parameters_that_its_stream_had_for_the_id(serve: Any) -> None:
-    async def scenario() -> None:
-        probe = Probe()
-        async with serve(probe.server) as worker:
-            stream = worker.stream()
-            await stream.call.write(batch([(1, "shows", 1), (2, "shows", 256)], {1: b'{"a":1}', 256: b"{}"}))
-            first = await stream.verdicts(2)
-            assert (seen(first[1]), seen(first[2])) == ({"a": 1}, {})
-            # Later batches may use them, and replace the value of an id.
-            await stream.call.write(batch([(3, "shows", 1), (4, "shows", 0)]))
-            await stream.call.write(batch([(5, "shows", 1), (6, "allows", 1)], {1: b'{"a":2}'}))
-            later = await stream.verdicts(4)
-            assert [seen(later[number]) for number in (3, 4, 5)] == [{"a": 1}, {}, {"a": 2}]
-            applied = [(first | later)[number].parameters_applied for number in range(1, 7)]
-            assert applied == [True, True, True, False, True, True]
-            await stream.close()
-
-    uvloop.run(scenario())
+async def test_a_call_gets_the_parameters_that_its_stream_had_for_the_id(serve: Any) -> None:
+    probe = Probe()
+    async with serve(probe.server) as worker:
+        stream = worker.stream()
+        await stream.call.write(batch([(1, "shows", 1), (2, "shows", 256)], {1: b'{"a":1}', 256: b"{}"}))
+        first = await stream.verdicts(2)
+        assert (seen(first[1]), seen(first[2])) == ({"a": 1}, {})
+        # Later batches may use them, and replace the value of an id.
+        await stream.call.write(batch([(3, "shows", 1), (4, "shows", 0)]))
+        await stream.call.write(batch([(5, "shows", 1), (6, "allows", 1)], {1: b'{"a":2}'}))
+        later = await stream.verdicts(4)
+        assert [seen(later[number]) for number in (3, 4, 5)] == [{"a": 1}, {}, {"a": 2}]
+        applied = [(first | later)[number].parameters_applied for number in range(1, 7)]
+        assert applied == [True, True, True, False, True, True]
+        await stream.close()
 
 
 @pytest.mark.parametrize("policy", ["shows", "shows in a thread", "shows later"])
-def test_stream_and_unary_give_the_same_answers(serve: Any, policy: str) -> None:
-    async def scenario() -> None:
-        async with serve(Probe().server) as worker:
-            stream = worker.stream()
-            for number, json in enumerate((b'{"suffix":"x"}', b"", b"[]", b"{", b'{"suffix": "x"}'), 1):
-                given = {number: json} if json else {}
-                await stream.call.write(batch([(number, policy, number if json else 0)], given))
-                streamed = (await stream.verdicts(1))[number]
-                assert streamed == await worker.unary(policy, b'{"object": {}}', parameters=json), json
-            await stream.close()
-
-    uvloop.run(scenario())
+async def test_stream_and_unary_give_the_same_answers(serve: Any, policy: str) -> None:
+    async with serve(Probe().server) as worker:
+        stream = worker.stream()
+        for number, json in enumerate((b'{"suffix":"x"}', b"", b"[]", b"{", b'{"suffix": "x"}'), 1):
+            given = {number: json} if json else {}
+            await stream.call.write(batch([(number, policy, number if json else 0)], given))
+            streamed = (await stream.verdicts(1))[number]
+            assert streamed == await worker.unary(policy, b'{"object": {}}', parameters=json), json
+        await stream.close()
 
 
-def test_a_value_is_prepared_once_and_the_last_used_are_kept(serve: Any) -> None:
-    async def scenario() -> None:
-        probe = Probe()
-        async with serve(probe.server) as worker:
-            for _ in range(3):
-                await worker.unary("shows", parameters=b'{"suffix":"x"}')
-                await worker.unary("shows")
-            assert probe.prepared == [{"suffix": "x"}, {}]
-            stream = worker.stream()
-            await stream.call.write(batch([(1, "shows", 1), (2, "shows", 1)], {1: b'{"suffix":"x"}'}))
-            await stream.verdicts(2)
-            assert len(probe.prepared) == 2
-            for number in range(MAX_PREPARED - 1):
-                await stream.call.write(batch([(3, "shows", 2)], {2: b'{"n":%d}' % number}))
-                await stream.verdicts(1)
-            await stream.close()
+async def test_a_value_is_prepared_once_and_the_last_used_are_kept(serve: Any) -> None:
+    probe = Probe()
+    async with serve(probe.server) as worker:
+        for _ in range(3):
             await worker.unary("shows", parameters=b'{"suffix":"x"}')
-            assert len(probe.prepared) == MAX_PREPARED + 1
             await worker.unary("shows")
-            assert len(probe.prepared) == MAX_PREPARED + 2
+        assert probe.prepared == [{"suffix": "x"}, {}]
+        stream = worker.stream()
+        await stream.call.write(batch([(1, "shows", 1), (2, "shows", 1)], {1: b'{"suffix":"x"}'}))
+        await stream.verdicts(2)
+        assert len(probe.prepared) == 2
+        for number in range(MAX_PREPARED - 1):
+            await stream.call.write(batch([(3, "shows", 2)], {2: b'{"n":%d}' % number}))
+            await stream.verdicts(1)
+        await stream.close()
+        await worker.unary("shows", parameters=b'{"suffix":"x"}')
+        assert len(probe.prepared) == MAX_PREPARED + 1
+        await worker.unary("shows")
+        assert len(probe.prepared) == MAX_PREPARED + 2
 
-    uvloop.run(scenario())
 
-
-def test_the_bytes_of_prepared_values_are_bounded(serve: Any) -> None:
-    async def scenario() -> None:
-        probe = Probe()
-        async with serve(probe.server) as worker:
-            first = b'{"n":0}'
-            kept = MAX_PREPARED_BYTES // MAX_BYTES
-            for number in range(kept):
-                json = b'{"n":%d}' % number
-                await worker.unary("shows", parameters=json + b" " * (MAX_BYTES - len(json)))
-            await worker.unary("shows", parameters=first)
-            assert len(probe.prepared) == kept + 1
-            await worker.unary("shows", parameters=first + b" " * (MAX_BYTES - len(first)))
-            assert len(probe.prepared) == kept + 2
-
-    uvloop.run(scenario())
+async def test_the_bytes_of_prepared_values_are_bounded(serve: Any) -> None:
+    probe = Probe()
+    async with serve(probe.server) as worker:
+        first = b'{"n":0}'
+        kept = MAX_PREPARED_BYTES // MAX_BYTES
+        for number in range(kept):
+            json = b'{"n":%d}' % number
+            await worker.unary("shows", parameters=json + b" " * (MAX_BYTES - len(json)))
+        await worker.unary("shows", parameters=first)
+        assert len(probe.prepared) == kept + 1
+        await worker.unary("shows", parameters=first + b" " * (MAX_BYTES - len(first)))
+        assert len(probe.prepared) == kept + 2
 
 
 def test_a_failure_of_prepare_is_the_failure_of_each_call_and_logged_once(
@@ -169,27 +159,24 @@ def test_a_failure_of_prepare_is_the_failure_of_each_call_and_logged_once(
     assert record.exc_info is not None
 
 
-def test_parameters_that_cannot_be_used_are_an_error_of_their_calls(serve: Any) -> None:
-    async def scenario() -> None:
-        async with serve(Probe().server) as worker:
-            stream = worker.stream()
-            calls = [(1, "takes none", 1), (2, "allows", 2), (3, "allows", 3), (4, "allows", 0)]
-            await stream.call.write(batch(calls, {1: b"{}", 2: b"[]"}))
-            answers = await stream.verdicts(4)
-            assert [answers[number] for number in (1, 2, 3)] == [
-                pb.Error(code=3, message='policy "takes none" takes no parameters'),
-                pb.Error(code=3, message="parameters is to be a JSON object, found list"),
-                pb.Error(code=3, message="the call has an id of parameters that this stream has not had"),
-            ]
-            assert answers[4].allowed
-            # A call after one that fails is evaluated on the unchanged object.
-            await stream.call.write(batch([(1, "allows", 9), (2, "shows", 2)], {2: b"{}"}, after={2: 1}))
-            answers = await stream.verdicts(2)
-            assert answers[1].code == 3
-            assert seen(answers[2]) == {}
-            await stream.close()
-
-    uvloop.run(scenario())
+async def test_parameters_that_cannot_be_used_are_an_error_of_their_calls(serve: Any) -> None:
+    async with serve(Probe().server) as worker:
+        stream = worker.stream()
+        calls = [(1, "takes none", 1), (2, "allows", 2), (3, "allows", 3), (4, "allows", 0)]
+        await stream.call.write(batch(calls, {1: b"{}", 2: b"[]"}))
+        answers = await stream.verdicts(4)
+        assert [answers[number] for number in (1, 2, 3)] == [
+            pb.Error(code=3, message='policy "takes none" takes no parameters'),
+            pb.Error(code=3, message="parameters is to be a JSON object, found list"),
+            pb.Error(code=3, message="the call has an id of parameters that this stream has not had"),
+        ]
+        assert answers[4].allowed
+        # A call after one that fails is evaluated on the unchanged object.
+        await stream.call.write(batch([(1, "allows", 9), (2, "shows", 2)], {2: b"{}"}, after={2: 1}))
+        answers = await stream.verdicts(2)
+        assert answers[1].code == 3
+        assert seen(answers[2]) == {}
+        await stream.close()
 
 
 @pytest.mark.parametrize(
@@ -200,27 +187,21 @@ def test_parameters_that_cannot_be_used_are_an_error_of_their_calls(serve: Any) 
         (1, b" " * (MAX_BYTES + 1), "parameters have 65537 bytes, expected at most 65536"),
     ],
 )
-def test_parameters_beyond_the_bounds_end_the_stream(serve: Any, number: int, json: bytes, text: str) -> None:
-    async def scenario() -> None:
-        async with serve(Probe().server) as worker:
-            stream = worker.stream()
-            await stream.call.write(batch([], {number: json}))
-            with pytest.raises(aio.AioRpcError, match=text) as caught:
-                await stream.receive()
-            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+async def test_parameters_beyond_the_bounds_end_the_stream(
+    serve: Any, number: int, json: bytes, text: str
+) -> None:
+    async with serve(Probe().server) as worker:
+        stream = worker.stream()
+        await stream.call.write(batch([], {number: json}))
+        with pytest.raises(aio.AioRpcError, match=text) as caught:
+            await stream.receive()
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
-    uvloop.run(scenario())
 
-
-def test_unary_parameters_are_bounded_too(serve: Any) -> None:
-    async def scenario() -> None:
-        async with serve(Probe().server) as worker:
-            answer = await worker.unary("allows", parameters=b" " * (MAX_BYTES + 1))
-            assert answer == pb.Error(
-                code=3, message="the parameters have 65537 bytes, expected at most 65536"
-            )
-
-    uvloop.run(scenario())
+async def test_unary_parameters_are_bounded_too(serve: Any) -> None:
+    async with serve(Probe().server) as worker:
+        answer = await worker.unary("allows", parameters=b" " * (MAX_BYTES + 1))
+        assert answer == pb.Error(code=3, message="the parameters have 65537 bytes, expected at most 65536")
 
 
 async def problem(worker: Any, policy: str, json: bytes) -> str:
@@ -257,38 +238,29 @@ def test_a_check_tells_what_a_call_would(
     assert len(caplog.records) == (b"bad" in json)
 
 
-def test_a_check_prepares_a_value_for_calls_and_evaluates_nothing(serve: Any) -> None:
-    async def scenario() -> None:
-        probe = Probe()
-        async with serve(probe.server) as worker:
-            for json in (b'{"suffix":"x"}', b""):
-                assert await problem(worker, "shows", json) == ""
-                assert await problem(worker, "shows", json) == ""
-                assert seen(await worker.unary("shows", parameters=json)) == orjson.loads(json or b"{}")
-            assert probe.prepared == [{"suffix": "x"}, {}]
-            assert await problem(worker, "takes none", b"") == ""
-
-    uvloop.run(scenario())
+async def test_a_check_prepares_a_value_for_calls_and_evaluates_nothing(serve: Any) -> None:
+    probe = Probe()
+    async with serve(probe.server) as worker:
+        for json in (b'{"suffix":"x"}', b""):
+            assert await problem(worker, "shows", json) == ""
+            assert await problem(worker, "shows", json) == ""
+            assert seen(await worker.unary("shows", parameters=json)) == orjson.loads(json or b"{}")
+        assert probe.prepared == [{"suffix": "x"}, {}]
+        assert await problem(worker, "takes none", b"") == ""
 
 
-def test_a_check_of_an_unknown_policy_is_not_found(serve: Any) -> None:
-    async def scenario() -> None:
-        async with serve(Probe().server) as worker:
-            with pytest.raises(aio.AioRpcError, match='policy "missing" is not served here') as caught:
-                await problem(worker, "missing", b"")
-            assert caught.value.code() is grpc.StatusCode.NOT_FOUND
-
-    uvloop.run(scenario())
+async def test_a_check_of_an_unknown_policy_is_not_found(serve: Any) -> None:
+    async with serve(Probe().server) as worker:
+        with pytest.raises(aio.AioRpcError, match='policy "missing" is not served here') as caught:
+            await problem(worker, "missing", b"")
+        assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
 
-def test_list_policies_has_the_schema(serve: Any) -> None:
-    async def scenario() -> None:
-        async with serve(Probe().server) as worker:
-            policies = {policy.name: policy for policy in (await worker.list_policies(b"")).policies}
-            assert orjson.loads(policies["shows"].parameters_schema) == SCHEMA
-            assert policies["takes none"].parameters_schema == ""
-
-    uvloop.run(scenario())
+async def test_list_policies_has_the_schema(serve: Any) -> None:
+    async with serve(Probe().server) as worker:
+        policies = {policy.name: policy for policy in (await worker.list_policies(b"")).policies}
+        assert orjson.loads(policies["shows"].parameters_schema) == SCHEMA
+        assert policies["takes none"].parameters_schema == ""
 
 
 @pytest.mark.parametrize(

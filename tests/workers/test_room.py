@@ -73,53 +73,44 @@ class HeldPolicies:
 
 
 @pytest.mark.parametrize("policy", ["task", "thread"])
-def test_calls_above_the_bound_wait_for_room(policy: str) -> None:
-    async def scenario() -> None:
-        held = HeldPolicies(Evaluator())
-        calls = [held.begin(policy, "a") for _ in range(8)]
-        assert all(isinstance(call, Running) for call in calls)
-        await until(lambda: len(held.begun) == 3)
-        assert held.evaluator.room.used_bytes == 3 * SIZE
-        # A policy that needs no task needs no room.
-        assert not isinstance(held.begin("at once", "a"), Running)
-        calls[7].cancel()
-        await held.close()
-        assert len(held.ended) == 7
-
-    asyncio.run(scenario())
+async def test_calls_above_the_bound_wait_for_room(policy: str) -> None:
+    held = HeldPolicies(Evaluator())
+    calls = [held.begin(policy, "a") for _ in range(8)]
+    assert all(isinstance(call, Running) for call in calls)
+    await until(lambda: len(held.begun) == 3)
+    assert held.evaluator.room.used_bytes == 3 * SIZE
+    # A policy that needs no task needs no room.
+    assert not isinstance(held.begin("at once", "a"), Running)
+    calls[7].cancel()
+    await held.close()
+    assert len(held.ended) == 7
 
 
-def test_a_request_larger_than_the_bound_is_evaluated_alone() -> None:
-    async def scenario() -> None:
-        held = HeldPolicies(Evaluator())
-        large = SMALL[:-1] + SIZE * 5 * b" " + b"}"
-        held.begin("task", "a", large)
+async def test_a_request_larger_than_the_bound_is_evaluated_alone() -> None:
+    held = HeldPolicies(Evaluator())
+    large = SMALL[:-1] + SIZE * 5 * b" " + b"}"
+    held.begin("task", "a", large)
+    held.begin("task", "a")
+    await until(lambda: len(held.begun) == 1)
+    assert held.evaluator.room.used_bytes == len(large)
+    await held.close()
+    assert len(held.begun) == 2
+
+
+async def test_a_call_that_waits_expires_without_being_begun() -> None:
+    counters = Counters(["task", "thread", "at once"])
+    held = HeldPolicies(CountingEvaluator(counters))
+    for _ in range(3):
         held.begin("task", "a")
-        await until(lambda: len(held.begun) == 1)
-        assert held.evaluator.room.used_bytes == len(large)
-        await held.close()
-        assert len(held.begun) == 2
-
-    asyncio.run(scenario())
-
-
-def test_a_call_that_waits_expires_without_being_begun() -> None:
-    async def scenario() -> None:
-        counters = Counters(["task", "thread", "at once"])
-        held = HeldPolicies(CountingEvaluator(counters))
-        for _ in range(3):
-            held.begin("task", "a")
-        timeout_s = 0.01
-        while not isinstance(held.begin("task", "b", b"not JSON", timeout_s), Running):
-            timeout_s *= 2  # it had expired before it could wait
-        await until(lambda: bool(held.ended))
-        owner, outcome = held.ended[0]
-        assert (owner, getattr(outcome, "code", 0)) == ("b", 4)
-        assert len(held.begun) == 3
-        await held.close()
-        assert counters.in_flight("task") == 0
-
-    asyncio.run(scenario())
+    timeout_s = 0.01
+    while not isinstance(held.begin("task", "b", b"not JSON", timeout_s), Running):
+        timeout_s *= 2  # it had expired before it could wait
+    await until(lambda: bool(held.ended))
+    owner, outcome = held.ended[0]
+    assert (owner, getattr(outcome, "code", 0)) == ("b", 4)
+    assert len(held.begun) == 3
+    await held.close()
+    assert counters.in_flight("task") == 0
 
 
 def test_connections_take_turns() -> None:

@@ -14,7 +14,6 @@ from typing import Any
 
 import grpc
 import pytest
-import uvloop
 
 from admission_gateway_worker import Denied, PolicyServer, Review
 from admission_gateway_worker.evaluation import THREAD_REVIEW_BYTES, THREADS, Evaluator, Running
@@ -23,6 +22,8 @@ from admission_gateway_worker.slowness import LONG_RUNS, LoopWatch
 from tests.kit import PATIENCE_S
 from tests.simulation.loop import VirtualLoop
 from tests.workers.conftest import POD, make_calls
+
+EVENT_LOOPS = ("uvloop",)
 
 Code = Callable[[Any], grpc.StatusCode]
 
@@ -62,21 +63,18 @@ def test_at_its_deadline_an_async_policy_is_cancelled(code_of: Code) -> None:
     VirtualLoop().run(scenario())
 
 
-def test_without_any_time_left_a_policy_is_not_run(serve: Any, code_of: Code) -> None:
-    async def scenario() -> None:
-        probe = Waiting()
-        async with serve(probe.server) as worker:
-            stream = worker.stream()
-            await stream.send(calls=[(1, "wait"), (2, "wait")], timeout_ms=0)
-            answers = await stream.verdicts(2)
-            assert {code_of(answer) for answer in answers.values()} == {grpc.StatusCode.DEADLINE_EXCEEDED}
-            assert probe.started == 0
-            await stream.close()
-
-    uvloop.run(scenario())
+async def test_without_any_time_left_a_policy_is_not_run(serve: Any, code_of: Code) -> None:
+    probe = Waiting()
+    async with serve(probe.server) as worker:
+        stream = worker.stream()
+        await stream.send(calls=[(1, "wait"), (2, "wait")], timeout_ms=0)
+        answers = await stream.verdicts(2)
+        assert {code_of(answer) for answer in answers.values()} == {grpc.StatusCode.DEADLINE_EXCEEDED}
+        assert probe.started == 0
+        await stream.close()
 
 
-def test_at_its_deadline_a_thread_is_given_up(serve: Any, code_of: Code) -> None:
+async def test_at_its_deadline_a_thread_is_given_up(serve: Any, code_of: Code) -> None:
     server = PolicyServer()
     let_go = threading.Event()
 
@@ -84,15 +82,12 @@ def test_at_its_deadline_a_thread_is_given_up(serve: Any, code_of: Code) -> None
     def blocks(review: Review) -> None:
         let_go.wait(PATIENCE_S)
 
-    async def scenario() -> None:
-        async with serve(server) as worker:
-            stream = worker.stream()
-            await stream.send(calls=[(1, "blocks")], timeout_ms=20)
-            assert code_of((await stream.verdicts(1))[1]) is grpc.StatusCode.DEADLINE_EXCEEDED
-            let_go.set()
-            await stream.close()
-
-    uvloop.run(scenario())
+    async with serve(server) as worker:
+        stream = worker.stream()
+        await stream.send(calls=[(1, "blocks")], timeout_ms=20)
+        assert code_of((await stream.verdicts(1))[1]) is grpc.StatusCode.DEADLINE_EXCEEDED
+        let_go.set()
+        await stream.close()
 
 
 def test_a_call_that_ends_before_a_thread_is_free_stores_no_review() -> None:
@@ -124,7 +119,9 @@ def test_a_call_that_ends_before_a_thread_is_free_stores_no_review() -> None:
     asyncio.run(scenario())
 
 
-def test_a_plain_function_that_blocks_moves_to_a_thread(serve: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_plain_function_that_blocks_moves_to_a_thread(
+    serve: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     server = PolicyServer()
     threads = []
 
@@ -137,16 +134,13 @@ def test_a_plain_function_that_blocks_moves_to_a_thread(serve: Any, caplog: pyte
     async def also_blocks(review: Review) -> None:
         time.sleep(0.006)  # noqa: ASYNC251
 
-    async def scenario() -> None:
-        async with serve(server) as worker:
-            stream = worker.stream()
-            for i in range(LONG_RUNS + 2):
-                await stream.send(calls=[(i, "blocks"), (i + 100, "async")])
-                await stream.verdicts(2)
-            await stream.close()
-
     caplog.set_level(logging.WARNING)
-    uvloop.run(scenario())
+    async with serve(server) as worker:
+        stream = worker.stream()
+        for i in range(LONG_RUNS + 2):
+            await stream.send(calls=[(i, "blocks"), (i + 100, "async")])
+            await stream.verdicts(2)
+        await stream.close()
     assert threads[:LONG_RUNS] == [threading.main_thread().name] * LONG_RUNS
     assert all(name.startswith("policy") for name in threads[LONG_RUNS:])
     assert [record.getMessage() for record in caplog.records] == [
@@ -155,7 +149,7 @@ def test_a_plain_function_that_blocks_moves_to_a_thread(serve: Any, caplog: pyte
     ]
 
 
-def test_asyncio_timeout_works_inside_a_policy(serve: Any) -> None:
+async def test_asyncio_timeout_works_inside_a_policy(serve: Any) -> None:
     server = PolicyServer()
 
     @server.policy("times-out")
@@ -166,15 +160,12 @@ def test_asyncio_timeout_works_inside_a_policy(serve: Any) -> None:
         except TimeoutError:
             raise Denied("the registry did not answer") from None
 
-    async def scenario() -> None:
-        async with serve(server) as worker:
-            stream = worker.stream()
-            await stream.send(calls=[(1, "times-out"), (2, "times-out")])
-            verdicts = await stream.verdicts(2)
-            assert {answer.status.message for answer in verdicts.values()} == {"the registry did not answer"}
-            await stream.close()
-
-    uvloop.run(scenario())
+    async with serve(server) as worker:
+        stream = worker.stream()
+        await stream.send(calls=[(1, "times-out"), (2, "times-out")])
+        verdicts = await stream.verdicts(2)
+        assert {answer.status.message for answer in verdicts.values()} == {"the registry did not answer"}
+        await stream.close()
 
 
 @pytest.mark.parametrize(
@@ -206,7 +197,7 @@ def test_waiting_for_a_cpu_is_not_the_policys_fault(
     assert watch.cause(clock.now) is None
 
 
-def test_a_function_in_a_thread_may_give_a_coroutine_back(serve: Any, code_of: Code) -> None:
+async def test_a_function_in_a_thread_may_give_a_coroutine_back(serve: Any, code_of: Code) -> None:
     server = PolicyServer()
 
     async def decide(review: Review) -> None:
@@ -217,17 +208,14 @@ def test_a_function_in_a_thread_may_give_a_coroutine_back(serve: Any, code_of: C
     def both(review: Review) -> Any:
         return decide(review)
 
-    async def scenario() -> None:
-        async with serve(server) as worker:
-            answer = await worker.unary("both")
-            assert answer.status.message == threading.main_thread().name
-            assert answer == await worker.streamed("both")
-
-    uvloop.run(scenario())
+    async with serve(server) as worker:
+        answer = await worker.unary("both")
+        assert answer.status.message == threading.main_thread().name
+        assert answer == await worker.streamed("both")
 
 
 @pytest.mark.parametrize("mutating", [False, True])
-def test_a_large_review_runs_beside_others(serve: Any, *, mutating: bool) -> None:
+async def test_a_large_review_runs_beside_others(serve: Any, *, mutating: bool) -> None:
     server = PolicyServer()
     threads: list[str] = []
 
@@ -236,15 +224,12 @@ def test_a_large_review_runs_beside_others(serve: Any, *, mutating: bool) -> Non
         threads.append(threading.current_thread().name)
         review.object["new"] = 1
 
-    async def scenario() -> None:
-        async with serve(server) as worker:
-            small = b'{"object":{"a":"%s"}}' % (b"x" * 1000)
-            large = small[:-2] + b',"b":"%s"}}' % (b"x" * THREAD_REVIEW_BYTES)
-            answers = [await worker.unary("look", request) for request in (small, large)]
-            answers += [await worker.streamed("look", request) for request in (small, large)]
-            assert all(answer == answers[0] for answer in answers)
-            assert bool(answers[0].patch) == mutating
-            main = threading.main_thread().name
-            assert [name == main for name in threads] == [True, False, True, False]
-
-    uvloop.run(scenario())
+    async with serve(server) as worker:
+        small = b'{"object":{"a":"%s"}}' % (b"x" * 1000)
+        large = small[:-2] + b',"b":"%s"}}' % (b"x" * THREAD_REVIEW_BYTES)
+        answers = [await worker.unary("look", request) for request in (small, large)]
+        answers += [await worker.streamed("look", request) for request in (small, large)]
+        assert all(answer == answers[0] for answer in answers)
+        assert bool(answers[0].patch) == mutating
+        main = threading.main_thread().name
+        assert [name == main for name in threads] == [True, False, True, False]

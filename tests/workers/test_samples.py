@@ -285,19 +285,16 @@ def test_team_from_namespace_fills_in_a_label_that_is_missing(
     assert call("team-from-namespace", Review.from_json(request)) == []
 
 
-def test_the_two_that_misbehave_do(serve: Any, code_of: Callable[[Any], grpc.StatusCode]) -> None:
-    async def scenario() -> None:
-        async with serve(server) as worker:
-            stream = worker.stream()
-            await stream.send(calls=[(1, "fails")])
-            await stream.send(calls=[(2, "sleeps")], timeout_ms=30)
-            answers = await stream.verdicts(2)
-            assert code_of(answers[1]) is grpc.StatusCode.INTERNAL
-            assert answers[1].message.startswith("this policy always fails (review ")
-            assert code_of(answers[2]) is grpc.StatusCode.DEADLINE_EXCEEDED
-            await stream.close()
-
-    asyncio.run(scenario())
+async def test_the_two_that_misbehave_do(serve: Any, code_of: Callable[[Any], grpc.StatusCode]) -> None:
+    async with serve(server) as worker:
+        stream = worker.stream()
+        await stream.send(calls=[(1, "fails")])
+        await stream.send(calls=[(2, "sleeps")], timeout_ms=30)
+        answers = await stream.verdicts(2)
+        assert code_of(answers[1]) is grpc.StatusCode.INTERNAL
+        assert answers[1].message.startswith("this policy always fails (review ")
+        assert code_of(answers[2]) is grpc.StatusCode.DEADLINE_EXCEEDED
+        await stream.close()
 
 
 def test_every_sample_describes_itself() -> None:

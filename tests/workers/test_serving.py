@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+EVENT_LOOPS = ("uvloop",)
+
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 NAME = "admissiongateway.worker.v1.PolicyWorker"
@@ -61,19 +63,16 @@ def test_a_free_port_is_chosen_and_returned() -> None:
     asyncio.run(scenario())
 
 
-def test_a_server_starts_once_and_again_after_a_stop(folder: Path) -> None:
-    async def scenario() -> None:
-        server = server_of(allow=allow)
-        assert await server.stop() == 0
-        await server.start(f"unix:{folder}/a")
-        with pytest.raises(RuntimeError, match="is already started"):
-            await server.start(f"unix:{folder}/b")
-        await server.stop()
-        await server.start(f"unix:{folder}/a", f"unix:{folder}/b")
-        assert "policies=1" in repr(server)
-        await server.stop()
-
-    uvloop.run(scenario())
+async def test_a_server_starts_once_and_again_after_a_stop(folder: Path) -> None:
+    server = server_of(allow=allow)
+    assert await server.stop() == 0
+    await server.start(f"unix:{folder}/a")
+    with pytest.raises(RuntimeError, match="is already started"):
+        await server.start(f"unix:{folder}/b")
+    await server.stop()
+    await server.start(f"unix:{folder}/a", f"unix:{folder}/b")
+    assert "policies=1" in repr(server)
+    await server.stop()
     assert not list(folder.iterdir())
 
 
@@ -99,25 +98,21 @@ class Pki:
 @pytest.mark.parametrize(
     ("ask", "show", "served"), [(False, False, True), (True, True, True), (True, False, False)]
 )
-def test_tls_with_and_without_client_certificates(
+async def test_tls_with_and_without_client_certificates(
     folder: Path, *, ask: bool, show: bool, served: bool
 ) -> None:
     pki = Pki(folder)
-
-    async def scenario() -> None:
-        server = server_of(allow=allow)
-        tls = Tls(pki.cert, pki.key, pki.ca_file if ask else None)
-        [address] = await server.start("127.0.0.1:0", tls=tls)
-        message = pb.ReviewRequest(policy="allow", admission_request=b"{}").SerializeToString()
-        async with pki.channel(address, with_client=show) as channel:
-            call = review_on(channel)(message, timeout=PATIENCE_S)
-            assert (await call.code() is grpc.StatusCode.OK) == served
-        await server.stop()
-
-    uvloop.run(scenario())
+    server = server_of(allow=allow)
+    tls = Tls(pki.cert, pki.key, pki.ca_file if ask else None)
+    [address] = await server.start("127.0.0.1:0", tls=tls)
+    message = pb.ReviewRequest(policy="allow", admission_request=b"{}").SerializeToString()
+    async with pki.channel(address, with_client=show) as channel:
+        call = review_on(channel)(message, timeout=PATIENCE_S)
+        assert (await call.code() is grpc.StatusCode.OK) == served
+    await server.stop()
 
 
-def test_broken_tls_files_are_named(folder: Path) -> None:
+async def test_broken_tls_files_are_named(folder: Path) -> None:
     pki = Pki(folder)
     text = folder / "text"
     text.write_text("no PEM")
@@ -129,24 +124,17 @@ def test_broken_tls_files_are_named(folder: Path) -> None:
         (Tls(pki.cert, folder / "other.pem"), r"are not a PEM certificate and its key"),
         (Tls(pki.cert, pki.key, text), r"text holds no PEM certificate"),
     ]
-
-    async def scenario() -> None:
-        for tls, message in cases:
-            with pytest.raises(StartError, match=message):
-                await server_of(allow=allow).start("127.0.0.1:0", tls=tls)
-
-    uvloop.run(scenario())
+    for tls, message in cases:
+        with pytest.raises(StartError, match=message):
+            await server_of(allow=allow).start("127.0.0.1:0", tls=tls)
 
 
-def test_health_is_served_for_the_server_and_the_service(serve: Any) -> None:
-    async def scenario() -> None:
-        async with serve(server_of(allow=allow)) as worker:
-            health = health_pb2_grpc.HealthStub(worker.channel)
-            for name in ("", NAME):
-                answer = await health.Check(health_pb2.HealthCheckRequest(service=name), timeout=PATIENCE_S)
-                assert answer.status == SERVING
-
-    uvloop.run(scenario())
+async def test_health_is_served_for_the_server_and_the_service(serve: Any) -> None:
+    async with serve(server_of(allow=allow)) as worker:
+        health = health_pb2_grpc.HealthStub(worker.channel)
+        for name in ("", NAME):
+            answer = await health.Check(health_pb2.HealthCheckRequest(service=name), timeout=PATIENCE_S)
+            assert answer.status == SERVING
 
 
 class Slow:
@@ -165,83 +153,72 @@ class Slow:
             raise
 
 
-def test_shutdown_sends_notices_and_finishes_calls_in_flight(serve: Any) -> None:
-    async def scenario() -> None:
-        slow = Slow()
-        server = server_of(slow=slow, allow=allow)
-        async with serve(server) as worker:
-            health = health_pb2_grpc.HealthStub(worker.channel)
-            # A gateway watches the whole server.
-            watches = [health.Watch(health_pb2.HealthCheckRequest(service=name)) for name in ("", NAME)]
-            assert [(await watch.read()).status for watch in watches] == [SERVING] * 2
-            stream = worker.stream()
-            await stream.send(calls=[(1, "slow")])
-            await slow.started.wait()
-            stopping = asyncio.create_task(server.stop(PATIENCE_S))
-            assert (await stream.receive()).draining
-            assert [(await watch.read()).status for watch in watches] == [NOT_SERVING] * 2
-            # Sent before the notice arrives: still answered.
-            await stream.send(calls=[(2, "allow")])
-            assert list(await stream.verdicts(1)) == [2]
-            assert not stopping.done()
-            slow.gate.set()
-            assert list(await stream.verdicts(1)) == [1]
-            await stream.call.done_writing()
-            assert await stream.receive() is aio.EOF
-            assert await stream.call.code() is grpc.StatusCode.OK
-            assert await stopping == 0
-
-    uvloop.run(scenario())
+async def test_shutdown_sends_notices_and_finishes_calls_in_flight(serve: Any) -> None:
+    slow = Slow()
+    server = server_of(slow=slow, allow=allow)
+    async with serve(server) as worker:
+        health = health_pb2_grpc.HealthStub(worker.channel)
+        # A gateway watches the whole server.
+        watches = [health.Watch(health_pb2.HealthCheckRequest(service=name)) for name in ("", NAME)]
+        assert [(await watch.read()).status for watch in watches] == [SERVING] * 2
+        stream = worker.stream()
+        await stream.send(calls=[(1, "slow")])
+        await slow.started.wait()
+        stopping = asyncio.create_task(server.stop(PATIENCE_S))
+        assert (await stream.receive()).draining
+        assert [(await watch.read()).status for watch in watches] == [NOT_SERVING] * 2
+        # Sent before the notice arrives: still answered.
+        await stream.send(calls=[(2, "allow")])
+        assert list(await stream.verdicts(1)) == [2]
+        assert not stopping.done()
+        slow.gate.set()
+        assert list(await stream.verdicts(1)) == [1]
+        await stream.call.done_writing()
+        assert await stream.receive() is aio.EOF
+        assert await stream.call.code() is grpc.StatusCode.OK
+        assert await stopping == 0
 
 
-def test_a_quiet_stream_is_ended_by_a_worker_that_stops(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_quiet_stream_is_ended_by_a_worker_that_stops(
+    serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("admission_gateway_worker.stream.QUIET_S", 0.01)
     monkeypatch.setattr("admission_gateway_worker.serving.CLOSE_S", 0.0)
-
-    async def scenario() -> None:
-        server = server_of(allow=allow)
-        async with serve(server) as worker:
-            stream = worker.stream()
-            await stream.send(calls=[(1, "allow")])
-            await stream.verdicts(1)
-            stopping = asyncio.create_task(server.stop(3600))
-            assert (await stream.receive()).draining
-            assert await stream.receive() is aio.EOF
-            assert await stream.call.code() is grpc.StatusCode.OK
-            async with asyncio.timeout(PATIENCE_S):
-                await stopping
-
-    uvloop.run(scenario())
-
-
-def test_calls_are_cancelled_after_the_grace_period(serve: Any) -> None:
-    async def scenario() -> None:
-        slow = Slow()
-        server = server_of(slow=slow)
-        async with serve(server) as worker:
-            stream = worker.stream()
-            await stream.send(calls=[(1, "slow")])
-            await slow.started.wait()
-            await server.stop(0.01)
-            assert slow.cancelled
-
-    uvloop.run(scenario())
-
-
-def test_a_unary_call_in_flight_is_finished_too(serve: Any) -> None:
-    async def scenario() -> None:
-        slow = Slow()
-        server = server_of(slow=slow)
-        async with serve(server) as worker:
-            call = asyncio.create_task(worker.unary("slow"))
-            await slow.started.wait()
-            stopping = asyncio.create_task(server.stop(PATIENCE_S))
-            await asyncio.sleep(0)
-            slow.gate.set()
-            assert (await call).allowed
+    server = server_of(allow=allow)
+    async with serve(server) as worker:
+        stream = worker.stream()
+        await stream.send(calls=[(1, "allow")])
+        await stream.verdicts(1)
+        stopping = asyncio.create_task(server.stop(3600))
+        assert (await stream.receive()).draining
+        assert await stream.receive() is aio.EOF
+        assert await stream.call.code() is grpc.StatusCode.OK
+        async with asyncio.timeout(PATIENCE_S):
             await stopping
 
-    uvloop.run(scenario())
+
+async def test_calls_are_cancelled_after_the_grace_period(serve: Any) -> None:
+    slow = Slow()
+    server = server_of(slow=slow)
+    async with serve(server) as worker:
+        stream = worker.stream()
+        await stream.send(calls=[(1, "slow")])
+        await slow.started.wait()
+        await server.stop(0.01)
+        assert slow.cancelled
+
+
+async def test_a_unary_call_in_flight_is_finished_too(serve: Any) -> None:
+    slow = Slow()
+    server = server_of(slow=slow)
+    async with serve(server) as worker:
+        call = asyncio.create_task(worker.unary("slow"))
+        await slow.started.wait()
+        stopping = asyncio.create_task(server.stop(PATIENCE_S))
+        await asyncio.sleep(0)
+        slow.gate.set()
+        assert (await call).allowed
+        await stopping
 
 
 @pytest.mark.parametrize(
@@ -282,7 +259,7 @@ def test_handshakes_that_do_not_end_keep_nobody_out(
         runner.run(scenario())
 
 
-def test_a_worker_without_file_descriptors_keeps_fewer_connections(
+async def test_a_worker_without_file_descriptors_keeps_fewer_connections(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "LEAST_CONNECTIONS", 4)
@@ -294,33 +271,26 @@ def test_a_worker_without_file_descriptors_keeps_fewer_connections(
             raise error
         return accepted(sock)
 
-    async def scenario() -> None:
-        server = server_of(allow=allow)
-        async with connect(server) as client:
-            first = [await client() for _ in range(10)]
-            for one in first:
-                await one.frame()
-            monkeypatch.setattr(socket.socket, "accept", accept)
-            last = await client()
-            await last.frame()
-            await until(lambda: len(connections(server).open) == 6)
-            for one in first[:4]:
-                assert await one.ended()
-
-    uvloop.run(scenario())
+    server = server_of(allow=allow)
+    async with connect(server) as client:
+        first = [await client() for _ in range(10)]
+        for one in first:
+            await one.frame()
+        monkeypatch.setattr(socket.socket, "accept", accept)
+        last = await client()
+        await last.frame()
+        await until(lambda: len(connections(server).open) == 6)
+        for one in first[:4]:
+            assert await one.ended()
 
 
-def test_a_stop_ends_handshakes(folder: Path) -> None:
+async def test_a_stop_ends_handshakes(folder: Path) -> None:
     pki = Pki(folder)
-
-    async def scenario() -> None:
-        server = server_of(allow=allow)
-        [address] = await server.start("127.0.0.1:0", tls=Tls(pki.cert, pki.key))
-        reader, writer = await asyncio.open_connection(*address.split(":"))
-        await until(lambda: connections(server).handshakes)
-        await server.stop(0)
-        with suppress(ConnectionError):
-            assert await reader.read() == b""
-        writer.close()
-
-    uvloop.run(scenario())
+    server = server_of(allow=allow)
+    [address] = await server.start("127.0.0.1:0", tls=Tls(pki.cert, pki.key))
+    reader, writer = await asyncio.open_connection(*address.split(":"))
+    await until(lambda: connections(server).handshakes)
+    await server.stop(0)
+    with suppress(ConnectionError):
+        assert await reader.read() == b""
+    writer.close()

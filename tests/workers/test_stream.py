@@ -9,7 +9,6 @@ from typing import Any
 import grpc
 import orjson
 import pytest
-import uvloop
 from grpc import aio
 
 from admission_gateway_worker import Denied, PolicyServer, Review
@@ -17,6 +16,8 @@ from admission_gateway_worker import calls as calls_module
 from admission_gateway_worker import stream as stream_module
 from admission_gateway_worker.pb import worker_pb2 as pb
 from tests.waiting import until
+
+EVENT_LOOPS = ("uvloop",)
 
 Code = Callable[[Any], grpc.StatusCode]
 
@@ -48,23 +49,19 @@ class Probe:
         self.ended.append("answered")
 
 
-def test_a_batch_of_policies_that_need_not_wait_is_answered_in_one_message(
+async def test_a_batch_of_policies_that_need_not_wait_is_answered_in_one_message(
     serve: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_module, "TOGETHER_S", 60.0)
-
-    async def scenario() -> None:
-        probe = Probe()
-        async with serve(probe.server) as worker:
-            stream = worker.stream()
-            await stream.send(calls=[(i, "deny" if i % 3 else "allow") for i in range(100)])
-            batch = await stream.receive()
-            assert [verdict.id for verdict in batch.verdicts] == list(range(100))
-            assert [verdict.response.allowed for verdict in batch.verdicts] == [not i % 3 for i in range(100)]
-            assert not batch.draining
-            await stream.close()
-
-    uvloop.run(scenario())
+    probe = Probe()
+    async with serve(probe.server) as worker:
+        stream = worker.stream()
+        await stream.send(calls=[(i, "deny" if i % 3 else "allow") for i in range(100)])
+        batch = await stream.receive()
+        assert [verdict.id for verdict in batch.verdicts] == list(range(100))
+        assert [verdict.response.allowed for verdict in batch.verdicts] == [not i % 3 for i in range(100)]
+        assert not batch.draining
+        await stream.close()
 
 
 def test_a_call_that_waits_holds_up_no_other(serve: Any) -> None:
@@ -82,7 +79,7 @@ def test_a_call_that_waits_holds_up_no_other(serve: Any) -> None:
     asyncio.run(scenario())
 
 
-def test_calls_point_into_the_payloads_of_their_batch(serve: Any) -> None:
+async def test_calls_point_into_the_payloads_of_their_batch(serve: Any) -> None:
     server = PolicyServer()
     seen = []
 
@@ -91,31 +88,25 @@ def test_calls_point_into_the_payloads_of_their_batch(serve: Any) -> None:
         namespace = review.namespace_object
         seen.append((review.uid, namespace and namespace["metadata"]["name"]))
 
-    async def scenario() -> None:
-        async with serve(server) as worker:
-            stream = worker.stream()
-            payloads = [
-                pb.Payload(
-                    admission_request=b'{"uid": "a"}', namespace_object=b'{"metadata": {"name": "n"}}'
-                ),
-                pb.Payload(admission_request=b'{"uid": "b"}'),
-            ]
-            calls = [
-                pb.Call(id=i, payload=p, policy="see", timeout_millis=5000)
-                for i, p in enumerate([1, 0, 1, 2])
-            ]
-            await stream.call.write(pb.ReviewBatch(payloads=payloads, calls=calls))
-            verdicts = await stream.verdicts(4)
-            assert verdicts[3].code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
-            assert verdicts[3].message == "the call is for payload 2, the batch has 2"
-            assert all(verdicts[i].allowed for i in range(3))
-            await stream.close()
-
-    uvloop.run(scenario())
+    async with serve(server) as worker:
+        stream = worker.stream()
+        payloads = [
+            pb.Payload(admission_request=b'{"uid": "a"}', namespace_object=b'{"metadata": {"name": "n"}}'),
+            pb.Payload(admission_request=b'{"uid": "b"}'),
+        ]
+        calls = [
+            pb.Call(id=i, payload=p, policy="see", timeout_millis=5000) for i, p in enumerate([1, 0, 1, 2])
+        ]
+        await stream.call.write(pb.ReviewBatch(payloads=payloads, calls=calls))
+        verdicts = await stream.verdicts(4)
+        assert verdicts[3].code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+        assert verdicts[3].message == "the call is for payload 2, the batch has 2"
+        assert all(verdicts[i].allowed for i in range(3))
+        await stream.close()
     assert seen == [("b", None), ("a", "n"), ("b", None)]
 
 
-def test_policies_on_the_same_payload_do_not_see_each_others_changes(serve: Any) -> None:
+async def test_policies_on_the_same_payload_do_not_see_each_others_changes(serve: Any) -> None:
     server = PolicyServer()
     seen = []
 
@@ -125,88 +116,70 @@ def test_policies_on_the_same_payload_do_not_see_each_others_changes(serve: Any)
 
     server.policy("validating")(change)
     server.policy("mutating", mutating=True)(change)
-
-    async def scenario() -> None:
-        async with serve(server) as worker:
-            stream = worker.stream()
-            payload = pb.Payload(admission_request=b'{"object": {"metadata": {"name": "a"}}}')
-            await stream.send(
-                payload, [(1, "validating"), (2, "mutating"), (3, "validating"), (4, "mutating")]
-            )
-            verdicts = await stream.verdicts(4)
-            assert [verdicts[i].patch for i in (1, 3)] == [b"", b""]
-            assert verdicts[2] == verdicts[4]
-            assert orjson.loads(verdicts[2].patch) == [{"op": "remove", "path": "/metadata/name"}]
-            await stream.close()
-
-    uvloop.run(scenario())
+    async with serve(server) as worker:
+        stream = worker.stream()
+        payload = pb.Payload(admission_request=b'{"object": {"metadata": {"name": "a"}}}')
+        await stream.send(payload, [(1, "validating"), (2, "mutating"), (3, "validating"), (4, "mutating")])
+        verdicts = await stream.verdicts(4)
+        assert [verdicts[i].patch for i in (1, 3)] == [b"", b""]
+        assert verdicts[2] == verdicts[4]
+        assert orjson.loads(verdicts[2].patch) == [{"op": "remove", "path": "/metadata/name"}]
+        await stream.close()
     assert seen == [b'{"metadata":{"name":"a"}}'] * 4
 
 
-def test_a_cancelled_call_is_stopped_and_gets_no_verdict(serve: Any) -> None:
-    async def scenario() -> None:
-        probe = Probe()
-        async with serve(probe.server) as worker:
-            stream = worker.stream()
-            await stream.send(calls=[(1, "wait"), (2, "wait")])
-            await until(lambda: probe.started == 2)
-            await stream.send(cancelled=[1, 99])
-            await until(lambda: probe.ended == ["cancelled"])
-            probe.gate.set()
-            assert list(await stream.verdicts(1)) == [2]
-            await stream.close()
-
-    uvloop.run(scenario())
+async def test_a_cancelled_call_is_stopped_and_gets_no_verdict(serve: Any) -> None:
+    probe = Probe()
+    async with serve(probe.server) as worker:
+        stream = worker.stream()
+        await stream.send(calls=[(1, "wait"), (2, "wait")])
+        await until(lambda: probe.started == 2)
+        await stream.send(cancelled=[1, 99])
+        await until(lambda: probe.ended == ["cancelled"])
+        probe.gate.set()
+        assert list(await stream.verdicts(1)) == [2]
+        await stream.close()
 
 
-def test_a_call_cancelled_in_its_own_batch_does_not_run(serve: Any) -> None:
-    async def scenario() -> None:
-        probe = Probe()
-        async with serve(probe.server) as worker:
-            stream = worker.stream()
-            await stream.send(calls=[(1, "wait"), (2, "allow")], cancelled=[1])
-            assert list(await stream.verdicts(1)) == [2]
-            assert probe.started == 1
-            await stream.close()
-
-    uvloop.run(scenario())
+async def test_a_call_cancelled_in_its_own_batch_does_not_run(serve: Any) -> None:
+    probe = Probe()
+    async with serve(probe.server) as worker:
+        stream = worker.stream()
+        await stream.send(calls=[(1, "wait"), (2, "allow")], cancelled=[1])
+        assert list(await stream.verdicts(1)) == [2]
+        assert probe.started == 1
+        await stream.close()
 
 
 @pytest.mark.parametrize("how", ["cancel", "close"])
-def test_calls_are_cancelled_when_the_gateway_disconnects(
+async def test_calls_are_cancelled_when_the_gateway_disconnects(
     serve: Any, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario() -> None:
-        probe = Probe()
-        async with serve(probe.server) as worker:
-            stream = worker.stream()
-            await stream.send(calls=[(1, "wait"), (2, "wait")])
-            await until(lambda: probe.started == 2)
-            if how == "cancel":
-                stream.call.cancel()
-            else:
-                await worker.channel.close()
-            await until(lambda: probe.ended == ["cancelled", "cancelled"])
-
-    uvloop.run(scenario())
+    probe = Probe()
+    async with serve(probe.server) as worker:
+        stream = worker.stream()
+        await stream.send(calls=[(1, "wait"), (2, "wait")])
+        await until(lambda: probe.started == 2)
+        if how == "cancel":
+            stream.call.cancel()
+        else:
+            await worker.channel.close()
+        await until(lambda: probe.ended == ["cancelled", "cancelled"])
     # grpc logs errors about a closed loop on the next loop.
     assert not [text for text in caplog.messages if "PollerCompletionQueue" not in text]
 
 
-def test_after_half_close_the_calls_in_flight_are_still_answered(serve: Any) -> None:
-    async def scenario() -> None:
-        probe = Probe()
-        async with serve(probe.server) as worker:
-            stream = worker.stream()
-            await stream.send(calls=[(1, "wait")])
-            await stream.call.done_writing()
-            await until(lambda: probe.started == 1)
-            probe.gate.set()
-            assert list(await stream.verdicts(1)) == [1]
-            assert await stream.receive() is aio.EOF
-            assert await stream.call.code() is grpc.StatusCode.OK
-
-    uvloop.run(scenario())
+async def test_after_half_close_the_calls_in_flight_are_still_answered(serve: Any) -> None:
+    probe = Probe()
+    async with serve(probe.server) as worker:
+        stream = worker.stream()
+        await stream.send(calls=[(1, "wait")])
+        await stream.call.done_writing()
+        await until(lambda: probe.started == 1)
+        probe.gate.set()
+        assert list(await stream.verdicts(1)) == [1]
+        assert await stream.receive() is aio.EOF
+        assert await stream.call.code() is grpc.StatusCode.OK
 
 
 @pytest.mark.parametrize(
@@ -224,41 +197,34 @@ def test_after_half_close_the_calls_in_flight_are_still_answered(serve: Any) -> 
         ),
     ],
 )
-def test_a_broken_contract_ends_the_stream(serve: Any, messages: list[bytes], details: str) -> None:
-    async def scenario() -> None:
-        probe = Probe()
-        async with serve(probe.server) as worker:
-            call = worker.channel.stream_stream("/admissiongateway.worker.v1.PolicyWorker/ReviewStream")()
-            for message in messages:
-                await call.write(message)
-            assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
-            assert details in await call.details()
-            assert "answered" not in probe.ended
-
-    uvloop.run(scenario())
+async def test_a_broken_contract_ends_the_stream(serve: Any, messages: list[bytes], details: str) -> None:
+    probe = Probe()
+    async with serve(probe.server) as worker:
+        call = worker.channel.stream_stream("/admissiongateway.worker.v1.PolicyWorker/ReviewStream")()
+        for message in messages:
+            await call.write(message)
+        assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert details in await call.details()
+        assert "answered" not in probe.ended
 
 
-def test_past_the_bound_a_call_is_refused_at_once(
+async def test_past_the_bound_a_call_is_refused_at_once(
     serve: Any, code_of: Code, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calls_module, "MAX_IN_FLIGHT", 3)
-
-    async def scenario() -> None:
-        probe = Probe()
-        async with serve(probe.server) as worker:
-            stream = worker.stream()
-            await stream.send(calls=[(i, "wait") for i in range(5)])
-            refused = await stream.verdicts(2)
-            assert sorted(refused) == [3, 4]
-            assert {code_of(answer) for answer in refused.values()} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
-            probe.gate.set()
-            assert sorted(await stream.verdicts(3)) == [0, 1, 2]
-            await stream.close()
-
-    uvloop.run(scenario())
+    probe = Probe()
+    async with serve(probe.server) as worker:
+        stream = worker.stream()
+        await stream.send(calls=[(i, "wait") for i in range(5)])
+        refused = await stream.verdicts(2)
+        assert sorted(refused) == [3, 4]
+        assert {code_of(answer) for answer in refused.values()} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        probe.gate.set()
+        assert sorted(await stream.verdicts(3)) == [0, 1, 2]
+        await stream.close()
 
 
-def test_answers_too_large_for_one_message_go_in_several(serve: Any) -> None:
+async def test_answers_too_large_for_one_message_go_in_several(serve: Any) -> None:
     server = PolicyServer()
     size = 3 * 1024 * 1024
 
@@ -266,20 +232,15 @@ def test_answers_too_large_for_one_message_go_in_several(serve: Any) -> None:
     def large(review: Review) -> None:
         review.object["text"] = "x" * size
 
-    async def scenario() -> None:
-        async with serve(server) as worker:
-            stream = worker.stream()
-            await stream.send(
-                pb.Payload(admission_request=b'{"object":{}}'), [(i, "large") for i in range(7)]
-            )
-            verdicts = await stream.verdicts(7)
-            assert all(size < len(answer.patch) < size + 100 for answer in verdicts.values())
-            await stream.close()
-
-    uvloop.run(scenario())
+    async with serve(server) as worker:
+        stream = worker.stream()
+        await stream.send(pb.Payload(admission_request=b'{"object":{}}'), [(i, "large") for i in range(7)])
+        verdicts = await stream.verdicts(7)
+        assert all(size < len(answer.patch) < size + 100 for answer in verdicts.values())
+        await stream.close()
 
 
-def test_nothing_more_is_read_while_the_gateway_takes_no_verdicts(serve: Any) -> None:
+async def test_nothing_more_is_read_while_the_gateway_takes_no_verdicts(serve: Any) -> None:
     server = PolicyServer()
     runs = []
 
@@ -289,17 +250,13 @@ def test_nothing_more_is_read_while_the_gateway_takes_no_verdicts(serve: Any) ->
         review.object["text"] = "x" * (3 * 1024 * 1024)
 
     server.policy("allow")(lambda review: None)
-
-    async def scenario() -> None:
-        async with serve(server) as worker:
-            stream = worker.stream()
-            for i in range(3):
-                calls = [(i * 5 + n, "large") for n in range(5)]
-                await stream.send(pb.Payload(admission_request=b'{"object":{}}'), calls)
-            assert (await worker.unary("allow")).allowed
-            # Two of the first batch are more than fits into a message or a flow control window.
-            assert 1 <= len(runs) <= 2
-            assert sorted(await stream.verdicts(15)) == list(range(15))
-            await stream.close()
-
-    uvloop.run(scenario())
+    async with serve(server) as worker:
+        stream = worker.stream()
+        for i in range(3):
+            calls = [(i * 5 + n, "large") for n in range(5)]
+            await stream.send(pb.Payload(admission_request=b'{"object":{}}'), calls)
+        assert (await worker.unary("allow")).allowed
+        # Two of the first batch are more than fits into a message or a flow control window.
+        assert 1 <= len(runs) <= 2
+        assert sorted(await stream.verdicts(15)) == list(range(15))
+        await stream.close()

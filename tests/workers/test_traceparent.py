@@ -20,6 +20,8 @@ from admission_gateway_worker.pb import worker_pb2 as pb
 if TYPE_CHECKING:
     from admission_gateway_worker import Review
 
+EVENT_LOOPS = ("uvloop",)
+
 TRACE = 0x0AF7651916CD43DD8448EB211C80319C
 SPAN = 0xB7AD6B7169203331
 SAMPLED = f"00-{TRACE:032x}-{SPAN:016x}-01"
@@ -89,40 +91,33 @@ def test_spans_of_a_policy_are_children_of_its_call(serve: Any, policy: str, met
 
 
 @pytest.mark.parametrize("traceparent", ["", NOT_SAMPLED, "00-invalid", "\n" * 55])
-def test_a_call_that_is_not_sampled_has_no_spans(serve: Any, traceparent: str) -> None:
+async def test_a_call_that_is_not_sampled_has_no_spans(serve: Any, traceparent: str) -> None:
     exporter.clear()
-
-    async def scenario() -> None:
-        async with serve(traced()) as worker:
-            batch = pb.ReviewBatch(payloads=[pb.Payload(admission_request=b"{}")])
-            for number, policy in enumerate(POLICIES, 1):
-                batch.calls.add(id=number, policy=policy, timeout_millis=60_000, traceparent=traceparent)
-            stream = worker.stream()
-            await stream.call.write(batch)
-            answers = await stream.verdicts(len(POLICIES))
-            valid = traceparent if traceparent == NOT_SAMPLED else ""
-            assert all(list(answer.warnings) == [valid] for answer in answers.values())
-            await stream.close()
-
-    uvloop.run(scenario())
+    async with serve(traced()) as worker:
+        batch = pb.ReviewBatch(payloads=[pb.Payload(admission_request=b"{}")])
+        for number, policy in enumerate(POLICIES, 1):
+            batch.calls.add(id=number, policy=policy, timeout_millis=60_000, traceparent=traceparent)
+        stream = worker.stream()
+        await stream.call.write(batch)
+        answers = await stream.verdicts(len(POLICIES))
+        valid = traceparent if traceparent == NOT_SAMPLED else ""
+        assert all(list(answer.warnings) == [valid] for answer in answers.values())
+        await stream.close()
     traces = {span.context.trace_id for span in exporter.get_finished_spans()}
     assert TRACE not in traces
     assert len(traces) == (0 if traceparent == NOT_SAMPLED else len(POLICIES))
 
 
-def test_the_context_ends_with_the_policy(serve: Any) -> None:
-    async def scenario() -> None:
-        async with serve(traced()) as worker:
-            batch = pb.ReviewBatch(payloads=[pb.Payload(admission_request=b"{}")])
-            for number, policy in enumerate(POLICIES, 1):
-                batch.calls.add(id=number, policy=policy, timeout_millis=60_000, traceparent=SAMPLED)
-            stream = worker.stream()
-            await stream.call.write(batch)
-            await stream.verdicts(len(POLICIES))
-            assert not get_current_span().get_span_context().is_valid
-            await stream.close()
-
-    uvloop.run(scenario())
+async def test_the_context_ends_with_the_policy(serve: Any) -> None:
+    async with serve(traced()) as worker:
+        batch = pb.ReviewBatch(payloads=[pb.Payload(admission_request=b"{}")])
+        for number, policy in enumerate(POLICIES, 1):
+            batch.calls.add(id=number, policy=policy, timeout_millis=60_000, traceparent=SAMPLED)
+        stream = worker.stream()
+        await stream.call.write(batch)
+        await stream.verdicts(len(POLICIES))
+        assert not get_current_span().get_span_context().is_valid
+        await stream.close()
 
 
 def test_a_worker_without_tracing_imports_nothing_of_opentelemetry() -> None:

@@ -18,6 +18,8 @@ from admission_gateway_worker import Cause, Denied, PolicyServer, Review
 from admission_gateway_worker.pb import worker_pb2 as pb
 from tests.kit import PATIENCE_S
 
+EVENT_LOOPS = ("uvloop",)
+
 Code = Callable[[Any], grpc.StatusCode]
 SETTINGS = settings(
     max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -107,47 +109,36 @@ def test_stream_and_unary_give_the_same_answers(serve: Any, steps: list[Any], re
     uvloop.run(scenario())
 
 
-def test_the_error_for_an_unknown_policy_lists_the_served_ones(serve: Any, code_of: Code) -> None:
+async def test_the_error_for_an_unknown_policy_lists_the_served_ones(serve: Any, code_of: Code) -> None:
     server = PolicyServer()
     server.policy("b")(lambda review: None)
     server.policy("a")(lambda review: None)
-
-    async def scenario() -> None:
-        async with serve(server) as worker:
-            for answer in (await worker.unary("c"), await worker.streamed("c")):
-                assert code_of(answer) is grpc.StatusCode.NOT_FOUND
-                assert answer.message == 'policy "c" is not served here; served are: a, b'
-
-    uvloop.run(scenario())
+    async with serve(server) as worker:
+        for answer in (await worker.unary("c"), await worker.streamed("c")):
+            assert code_of(answer) is grpc.StatusCode.NOT_FOUND
+            assert answer.message == 'policy "c" is not served here; served are: a, b'
 
 
-def test_list_policies_names_them_in_order_of_registration(serve: Any) -> None:
+async def test_list_policies_names_them_in_order_of_registration(serve: Any) -> None:
     server = PolicyServer()
     server.policy("b", description="second letter", mutating=True, version="3")(lambda review: None)
     server.policy("a")(lambda review: None)
-
-    async def scenario() -> None:
-        async with serve(server) as worker:
-            answer = await worker.list_policies(b"")
-            assert list(answer.policies) == [
-                pb.Policy(name="b", description="second letter", mutating=True, version="3"),
-                pb.Policy(name="a"),
-            ]
-
-    uvloop.run(scenario())
+    async with serve(server) as worker:
+        answer = await worker.list_policies(b"")
+        assert list(answer.policies) == [
+            pb.Policy(name="b", description="second letter", mutating=True, version="3"),
+            pb.Policy(name="a"),
+        ]
 
 
-def test_bytes_that_are_no_review_request_are_the_callers_fault(serve: Any) -> None:
-    async def scenario() -> None:
-        async with serve(PolicyServer()) as worker:
-            with pytest.raises(aio.AioRpcError, match="not a ReviewRequest") as caught:
-                await worker.review(b"\xff\xff", timeout=PATIENCE_S)
-            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-
-    uvloop.run(scenario())
+async def test_bytes_that_are_no_review_request_are_the_callers_fault(serve: Any) -> None:
+    async with serve(PolicyServer()) as worker:
+        with pytest.raises(aio.AioRpcError, match="not a ReviewRequest") as caught:
+            await worker.review(b"\xff\xff", timeout=PATIENCE_S)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_a_cancelled_call_cancels_its_policy(serve: Any) -> None:
+async def test_a_cancelled_call_cancels_its_policy(serve: Any) -> None:
     server = PolicyServer()
     started, cancelled = asyncio.Event(), asyncio.Event()
 
@@ -160,20 +151,15 @@ def test_a_cancelled_call_cancels_its_policy(serve: Any) -> None:
             cancelled.set()
             raise
 
-    async def scenario() -> None:
-        async with serve(server) as worker:
-            call = worker.review(
-                pb.ReviewRequest(policy="waits", admission_request=b"{}").SerializeToString()
-            )
-            async with asyncio.timeout(PATIENCE_S):
-                await started.wait()
-                call.cancel()
-                await cancelled.wait()
-
-    uvloop.run(scenario())
+    async with serve(server) as worker:
+        call = worker.review(pb.ReviewRequest(policy="waits", admission_request=b"{}").SerializeToString())
+        async with asyncio.timeout(PATIENCE_S):
+            await started.wait()
+            call.cancel()
+            await cancelled.wait()
 
 
-def test_the_calls_deadline_is_the_policys(serve: Any, code_of: Code) -> None:
+async def test_the_calls_deadline_is_the_policys(serve: Any, code_of: Code) -> None:
     server = PolicyServer()
     seen: list[float] = []
 
@@ -185,18 +171,15 @@ def test_the_calls_deadline_is_the_policys(serve: Any, code_of: Code) -> None:
     async def waits(review: Review) -> None:
         await asyncio.Event().wait()
 
-    async def scenario() -> None:
-        async with serve(server) as worker:
-            await worker.unary("looks", timeout_s=50)
-            answer = await worker.unary("waits", timeout_s=0.03)
-            assert code_of(answer) is grpc.StatusCode.DEADLINE_EXCEEDED
-
-    uvloop.run(scenario())
+    async with serve(server) as worker:
+        await worker.unary("looks", timeout_s=50)
+        answer = await worker.unary("waits", timeout_s=0.03)
+        assert code_of(answer) is grpc.StatusCode.DEADLINE_EXCEEDED
     # gRPC rounds a deadline on its way, by some milliseconds.
     assert 0 < seen[0] < 51
 
 
-def test_a_review_of_seven_mebibytes_goes_both_ways(serve: Any) -> None:
+async def test_a_review_of_seven_mebibytes_goes_both_ways(serve: Any) -> None:
     server = PolicyServer()
 
     @server.policy("echo", mutating=True)
@@ -204,11 +187,7 @@ def test_a_review_of_seven_mebibytes_goes_both_ways(serve: Any) -> None:
         review.object["copy"] = review.object["text"]
 
     request = orjson.dumps({"object": {"text": "x" * (7 * 1024 * 1024)}})
-
-    async def scenario() -> None:
-        async with serve(server) as worker:
-            unary = await worker.unary("echo", request)
-            assert len(unary.patch) > len(request)
-            assert unary == await worker.streamed("echo", request)
-
-    uvloop.run(scenario())
+    async with serve(server) as worker:
+        unary = await worker.unary("echo", request)
+        assert len(unary.patch) > len(request)
+        assert unary == await worker.streamed("echo", request)
