@@ -12,7 +12,7 @@ from admission_gateway_worker.pb import worker_pb2
 from gateway.engine.dispatch import stream
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Details, Failed, FailureReason
-from tests.world import simulated
+from tests.world import in_world, simulated
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tests.world import SimulatedWorld, World
 
     OnEachLoop = Callable[[Callable[[World], Awaitable[None]]], None]
+
+EVENT_LOOPS = ("asyncio", "uvloop")
 
 DENIAL = {
     "code": 422,
@@ -66,23 +68,20 @@ ANSWERS: list[tuple[dict[str, Any], object]] = [
 
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary", "Auto"])
-def test_every_answer_has_the_same_verdict_by_stream_and_unary_call(
-    on_each_loop: OnEachLoop, start_worker: Callable[..., ScriptedWorker], transport: str
+@in_world
+async def test_every_answer_has_the_same_verdict_by_stream_and_unary_call(
+    world: World, start_worker: Callable[..., ScriptedWorker], transport: str
 ) -> None:
     worker = start_worker()
-
-    async def test(world: World) -> None:
-        pool = await world.add_pool(worker.target, transport=transport)
-        assert await pool.wait_until_ready(30)
-        evaluation = await world.settle(*(script for script, _ in ANSWERS))
-        for outcome, (script, expected) in zip(evaluation.outcomes, ANSWERS, strict=True):
-            assert outcome.call is not None
-            assert outcome.call.verdict == expected, script
-        report = await world.report()
-        assert report.get("unary", 0) == (len(ANSWERS) + 1 if transport == "Unary" else 0)
-        assert world.is_clean()
-
-    on_each_loop(test)
+    pool = await world.add_pool(worker.target, transport=transport)
+    assert await pool.wait_until_ready(30)
+    evaluation = await world.settle(*(script for script, _ in ANSWERS))
+    for outcome, (script, expected) in zip(evaluation.outcomes, ANSWERS, strict=True):
+        assert outcome.call is not None
+        assert outcome.call.verdict == expected, script
+    report = await world.report()
+    assert report.get("unary", 0) == (len(ANSWERS) + 1 if transport == "Unary" else 0)
+    assert world.is_clean()
 
 
 @simulated
@@ -124,22 +123,19 @@ def test_cancelled_ids_are_sent_in_several_batches(monkeypatch: pytest.MonkeyPat
     asyncio.run(scenario())
 
 
-def test_a_worker_without_streams_is_called_by_unary_calls(
-    on_each_loop: OnEachLoop, start_worker: Callable[..., ScriptedWorker]
+@in_world
+async def test_a_worker_without_streams_is_called_by_unary_calls(
+    world: World, start_worker: Callable[..., ScriptedWorker]
 ) -> None:
     worker = start_worker(None, "--no-stream")
-
-    async def test(world: World) -> None:
-        await world.add_pool(worker.target, name="auto")
-        await world.add_pool(worker.target, name="stream", transport="Stream")
-        assert await world.ask({"pool": "auto"}) is ALLOWED
-        refused = await world.ask({"pool": "stream"})
-        assert isinstance(refused, Failed)
-        assert refused.cause == "UNIMPLEMENTED: the method is not served"
-        assert await world.pools["auto"].wait_until_ready(30)
-        assert await world.ask({"pool": "auto"}) is ALLOWED
-
-    on_each_loop(test)
+    await world.add_pool(worker.target, name="auto")
+    await world.add_pool(worker.target, name="stream", transport="Stream")
+    assert await world.ask({"pool": "auto"}) is ALLOWED
+    refused = await world.ask({"pool": "stream"})
+    assert isinstance(refused, Failed)
+    assert refused.cause == "UNIMPLEMENTED: the method is not served"
+    assert await world.pools["auto"].wait_until_ready(30)
+    assert await world.ask({"pool": "auto"}) is ALLOWED
 
 
 @simulated
@@ -154,19 +150,16 @@ async def test_large_requests_are_unary_calls(world: SimulatedWorld) -> None:
     assert report["unary"] == 1
 
 
-def test_an_answer_over_the_limit_fails_that_call_alone(
-    on_each_loop: OnEachLoop, start_worker: Callable[..., ScriptedWorker]
+@in_world
+async def test_an_answer_over_the_limit_fails_that_call_alone(
+    world: World, start_worker: Callable[..., ScriptedWorker]
 ) -> None:
     worker = start_worker()
-
-    async def test(world: World) -> None:
-        await world.add_pool(worker.target, transport="Unary")
-        big, fine = (await world.settle({"big": 9_000_000}, {})).outcomes
-        assert isinstance(big.verdict, Failed)
-        assert big.verdict.cause.startswith("RESOURCE_EXHAUSTED")
-        assert fine.verdict is ALLOWED
-
-    on_each_loop(test)
+    await world.add_pool(worker.target, transport="Unary")
+    big, fine = (await world.settle({"big": 9_000_000}, {})).outcomes
+    assert isinstance(big.verdict, Failed)
+    assert big.verdict.cause.startswith("RESOURCE_EXHAUSTED")
+    assert fine.verdict is ALLOWED
 
 
 @pytest.mark.parametrize("transport", ["Stream", "Auto"])
@@ -177,27 +170,24 @@ def test_an_answer_over_the_limit_fails_that_call_alone(
         ({"big": 9_000_000}, "RESOURCE_EXHAUSTED: .*larger than max.*"),
     ],
 )
-def test_an_answer_that_breaks_the_stream_fails_that_call_alone(
-    on_each_loop: OnEachLoop,
+@in_world
+async def test_an_answer_that_breaks_the_stream_fails_that_call_alone(
+    world: World,
     start_worker: Callable[..., ScriptedWorker],
     fault: dict[str, Any],
     cause: str,
     transport: str,
 ) -> None:
     worker = start_worker()
-
-    async def test(world: World) -> None:
-        await world.all_ready(await world.add_pool(worker.target, transport=transport))
-        other = {"delay_ms": 50}
-        outcomes = (await world.settle(other, fault, other)).outcomes
-        assert [outcome.verdict is ALLOWED for outcome in outcomes] == [True, False, True]
-        failed = outcomes[1].verdict
-        assert isinstance(failed, Failed)
-        assert re.fullmatch(cause, failed.cause)
-        # At once, without waiting for the connection to have recovered.
-        assert await world.ask({}) is ALLOWED
-
-    on_each_loop(test)
+    await world.all_ready(await world.add_pool(worker.target, transport=transport))
+    other = {"delay_ms": 50}
+    outcomes = (await world.settle(other, fault, other)).outcomes
+    assert [outcome.verdict is ALLOWED for outcome in outcomes] == [True, False, True]
+    failed = outcomes[1].verdict
+    assert isinstance(failed, Failed)
+    assert re.fullmatch(cause, failed.cause)
+    # At once, without waiting for the connection to have recovered.
+    assert await world.ask({}) is ALLOWED
 
 
 @simulated

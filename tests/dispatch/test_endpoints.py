@@ -10,7 +10,7 @@ from gateway.config.kinds.worker_pool import WorkerPool, WorkerTls
 from gateway.engine.dispatch.pool import tls_fingerprint
 from gateway.pure.core.verdict import ALLOWED, Failed
 from tests.waiting import until
-from tests.world import simulated
+from tests.world import in_world, simulated
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tests.world import SimulatedWorld, World
 
     OnEachLoop = Callable[[Callable[[World], Awaitable[None]]], None]
+
+EVENT_LOOPS = ("asyncio", "uvloop")
 
 
 def never(evaluation: object) -> None:
@@ -41,31 +43,28 @@ async def test_a_cancelled_review_leaves_nothing_and_the_worker_is_notified(
     await until(lambda: worker.seen["cancelled"] == 3)
 
 
-def test_names_are_looked_up_and_every_address_is_an_endpoint(
-    on_each_loop: OnEachLoop, start_worker: Callable[..., ScriptedWorker]
+@in_world
+async def test_names_are_looked_up_and_every_address_is_an_endpoint(
+    world: World, start_worker: Callable[..., ScriptedWorker]
 ) -> None:
     worker = start_worker("127.0.0.1:0")
     port = worker.target.rpartition(":")[2]
-
-    async def test(world: World) -> None:
-        pool = await world.add_pool(f"dns:///localhost:{port}", name="dns")
-        assert f"ipv4:127.0.0.1:{port}" in [endpoint.address for endpoint in pool.endpoints]
-        assert await pool.wait_until_ready(30)
-        assert await world.ask({"pool": "dns"}) is ALLOWED
-        several = await world.add_pool(f"ipv4:127.0.0.1:{port},127.0.0.2:{port}", name="several")
-        assert [endpoint.address for endpoint in several.endpoints] == [
-            f"ipv4:127.0.0.1:{port}",
-            f"ipv4:127.0.0.2:{port}",
-        ]
-        lost = await world.add_pool("no-such-host.invalid:50051", name="lost")
-        assert lost.endpoints == ()
-        failed = await world.ask({"pool": "lost"})
-        assert isinstance(failed, Failed)
-        assert failed.cause.startswith(
-            "UNAVAILABLE: worker pool lost: no-such-host.invalid:50051 cannot be resolved"
-        )
-
-    on_each_loop(test)
+    pool = await world.add_pool(f"dns:///localhost:{port}", name="dns")
+    assert f"ipv4:127.0.0.1:{port}" in [endpoint.address for endpoint in pool.endpoints]
+    assert await pool.wait_until_ready(30)
+    assert await world.ask({"pool": "dns"}) is ALLOWED
+    several = await world.add_pool(f"ipv4:127.0.0.1:{port},127.0.0.2:{port}", name="several")
+    assert [endpoint.address for endpoint in several.endpoints] == [
+        f"ipv4:127.0.0.1:{port}",
+        f"ipv4:127.0.0.2:{port}",
+    ]
+    lost = await world.add_pool("no-such-host.invalid:50051", name="lost")
+    assert lost.endpoints == ()
+    failed = await world.ask({"pool": "lost"})
+    assert isinstance(failed, Failed)
+    assert failed.cause.startswith(
+        "UNAVAILABLE: worker pool lost: no-such-host.invalid:50051 cannot be resolved"
+    )
 
 
 @simulated

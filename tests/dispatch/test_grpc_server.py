@@ -10,6 +10,7 @@ import pytest
 from admission_gateway_worker.pb import worker_pb2 as pb
 from admission_gateway_worker.unary import SERVICE
 from gateway.pure.core.verdict import ALLOWED, Failed
+from tests.world import in_world
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from tests.world import World
 
     OnEachLoop = Callable[[Callable[[World], Awaitable[None]]], None]
+
+EVENT_LOOPS = ("asyncio", "uvloop")
 
 
 async def review(message: bytes, context: Any) -> bytes:
@@ -39,28 +42,24 @@ async def review_stream(messages: Any, context: Any) -> None:
 
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
-def test_a_worker_on_grpcs_own_server_is_called(
-    on_each_loop: OnEachLoop, tmp_path: Path, transport: str
-) -> None:
-    async def test(world: World) -> None:
-        server = grpc.aio.server()
-        methods: dict[str, Any] = {
-            "Review": grpc.unary_unary_rpc_method_handler(review),
-            "ReviewStream": grpc.stream_stream_rpc_method_handler(review_stream),
-        }
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
-        server.add_insecure_port(f"unix:{tmp_path}/s")
-        await server.start()
-        try:
-            pool = await world.add_pool(f"unix:{tmp_path}/s", transport=transport)
-            await world.all_ready(pool)
-            for _ in range(3):
-                assert await world.ask({}) is ALLOWED
-            failed = await world.ask({"other": 1})
-            assert isinstance(failed, Failed)
-            assert failed.cause == "NOT_FOUND: not served: 100 % é"
-            await pool.close(0.0)
-        finally:
-            await server.stop(None)
-
-    on_each_loop(test)
+@in_world
+async def test_a_worker_on_grpcs_own_server_is_called(world: World, tmp_path: Path, transport: str) -> None:
+    server = grpc.aio.server()
+    methods: dict[str, Any] = {
+        "Review": grpc.unary_unary_rpc_method_handler(review),
+        "ReviewStream": grpc.stream_stream_rpc_method_handler(review_stream),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
+    server.add_insecure_port(f"unix:{tmp_path}/s")
+    await server.start()
+    try:
+        pool = await world.add_pool(f"unix:{tmp_path}/s", transport=transport)
+        await world.all_ready(pool)
+        for _ in range(3):
+            assert await world.ask({}) is ALLOWED
+        failed = await world.ask({"other": 1})
+        assert isinstance(failed, Failed)
+        assert failed.cause == "NOT_FOUND: not served: 100 % é"
+        await pool.close(0.0)
+    finally:
+        await server.stop(None)

@@ -25,12 +25,15 @@ from gateway.pure.core.verdict import ALLOWED, Allowed, Failed, FailureReason
 from gateway.pure.core.webhook import MAX_PARAMETERS_BYTES, Cache, WorkerRef
 from tests.core.build import webhook
 from tests.kit import REVIEWS
+from tests.world import in_world
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from gateway.pure.core.verdict import Verdict
+
+EVENT_LOOPS = ("asyncio", "uvloop")
 
 REQUEST = decode((REVIEWS / "pod-create-mutate.json").read_bytes())
 KEY = "example.com/parameters"
@@ -212,92 +215,83 @@ class Probe:
 
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
-def test_workers_get_the_parameters_of_each_call(on_each_loop: Any, tmp_path: Path, transport: str) -> None:
-    async def test(world: Any) -> None:
-        probe = Probe()
-        [address] = await probe.server.start(f"unix:{tmp_path}/s")
-        try:
-            await world.all_ready(await world.add_pool(address, transport=transport))
-            for _ in range(3):
-                scripts = [
-                    {"client": WorkerRef("pool", "shows", b'{"n":%d}' % n if n else b"")} for n in range(4)
-                ]
-                scripts.append({"client": WorkerRef("pool", "allows", b"{}")})
-                evaluation = await world.settle(*scripts)
-                *shown, plain = [outcome.call.verdict for outcome in evaluation.outcomes]
-                seen = [orjson.loads(dict(verdict.audit_annotations)["parameters"]) for verdict in shown]
-                assert seen == [{}, {"n": 1}, {"n": 2}, {"n": 3}]
-                assert plain is ALLOWED
-            assert len(probe.prepared) == 4
-            denied = await world.ask({"client": WorkerRef("pool", "denies", b'{"a":1}')})
-            assert denied.message == "{'a': 1}"
-            many = [{"client": WorkerRef("pool", "shows", b'{"n":%d}' % n)} for n in range(600)]
-            evaluation = await world.settle(*many)
-            seen = [
-                orjson.loads(dict(outcome.call.verdict.audit_annotations)["parameters"])["n"]
-                for outcome in evaluation.outcomes
+@in_world
+async def test_workers_get_the_parameters_of_each_call(world: Any, tmp_path: Path, transport: str) -> None:
+    probe = Probe()
+    [address] = await probe.server.start(f"unix:{tmp_path}/s")
+    try:
+        await world.all_ready(await world.add_pool(address, transport=transport))
+        for _ in range(3):
+            scripts = [
+                {"client": WorkerRef("pool", "shows", b'{"n":%d}' % n if n else b"")} for n in range(4)
             ]
-            assert seen == list(range(600))
-        finally:
-            for pool in world.pools.values():
-                await pool.close(0.0)
-            await probe.server.stop(0)
-
-    on_each_loop(test)
+            scripts.append({"client": WorkerRef("pool", "allows", b"{}")})
+            evaluation = await world.settle(*scripts)
+            *shown, plain = [outcome.call.verdict for outcome in evaluation.outcomes]
+            seen = [orjson.loads(dict(verdict.audit_annotations)["parameters"]) for verdict in shown]
+            assert seen == [{}, {"n": 1}, {"n": 2}, {"n": 3}]
+            assert plain is ALLOWED
+        assert len(probe.prepared) == 4
+        denied = await world.ask({"client": WorkerRef("pool", "denies", b'{"a":1}')})
+        assert denied.message == "{'a': 1}"
+        many = [{"client": WorkerRef("pool", "shows", b'{"n":%d}' % n)} for n in range(600)]
+        evaluation = await world.settle(*many)
+        seen = [
+            orjson.loads(dict(outcome.call.verdict.audit_annotations)["parameters"])["n"]
+            for outcome in evaluation.outcomes
+        ]
+        assert seen == list(range(600))
+    finally:
+        for pool in world.pools.values():
+            await pool.close(0.0)
+        await probe.server.stop(0)
 
 
 @pytest.mark.parametrize("max_ids", [MAX_IDS, 2])
-def test_chains_carry_parameters(
-    on_each_loop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_ids: int
+@in_world
+async def test_chains_carry_parameters(
+    world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_ids: int
 ) -> None:
     """Also a chain with more parameters than a batch may have, whose first call is sent alone."""
     monkeypatch.setattr(endpoint, "MAX_IDS", max_ids)
-
-    async def test(world: Any) -> None:
-        probe = Probe()
-        [address] = await probe.server.start(f"unix:{tmp_path}/s")
-        try:
-            await world.all_ready(await world.add_pool(address))
-            scripts = [
-                {"client": WorkerRef("pool", "labels", b'{"label":"l%d"}' % n), "label": "x"}
-                for n in range(3)
-            ]
-            evaluation = await world.settle(*scripts, phase="mutate", chained=True)
-            last = evaluation.outcomes[-1].call.verdict
-            assert dict(last.audit_annotations)["labels"].split()[-3:] == ["l0", "l1", "l2"]
-            # When one call has ended, the parameters of the other two are few enough.
-            assert evaluation.kept_ahead == (2 if max_ids == MAX_IDS else 1)
-        finally:
-            for pool in world.pools.values():
-                await pool.close(0.0)
-            await probe.server.stop(0)
-
-    on_each_loop(test)
+    probe = Probe()
+    [address] = await probe.server.start(f"unix:{tmp_path}/s")
+    try:
+        await world.all_ready(await world.add_pool(address))
+        scripts = [
+            {"client": WorkerRef("pool", "labels", b'{"label":"l%d"}' % n), "label": "x"} for n in range(3)
+        ]
+        evaluation = await world.settle(*scripts, phase="mutate", chained=True)
+        last = evaluation.outcomes[-1].call.verdict
+        assert dict(last.audit_annotations)["labels"].split()[-3:] == ["l0", "l1", "l2"]
+        # When one call has ended, the parameters of the other two are few enough.
+        assert evaluation.kept_ahead == (2 if max_ids == MAX_IDS else 1)
+    finally:
+        for pool in world.pools.values():
+            await pool.close(0.0)
+        await probe.server.stop(0)
 
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
-def test_an_answer_that_allows_without_the_parameters_is_a_failure(
-    on_each_loop: Any, start_worker: Callable[..., Any], transport: str
+@in_world
+async def test_an_answer_that_allows_without_the_parameters_is_a_failure(
+    world: Any, start_worker: Callable[..., Any], transport: str
 ) -> None:
     target = start_worker("127.0.0.1:0").target
+    await world.all_ready(await world.add_pool(target, transport=transport))
 
-    async def test(world: Any) -> None:
-        await world.all_ready(await world.add_pool(target, transport=transport))
+    async def ask(script: dict[str, Any], parameters: bytes) -> Verdict:
+        policy = orjson.dumps(script).decode()
+        found: Verdict = await world.ask({"client": WorkerRef("pool", policy, parameters)})
+        return found
 
-        async def ask(script: dict[str, Any], parameters: bytes) -> Verdict:
-            policy = orjson.dumps(script).decode()
-            found: Verdict = await world.ask({"client": WorkerRef("pool", policy, parameters)})
-            return found
-
-        ignored = await ask({}, b"{}")
-        assert isinstance(ignored, Failed)
-        assert ignored.cause.startswith("FAILED_PRECONDITION: the worker ignored the parameters")
-        assert isinstance(await ask({"warnings": ["w"]}, b"{}"), Failed)
-        assert isinstance(await ask({}, b""), Allowed)
-        denied = await ask({"deny": {"message": "no"}}, b"{}")
-        assert denied.message == "no"  # type: ignore[union-attr]
-
-    on_each_loop(test)
+    ignored = await ask({}, b"{}")
+    assert isinstance(ignored, Failed)
+    assert ignored.cause.startswith("FAILED_PRECONDITION: the worker ignored the parameters")
+    assert isinstance(await ask({"warnings": ["w"]}, b"{}"), Failed)
+    assert isinstance(await ask({}, b""), Allowed)
+    denied = await ask({"deny": {"message": "no"}}, b"{}")
+    assert denied.message == "no"  # type: ignore[union-attr]
 
 
 def test_results_of_changing_namespaces_are_bounded() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -129,7 +128,7 @@ def test_many_unknown_policies_are_compared_with_few_others(config: Config) -> N
     assert {one.hint for one in policy_mismatches(clients, served)} == {""}
 
 
-def test_what_workers_declare_holds_for_their_pool_alone(tmp_path: Path) -> None:
+async def test_what_workers_declare_holds_for_their_pool_alone(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     script = {
         "webhook": {"clientConfig": {"worker": {"pool": "p", "policy": "x", "parameters": {"max": "3"}}}}
@@ -141,12 +140,8 @@ def test_what_workers_declare_holds_for_their_pool_alone(tmp_path: Path) -> None
     listing = PolicyListing({"x": False}, schemas={"x": schema})
     watch = PolicyCheck(Metrics(), Clock(), table)
     pool = cast("Pool", FakePool(endpoints=(FakeEndpoint(listing),)))
-
-    async def use() -> None:
-        watch.activate(config, {"p": pool})
-        await watch.read_all()
-
-    asyncio.run(use())
+    watch.activate(config, {"p": pool})
+    await watch.read_all()
     (found,) = watch.mismatches()
     assert found.reason == "parameters"
     assert isinstance(table.of(hook.worker, REQUEST, None), Failed)
@@ -155,7 +150,7 @@ def test_what_workers_declare_holds_for_their_pool_alone(tmp_path: Path) -> None
     assert not table.has_schemas
 
 
-def test_a_worker_is_asked_when_it_connects_and_when_the_parameters_change(
+async def test_a_worker_is_asked_when_it_connects_and_when_the_parameters_change(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def config_of(value: int) -> Config:
@@ -167,22 +162,18 @@ def test_a_worker_is_asked_when_it_connects_and_when_the_parameters_change(
 
     endpoint = FakeEndpoint(PolicyListing({"x": False}, schemas={"x": "{}"}), "no number")
     pools = {"p": cast("Pool", FakePool(endpoints=(endpoint,)))}
-
-    async def run() -> None:
-        watch = PolicyCheck(Metrics(), Clock(), ParameterTable())
-        for value in (3, 3, 4):
-            watch.activate(config_of(value), pools)
-            await watch.read_all()
-            await watch.read_all()
-        assert endpoint.asked == ["list", ("x", b'{"max":3}'), ("x", b'{"max":4}')]
-        (found,) = watch.mismatches()
-        assert found.message == "no number (according to a:1), so that calls fail closed"
-        endpoint.asked, endpoint.problem, endpoint.connected_count = [], "", 2
+    watch = PolicyCheck(Metrics(), Clock(), ParameterTable())
+    for value in (3, 3, 4):
+        watch.activate(config_of(value), pools)
         await watch.read_all()
-        assert endpoint.asked == ["list", ("x", b'{"max":4}')]
-        assert watch.mismatches() == []
-
-    asyncio.run(run())
+        await watch.read_all()
+    assert endpoint.asked == ["list", ("x", b'{"max":3}'), ("x", b'{"max":4}')]
+    (found,) = watch.mismatches()
+    assert found.message == "no number (according to a:1), so that calls fail closed"
+    endpoint.asked, endpoint.problem, endpoint.connected_count = [], "", 2
+    await watch.read_all()
+    assert endpoint.asked == ["list", ("x", b'{"max":4}')]
+    assert watch.mismatches() == []
     # Once for each value, and not again for each question.
     assert [text.partition(":")[0] for text in caplog.messages] == ["policy mismatch"] * 2
 
@@ -224,16 +215,12 @@ def test_parameters_that_only_some_workers_refuse_are_told(
         (PolicyListing({}, unchecked="why"), "parameters are not judged by a worker: a:1: why"),
     ],
 )
-def test_what_a_worker_does_not_say_is_in_the_log(
+async def test_what_a_worker_does_not_say_is_in_the_log(
     config: Config, caplog: pytest.LogCaptureFixture, listing: PolicyListing, told: str
 ) -> None:
     caplog.set_level(logging.DEBUG, "gateway.engine.policy_check")
-
-    async def scenario() -> None:
-        watch = PolicyCheck(Metrics(), Clock(), ParameterTable())
-        watch.activate(config, {"p": cast("Pool", FakePool(endpoints=(FakeEndpoint(listing),)))})
-        await watch.read_all()
-        await watch.close()
-
-    asyncio.run(scenario())
+    watch = PolicyCheck(Metrics(), Clock(), ParameterTable())
+    watch.activate(config, {"p": cast("Pool", FakePool(endpoints=(FakeEndpoint(listing),)))})
+    await watch.read_all()
+    await watch.close()
     assert told in caplog.messages

@@ -28,7 +28,7 @@ from gateway.pure.core.verdict import ALLOWED, Failed
 from tests.dispatch.peers import Says
 from tests.kit import REVIEWS
 from tests.waiting import until
-from tests.world import simulated
+from tests.world import in_world, simulated
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from tests.world import SimulatedWorld, World
 
     OnEachLoop = Callable[[Callable[[World], Awaitable[None]]], None]
+
+EVENT_LOOPS = ("asyncio", "uvloop")
 
 
 class RawConnection(asyncio.Protocol):
@@ -151,35 +153,31 @@ def tls_worker(
 
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
-def test_both_sides_authenticate_with_certificates(
-    on_each_loop: OnEachLoop, tls_worker: ScriptedWorker, tls_files: WorkerTls, transport: str
+@in_world
+async def test_both_sides_authenticate_with_certificates(
+    world: World, tls_worker: ScriptedWorker, tls_files: WorkerTls, transport: str
 ) -> None:
-    async def test(world: World) -> None:
-        port = tls_worker.target.rpartition(":")[2]
-        for number, target in enumerate((f"localhost:{port}", f"ipv4:127.0.0.1:{port}")):
-            name = f"pool-{number}"
-            pool = await world.add_pool(target, name=name, transport=transport, tls=tls_files)
-            assert await pool.wait_until_ready(30)
-            assert await world.ask({"pool": name}) is ALLOWED
-
-    on_each_loop(test)
+    port = tls_worker.target.rpartition(":")[2]
+    for number, target in enumerate((f"localhost:{port}", f"ipv4:127.0.0.1:{port}")):
+        name = f"pool-{number}"
+        pool = await world.add_pool(target, name=name, transport=transport, tls=tls_files)
+        assert await pool.wait_until_ready(30)
+        assert await world.ask({"pool": name}) is ALLOWED
 
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
-def test_ca_certificates_may_be_in_the_configuration_itself(
-    on_each_loop: OnEachLoop, tls_worker: ScriptedWorker, tls_files: WorkerTls, transport: str
+@in_world
+async def test_ca_certificates_may_be_in_the_configuration_itself(
+    world: World, tls_worker: ScriptedWorker, tls_files: WorkerTls, transport: str
 ) -> None:
-    async def test(world: World) -> None:
-        assert tls_files.ca_file is not None
-        # Whatever stands around the certificates is passed over, as it is in a file.
-        bundle = "Von der Behörde:\n".encode() + tls_files.ca_file.read_bytes()
-        tls = replace(tls_files, ca_file=None, ca_bundle=bundle)
-        target = f"ipv4:127.0.0.1:{tls_worker.target.rpartition(':')[2]}"
-        pool = await world.add_pool(target, transport=transport, tls=tls)
-        assert await pool.wait_until_ready(30)
-        assert await world.ask({}) is ALLOWED
-
-    on_each_loop(test)
+    assert tls_files.ca_file is not None
+    # Whatever stands around the certificates is passed over, as it is in a file.
+    bundle = "Von der Behörde:\n".encode() + tls_files.ca_file.read_bytes()
+    tls = replace(tls_files, ca_file=None, ca_bundle=bundle)
+    target = f"ipv4:127.0.0.1:{tls_worker.target.rpartition(':')[2]}"
+    pool = await world.add_pool(target, transport=transport, tls=tls)
+    assert await pool.wait_until_ready(30)
+    assert await world.ask({}) is ALLOWED
 
 
 @pytest.mark.parametrize(
@@ -191,35 +189,30 @@ def test_ca_certificates_may_be_in_the_configuration_itself(
     ],
     ids=["a worker of another name", "an unknown authority", "no certificate of ours"],
 )
-def test_a_peer_with_a_wrong_certificate_gets_no_call(
-    on_each_loop: OnEachLoop,
+@in_world
+async def test_a_peer_with_a_wrong_certificate_gets_no_call(
+    world: World,
     tls_worker: ScriptedWorker,
     tls_files: WorkerTls,
     change: dict[str, Any],
     cause: str,
 ) -> None:
-    async def test(world: World) -> None:
-        port = tls_worker.target.rpartition(":")[2]
-        tls = replace(tls_files, **change)
-        pool = await world.add_pool(f"ipv4:127.0.0.1:{port}", transport="Stream", tls=tls)
-        failed = await world.ask({})
-        assert isinstance(failed, Failed)
-        assert re.match(cause.replace("PORT", port), failed.cause), failed.cause
-        assert not await pool.wait_until_ready(0)
-
-    on_each_loop(test)
+    port = tls_worker.target.rpartition(":")[2]
+    tls = replace(tls_files, **change)
+    pool = await world.add_pool(f"ipv4:127.0.0.1:{port}", transport="Stream", tls=tls)
+    failed = await world.ask({})
+    assert isinstance(failed, Failed)
+    assert re.match(cause.replace("PORT", port), failed.cause), failed.cause
+    assert not await pool.wait_until_ready(0)
 
 
-def test_unusable_tls_files_are_named(on_each_loop: OnEachLoop, tls_files: WorkerTls, tmp_path: Path) -> None:
+@in_world
+async def test_unusable_tls_files_are_named(world: World, tls_files: WorkerTls, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no certificate")
-
-    async def test(world: World) -> None:
-        for change in ({"ca_file": tmp_path / "absent"}, {"cert_file": tmp_path / "text"}):
-            file = next(iter(change.values()))
-            with pytest.raises(ConfigError, match=f"{file}: cannot be used: "):
-                await world.add_pool("ipv4:127.0.0.1:1", name="broken", tls=replace(tls_files, **change))  # type: ignore[arg-type]
-
-    on_each_loop(test)
+    for change in ({"ca_file": tmp_path / "absent"}, {"cert_file": tmp_path / "text"}):
+        file = next(iter(change.values()))
+        with pytest.raises(ConfigError, match=f"{file}: cannot be used: "):
+            await world.add_pool("ipv4:127.0.0.1:1", name="broken", tls=replace(tls_files, **change))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -467,25 +460,24 @@ async def test_each_open_call_of_a_lost_connection_fails_once(world: SimulatedWo
     assert world.is_clean()
 
 
-def test_abstract_sockets_are_reached(on_each_loop: OnEachLoop) -> None:
-    async def test(world: World) -> None:
-        worker = RawWorker()
-        name = f"admission-gateway-{os.getpid()}"
-        sock = socket.socket(socket.AF_UNIX)
-        sock.bind(f"\0{name}")
-        server = await asyncio.get_running_loop().create_unix_server(lambda: RawConnection(worker), sock=sock)
-        await world.add_pool(f"unix-abstract:{name}", transport="Stream")
-        assert await world.ask({}) is ALLOWED
-        server.close()
-        for made in worker.connections:
-            made.transport.abort()
-
-    on_each_loop(test)
+@in_world
+async def test_abstract_sockets_are_reached(world: World) -> None:
+    worker = RawWorker()
+    name = f"admission-gateway-{os.getpid()}"
+    sock = socket.socket(socket.AF_UNIX)
+    sock.bind(f"\0{name}")
+    server = await asyncio.get_running_loop().create_unix_server(lambda: RawConnection(worker), sock=sock)
+    await world.add_pool(f"unix-abstract:{name}", transport="Stream")
+    assert await world.ask({}) is ALLOWED
+    server.close()
+    for made in worker.connections:
+        made.transport.abort()
 
 
 @pytest.mark.parametrize("transport", ["Stream", "Unary"])
-def test_an_intermediate_ca_is_trusted_and_a_name_may_end_in_a_dot(
-    on_each_loop: OnEachLoop,
+@in_world
+async def test_an_intermediate_ca_is_trusted_and_a_name_may_end_in_a_dot(
+    world: World,
     start_worker: Callable[..., ScriptedWorker],
     authority: trustme.CA,
     tls_files: WorkerTls,
@@ -500,23 +492,15 @@ def test_an_intermediate_ca_is_trusted_and_a_name_may_end_in_a_dot(
     files = (tmp_path / "key.pem", tmp_path / "chain.pem", tls_files.ca_file)
     worker = start_worker("127.0.0.1:0", "--tls", *map(str, files))
     tls = replace(tls_files, ca_file=tmp_path / "between.pem", server_name="localhost.")
-
-    async def test(world: World) -> None:
-        await world.add_pool(worker.target, transport=transport, tls=tls)
-        assert await world.ask({}) is ALLOWED
-
-    on_each_loop(test)
+    await world.add_pool(worker.target, transport=transport, tls=tls)
+    assert await world.ask({}) is ALLOWED
 
 
-def test_a_server_name_that_is_no_host_name_is_refused(
-    on_each_loop: OnEachLoop, tls_files: WorkerTls
-) -> None:
-    async def test(world: World) -> None:
-        tls = replace(tls_files, server_name="x" * 70 + ".test")
-        with pytest.raises(ConfigError, match=r"tls\.serverName: expected the name in a certificate"):
-            await world.add_pool("ipv4:127.0.0.1:1", tls=tls)
-
-    on_each_loop(test)
+@in_world
+async def test_a_server_name_that_is_no_host_name_is_refused(world: World, tls_files: WorkerTls) -> None:
+    tls = replace(tls_files, server_name="x" * 70 + ".test")
+    with pytest.raises(ConfigError, match=r"tls\.serverName: expected the name in a certificate"):
+        await world.add_pool("ipv4:127.0.0.1:1", tls=tls)
 
 
 def large_review() -> bytes:

@@ -169,22 +169,18 @@ def test_the_error_of_an_exec_plugin_is_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_a_hanging_exec_plugin_is_killed_on_close(
+async def test_a_hanging_exec_plugin_is_killed_on_close(
     server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(namespaces, "LOOK_UP_TIMEOUT_S", 0.5)
     started = tmp_path / "started"
     plugin = {"apiVersion": V1, "command": "sh", "args": ["-c", f"echo $$ > {started}; sleep 600; true"]}
-
-    async def scenario() -> None:
-        namespaces = ClusterNamespaces(KubernetesSettings(server.kubeconfig(tmp_path, exec=plugin)))
-        results = list[object]()
-        namespaces.look_up("red", 60, results.append)
-        await until(lambda: lines(started), "the plug-in runs")
-        await namespaces.close()
-        assert len(results) == 1
-
-    asyncio.run(scenario())
+    following = ClusterNamespaces(KubernetesSettings(server.kubeconfig(tmp_path, exec=plugin)))
+    results = list[object]()
+    following.look_up("red", 60, results.append)
+    await until(lambda: lines(started), "the plug-in runs")
+    await following.close()
+    assert len(results) == 1
     (leader,) = lines(started)
     eventually(lambda: not runs_with_group(leader), "no process of the plug-in runs")
 
@@ -199,7 +195,7 @@ def runs_with_group(leader: str) -> bool:
     return False
 
 
-def test_a_rejected_token_is_renewed_once_for_all_requests(
+async def test_a_rejected_token_is_renewed_once_for_all_requests(
     server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exec_plugin, "RUN_AGAIN_AFTER_S", 0.0)
@@ -207,16 +203,12 @@ def test_a_rejected_token_is_renewed_once_for_all_requests(
     (tmp_path / "token").write_text("first")
     script = f"""cd {tmp_path}; echo x >> ran; printf '{{"status": {{"token": "%s"}}}}' $(cat token)"""
     plugin = {"apiVersion": V1, "command": "sh", "args": ["-c", script]}
-
-    async def scenario() -> None:
-        api = await asyncio.to_thread(connect, KubernetesSettings(server.kubeconfig(tmp_path, exec=plugin)))
-        for token in ("first", "second"):
-            server.token = token
-            (tmp_path / "token").write_text(token)
-            await asyncio.gather(*(api.get("/api/v1/namespaces/red") for _ in range(3)))
-        await api.close()
-
-    asyncio.run(scenario())
+    api = await asyncio.to_thread(connect, KubernetesSettings(server.kubeconfig(tmp_path, exec=plugin)))
+    for token in ("first", "second"):
+        server.token = token
+        (tmp_path / "token").write_text(token)
+        await asyncio.gather(*(api.get("/api/v1/namespaces/red") for _ in range(3)))
+    await api.close()
     assert Counter(server.authorizations) == {"Bearer first": 6, "Bearer second": 3}
     assert (tmp_path / "ran").read_text().split() == ["x"] * 2
 
@@ -293,41 +285,34 @@ def pod(
     return tmp_path
 
 
-def test_service_account_with_a_renewed_token(tls_server: ApiServer, pod: Path) -> None:
-    async def scenario() -> None:
-        tls_server.token = "first"
-        api = await asyncio.to_thread(connect, KubernetesSettings(), pod)
-        await api.get("/api/v1/namespaces/red")
-        tls_server.token = "second"
-        (pod / "token").write_text("second")
-        await api.get("/api/v1/namespaces/red")
-        await api.close()
-
-    asyncio.run(scenario())
+async def test_service_account_with_a_renewed_token(tls_server: ApiServer, pod: Path) -> None:
+    tls_server.token = "first"
+    api = await asyncio.to_thread(connect, KubernetesSettings(), pod)
+    await api.get("/api/v1/namespaces/red")
+    tls_server.token = "second"
+    (pod / "token").write_text("second")
+    await api.get("/api/v1/namespaces/red")
+    await api.close()
     assert tls_server.authorizations == ["Bearer first", "Bearer first", "Bearer second"]
 
 
-def test_a_new_client_uses_the_renewed_token(
+async def test_a_new_client_uses_the_renewed_token(
     tls_server: ApiServer, pod: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access, "RENEW_AFTER_S", 0.0)
-
-    async def scenario() -> None:
-        lent = ClusterAccess(KubernetesSettings(), pod)
-        async with lent.api() as first:
-            await first.get("/api/v1/namespaces/red")
-            (pod / "token").write_text("second")
-            async with lent.api() as second:
-                await second.get("/api/v1/namespaces/red")
-            # Still open, though there is a newer one.
-            await first.get("/api/v1/namespaces/red")
-        await lent.close()
-
-    asyncio.run(scenario())
+    lent = ClusterAccess(KubernetesSettings(), pod)
+    async with lent.api() as first:
+        await first.get("/api/v1/namespaces/red")
+        (pod / "token").write_text("second")
+        async with lent.api() as second:
+            await second.get("/api/v1/namespaces/red")
+        # Still open, though there is a newer one.
+        await first.get("/api/v1/namespaces/red")
+    await lent.close()
     assert tls_server.authorizations == ["Bearer first", "Bearer second", "Bearer first"]
 
 
-def test_a_client_is_replaced_after_failures_but_not_after_each(
+async def test_a_client_is_replaced_after_failures_but_not_after_each(
     server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = list[KubernetesSettings]()
@@ -338,36 +323,28 @@ def test_a_client_is_replaced_after_failures_but_not_after_each(
 
     monkeypatch.setattr(access, "connect", counted)
     monkeypatch.setattr(access, "RENEW_FAILED_AFTER_S", 60.0)
-
-    async def scenario() -> None:
-        namespaces = ClusterNamespaces(KubernetesSettings(server.kubeconfig(tmp_path)))
-        for _ in range(3):
-            server.faults["get"].append(refuse(403))
-            with pytest.raises(ClusterError):
-                await namespaces.get("red")
-        assert len(made) == 1
-        monkeypatch.setattr(access, "RENEW_FAILED_AFTER_S", 0.0)
-        assert await namespaces.get("red") is None
-        assert len(made) == 2
-        assert await namespaces.get("red") is None
-        assert len(made) == 2
-        await namespaces.close()
-
-    asyncio.run(scenario())
+    namespaces = ClusterNamespaces(KubernetesSettings(server.kubeconfig(tmp_path)))
+    for _ in range(3):
+        server.faults["get"].append(refuse(403))
+        with pytest.raises(ClusterError):
+            await namespaces.get("red")
+    assert len(made) == 1
+    monkeypatch.setattr(access, "RENEW_FAILED_AFTER_S", 0.0)
+    assert await namespaces.get("red") is None
+    assert len(made) == 2
+    assert await namespaces.get("red") is None
+    assert len(made) == 2
+    await namespaces.close()
 
 
-def test_a_client_lent_after_close_is_closed(server: ApiServer, tmp_path: Path) -> None:
+async def test_a_client_lent_after_close_is_closed(server: ApiServer, tmp_path: Path) -> None:
     clients = list[Any]()
-
-    async def scenario() -> None:
-        lent = ClusterAccess(KubernetesSettings(server.kubeconfig(tmp_path)))
-        await lent.close()
-        async with lent.api() as first, lent.api() as second:
-            clients.extend((first, second))
-            with pytest.raises(ClusterError, match="404"):
-                await second.get("/api/v1/namespaces/red")
-
-    asyncio.run(scenario())
+    lent = ClusterAccess(KubernetesSettings(server.kubeconfig(tmp_path)))
+    await lent.close()
+    async with lent.api() as first, lent.api() as second:
+        clients.extend((first, second))
+        with pytest.raises(ClusterError, match="404"):
+            await second.get("/api/v1/namespaces/red")
     assert [client._client.is_closed for client in clients] == [True, True]
 
 

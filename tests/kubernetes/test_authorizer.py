@@ -93,13 +93,10 @@ def test_a_late_answer_is_an_error(server: ApiServer, tmp_path: Path) -> None:
     assert "in time" in decision.error
 
 
-def test_a_cancelled_check_has_no_result(server: ApiServer, tmp_path: Path) -> None:
-    async def scenario() -> None:
-        cluster = ClusterNamespaces(KubernetesSettings(server.kubeconfig(tmp_path)))
-        results: list[AccessDecision] = []
-        cluster.authorize(CHECK, LONG_S, results.append)()
-        cluster.authorize(CHECK, LONG_S, results.append)
-        await cluster.close()
-        assert len(results) == 1
-
-    asyncio.run(scenario())
+async def test_a_cancelled_check_has_no_result(server: ApiServer, tmp_path: Path) -> None:
+    cluster = ClusterNamespaces(KubernetesSettings(server.kubeconfig(tmp_path)))
+    results: list[AccessDecision] = []
+    cluster.authorize(CHECK, LONG_S, results.append)()
+    cluster.authorize(CHECK, LONG_S, results.append)
+    await cluster.close()
+    assert len(results) == 1

@@ -46,122 +46,100 @@ async def turns(number: int = 5) -> None:
         await asyncio.sleep(0)
 
 
-def test_concurrent_look_ups_share_a_request_whose_result_is_not_kept() -> None:
-    async def scenario() -> None:
-        cluster, results = Cluster(), list[object]()
-        look_ups = NamespaceLookups(cluster.get)
-        for name in ("red", "blue", "red"):
-            look_ups.look_up(name, 60, results.append)
-        assert results == []
-        await turns()
-        assert cluster.asked == ["red", "blue"]
-        cluster.answers["red"].set_result(RED)
-        await turns()
-        assert results == [RED, RED]
-        look_ups.look_up("red", 60, results.append)
-        await turns()
-        assert cluster.asked == ["red", "blue", "red"]
-        cluster.answers["red"].set_result(None)
-        cluster.answers["blue"].set_result(None)
-        await look_ups.close()
-        assert results == [RED, RED, None, None]
-
-    asyncio.run(scenario())
+async def test_concurrent_look_ups_share_a_request_whose_result_is_not_kept() -> None:
+    cluster, results = Cluster(), list[object]()
+    look_ups = NamespaceLookups(cluster.get)
+    for name in ("red", "blue", "red"):
+        look_ups.look_up(name, 60, results.append)
+    assert results == []
+    await turns()
+    assert cluster.asked == ["red", "blue"]
+    cluster.answers["red"].set_result(RED)
+    await turns()
+    assert results == [RED, RED]
+    look_ups.look_up("red", 60, results.append)
+    await turns()
+    assert cluster.asked == ["red", "blue", "red"]
+    cluster.answers["red"].set_result(None)
+    cluster.answers["blue"].set_result(None)
+    await look_ups.close()
+    assert results == [RED, RED, None, None]
 
 
-def test_a_withdrawn_look_up_has_no_result() -> None:
-    async def scenario() -> None:
-        cluster, results = Cluster(), list[object]()
-        look_ups = NamespaceLookups(cluster.get)
-        withdraw = look_ups.look_up("red", 60, lambda _: results.append("first"))
-        look_ups.look_up("red", 60, lambda _: results.append("second"))
-        await turns()
-        withdraw()
-        cluster.answers["red"].set_result(RED)
-        await look_ups.close()
-        withdraw()
-        assert results == ["second"]
-
-    asyncio.run(scenario())
+async def test_a_withdrawn_look_up_has_no_result() -> None:
+    cluster, results = Cluster(), list[object]()
+    look_ups = NamespaceLookups(cluster.get)
+    withdraw = look_ups.look_up("red", 60, lambda _: results.append("first"))
+    look_ups.look_up("red", 60, lambda _: results.append("second"))
+    await turns()
+    withdraw()
+    cluster.answers["red"].set_result(RED)
+    await look_ups.close()
+    withdraw()
+    assert results == ["second"]
 
 
-def test_a_failure_names_the_namespace_and_the_reason() -> None:
-    async def scenario() -> None:
-        cluster, results = Cluster(), list[object]()
-        look_ups = NamespaceLookups(cluster.get)
-        look_ups.look_up("red", 60, results.append)
-        await turns()
-        cluster.answers["red"].set_exception(ClusterError("the API server answers 403: no", 403))
-        await look_ups.close()
-        cause = 'namespace "red" cannot be looked up: the API server answers 403: no'
-        assert results == [Failed(FailureReason.NAMESPACE, cause, 503)]
-
-    asyncio.run(scenario())
+async def test_a_failure_names_the_namespace_and_the_reason() -> None:
+    cluster, results = Cluster(), list[object]()
+    look_ups = NamespaceLookups(cluster.get)
+    look_ups.look_up("red", 60, results.append)
+    await turns()
+    cluster.answers["red"].set_exception(ClusterError("the API server answers 403: no", 403))
+    await look_ups.close()
+    cause = 'namespace "red" cannot be looked up: the API server answers 403: no'
+    assert results == [Failed(FailureReason.NAMESPACE, cause, 503)]
 
 
-def test_an_internal_error_is_a_failure_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        cluster, results = Cluster(), list[object]()
-        look_ups = NamespaceLookups(cluster.get)
-        look_ups.look_up("red", 60, results.append)
-        await turns()
-        cluster.answers["red"].set_exception(RuntimeError("never thought of"))
-        await look_ups.close()
-        cause = 'namespace "red" cannot be looked up: internal error: the gateway\'s log has the details'
-        assert results == [Failed(FailureReason.NAMESPACE, cause)]
-
-    asyncio.run(scenario())
+async def test_an_internal_error_is_a_failure_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    cluster, results = Cluster(), list[object]()
+    look_ups = NamespaceLookups(cluster.get)
+    look_ups.look_up("red", 60, results.append)
+    await turns()
+    cluster.answers["red"].set_exception(RuntimeError("never thought of"))
+    await look_ups.close()
+    cause = 'namespace "red" cannot be looked up: internal error: the gateway\'s log has the details'
+    assert results == [Failed(FailureReason.NAMESPACE, cause)]
     assert "never thought of" in caplog.text
 
 
-def test_each_look_up_ends_at_its_own_timeout() -> None:
-    async def scenario() -> None:
-        cluster, results = Cluster(), list[object]()
-        look_ups = NamespaceLookups(cluster.get)
-        look_ups.look_up("red", 0.0, lambda answer: results.append(("hurried", answer)))
-        look_ups.look_up("red", 60, lambda answer: results.append(("patient", answer)))
-        await until(lambda: results, "the first timeout")
-        late = 'namespace "red" cannot be looked up: the API server has not answered in time'
-        assert results == [("hurried", Failed(FailureReason.NAMESPACE, late))]
-        cluster.answers["red"].set_result(RED)
-        await look_ups.close()
-        assert results[1:] == [("patient", RED)]
-
-    asyncio.run(scenario())
+async def test_each_look_up_ends_at_its_own_timeout() -> None:
+    cluster, results = Cluster(), list[object]()
+    look_ups = NamespaceLookups(cluster.get)
+    look_ups.look_up("red", 0.0, lambda answer: results.append(("hurried", answer)))
+    look_ups.look_up("red", 60, lambda answer: results.append(("patient", answer)))
+    await until(lambda: results, "the first timeout")
+    late = 'namespace "red" cannot be looked up: the API server has not answered in time'
+    assert results == [("hurried", Failed(FailureReason.NAMESPACE, late))]
+    cluster.answers["red"].set_result(RED)
+    await look_ups.close()
+    assert results[1:] == [("patient", RED)]
 
 
-def test_a_request_without_an_answer_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_without_an_answer_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(namespaces, "LOOK_UP_TIMEOUT_S", 0.01)
-
-    async def scenario() -> None:
-        results = list[object]()
-        look_ups = NamespaceLookups(Cluster().get)
-        look_ups.look_up("red", 60, results.append)
-        await look_ups.close()
-        late = 'namespace "red" cannot be looked up: the API server has not answered in time'
-        assert results == [Failed(FailureReason.NAMESPACE, late)]
-
-    asyncio.run(scenario())
+    results = list[object]()
+    look_ups = NamespaceLookups(Cluster().get)
+    look_ups.look_up("red", 60, results.append)
+    await look_ups.close()
+    late = 'namespace "red" cannot be looked up: the API server has not answered in time'
+    assert results == [Failed(FailureReason.NAMESPACE, late)]
 
 
-def test_get_a_namespace_by_name(server: ApiServer, tmp_path: Path) -> None:
-    async def scenario() -> None:
-        server.put("red", team="a")
-        namespaces = ClusterNamespaces(KubernetesSettings(server.kubeconfig(tmp_path)))
-        found = await namespaces.get("red")
-        assert found is not None
-        assert found.labels["team"] == "a"
-        assert await namespaces.get("blue") is None
-        asked = server.asked("get")
-        for name in (".", "..", "../x?y", "Red", "x" * 64):
-            assert await namespaces.get(name) is None
-        assert (server.asked("get"), server.asked("list")) == (asked, 0)
-        server.faults["get"].append(refuse(403, "forbidden"))
-        with pytest.raises(ClusterError, match="403: forbidden"):
-            await namespaces.get("red")
-        server.faults["get"].append(lambda handler: handler.send(200, b"{}"))
-        with pytest.raises(ClusterError, match="a Namespace without a name"):
-            await namespaces.get("red")
-        await namespaces.close()
-
-    asyncio.run(scenario())
+async def test_get_a_namespace_by_name(server: ApiServer, tmp_path: Path) -> None:
+    server.put("red", team="a")
+    namespaces = ClusterNamespaces(KubernetesSettings(server.kubeconfig(tmp_path)))
+    found = await namespaces.get("red")
+    assert found is not None
+    assert found.labels["team"] == "a"
+    assert await namespaces.get("blue") is None
+    asked = server.asked("get")
+    for name in (".", "..", "../x?y", "Red", "x" * 64):
+        assert await namespaces.get(name) is None
+    assert (server.asked("get"), server.asked("list")) == (asked, 0)
+    server.faults["get"].append(refuse(403, "forbidden"))
+    with pytest.raises(ClusterError, match="403: forbidden"):
+        await namespaces.get("red")
+    server.faults["get"].append(lambda handler: handler.send(200, b"{}"))
+    with pytest.raises(ClusterError, match="a Namespace without a name"):
+        await namespaces.get("red")
+    await namespaces.close()

@@ -146,26 +146,23 @@ def test_a_status_that_the_server_drops_is_not_written_in_a_loop(server: ApiServ
     run(server, tmp_path, scenario)
 
 
-def test_a_replica_skips_what_another_has_written_and_creates_no_second_event(
+async def test_a_replica_skips_what_another_has_written_and_creates_no_second_event(
     server: ApiServer, tmp_path: Path
 ) -> None:
-    async def main() -> None:
-        server.apply(pool())
-        stale = judged(server, "p", "wrong")
-        seen = {stale.resource.key: stale.resource}
-        access = ClusterAccess(KubernetesSettings(server.kubeconfig(tmp_path)))
-        first, second, late = (StatusWriter(access, seen.get, name) for name in ("1", "2", "3"))
-        for writer in (first, second, late):
-            writer.use([stale])
-        await asyncio.gather(first.write_all(), second.write_all())
-        assert written(server) == 2, "neither could have seen the other's status"
-        assert len(server.told) == 1
-        seen[stale.resource.key] = judged(server, "p", "wrong").resource
-        await late.write_all()
-        assert written(server) == 2
-        await access.close()
-
-    asyncio.run(main())
+    server.apply(pool())
+    stale = judged(server, "p", "wrong")
+    seen = {stale.resource.key: stale.resource}
+    access = ClusterAccess(KubernetesSettings(server.kubeconfig(tmp_path)))
+    first, second, late = (StatusWriter(access, seen.get, name) for name in ("1", "2", "3"))
+    for writer in (first, second, late):
+        writer.use([stale])
+    await asyncio.gather(first.write_all(), second.write_all())
+    assert written(server) == 2, "neither could have seen the other's status"
+    assert len(server.told) == 1
+    seen[stale.resource.key] = judged(server, "p", "wrong").resource
+    await late.write_all()
+    assert written(server) == 2
+    await access.close()
 
 
 def test_a_deleted_or_replaced_object_does_not_delay_others(server: ApiServer, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from typing import TYPE_CHECKING, Any
@@ -86,7 +85,7 @@ def test_a_configuration_without_expressions_does_not_differ(config: Callable[..
     assert version_difference(config(None, space), 33) == ""
 
 
-def test_each_difference_is_logged_once_until_the_configuration_or_the_cluster_changes(
+async def test_each_difference_is_logged_once_until_the_configuration_or_the_cluster_changes(
     server: ApiServer,
     config: Callable[..., Config],
     tmp_path: Path,
@@ -98,24 +97,20 @@ def test_each_difference_is_logged_once_until_the_configuration_or_the_cluster_c
     caplog.set_level(logging.WARNING)
     server.objects["/version"] = info("33")
     server.faults["version"].append(refuse(500, "not yet"))
-
-    async def main() -> None:
-        followed = ClusterVersion(KubernetesSettings(server.kubeconfig(tmp_path)))
-        try:
-            followed.activate(config(None))
-            await until(lambda: followed.difference)
-            assert followed.difference.endswith("compares maps and lists otherwise")
-            before = server.asked("version")
-            await until(lambda: server.asked("version") > before + 2)
-            followed.activate(config("1.33"))
-            assert followed.difference == ""
-            server.objects["/version"] = info("37")
-            await until(lambda: followed.difference)
-            assert "has Kubernetes 1.37, and expressions are evaluated as in 1.33," in followed.difference
-        finally:
-            await followed.close()
-
-    asyncio.run(main())
+    followed = ClusterVersion(KubernetesSettings(server.kubeconfig(tmp_path)))
+    try:
+        followed.activate(config(None))
+        await until(lambda: followed.difference)
+        assert followed.difference.endswith("compares maps and lists otherwise")
+        before = server.asked("version")
+        await until(lambda: server.asked("version") > before + 2)
+        followed.activate(config("1.33"))
+        assert followed.difference == ""
+        server.objects["/version"] = info("37")
+        await until(lambda: followed.difference)
+        assert "has Kubernetes 1.37, and expressions are evaluated as in 1.33," in followed.difference
+    finally:
+        await followed.close()
     first, second = (record.getMessage() for record in caplog.records)
     assert first.startswith("other version of Kubernetes: the API server has Kubernetes 1.33, and ")
     assert first.endswith(f": {ADVICE}")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
-import uvloop
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +19,7 @@ from tests.kubernetes.server import ApiServer, hang, hang_up, refuse, silence, s
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from tests.in_process import Stage
@@ -30,9 +28,7 @@ if TYPE_CHECKING:
 FAST = Pace(watch_s=(30, 30), first_pause_s=0.002, longest_pause_s=0.01)
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[object, object, None]], None]:
-    return uvloop.run if request.param == "uvloop" else asyncio.run
+EVENT_LOOPS = ("asyncio", "uvloop")
 
 
 @asynccontextmanager
@@ -53,80 +49,67 @@ async def in_step(namespaces: ClusterNamespaces, server: ApiServer) -> None:
     await until(lambda: labels_in(namespaces) == server.labels())
 
 
-def test_objects_are_listed_and_changes_followed(
-    server: ApiServer, tmp_path: Path, run: Callable[[Coroutine[object, object, None]], None]
-) -> None:
-    async def scenario() -> None:
-        server.put("red", team="a")
-        async with followed(server.kubeconfig(tmp_path)) as namespaces:
-            before = namespaces.not_synced
-            assert before == "namespaces not synced: the API server has not answered yet"
-            assert await namespaces.wait_until_synced(PATIENCE_S)
-            assert namespaces.not_synced is None
-            await in_step(namespaces, server)
-            server.put("blue", team="b")
-            server.put("red", team="c")
-            await in_step(namespaces, server)
-            server.delete("red")
-            await in_step(namespaces, server)
-            assert set(namespaces.by_name) == {"blue"}
-            assert namespaces.is_connected
-        assert (server.asked("list"), server.asked("watch")) == (1, 1)
-
-    run(scenario())
+async def test_objects_are_listed_and_changes_followed(server: ApiServer, tmp_path: Path) -> None:
+    server.put("red", team="a")
+    async with followed(server.kubeconfig(tmp_path)) as namespaces:
+        before = namespaces.not_synced
+        assert before == "namespaces not synced: the API server has not answered yet"
+        assert await namespaces.wait_until_synced(PATIENCE_S)
+        assert namespaces.not_synced is None
+        await in_step(namespaces, server)
+        server.put("blue", team="b")
+        server.put("red", team="c")
+        await in_step(namespaces, server)
+        server.delete("red")
+        await in_step(namespaces, server)
+        assert set(namespaces.by_name) == {"blue"}
+        assert namespaces.is_connected
+    assert (server.asked("list"), server.asked("watch")) == (1, 1)
 
 
-def test_workers_get_the_object_without_managed_fields(
+async def test_workers_get_the_object_without_managed_fields(
     server: ApiServer, tmp_path: Path, stage: Stage
 ) -> None:
-    async def scenario() -> None:
-        async with followed(server.kubeconfig(tmp_path)) as namespaces:
-            await until(lambda: server.watches == 1)
-            server.put("red", team="a")
-            await in_step(namespaces, server)
-            shown = namespaces.by_name["red"].json
-            assert shown.startswith(b'{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"red"')
-            assert "one\x85line\u2028only" in shown.decode()
-            assert b'"finalizers":["kubernetes"]' in shown
-            assert b"managedFields" not in shown
-
-    stage.run(scenario())
+    async with followed(server.kubeconfig(tmp_path)) as namespaces:
+        await until(lambda: server.watches == 1)
+        server.put("red", team="a")
+        await in_step(namespaces, server)
+        shown = namespaces.by_name["red"].json
+        assert shown.startswith(b'{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"red"')
+        assert "one\x85line\u2028only" in shown.decode()
+        assert b'"finalizers":["kubernetes"]' in shown
+        assert b"managedFields" not in shown
 
 
-def test_a_long_list_comes_in_pages(server: ApiServer, tmp_path: Path, stage: Stage) -> None:
-    async def scenario() -> None:
-        server.page = 2
-        for number in range(5):
-            server.put(f"n{number}")
-        async with followed(server.kubeconfig(tmp_path)) as namespaces:
-            await in_step(namespaces, server)
-        assert [parameters.get("continue") for kind, parameters in server.requests if kind == "list"] == [
-            *(None, "2", "4")
-        ]
-
-    stage.run(scenario())
+async def test_a_long_list_comes_in_pages(server: ApiServer, tmp_path: Path, stage: Stage) -> None:
+    server.page = 2
+    for number in range(5):
+        server.put(f"n{number}")
+    async with followed(server.kubeconfig(tmp_path)) as namespaces:
+        await in_step(namespaces, server)
+    assert [parameters.get("continue") for kind, parameters in server.requests if kind == "list"] == [
+        *(None, "2", "4")
+    ]
 
 
-def test_a_new_watch_continues_from_the_last_version(server: ApiServer, tmp_path: Path, stage: Stage) -> None:
+async def test_a_new_watch_continues_from_the_last_version(
+    server: ApiServer, tmp_path: Path, stage: Stage
+) -> None:
     """Also from a bookmark, so that a watch without events need not list again."""
-
-    async def scenario() -> None:
-        async with followed(server.kubeconfig(tmp_path)) as namespaces:
-            for number, abruptly in enumerate((False, True)):
-                await until(lambda: (server.asked("watch"), server.watches) == (number + 1, 1))  # noqa: B023
-                server.put("red", time=str(abruptly))
-                server.bookmark()
-                server.bookmark()
-                await until(lambda: namespaces._watch._version == str(server.version))
-                server.end_watches(abruptly=abruptly, last_words=b'{"type":"ADDED","obj')
-            await until(lambda: server.asked("watch") == 3)
-            await until(lambda: namespaces.is_connected)
-        watches = [parameters for kind, parameters in server.requests if kind == "watch"]
-        assert all(parameters["allowWatchBookmarks"] == "true" for parameters in watches)
-        assert server.asked("list") == 1
-        assert [parameters["resourceVersion"] for parameters in watches] == ["100", "103", "106"]
-
-    stage.run(scenario())
+    async with followed(server.kubeconfig(tmp_path)) as namespaces:
+        for number, abruptly in enumerate((False, True)):
+            await until(lambda: (server.asked("watch"), server.watches) == (number + 1, 1))  # noqa: B023
+            server.put("red", time=str(abruptly))
+            server.bookmark()
+            server.bookmark()
+            await until(lambda: namespaces._watch._version == str(server.version))
+            server.end_watches(abruptly=abruptly, last_words=b'{"type":"ADDED","obj')
+        await until(lambda: server.asked("watch") == 3)
+        await until(lambda: namespaces.is_connected)
+    watches = [parameters for kind, parameters in server.requests if kind == "watch"]
+    assert all(parameters["allowWatchBookmarks"] == "true" for parameters in watches)
+    assert server.asked("list") == 1
+    assert [parameters["resourceVersion"] for parameters in watches] == ["100", "103", "106"]
 
 
 @pytest.mark.parametrize(
@@ -144,19 +127,16 @@ def test_a_new_watch_continues_from_the_last_version(server: ApiServer, tmp_path
         refuse(504, "Too large resource version"),
     ],
 )
-def test_a_watch_with_an_expired_version_lists_again(
+async def test_a_watch_with_an_expired_version_lists_again(
     server: ApiServer, tmp_path: Path, stage: Stage, fault: Callable[[object], None]
 ) -> None:
-    async def scenario() -> None:
-        server.put("red")
-        server.faults["watch"].append(fault)
-        async with followed(server.kubeconfig(tmp_path)) as namespaces:
-            await until(lambda: server.asked("watch") == 2)
-            server.put("blue")
-            await in_step(namespaces, server)
-        assert server.asked("list") == 2
-
-    stage.run(scenario())
+    server.put("red")
+    server.faults["watch"].append(fault)
+    async with followed(server.kubeconfig(tmp_path)) as namespaces:
+        await until(lambda: server.asked("watch") == 2)
+        server.put("blue")
+        await in_step(namespaces, server)
+    assert server.asked("list") == 2
 
 
 @pytest.mark.parametrize(
@@ -169,32 +149,26 @@ def test_a_watch_with_an_expired_version_lists_again(
         stream(b'{"type":"ADDED","object":{"metadata":', ends=False),
     ],
 )
-def test_a_broken_watch_is_restarted(
+async def test_a_broken_watch_is_restarted(
     server: ApiServer, tmp_path: Path, stage: Stage, fault: Callable[[object], None]
 ) -> None:
-    async def scenario() -> None:
-        server.put("red")
-        server.faults["watch"].extend([fault] * 3)
-        async with followed(server.kubeconfig(tmp_path)) as namespaces:
-            await until(lambda: server.watches == 1)
-            server.put("blue")
-            await in_step(namespaces, server)
-        assert server.asked("list") == 1
-
-    stage.run(scenario())
+    server.put("red")
+    server.faults["watch"].extend([fault] * 3)
+    async with followed(server.kubeconfig(tmp_path)) as namespaces:
+        await until(lambda: server.watches == 1)
+        server.put("blue")
+        await in_step(namespaces, server)
+    assert server.asked("list") == 1
 
 
-def test_a_silent_connection_is_closed(server: ApiServer, tmp_path: Path, stage: Stage) -> None:
-    async def scenario() -> None:
-        server.faults["watch"].append(silence)
-        pace = Pace(watch_s=(0, 0), silence_s=0.05, first_pause_s=0.001)
-        async with followed(server.kubeconfig(tmp_path), pace):
-            await until(lambda: server.asked("watch") >= 2)
-
-    stage.run(scenario())
+async def test_a_silent_connection_is_closed(server: ApiServer, tmp_path: Path, stage: Stage) -> None:
+    server.faults["watch"].append(silence)
+    pace = Pace(watch_s=(0, 0), silence_s=0.05, first_pause_s=0.001)
+    async with followed(server.kubeconfig(tmp_path), pace):
+        await until(lambda: server.asked("watch") >= 2)
 
 
-def test_a_server_that_ends_every_watch_immediately_causes_back_off(
+async def test_a_server_that_ends_every_watch_immediately_causes_back_off(
     server: ApiServer, tmp_path: Path, stage: Stage
 ) -> None:
     at: list[float] = []
@@ -203,44 +177,37 @@ def test_a_server_that_ends_every_watch_immediately_causes_back_off(
         at.append(stage.loop.time())
         stream()(handler)
 
-    async def scenario() -> None:
-        server.faults["watch"].extend([end] * 12)
-        async with followed(server.kubeconfig(tmp_path), Pace()):
-            await until(lambda: server.watches == 1)
-            at.append(stage.loop.time())
-
-    stage.run(scenario())
+    server.faults["watch"].extend([end] * 12)
+    async with followed(server.kubeconfig(tmp_path), Pace()):
+        await until(lambda: server.watches == 1)
+        at.append(stage.loop.time())
     pauses = [after - before for before, after in pairwise(at)]
     assert len(pauses) == 12
     assert 0.25 <= pauses[0] <= 0.51
     assert all(15 <= pause <= 30.01 for pause in pauses[6:])
 
 
-def test_the_last_known_namespaces_stay_while_the_server_is_down(
+async def test_the_last_known_namespaces_stay_while_the_server_is_down(
     server: ApiServer, tmp_path: Path, stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "gateway")
-
-    async def scenario() -> None:
-        server.put("red", team="a")
-        async with followed(server.kubeconfig(tmp_path)) as namespaces:
-            await until(lambda: server.watches == 1)
-            known = labels_in(namespaces)
-            server.faults["watch"].extend([refuse(503)] * 3)
-            server.faults["list"].extend([refuse(500)] * 20)
-            server.end_watches(abruptly=True)
-            await until(lambda: server.asked("list") > 10)
-            assert labels_in(namespaces) == known
-            assert not namespaces.is_connected
-            assert namespaces.not_synced is None
-            server.put("blue")
-            await in_step(namespaces, server)
-            await until(lambda: namespaces.is_connected)
-            # The loss is logged once for all attempts.
-            server.put("green")
-            await in_step(namespaces, server)
-
-    stage.run(scenario())
+    server.put("red", team="a")
+    async with followed(server.kubeconfig(tmp_path)) as namespaces:
+        await until(lambda: server.watches == 1)
+        known = labels_in(namespaces)
+        server.faults["watch"].extend([refuse(503)] * 3)
+        server.faults["list"].extend([refuse(500)] * 20)
+        server.end_watches(abruptly=True)
+        await until(lambda: server.asked("list") > 10)
+        assert labels_in(namespaces) == known
+        assert not namespaces.is_connected
+        assert namespaces.not_synced is None
+        server.put("blue")
+        await in_step(namespaces, server)
+        await until(lambda: namespaces.is_connected)
+        # The loss is logged once for all attempts.
+        server.put("green")
+        await in_step(namespaces, server)
     said = [
         record.getMessage() for record in caplog.records if record.name == "gateway.server.kubernetes.watch"
     ]
@@ -251,22 +218,16 @@ def test_the_last_known_namespaces_stay_while_the_server_is_down(
     ]
 
 
-def test_the_reason_for_unsynced_namespaces(
+async def test_the_reason_for_unsynced_namespaces(
     server: ApiServer, tmp_path: Path, stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "gateway")
-
-    async def scenario() -> None:
-        server.token = "right"
-        async with followed(server.kubeconfig(tmp_path, token="wrong")) as namespaces:
-            await until(lambda: server.asked("list") > 3)
-            assert namespaces.not_synced == (
-                "namespaces not synced: the API server answers 401: Unauthorized"
-            )
-            server.token = "wrong"
-            assert await namespaces.wait_until_synced(PATIENCE_S)
-
-    stage.run(scenario())
+    server.token = "right"
+    async with followed(server.kubeconfig(tmp_path, token="wrong")) as namespaces:
+        await until(lambda: server.asked("list") > 3)
+        assert namespaces.not_synced == ("namespaces not synced: the API server answers 401: Unauthorized")
+        server.token = "wrong"
+        assert await namespaces.wait_until_synced(PATIENCE_S)
     assert [
         record.getMessage() for record in caplog.records if record.name == "gateway.server.kubernetes.watch"
     ][:2] == [
@@ -290,33 +251,29 @@ def test_the_reason_for_unsynced_namespaces(
         ),
     ],
 )
-def test_the_error_of_a_server_that_is_not_an_api_server_is_one_line(
+async def test_the_error_of_a_server_that_is_not_an_api_server_is_one_line(
     server: ApiServer, tmp_path: Path, stage: Stage, fault: Callable[[object], None], why: str
 ) -> None:
-    async def scenario() -> None:
-        server.faults["list"].append(fault)
-        pace = Pace(first_pause_s=PATIENCE_S, longest_pause_s=PATIENCE_S)
-        async with followed(server.kubeconfig(tmp_path), pace) as namespaces:
-            await until(lambda: "not answered yet" not in (namespaces.not_synced or ""))
-            assert why in (namespaces.not_synced or "")
-            assert "\n" not in (namespaces.not_synced or "")
-
-    stage.run(scenario())
+    server.faults["list"].append(fault)
+    pace = Pace(first_pause_s=PATIENCE_S, longest_pause_s=PATIENCE_S)
+    async with followed(server.kubeconfig(tmp_path), pace) as namespaces:
+        await until(lambda: "not answered yet" not in (namespaces.not_synced or ""))
+        assert why in (namespaces.not_synced or "")
+        assert "\n" not in (namespaces.not_synced or "")
 
 
-def test_the_watch_waits_for_a_server_that_is_down(server: ApiServer, tmp_path: Path, stage: Stage) -> None:
-    async def scenario() -> None:
-        file = server.kubeconfig(tmp_path, {"server": "http://127.0.0.1:9"})
-        async with followed(file) as namespaces:
-            await until(lambda: "Connect" in (namespaces.not_synced or ""))
-            assert namespaces.not_synced == (
-                "namespaces not synced: http://127.0.0.1:9: Connect call failed ('127.0.0.1', 9)"
-            )
-            # The kubeconfig is read again after failures.
-            server.kubeconfig(tmp_path)
-            assert await namespaces.wait_until_synced(PATIENCE_S)
-
-    stage.run(scenario())
+async def test_the_watch_waits_for_a_server_that_is_down(
+    server: ApiServer, tmp_path: Path, stage: Stage
+) -> None:
+    file = server.kubeconfig(tmp_path, {"server": "http://127.0.0.1:9"})
+    async with followed(file) as namespaces:
+        await until(lambda: "Connect" in (namespaces.not_synced or ""))
+        assert namespaces.not_synced == (
+            "namespaces not synced: http://127.0.0.1:9: Connect call failed ('127.0.0.1', 9)"
+        )
+        # The kubeconfig is read again after failures.
+        server.kubeconfig(tmp_path)
+        assert await namespaces.wait_until_synced(PATIENCE_S)
 
 
 def test_another_cluster_in_the_same_kubeconfig_is_listed(
@@ -335,15 +292,12 @@ def test_another_cluster_in_the_same_kubeconfig_is_listed(
     stage.run(scenario(stage.enter(ApiServer())))
 
 
-def test_it_can_be_closed_at_any_moment(server: ApiServer, tmp_path: Path, stage: Stage) -> None:
-    async def scenario() -> None:
-        server.faults["list"].append(hang)
-        async with followed(server.kubeconfig(tmp_path)):
-            await until(lambda: server.asked("list") == 1)
-        async with followed(server.kubeconfig(tmp_path)):
-            pass
-
-    stage.run(scenario())
+async def test_it_can_be_closed_at_any_moment(server: ApiServer, tmp_path: Path, stage: Stage) -> None:
+    server.faults["list"].append(hang)
+    async with followed(server.kubeconfig(tmp_path)):
+        await until(lambda: server.asked("list") == 1)
+    async with followed(server.kubeconfig(tmp_path)):
+        pass
 
 
 names = st.sampled_from(["a", "b", "c", "d"])

@@ -35,64 +35,50 @@ def pids(file: Path) -> list[int]:
 
 
 @pytest.mark.usefixtures("_inheritance")
-def test_all_processes_of_a_command_get_sigterm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_all_processes_of_a_command_get_sigterm(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     file = tmp_path / "pids"
     script = f"sleep 1000 & echo $! >> {file}; echo $$ >> {file}; wait"
-
-    async def main() -> None:
-        child = Child("x", ["sh", "-c", script])
-        await until(lambda: len(pids(file)) == 2)
-        await child.stop(GRACE_S)
-
-    asyncio.run(main())
+    child = Child("x", ["sh", "-c", script])
+    await until(lambda: len(pids(file)) == 2)
+    await child.stop(GRACE_S)
     assert [pid for pid in pids(file) if runs(pid)] == []
     assert caplog.messages == []
 
 
-def test_stop_waits_for_all_processes_of_a_command(tmp_path: Path) -> None:
+async def test_stop_waits_for_all_processes_of_a_command(tmp_path: Path) -> None:
     file = tmp_path / "log"
     worker = (
         f"trap 'sleep 0.1; echo ended >> {file}; exit' TERM; echo up >> {file}; while :; do sleep 0.01; done"
     )
-
-    async def main() -> None:
-        child = Child("x", ["sh", "-c", 'sh -c "$0"; true', worker])
-        await until(lambda: lines(file))
-        await child.stop(GRACE_S)
-
-    asyncio.run(main())
+    child = Child("x", ["sh", "-c", 'sh -c "$0"; true', worker])
+    await until(lambda: lines(file))
+    await child.stop(GRACE_S)
     assert lines(file) == ["up", "ended"]
 
 
-def test_all_processes_of_a_command_are_killed_when_they_do_not_stop(
+async def test_all_processes_of_a_command_are_killed_when_they_do_not_stop(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "pids"
     deaf = f"trap '' TERM; echo $$ >> {file}; while :; do sleep 0.01; done"
-
-    async def main() -> None:
-        child = Child("worker x", ["sh", "-c", f'sh -c "$0" & {deaf}', deaf])
-        await until(lambda: len(pids(file)) == 2)
-        await child.stop(0.05)
-        await until(lambda: not any(runs(pid) for pid in pids(file)))
-
-    asyncio.run(main())
+    child = Child("worker x", ["sh", "-c", f'sh -c "$0" & {deaf}', deaf])
+    await until(lambda: len(pids(file)) == 2)
+    await child.stop(0.05)
+    await until(lambda: not any(runs(pid) for pid in pids(file)))
     assert caplog.messages == ["killed after the grace period: worker x did not end within 0.05 s"]
 
 
-def test_remaining_processes_of_a_command_are_gone_before_its_restart(tmp_path: Path) -> None:
+async def test_remaining_processes_of_a_command_are_gone_before_its_restart(tmp_path: Path) -> None:
     file = tmp_path / "pids"
-
-    async def main() -> None:
-        child = Child("x", ["sh", "-c", f"sleep 1000 & echo $! >> {file}; exit 1"])
-        await until(lambda: len(pids(file)) == 2)
-        await until(lambda: not runs(pids(file)[0]))
-        await child.stop(GRACE_S)
-
-    asyncio.run(main())
+    child = Child("x", ["sh", "-c", f"sleep 1000 & echo $! >> {file}; exit 1"])
+    await until(lambda: len(pids(file)) == 2)
+    await until(lambda: not runs(pids(file)[0]))
+    await child.stop(GRACE_S)
 
 
-def test_the_first_restart_is_at_once_and_the_back_off_doubles_up_to_its_maximum(
+async def test_the_first_restart_is_at_once_and_the_back_off_doubles_up_to_its_maximum(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sleep, pauses_s = asyncio.sleep, list[float]()
@@ -107,19 +93,15 @@ def test_the_first_restart_is_at_once_and_the_back_off_doubles_up_to_its_maximum
         await sleep(delay_s)
 
     monkeypatch.setattr(asyncio, "sleep", without_pause)
-
-    async def main() -> None:
-        child = Child("x", ["sh", "-c", f"echo >> {starts}; exit 1"])
-        await until(lambda: len(pauses_s) >= 8)
-        await child.stop(GRACE_S)
-
-    asyncio.run(main())
+    child = Child("x", ["sh", "-c", f"echo >> {starts}; exit 1"])
+    await until(lambda: len(pauses_s) >= 8)
+    await child.stop(GRACE_S)
     assert started_before[:3] == [2, 3, 4]
     assert pauses_s[:8] == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, MAX_BACKOFF_S, MAX_BACKOFF_S]
 
 
 @pytest.mark.parametrize("mode", [None, 0o644])
-def test_a_command_that_cannot_be_executed_is_one_error_until_it_can(
+async def test_a_command_that_cannot_be_executed_is_one_error_until_it_can(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, mode: int | None
 ) -> None:
     program, started = tmp_path / "program", tmp_path / "started"
@@ -135,18 +117,14 @@ def test_a_command_that_cannot_be_executed_is_one_error_until_it_can(
         await sleep(delay_s)
 
     monkeypatch.setattr(asyncio, "sleep", without_pause)
-
-    async def main() -> None:
-        child = Child("worker x", [str(program)], logs_output=True, effect="the pool has no worker")
-        await until(lambda: len(attempts) >= 3)
-        caplog_before.extend((record.levelname, record.getMessage()) for record in caplog.records)
-        program.write_text(f"#!/bin/sh\ntouch {started}\nexec sleep 1000\n")
-        program.chmod(0o755)
-        await until(started.exists)
-        await child.stop(GRACE_S)
-
     caplog_before: list[tuple[str, str]] = []
-    asyncio.run(main())
+    child = Child("worker x", [str(program)], logs_output=True, effect="the pool has no worker")
+    await until(lambda: len(attempts) >= 3)
+    caplog_before.extend((record.levelname, record.getMessage()) for record in caplog.records)
+    program.write_text(f"#!/bin/sh\ntouch {started}\nexec sleep 1000\n")
+    program.chmod(0o755)
+    await until(started.exists)
+    await child.stop(GRACE_S)
     cause = "No such file or directory" if mode is None else "Permission denied"
     expected = (
         f"cannot start worker x: {program}: {cause}; trying again every 10 s at most; the pool has no worker"
@@ -154,7 +132,7 @@ def test_a_command_that_cannot_be_executed_is_one_error_until_it_can(
     assert caplog_before == [("ERROR", expected)]
 
 
-def test_a_signal_goes_to_the_command_itself(tmp_path: Path) -> None:
+async def test_a_signal_goes_to_the_command_itself(tmp_path: Path) -> None:
     file = tmp_path / "log"
     # A shell may lose a signal while it starts a program. sigwait() loses none.
     script = f"""if True:
@@ -169,15 +147,11 @@ def test_a_signal_goes_to_the_command_itself(tmp_path: Path) -> None:
         while signal.sigwait([signal.SIGHUP]):
             log_line("signal")
     """
-
-    async def main() -> None:
-        child = Child("x", ["python", "-c", script])
-        child.signal(signal.SIGHUP)  # before the command runs: lost
-        await until(lambda: child.pid and lines(file))
-        child.signal(signal.SIGHUP)
-        await until(lambda: len(lines(file)) == 2)
-        await child.stop(GRACE_S)
-        child.signal(signal.SIGHUP)
-
-    asyncio.run(main())
+    child = Child("x", ["python", "-c", script])
+    child.signal(signal.SIGHUP)  # before the command runs: lost
+    await until(lambda: child.pid and lines(file))
+    child.signal(signal.SIGHUP)
+    await until(lambda: len(lines(file)) == 2)
+    await child.stop(GRACE_S)
+    child.signal(signal.SIGHUP)
     assert lines(file) == ["up", "signal"]

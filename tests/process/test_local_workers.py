@@ -36,47 +36,39 @@ def use(workers: LocalWorkers, pools: Mapping[str, WorkerPool]) -> None:
     workers.activate()
 
 
-def test_a_retiring_worker_is_kept_when_it_is_configured_again(tmp_path: Path) -> None:
+async def test_a_retiring_worker_is_kept_when_it_is_configured_again(tmp_path: Path) -> None:
     """The timer of *other* ends later than that of *back* would."""
     back, other = pool("back", tmp_path / "back"), pool("other", tmp_path / "other")
-
-    async def main() -> None:
-        workers = LocalWorkers(tmp_path, retire_after_s=0.05)
-        use(workers, {"back": back, "other": other})
-        await until(lambda: lines(tmp_path / "back") and lines(tmp_path / "other"))
-        use(workers, {})
-        use(workers, {"back": back})
-        await until(lambda: not runs(int(lines(tmp_path / "other")[0])))
-        (started,) = lines(tmp_path / "back")
-        assert runs(int(started))
-        await workers.stop(GRACE_S)
-        assert not runs(int(started))
-
-    asyncio.run(main())
+    workers = LocalWorkers(tmp_path, retire_after_s=0.05)
+    use(workers, {"back": back, "other": other})
+    await until(lambda: lines(tmp_path / "back") and lines(tmp_path / "other"))
+    use(workers, {})
+    use(workers, {"back": back})
+    await until(lambda: not runs(int(lines(tmp_path / "other")[0])))
+    (started,) = lines(tmp_path / "back")
+    assert runs(int(started))
+    await workers.stop(GRACE_S)
+    assert not runs(int(started))
 
 
-def test_a_configuration_that_is_abandoned_ends_its_own_workers_alone(tmp_path: Path) -> None:
+async def test_a_configuration_that_is_abandoned_ends_its_own_workers_alone(tmp_path: Path) -> None:
     old, kept, new = (pool(name, tmp_path / name) for name in ("old", "kept", "new"))
-
-    async def main() -> None:
-        workers = LocalWorkers(tmp_path, retire_after_s=0.0)
-        use(workers, {"old": old, "kept": kept})
-        await until(lambda: lines(tmp_path / "old") and lines(tmp_path / "kept"))
-        workers.stage({"kept": kept, "new": new})
-        await until(lambda: lines(tmp_path / "new"))
-        assert not workers._retiring
-        workers.abandon()
-        await until(lambda: not runs(int(lines(tmp_path / "new")[0])))
-        assert [runs(int(lines(tmp_path / name)[0])) for name in ("old", "kept")] == [True, True]
-        use(workers, {"kept": kept})
-        await until(lambda: not runs(int(lines(tmp_path / "old")[0])))
-        await workers.stop(GRACE_S)
-        assert [len(lines(tmp_path / name)) for name in ("old", "kept", "new")] == [1, 1, 1]
-
-    asyncio.run(main())
+    workers = LocalWorkers(tmp_path, retire_after_s=0.0)
+    use(workers, {"old": old, "kept": kept})
+    await until(lambda: lines(tmp_path / "old") and lines(tmp_path / "kept"))
+    workers.stage({"kept": kept, "new": new})
+    await until(lambda: lines(tmp_path / "new"))
+    assert not workers._retiring
+    workers.abandon()
+    await until(lambda: not runs(int(lines(tmp_path / "new")[0])))
+    assert [runs(int(lines(tmp_path / name)[0])) for name in ("old", "kept")] == [True, True]
+    use(workers, {"kept": kept})
+    await until(lambda: not runs(int(lines(tmp_path / "old")[0])))
+    await workers.stop(GRACE_S)
+    assert [len(lines(tmp_path / name)) for name in ("old", "kept", "new")] == [1, 1, 1]
 
 
-def test_a_worker_stays_while_a_gateway_process_uses_it(
+async def test_a_worker_stays_while_a_gateway_process_uses_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as one that refuses the new configuration, of which the parent knows the files alone."""
@@ -90,42 +82,35 @@ def test_a_worker_stays_while_a_gateway_process_uses_it(
 
     monkeypatch.setattr(local_workers, "is_used", is_used)
     using, over = (replace(Config(), pools={one.name: one}) for one in (old, new))
-
-    async def main() -> None:
-        workers = LocalWorkers(tmp_path, retire_after_s=0.05)
-        use(workers, {"old": old})
-        await until(lambda: lines(tmp_path / "old"))
-        process.in_force(using, "a")
-        use(workers, {"new": new})
-        await until(lambda: lines(tmp_path / "new"))
-        (pid,) = lines(tmp_path / "old")
-        found.clear()
-        await until(lambda: len(found) >= 2)
-        assert found[:2] == [True, True]
-        assert runs(int(pid))
-        process.in_force(over, "b")
-        await until(lambda: not runs(int(pid)))
-        await workers.stop(GRACE_S)
-
-    asyncio.run(main())
+    workers = LocalWorkers(tmp_path, retire_after_s=0.05)
+    use(workers, {"old": old})
+    await until(lambda: lines(tmp_path / "old"))
+    process.in_force(using, "a")
+    use(workers, {"new": new})
+    await until(lambda: lines(tmp_path / "new"))
+    (pid,) = lines(tmp_path / "old")
+    found.clear()
+    await until(lambda: len(found) >= 2)
+    assert found[:2] == [True, True]
+    assert runs(int(pid))
+    process.in_force(over, "b")
+    await until(lambda: not runs(int(pid)))
+    await workers.stop(GRACE_S)
 
 
-def test_stop_also_stops_retiring_workers(tmp_path: Path) -> None:
-    async def main() -> None:
-        workers = LocalWorkers(tmp_path)
-        use(workers, {"a": pool("a", tmp_path / "a")})
-        await until(lambda: lines(tmp_path / "a"))
-        use(workers, {"b": pool("b", tmp_path / "b")})
-        await until(lambda: lines(tmp_path / "b"))
-        both = [int(lines(tmp_path / name)[0]) for name in ("a", "b")]
-        assert [runs(pid) for pid in both] == [True, True]
-        await workers.stop(GRACE_S)
-        assert [runs(pid) for pid in both] == [False, False]
-
-    asyncio.run(main())
+async def test_stop_also_stops_retiring_workers(tmp_path: Path) -> None:
+    workers = LocalWorkers(tmp_path)
+    use(workers, {"a": pool("a", tmp_path / "a")})
+    await until(lambda: lines(tmp_path / "a"))
+    use(workers, {"b": pool("b", tmp_path / "b")})
+    await until(lambda: lines(tmp_path / "b"))
+    both = [int(lines(tmp_path / name)[0]) for name in ("a", "b")]
+    assert [runs(pid) for pid in both] == [True, True]
+    await workers.stop(GRACE_S)
+    assert [runs(pid) for pid in both] == [False, False]
 
 
-def test_kill_reaches_workers_in_every_state(tmp_path: Path) -> None:
+async def test_kill_reaches_workers_in_every_state(tmp_path: Path) -> None:
     """An active, a retiring and a stopping worker, which all ignore SIGTERM."""
     names = "stopping", "retiring", "kept"
     files = {name: tmp_path / name for name in names}
@@ -133,43 +118,35 @@ def test_kill_reaches_workers_in_every_state(tmp_path: Path) -> None:
         name: WorkerPool(name, command=("sh", "-c", f"trap '' TERM; echo $$ >> {file}; exec sleep 1000"))
         for name, file in files.items()
     }
-
-    async def main() -> None:
-        workers = LocalWorkers(tmp_path, retire_after_s=0.0)
-        use(workers, pools)
-        await until(lambda: all(lines(file) for file in files.values()))
-        pids = [int(lines(file)[0]) for file in files.values()]
-        use(workers, {name: pools[name] for name in names[1:]})
-        await until(lambda: workers._stopping)
-        workers._retire_after_s = 1000.0
-        use(workers, {"kept": pools["kept"]})
-        stop = asyncio.create_task(workers.stop(GRACE_S))
-        await asyncio.sleep(0.01)
-        assert all(runs(pid) for pid in pids)
-        workers.kill()
-        await stop
-        assert not any(runs(pid) for pid in pids)
-
-    asyncio.run(main())
+    workers = LocalWorkers(tmp_path, retire_after_s=0.0)
+    use(workers, pools)
+    await until(lambda: all(lines(file) for file in files.values()))
+    pids = [int(lines(file)[0]) for file in files.values()]
+    use(workers, {name: pools[name] for name in names[1:]})
+    await until(lambda: workers._stopping)
+    workers._retire_after_s = 1000.0
+    use(workers, {"kept": pools["kept"]})
+    stop = asyncio.create_task(workers.stop(GRACE_S))
+    await asyncio.sleep(0.01)
+    assert all(runs(pid) for pid in pids)
+    workers.kill()
+    await stop
+    assert not any(runs(pid) for pid in pids)
 
 
-def test_a_successor_starts_after_its_predecessor_has_left_the_socket(tmp_path: Path) -> None:
+async def test_a_successor_starts_after_its_predecessor_has_left_the_socket(tmp_path: Path) -> None:
     log = tmp_path / "log"
     on_term = f"echo stopping >> {log}; sleep 0.1; echo ended >> {log}; exit"
     script = f"trap '{on_term}' TERM; echo up >> {log}; while :; do sleep 0.01; done"
     slow = {"slow": WorkerPool("slow", command=("sh", "-c", script))}
-
-    async def main() -> None:
-        workers = LocalWorkers(tmp_path, retire_after_s=0.0)
-        use(workers, slow)
-        await until(lambda: "up" in lines(log))
-        use(workers, {})
-        await until(lambda: "stopping" in lines(log))
-        use(workers, slow)
-        await until(lambda: lines(log).count("up") == 2)
-        await workers.stop(GRACE_S)
-
-    asyncio.run(main())
+    workers = LocalWorkers(tmp_path, retire_after_s=0.0)
+    use(workers, slow)
+    await until(lambda: "up" in lines(log))
+    use(workers, {})
+    await until(lambda: "stopping" in lines(log))
+    use(workers, slow)
+    await until(lambda: lines(log).count("up") == 2)
+    await workers.stop(GRACE_S)
     assert lines(log) == ["up", "stopping", "ended", "up", "stopping", "ended"]
 
 

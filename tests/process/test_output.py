@@ -30,16 +30,13 @@ LEVELS: Final = {
 }
 
 
-def test_every_line_is_a_record(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        output = Output("worker x")
-        for text in (b"one\ntw", b"o\n\n", b"\xff\n", b"y" * (LINE_BYTES + 1) + b"\n", b"last"):
-            os.write(output.writing, text)
-            await asyncio.sleep(0)
-        output.close()
-        output.close()
-
-    asyncio.run(main())
+async def test_every_line_is_a_record(caplog: pytest.LogCaptureFixture) -> None:
+    output = Output("worker x")
+    for text in (b"one\ntw", b"o\n\n", b"\xff\n", b"y" * (LINE_BYTES + 1) + b"\n", b"last"):
+        os.write(output.writing, text)
+        await asyncio.sleep(0)
+    output.close()
+    output.close()
     long = "y" * LINE_BYTES
     assert caplog.messages == [f"worker x: {text}" for text in ("one", "two", "\\xff", long, "y", "last")]
 
@@ -127,28 +124,20 @@ if starts.read_text() != "up\\n":
 """A program that ends at once the first time, and at SIGTERM the second time. sigwait() loses no signal."""
 
 
-def test_the_output_of_a_command_is_logged_across_restarts_and_stop(
+async def test_the_output_of_a_command_is_logged_across_restarts_and_stop(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     starts = tmp_path / "starts"
-
-    async def main() -> None:
-        child = Child("worker x", [sys.executable, "-c", STARTS_AND_STAYS, str(starts)], logs_output=True)
-        await until(lambda: len(lines(starts)) == 2)
-        await child.stop(30.0)
-
-    asyncio.run(main())
+    child = Child("worker x", [sys.executable, "-c", STARTS_AND_STAYS, str(starts)], logs_output=True)
+    await until(lambda: len(lines(starts)) == 2)
+    await child.stop(30.0)
     printed = [message for message in caplog.messages if not message.startswith("process ended")]
     assert printed == [*["worker x: out", "worker x: err"] * 2, "worker x: bye"]
 
 
-def test_a_full_pipe_does_not_keep_a_command_from_ending(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_full_pipe_does_not_keep_a_command_from_ending(caplog: pytest.LogCaptureFixture) -> None:
     script = "for _ in range(5000): print('x' * 99)"
-
-    async def main() -> None:
-        child = Child("worker x", [sys.executable, "-c", script], logs_output=True)
-        await until(lambda: len(caplog.messages) > 5000)
-        await child.stop(30.0)
-
-    asyncio.run(main())
+    child = Child("worker x", [sys.executable, "-c", script], logs_output=True)
+    await until(lambda: len(caplog.messages) > 5000)
+    await child.stop(30.0)
     assert "process ended, restarting it: worker x, status 0" in caplog.messages

@@ -36,79 +36,69 @@ def connect(port: SharedPort) -> socket.socket:
     return socket.create_connection(("127.0.0.1", port.port), PATIENCE_S)
 
 
-def test_a_process_has_sockets_of_its_own_and_those_of_the_others() -> None:
-    async def main() -> None:
-        port = SharedPort("127.0.0.1:0", 3)
-        first, last = process(port, 0), process(port, 2)
-        try:
-            assert [len(part) for part in (*first, *last)] == [1, 2, 1, 2]
-            assert port.address == f"127.0.0.1:{port.port}"
-            found = {sock.getsockname() for sock in (*first.own, *first.others, *last.own, *last.others)}
-            assert found == {("127.0.0.1", port.port)}
-            assert not any(sock.get_inheritable() for sock in (*first.own, *first.others))
-        finally:
-            end(first)
-            end(last)
-            port.close()
-
-    asyncio.run(main())
-
-
-def test_nothing_listens_before_the_first_process_serves_and_after_the_close() -> None:
-    async def main() -> None:
-        port = SharedPort("127.0.0.1:0", 2)
-        port.note(is_served=False, has_failed=True)
-        with pytest.raises(ConnectionRefusedError):
-            connect(port)
-        end(process(port, 1))
-        connect(port).close()
-        number = port.port
+async def test_a_process_has_sockets_of_its_own_and_those_of_the_others() -> None:
+    port = SharedPort("127.0.0.1:0", 3)
+    first, last = process(port, 0), process(port, 2)
+    try:
+        assert [len(part) for part in (*first, *last)] == [1, 2, 1, 2]
+        assert port.address == f"127.0.0.1:{port.port}"
+        found = {sock.getsockname() for sock in (*first.own, *first.others, *last.own, *last.others)}
+        assert found == {("127.0.0.1", port.port)}
+        assert not any(sock.get_inheritable() for sock in (*first.own, *first.others))
+    finally:
+        end(first)
+        end(last)
         port.close()
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", number), PATIENCE_S)
 
-    asyncio.run(main())
+
+async def test_nothing_listens_before_the_first_process_serves_and_after_the_close() -> None:
+    port = SharedPort("127.0.0.1:0", 2)
+    port.note(is_served=False, has_failed=True)
+    with pytest.raises(ConnectionRefusedError):
+        connect(port)
+    end(process(port, 1))
+    connect(port).close()
+    number = port.port
+    port.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", number), PATIENCE_S)
 
 
 @pytest.mark.parametrize("reason", ["failed", "late"])
-def test_connections_wait_unless_no_process_can_start(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        port = SharedPort("127.0.0.1:0", 2)
-        for number in range(2):
-            end(process(port, number))
-        port.note(is_served=False, has_failed=False)
-        with connect(port) as client:
-            if reason == "late":
-                monkeypatch.setattr(shared_port, "START_S", 0.0)
-            for _ in range(2):
-                port.note(is_served=False, has_failed=reason == "failed")
-            assert await asyncio.to_thread(client.recv, 1) == b""
-        port.note(is_served=True, has_failed=False)
-        with connect(port) as client:
-            client.settimeout(None)
-            again = process(port, 0)
-            for sock in (*again.own, *again.others):
-                sock.settimeout(0)
-            accepted = []
-            for sock in (*again.own, *again.others):
-                try:
-                    accepted.append(sock.accept()[0])
-                except BlockingIOError:
-                    continue
-            assert [one.getpeername() for one in accepted] == [client.getsockname()]
-            for one in accepted:
-                one.close()
-            end(again)
-        port.close()
+async def test_connections_wait_unless_no_process_can_start(
+    reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = SharedPort("127.0.0.1:0", 2)
+    for number in range(2):
+        end(process(port, number))
+    port.note(is_served=False, has_failed=False)
+    with connect(port) as client:
+        if reason == "late":
+            monkeypatch.setattr(shared_port, "START_S", 0.0)
+        for _ in range(2):
+            port.note(is_served=False, has_failed=reason == "failed")
+        assert await asyncio.to_thread(client.recv, 1) == b""
+    port.note(is_served=True, has_failed=False)
+    with connect(port) as client:
+        client.settimeout(None)
+        again = process(port, 0)
+        for sock in (*again.own, *again.others):
+            sock.settimeout(0)
+        accepted = []
+        for sock in (*again.own, *again.others):
+            try:
+                accepted.append(sock.accept()[0])
+            except BlockingIOError:
+                continue
+        assert [one.getpeername() for one in accepted] == [client.getsockname()]
+        for one in accepted:
+            one.close()
+        end(again)
+    port.close()
 
-    asyncio.run(main())
 
-
-def test_an_address_in_use_is_refused() -> None:
-    async def main() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            address = f"127.0.0.1:{taken.getsockname()[1]}"
-            with pytest.raises(ConfigError, match="Address already in use"):
-                SharedPort(address, 2)
-
-    asyncio.run(main())
+async def test_an_address_in_use_is_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ConfigError, match="Address already in use"):
+            SharedPort(address, 2)

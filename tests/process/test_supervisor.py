@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,7 +33,7 @@ class Process:
 
 
 @pytest.mark.parametrize(("later_s", "grace_s"), [(60, 65.0), (1, 7.0)])
-def test_processes_get_the_time_to_drain_that_was_configured_meanwhile(
+async def test_processes_get_the_time_to_drain_that_was_configured_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later_s: int, grace_s: float
 ) -> None:
     """A process that is killed before the end of its ``drainSeconds`` loses reviews."""
@@ -46,22 +45,19 @@ def test_processes_get_the_time_to_drain_that_was_configured_meanwhile(
     def write(drain_s: int) -> None:
         file.write_text(f"{HEAD}listen: 127.0.0.1:0\ndrainSeconds: {drain_s}\n")
 
-    async def main() -> None:
-        write(2)
-        options = Options(
-            (file,),
-            dev=True,
-            state=tmp_path / "state",
-            admin_listen="127.0.0.1:0",
-            processes=2,
-            allow_empty=True,
-        )
-        parent = Supervisor(options, options.load(), [], tmp_path, LocalWorkers(tmp_path))
-        await parent.start()
-        write(later_s)
-        await parent.reload()
-        await until(lambda: parent._in_force.gateway.drain_s == later_s)
-        await parent.stop()
-
-    asyncio.run(main())
+    write(2)
+    options = Options(
+        (file,),
+        dev=True,
+        state=tmp_path / "state",
+        admin_listen="127.0.0.1:0",
+        processes=2,
+        allow_empty=True,
+    )
+    parent = Supervisor(options, options.load(), [], tmp_path, LocalWorkers(tmp_path))
+    await parent.start()
+    write(later_s)
+    await parent.reload()
+    await until(lambda: parent._in_force.gateway.drain_s == later_s)
+    await parent.stop()
     assert Process.graces_s == [grace_s] * 2

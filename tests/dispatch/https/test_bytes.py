@@ -81,7 +81,7 @@ def test_any_bytes_in_any_pieces(conversation: bytes, data: st.DataObject | None
     assert asyncio.run(outcome_of([bytes([byte]) for byte in conversation])) == whole
 
 
-def test_an_unread_request_fills_only_the_write_buffer() -> None:
+async def test_an_unread_request_fills_only_the_write_buffer() -> None:
     """The rest is not copied: many calls share the review's bytes."""
     request = bytes(5_000_000)
 
@@ -90,21 +90,18 @@ def test_an_unread_request_fills_only_the_write_buffer() -> None:
             super().write(data)
             connection.pause_writing()
 
-    async def ask() -> None:
-        connection.connection_made(transport)
-        exchange = asyncio.ensure_future(
-            connection.exchange(LargeAnswerSlot(LargeAnswerSlots()), b"head", request)
-        )
-        for _ in range(100):
-            await asyncio.sleep(0)
-        assert transport.written == len(b"head")
-        connection.resume_writing()
-        for _ in range(100):
-            await asyncio.sleep(0)
-        assert transport.written == len(b"head") + 65_536
-        connection.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-        assert (await exchange).status == 200
-        assert not connection.is_reusable
-
     connection, transport = ClientConnection(lambda _: None), NeverRead()
-    asyncio.run(ask())
+    connection.connection_made(transport)
+    exchange = asyncio.ensure_future(
+        connection.exchange(LargeAnswerSlot(LargeAnswerSlots()), b"head", request)
+    )
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert transport.written == len(b"head")
+    connection.resume_writing()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert transport.written == len(b"head") + 65_536
+    connection.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+    assert (await exchange).status == 200
+    assert not connection.is_reusable

@@ -14,6 +14,7 @@ import pytest
 from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Details, Failed, FailureReason
 from tests.kit import REVIEWS
 from tests.waiting import until
+from tests.world import in_world
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from tests.world import World
 
     OnEachLoop = Callable[[Callable[[World], Awaitable[None]]], None]
+
+EVENT_LOOPS = ("asyncio", "uvloop")
 
 PATCH = [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]
 
@@ -320,24 +323,21 @@ ANSWERS: list[tuple[str, dict[str, Any], Any]] = [
 
 
 @pytest.mark.parametrize(("script", "expected"), [pytest.param(*case[1:], id=case[0]) for case in ANSWERS])
-def test_the_verdict_of_an_answer(
-    on_each_loop: OnEachLoop, webhook: WebhookProcess, script: dict[str, Any], expected: Any
+@in_world
+async def test_the_verdict_of_an_answer(
+    world: World, webhook: WebhookProcess, script: dict[str, Any], expected: Any
 ) -> None:
     client = webhook.client(script)
-
-    async def test(world: World) -> None:
-        await world.add_server(client)
-        verdict = await world.ask({"client": client}, phase="mutate")
-        if not isinstance(expected, tuple):
-            assert verdict == expected
-            return
-        reason, text, code = expected
-        assert isinstance(verdict, Failed)
-        assert text in verdict.cause
-        assert (verdict.reason, verdict.code) == (reason, code)
-        assert "\n" not in verdict.cause
-
-    on_each_loop(test)
+    await world.add_server(client)
+    verdict = await world.ask({"client": client}, phase="mutate")
+    if not isinstance(expected, tuple):
+        assert verdict == expected
+        return
+    reason, text, code = expected
+    assert isinstance(verdict, Failed)
+    assert text in verdict.cause
+    assert (verdict.reason, verdict.code) == (reason, code)
+    assert "\n" not in verdict.cause
 
 
 def test_calls_share_connections(on_each_loop: OnEachLoop, webhook: WebhookProcess) -> None:
@@ -389,20 +389,17 @@ def test_a_slow_answer_fails_at_the_deadline(on_each_loop: OnEachLoop, webhook: 
         on_each_loop(test)
 
 
-def test_a_withdrawn_call_is_aborted(on_each_loop: OnEachLoop, webhook: WebhookProcess) -> None:
+@in_world
+async def test_a_withdrawn_call_is_aborted(world: World, webhook: WebhookProcess) -> None:
     client = webhook.client({"delay_s": 60, "answer": {"warnings": ["withdrawn"]}})
-
-    async def test(world: World) -> None:
-        await world.add_server(client)
-        cancel = world.start([{"client": client}], lambda _: pytest.fail("an answer"))
+    await world.add_server(client)
+    cancel = world.start([{"client": client}], lambda _: pytest.fail("an answer"))
+    report = await asyncio.to_thread(webhook.report)
+    while not any(client.url.endswith(r["target"].partition("?")[0]) for r in report["requests"][-1:]):
         report = await asyncio.to_thread(webhook.report)
-        while not any(client.url.endswith(r["target"].partition("?")[0]) for r in report["requests"][-1:]):
-            report = await asyncio.to_thread(webhook.report)
-        cancel()
-        assert world.is_clean()
-        assert world.calls("CANCELLED") == 1
-
-    on_each_loop(test)
+    cancel()
+    assert world.is_clean()
+    assert world.calls("CANCELLED") == 1
 
 
 def test_retry_after_is_obeyed(on_each_loop: OnEachLoop, webhook: WebhookProcess) -> None:
@@ -506,38 +503,32 @@ def test_a_connection_with_an_unsolicited_answer_is_not_reused(
 
 
 @pytest.mark.parametrize("script", [{}, {"gzip": True}], ids=["plain", "packed"])
-def test_many_large_answers_at_once_take_the_memory_of_a_few(
-    on_each_loop: OnEachLoop, webhook: WebhookProcess, script: dict[str, Any]
+@in_world
+async def test_many_large_answers_at_once_take_the_memory_of_a_few(
+    world: World, webhook: WebhookProcess, script: dict[str, Any]
 ) -> None:
     """The server's other calls wait, and each gets its answer."""
     client = webhook.client({"repeat": ["[", "[],", "0]"], "count": 2_000_000, **script})
-
-    async def test(world: World) -> None:
-        await world.add_server(client)
-        tracemalloc.start(1)
-        try:
-            calls = (world.ask({"client": client, "timeout_s": 30}) for _ in range(32))
-            verdicts = await asyncio.gather(*calls)
-            _, max_bytes = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert all(isinstance(verdict, Failed) for verdict in verdicts)
-        assert not any("deadline" in verdict.cause for verdict in verdicts if isinstance(verdict, Failed))
-        # 32 answers of 6 MB are 192 MB, before any copy.
-        assert max_bytes < 120_000_000
-
-    on_each_loop(test)
+    await world.add_server(client)
+    tracemalloc.start(1)
+    try:
+        calls = (world.ask({"client": client, "timeout_s": 30}) for _ in range(32))
+        verdicts = await asyncio.gather(*calls)
+        _, max_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert all(isinstance(verdict, Failed) for verdict in verdicts)
+    assert not any("deadline" in verdict.cause for verdict in verdicts if isinstance(verdict, Failed))
+    # 32 answers of 6 MB are 192 MB, before any copy.
+    assert max_bytes < 120_000_000
 
 
-def test_cancelled_calls_release_their_slots(on_each_loop: OnEachLoop, webhook: WebhookProcess) -> None:
+@in_world
+async def test_cancelled_calls_release_their_slots(world: World, webhook: WebhookProcess) -> None:
     """Those answers are large and never end."""
     raw = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 8000000\r\n\r\n"
     endless = webhook.client({"raw": raw, "pad": 200_000, "stay": True})
-
-    async def test(world: World) -> None:
-        server = await world.add_server(endless)
-        verdicts = await asyncio.gather(*(world.ask({"client": endless, "timeout_s": 1}) for _ in range(12)))
-        assert all(isinstance(verdict, Failed) for verdict in verdicts)
-        assert server._slots.is_empty
-
-    on_each_loop(test)
+    server = await world.add_server(endless)
+    verdicts = await asyncio.gather(*(world.ask({"client": endless, "timeout_s": 1}) for _ in range(12)))
+    assert all(isinstance(verdict, Failed) for verdict in verdicts)
+    assert server._slots.is_empty

@@ -17,6 +17,7 @@ from gateway.engine.dispatch.https import connection_pool, server
 from gateway.pure.core.verdict import ALLOWED, Failed
 from gateway.pure.core.webhook import HttpsClient
 from tests.waiting import until
+from tests.world import in_world
 
 if TYPE_CHECKING:
     from gateway.pure.core.evaluation import Evaluation
@@ -24,36 +25,32 @@ if TYPE_CHECKING:
     from tests.webhook_process import WebhookProcess
     from tests.world import World
 
+EVENT_LOOPS = ("asyncio", "uvloop")
 
-def test_more_connections_than_stay_idle(
-    on_each_loop: OnEachLoop, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
+
+@in_world
+async def test_more_connections_than_stay_idle(
+    world: World, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_pool, "MAX_IDLE", 25)
     client = webhook.client({"delay_s": 0.05})
-
-    async def test(world: World) -> None:
-        running = await world.add_server(client)
-        evaluations = await asyncio.gather(*(world.settle({"client": client}) for _ in range(40)))
-        assert all(evaluation.outcomes[0].verdict == ALLOWED for evaluation in evaluations)
-        assert running.connections.idle == 25
-
-    on_each_loop(test)
+    running = await world.add_server(client)
+    evaluations = await asyncio.gather(*(world.settle({"client": client}) for _ in range(40)))
+    assert all(evaluation.outcomes[0].verdict == ALLOWED for evaluation in evaluations)
+    assert running.connections.idle == 25
 
 
-def test_idle_connections_end(
-    on_each_loop: OnEachLoop, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
+@in_world
+async def test_idle_connections_end(
+    world: World, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_pool, "IDLE_S", 0.02)
     client = webhook.client()
-
-    async def test(world: World) -> None:
-        running = await world.add_server(client)
-        for _ in range(2):
-            await world.settle({"client": client}, {"client": client})
-            assert running.connections.idle
-            await until(lambda: not running.connections.idle, "no idle connection")
-
-    on_each_loop(test)
+    running = await world.add_server(client)
+    for _ in range(2):
+        await world.settle({"client": client}, {"client": client})
+        assert running.connections.idle
+        await until(lambda: not running.connections.idle, "no idle connection")
 
 
 def test_a_connection_that_was_used_meanwhile_stays(
@@ -78,48 +75,40 @@ def test_a_connection_that_was_used_meanwhile_stays(
     on_each_loop(test)
 
 
-def test_calls_above_max_in_flight_fail_or_shed_ignorable_ones(
-    on_each_loop: OnEachLoop, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
+@in_world
+async def test_calls_above_max_in_flight_fail_or_shed_ignorable_ones(
+    world: World, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "MAX_IN_FLIGHT", 2)
     client = webhook.client({"delay_s": 60})
-
-    async def test(world: World) -> None:
-        await world.add_server(client)
-        loop = asyncio.get_running_loop()
-        shed: asyncio.Future[Any] = loop.create_future()
-        cancels = [
-            world.start([{"client": client, "failure_policy": "Ignore"}], shed.set_result),
-            world.start([{"client": client}], lambda _: pytest.fail("an answer")),
-        ]
-        cancels.append(world.start([{"client": client}], lambda _: pytest.fail("an answer")))
-        (outcome,) = (await shed).outcomes
-        assert outcome.verdict.cause.startswith("RESOURCE_EXHAUSTED: ")
-        refused = await world.ask({"client": client})
-        assert isinstance(refused, Failed)
-        assert refused.cause == (
-            f"RESOURCE_EXHAUSTED: {client.url}: 2 calls are in flight, which is the maximum"
-        )
-        for cancel in cancels[1:]:
-            cancel()
-
-    on_each_loop(test)
+    await world.add_server(client)
+    loop = asyncio.get_running_loop()
+    shed: asyncio.Future[Any] = loop.create_future()
+    cancels = [
+        world.start([{"client": client, "failure_policy": "Ignore"}], shed.set_result),
+        world.start([{"client": client}], lambda _: pytest.fail("an answer")),
+    ]
+    cancels.append(world.start([{"client": client}], lambda _: pytest.fail("an answer")))
+    (outcome,) = (await shed).outcomes
+    assert outcome.verdict.cause.startswith("RESOURCE_EXHAUSTED: ")
+    refused = await world.ask({"client": client})
+    assert isinstance(refused, Failed)
+    assert refused.cause == (f"RESOURCE_EXHAUSTED: {client.url}: 2 calls are in flight, which is the maximum")
+    for cancel in cancels[1:]:
+        cancel()
 
 
-def test_close_ends_calls_in_flight(on_each_loop: OnEachLoop, webhook: WebhookProcess) -> None:
+@in_world
+async def test_close_ends_calls_in_flight(world: World, webhook: WebhookProcess) -> None:
     client = webhook.client({"delay_s": 60})
-
-    async def test(world: World) -> None:
-        await world.add_server(client)
-        ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        world.start([{"client": client}], ended.set_result)
-        await asyncio.sleep(0)
-        await world.close(0.0)
-        (outcome,) = (await ended).outcomes
-        assert "the gateway is shutting down" in outcome.verdict.cause
-        assert world.calls("CANCELLED") == 0, "the series of a closed server is removed"
-
-    on_each_loop(test)
+    await world.add_server(client)
+    ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    world.start([{"client": client}], ended.set_result)
+    await asyncio.sleep(0)
+    await world.close(0.0)
+    (outcome,) = (await ended).outcomes
+    assert "the gateway is shutting down" in outcome.verdict.cause
+    assert world.calls("CANCELLED") == 0, "the series of a closed server is removed"
 
 
 def test_a_group_without_open_calls_sends_nothing(on_each_loop: OnEachLoop, webhook: WebhookProcess) -> None:
@@ -170,24 +159,22 @@ def test_unknown_names_do_not_delay_others(
     looked_up.clear()
 
 
-def test_a_look_up_without_a_thread_fails(
-    on_each_loop: OnEachLoop, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
+@in_world
+async def test_a_look_up_without_a_thread_fails(
+    world: World, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = webhook.client()
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    async def test(world: World) -> None:
-        await world.add_server(client)
-        with monkeypatch.context() as patched:
-            patched.setattr(threading.Thread, "start", refuse)
-            verdict = await world.ask({"client": client})
-        assert isinstance(verdict, Failed)
-        assert verdict.cause.endswith(": can't start new thread")
-        assert await world.ask({"client": client}) == ALLOWED
-
-    on_each_loop(test)
+    await world.add_server(client)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        verdict = await world.ask({"client": client})
+    assert isinstance(verdict, Failed)
+    assert verdict.cause.endswith(": can't start new thread")
+    assert await world.ask({"client": client}) == ALLOWED
 
 
 def test_the_next_address_is_tried_while_one_is_silent(
