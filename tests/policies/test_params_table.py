@@ -16,7 +16,7 @@ import pytest
 
 from gateway.pure.admission_policies.params import FixedObjects
 from tests.core.build import resource
-from tests.policies.documents import CLUSTER, binding, decided, document, mutating, policy
+from tests.policies.documents import CLUSTER, binding, decided, mutating, policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -281,10 +281,3 @@ def test_conditions_of_each_parameter_count_for_it_alone(tmp_path: Path) -> None
     ref = {"selector": {}, "parameterNotFoundAction": "Deny"}
     params = [param("a", "default", n=1), param("b", "default", n=9), param("c", "default", n=2)]
     assert decided(tmp_path, [made, binding(paramRef=ref), *params]).denials == ["a", "c"]
-
-
-def test_a_document_has_one_of_name_and_selector(tmp_path: Path) -> None:
-    spec = {"policyName": "p", "paramRef": {"name": "a", "selector": {}, "parameterNotFoundAction": "Deny"}}
-    documents = [*mutating("p", "[]"), document("MutatingAdmissionPolicyBinding", "b", spec)]
-    with pytest.raises(Exception, match="expected one of name and selector"):
-        decided(tmp_path, documents)

@@ -71,6 +71,7 @@ def plain(value: Any) -> Any:
         ("JSONPatch{}.value", None),
         ("has(JSONPatch{op: ''}.op)", False),
         ("has(JSONPatch{value: ''}.value)", True),
+        *((f"JSONPatch{{op: 'x', {field}: 'x'}} == JSONPatch{{op: 'x', {field}: 'y'}}", False) for field in ("path", "from")),
         ("JSONPatch{op: 'x'} == JSONPatch{op: 'y'}", False),
         ("JSONPatch{value: '1'} == JSONPatch{value: 1}", False),
         ("JSONPatch{} == JSONPatch{value: null}", False),
