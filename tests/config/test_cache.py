@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from gateway.base.errors import ConfigError
+from tests.config.documents import load_documents
 from tests.config.test_webhooks import MUTATING, POOL
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gateway.config.merge.model import Config
 
 KEY = "object.metadata.labels"
 
@@ -22,7 +18,7 @@ def with_cache(cache: object, **members: object) -> dict[str, Any]:
     return {**MUTATING, "webhooks": [{**hook, "cache": cache, **members}]}
 
 
-def test_a_cache_is_read(load_documents: Callable[..., Config]) -> None:
+def test_a_cache_is_read() -> None:
     (hook,) = load_documents(with_cache({"ttlSeconds": 60, "key": f" {KEY} "}), POOL).mutating
     assert hook.cache is not None
     assert (hook.cache.ttl_s, hook.cache.max_entries) == (60, 1024)
@@ -45,9 +41,7 @@ def test_a_cache_is_read(load_documents: Callable[..., Config]) -> None:
         ),
     ],
 )
-def test_a_wrong_cache_is_refused(
-    load_documents: Callable[..., Config], cache: object, field: str, message: str
-) -> None:
+def test_a_wrong_cache_is_refused(cache: object, field: str, message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         load_documents(with_cache(cache), POOL)
     (problem,) = refused.value.problems
@@ -55,7 +49,7 @@ def test_a_wrong_cache_is_refused(
     assert problem.message.startswith(message)
 
 
-def test_side_effects_forbid_it(load_documents: Callable[..., Config]) -> None:
+def test_side_effects_forbid_it() -> None:
     with pytest.raises(ConfigError) as refused:
         load_documents(with_cache({"ttlSeconds": 1, "key": KEY}, sideEffects="NoneOnDryRun"), POOL)
     (problem,) = refused.value.problems

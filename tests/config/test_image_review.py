@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -11,10 +11,8 @@ from gateway.base.errors import ConfigError
 from gateway.config.kinds.gateway_configuration import GatewaySettings
 from gateway.config.merge.merged import merge
 from gateway.config.merge.model import Config
+from tests.config.documents import load_documents
 from tests.config.test_webhooks import MUTATING, POOL
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 (HOOK,) = MUTATING["webhooks"]
 VALIDATING: dict[str, Any] = {
@@ -36,7 +34,7 @@ def settings(*names: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def test_the_name_of_a_validating_webhook_is_accepted(load_documents: Callable[..., Config]) -> None:
+def test_the_name_of_a_validating_webhook_is_accepted() -> None:
     found = load_documents(VALIDATING, POOL, settings("images.policies.test"))
     assert found.gateway.image_review_webhooks == ("images.policies.test",)
     assert not found.warnings
@@ -52,7 +50,7 @@ def test_the_name_of_a_validating_webhook_is_accepted(load_documents: Callable[.
         (HOOK["name"], f'there is no validating webhook "{HOOK["name"]}"'),
     ],
 )
-def test_another_name_is_refused(load_documents: Callable[..., Config], name: str, message: str) -> None:
+def test_another_name_is_refused(name: str, message: str) -> None:
     """Without the webhook, images that it denies would be allowed."""
     with pytest.raises(ConfigError) as refused:
         load_documents(MUTATING, VALIDATING, POOL, settings("images.policies.test", name))
@@ -61,7 +59,7 @@ def test_another_name_is_refused(load_documents: Callable[..., Config], name: st
     assert problem.message.startswith(message)
 
 
-def test_a_webhook_that_cannot_be_read_is_not_a_missing_one(load_documents: Callable[..., Config]) -> None:
+def test_a_webhook_that_cannot_be_read_is_not_a_missing_one() -> None:
     broken = {**VALIDATING, "webhooks": [{**VALIDATING["webhooks"][0], "failurePolicy": "Maybe"}]}
     with pytest.raises(ConfigError) as refused:
         load_documents(broken, POOL, settings("images.policies.test"))
@@ -69,7 +67,7 @@ def test_a_webhook_that_cannot_be_read_is_not_a_missing_one(load_documents: Call
     assert problem.field == "webhooks[0].failurePolicy"
 
 
-def test_with_custom_resources_another_name_is_a_warning(load_documents: Callable[..., Config]) -> None:
+def test_with_custom_resources_another_name_is_a_warning() -> None:
     """A custom resource may have it."""
     files = load_documents(
         VALIDATING,

@@ -13,7 +13,6 @@ from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 from gateway.config.merge.load import load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 SERVER = "https://10.0.0.1:6443"
@@ -156,9 +155,7 @@ def test_entries_of_other_contexts_are_not_checked(tmp_path: Path) -> None:
     assert read_kubeconfig(tmp_path / "kube", "red").user == KubeconfigUser()
 
 
-def test_namespace_documents_are_ignored_with_a_warning(
-    tmp_path: Path, load_documents: Callable[..., Any]
-) -> None:
+def test_namespace_documents_are_ignored_with_a_warning(tmp_path: Path) -> None:
     file = write(tmp_path, {"kubeconfig": "kube"}, kubeconfig())
     document = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n"
     with file.open("a") as appended:

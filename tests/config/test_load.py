@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -10,9 +9,7 @@ from gateway.base.errors import ConfigError, Problem
 from gateway.config.merge.load import load
 from gateway.config.merge.model import Config
 from gateway.config.yaml.fields import MAX_PROBLEMS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.config.documents import load_text
 
 POOL = """\
 apiVersion: admission-gateway.io/v1alpha1
@@ -153,7 +150,7 @@ def test_unknown_objects_are_refused(text: str, problem: str, tmp_path: Path) ->
     assert problem in "\n".join(problems(tmp_path / "a.yaml"))
 
 
-def test_a_list_is_read_as_its_items(tmp_path: Path, load_text: Callable[..., Config]) -> None:
+def test_a_list_is_read_as_its_items(tmp_path: Path) -> None:
     items = "\n".join(
         "- " + text.replace("\n", "\n  ").rstrip() for text in (POOL % ("pods", "a"), NAMESPACE % "a")
     )
@@ -173,9 +170,7 @@ def test_a_list_is_read_as_its_items(tmp_path: Path, load_text: Callable[..., Co
 
 @pytest.mark.parametrize("kind", ["Mutating", "Validating"])
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
-def test_items_of_a_typed_list_need_no_kind(
-    kind: str, version: str, load_text: Callable[..., Config]
-) -> None:
+def test_items_of_a_typed_list_need_no_kind(kind: str, version: str) -> None:
     config = load_text(
         f"apiVersion: admissionregistration.k8s.io/{version}\nkind: {kind}WebhookConfigurationList\n"
         "metadata: {}\nitems: [{metadata: {name: a}}, {metadata: {name: b}}]"

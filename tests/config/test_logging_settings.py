@@ -8,20 +8,18 @@ import pytest
 
 from gateway.base.errors import ConfigError
 from gateway.config.kinds.logging_settings import DecisionFile, DecisionLogSettings, LoggingSettings
+from tests.config.documents import load_documents
 from tests.config.test_resources import gateway
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from gateway.config.merge.model import Config
 
-
-def test_denials_are_logged_as_text_by_default(load_documents: Callable[..., Config]) -> None:
+def test_denials_are_logged_as_text_by_default() -> None:
     assert load_documents(gateway()).gateway.logging == LoggingSettings("text", "Denied")
 
 
-def test_every_field_is_read(load_documents: Callable[..., Config], tmp_path: Path) -> None:
+def test_every_field_is_read(tmp_path: Path) -> None:
     log = {
         "samplePercent": 1.5,
         "maxPerSecond": 10,
@@ -46,9 +44,7 @@ def test_every_field_is_read(load_documents: Callable[..., Config], tmp_path: Pa
         ({"decisionLog": {"otlpEndpoint": "http://a:b/"}}, "logging.decisionLog.otlpEndpoint", "a URL"),
     ],
 )
-def test_a_wrong_value_is_a_problem(
-    fields: dict[str, Any], place: str, fragment: str, load_documents: Callable[..., Config]
-) -> None:
+def test_a_wrong_value_is_a_problem(fields: dict[str, Any], place: str, fragment: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_documents(gateway(logging=fields))
     (problem,) = caught.value.problems

@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 
 from gateway.base.errors import ConfigError
 from gateway.config.merge.digest import digest
-from gateway.config.merge.load import load
+from tests.config.documents import load_documents, problems_of
 from tests.config.test_policies import RULES, binding, mutating, policy
 from tests.config.test_webhooks import MUTATING, POOL, VALIDATING, WEBHOOK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Iterator
 
 SELECTOR = {
     "matchLabels": {"a": "b", "c": ""},
@@ -70,10 +69,10 @@ def with_value(document: dict[str, Any], path: tuple[Any, ...], value: object) -
     return changed
 
 
-def outcome(write: Callable[..., Path], *documents: object) -> object:
+def outcome(*documents: object) -> object:
     """Return the digest of the webhooks, or the problems."""
     try:
-        config = load([write(*documents)])
+        config = load_documents(*documents)
     except ConfigError as error:
         return [str(problem).partition(": ")[2] for problem in error.problems]
     # A policy is part of a digest as it is written.
@@ -85,9 +84,7 @@ def outcome(write: Callable[..., Path], *documents: object) -> object:
 
 
 @given(data=st.data())
-def test_null_is_the_empty_value_in_kinds_of_the_api_server(
-    data: st.DataObject, write_documents: Callable[..., Path]
-) -> None:
+def test_null_is_the_empty_value_in_kinds_of_the_api_server(data: st.DataObject) -> None:
     number = data.draw(st.integers(0, len(DOCUMENTS) - 1))
     path = data.draw(st.sampled_from(sorted(places(DOCUMENTS[number]), key=str)))
     found = DOCUMENTS[number]
@@ -95,7 +92,7 @@ def test_null_is_the_empty_value_in_kinds_of_the_api_server(
         found = found[part]
     empty: object = {} if isinstance(found, dict) else ""
     one, other = (
-        outcome(write_documents, POOL, *DOCUMENTS[:number], with_value(DOCUMENTS[number], path, value))
+        outcome(POOL, *DOCUMENTS[:number], with_value(DOCUMENTS[number], path, value))
         for value in (None, empty)
     )
     assert one == other
@@ -109,8 +106,6 @@ def test_null_is_the_empty_value_in_kinds_of_the_api_server(
         ("PolicyException", {"spec": {"webhooks": [None]}}, "spec.webhooks[0]"),
     ],
 )
-def test_null_is_refused_in_the_kinds_of_the_gateway(
-    kind: str, content: dict[str, Any], field: str, problems_of: Callable[..., list[tuple[str, str]]]
-) -> None:
+def test_null_is_refused_in_the_kinds_of_the_gateway(kind: str, content: dict[str, Any], field: str) -> None:
     document = {"apiVersion": "admission-gateway.io/v1alpha1", "kind": kind, "metadata": {"name": "a"}}
     assert (field, "found null, expected a string") in problems_of({**document, **content})

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gateway.base.errors import ConfigError
 from gateway.pure.core.durations import format_duration
 from gateway.pure.core.webhook import WorkerRef
+from tests.config.documents import load_documents, load_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -288,9 +289,7 @@ def dumped_selector(selector: Selector) -> dict[str, Any]:
 
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=30)
 @given(documents=wholes())
-def test_a_configuration_that_is_written_and_loaded_is_equal(
-    documents: list[dict[str, Any]], load_documents: Callable[..., Config]
-) -> None:
+def test_a_configuration_that_is_written_and_loaded_is_equal(documents: list[dict[str, Any]]) -> None:
     config = load_documents(*documents)
     assert len(config.configurations) + len(config.pools) + len(config.namespaces) >= len(documents) - 1
     assert comparable(load_documents(*dumped(config))) == comparable(config)
@@ -298,9 +297,7 @@ def test_a_configuration_that_is_written_and_loaded_is_equal(
 
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=30)
 @given(documents=wholes(), data=st.data())
-def test_the_order_of_documents_is_irrelevant(
-    documents: list[dict[str, Any]], data: st.DataObject, load_documents: Callable[..., Config]
-) -> None:
+def test_the_order_of_documents_is_irrelevant(documents: list[dict[str, Any]], data: st.DataObject) -> None:
     shuffled = data.draw(st.permutations(documents))
     assert comparable(load_documents(*shuffled)) == comparable(load_documents(*documents))
 
@@ -379,15 +376,13 @@ def serialisable(document: object) -> bool:
 
 
 @given(documents=st.lists(anything.filter(serialisable), max_size=2))
-def test_any_document_loads_or_is_refused(
-    documents: list[object], load_documents: Callable[..., Config]
-) -> None:
+def test_any_document_loads_or_is_refused(documents: list[object]) -> None:
     loads_or_is_refused(lambda: load_documents(*documents))
 
 
 @given(kind=KINDS, fields=st.dictionaries(NAMES, anything, max_size=6).filter(serialisable))
 def test_any_content_of_a_known_kind_loads_or_is_refused(
-    kind: tuple[str, str], fields: dict[str, Any], load_documents: Callable[..., Config]
+    kind: tuple[str, str], fields: dict[str, Any]
 ) -> None:
     loads_or_is_refused(lambda: load_documents(fields | {"apiVersion": kind[0], "kind": kind[1]}))
 
@@ -395,7 +390,7 @@ def test_any_content_of_a_known_kind_loads_or_is_refused(
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=30)
 @given(documents=wholes(), data=st.data())
 def test_any_change_within_a_good_configuration_loads_or_is_refused(
-    documents: list[dict[str, Any]], data: st.DataObject, load_documents: Callable[..., Config]
+    documents: list[dict[str, Any]], data: st.DataObject
 ) -> None:
     place: Any = documents
     while True:
@@ -417,7 +412,7 @@ def test_any_change_within_a_good_configuration_loads_or_is_refused(
 @example(content=b"\xff\xfe", name="a.yaml")
 @example(content=b"a: \x00", name="a.yaml")
 @example(content=b"&a [*a]", name="a.yaml")
-def test_any_bytes_load_or_are_refused(content: bytes, name: str, load_text: Callable[..., Config]) -> None:
+def test_any_bytes_load_or_are_refused(content: bytes, name: str) -> None:
     loads_or_is_refused(lambda: load_text(content, name))
 
 
@@ -425,9 +420,7 @@ def test_any_bytes_load_or_are_refused(content: bytes, name: str, load_text: Cal
 @example(content=b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", field="tls")
 @example(content=b"-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n", field="tls")
 @example(content=b"-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n", field="tls")
-def test_any_bytes_in_a_file_that_is_named_are_accepted_or_refused(
-    content: bytes, field: str, load_text: Callable[..., Config]
-) -> None:
+def test_any_bytes_in_a_file_that_is_named_are_accepted_or_refused(content: bytes, field: str) -> None:
     loads_or_is_refused(lambda: load_text(content, "secret.pem"))
     names = {"tls": ("certFile", "keyFile", "clientCAFile"), "authentication": ("tokenFile", "basicAuthFile")}
     document = {

@@ -9,28 +9,24 @@ import pytest
 from gateway.base.errors import ConfigError
 from gateway.config.kinds.record_settings import RecordSettings, RedactionRule
 from gateway.config.merge.digest import digest
+from tests.config.documents import load_documents
 from tests.config.test_resources import gateway
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from gateway.config.merge.model import Config
 
-
-def test_nothing_is_recorded_by_default(load_documents: Callable[..., Config]) -> None:
+def test_nothing_is_recorded_by_default() -> None:
     assert load_documents(gateway()).gateway.record is None
 
 
-def test_a_folder_is_enough_and_changes_no_digest(
-    load_documents: Callable[..., Config], tmp_path: Path
-) -> None:
+def test_a_folder_is_enough_and_changes_no_digest(tmp_path: Path) -> None:
     config = load_documents(gateway(record={"folder": str(tmp_path / "new")}))
     assert config.gateway.record == RecordSettings(tmp_path / "new")
     assert digest(config) == digest(load_documents(gateway()))
 
 
-def test_every_field_is_read(load_documents: Callable[..., Config], tmp_path: Path) -> None:
+def test_every_field_is_read(tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(b"x" * 16)
     record = {
         "folder": str(tmp_path),
@@ -65,9 +61,7 @@ def test_every_field_is_read(load_documents: Callable[..., Config], tmp_path: Pa
         ("redact", [{"kinds": [""], "paths": ["a"]}], "expected a kind"),
     ],
 )
-def test_a_wrong_field_is_refused(
-    field: str, value: Any, message: str, load_documents: Callable[..., Config], tmp_path: Path
-) -> None:
+def test_a_wrong_field_is_refused(field: str, value: Any, message: str, tmp_path: Path) -> None:
     record = {"folder": str(tmp_path), field: value}
     with pytest.raises(ConfigError) as caught:
         load_documents(gateway(record=record))
@@ -76,16 +70,14 @@ def test_a_wrong_field_is_refused(
     assert message in problem.message
 
 
-def test_a_short_key_is_refused_without_its_content(
-    load_documents: Callable[..., Config], tmp_path: Path
-) -> None:
+def test_a_short_key_is_refused_without_its_content(tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(b"sesame")
     with pytest.raises(ConfigError, match="holds 6 bytes, expected at least 16") as caught:
         load_documents(gateway(record={"folder": str(tmp_path), "keyFile": str(tmp_path / "key")}))
     assert "sesame" not in str(caught.value)
 
 
-def test_a_recording_of_nothing_is_a_warning(load_documents: Callable[..., Config], tmp_path: Path) -> None:
+def test_a_recording_of_nothing_is_a_warning(tmp_path: Path) -> None:
     record = {"folder": str(tmp_path), "samplePercent": 0, "perCombination": 0}
     (warning,) = load_documents(gateway(record=record)).warnings
     assert "records nothing" in warning.message

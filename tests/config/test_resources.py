@@ -19,9 +19,9 @@ from gateway.config.kinds.gateway_configuration import GatewaySettings
 from gateway.config.kinds.serving_settings import Authentication, ServerTls
 from gateway.config.kinds.worker_pool import Hedge, WorkerTls
 from gateway.config.merge import load
+from tests.config.documents import load_documents, problems_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from gateway.config.merge.model import Config
@@ -60,11 +60,11 @@ TARGETS = [
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_grpc_names_are_accepted(target: str, load_documents: Callable[..., Config]) -> None:
+def test_grpc_names_are_accepted(target: str) -> None:
     assert load_documents(pool(target=target)).pools["pods"].targets == (target,)
 
 
-def test_a_pool_may_have_several_targets(load_documents: Callable[..., Config]) -> None:
+def test_a_pool_may_have_several_targets() -> None:
     assert load_documents(pool(target=TARGETS)).pools["pods"].targets == tuple(TARGETS)
 
 
@@ -105,9 +105,7 @@ def test_a_pool_may_have_several_targets(load_documents: Callable[..., Config]) 
         ("https://pods:443", 'unknown scheme "https"'),
     ],
 )
-def test_other_names_are_refused(
-    target: str, fragment: str, problems_of: Callable[..., list[tuple[str, str]]]
-) -> None:
+def test_other_names_are_refused(target: str, fragment: str) -> None:
     [(field, message)] = problems_of(pool(target=target))
     assert field == "spec.target"
     assert fragment in message
@@ -121,7 +119,7 @@ def test_the_path_of_a_socket_is_relative_to_the_file(tmp_path: Path) -> None:
     assert targets == (f"unix:{tmp_path}/run/a.sock", f"unix:{tmp_path}/../b")
 
 
-def test_a_pool_may_have_a_list_of_targets_and_its_roots_in_it(load_documents: Callable[..., Config]) -> None:
+def test_a_pool_may_have_a_list_of_targets_and_its_roots_in_it() -> None:
     pem = trustme.CA().cert_pem.bytes()
     bundle = base64.encodebytes(pem).decode()
     config = load_documents(pool(targets=["a:1", "dns:///b:2"], tls={"caBundle": bundle}))
@@ -175,20 +173,18 @@ def test_a_socket_whose_folder_makes_it_too_long_is_refused(tmp_path: Path) -> N
         ({"target": "a:1", "tls": {"cafile": "x"}}, "spec.tls.cafile", 'did you mean "caFile"?'),
     ],
 )
-def test_worker_pools_are_checked(
-    spec: dict[str, Any], field: str, fragment: str, problems_of: Callable[..., list[tuple[str, str]]]
-) -> None:
+def test_worker_pools_are_checked(spec: dict[str, Any], field: str, fragment: str) -> None:
     [(where, message)] = problems_of(pool(**spec))
     assert where == field
     assert fragment in message
 
 
-def test_a_worker_pool_has_a_name_and_a_spec(problems_of: Callable[..., list[tuple[str, str]]]) -> None:
+def test_a_worker_pool_has_a_name_and_a_spec() -> None:
     fields = {field for field, _ in problems_of({"apiVersion": VERSION, "kind": "WorkerPool"})}
     assert fields == {"metadata", "spec"}
 
 
-def test_defaults_and_fields_of_a_worker_pool(load_documents: Callable[..., Config]) -> None:
+def test_defaults_and_fields_of_a_worker_pool() -> None:
     plain = load_documents(pool(target="a:1")).pools["pods"]
     assert (plain.transport, plain.max_in_flight, plain.tls, plain.command) == ("Auto", 1024, None, ())
     full = load_documents(pool(command=["python", "-m", "a"], transport="Unary", maxInFlight=7)).pools["pods"]
@@ -214,15 +210,13 @@ def test_defaults_and_fields_of_a_worker_pool(load_documents: Callable[..., Conf
         ({"budgetPercent": 0.5}, Hedge(None, 95.0, 0.5)),
     ],
 )
-def test_when_and_how_often_a_pool_hedges(
-    hedge: dict[str, Any], expected: Hedge, load_documents: Callable[..., Config]
-) -> None:
+def test_when_and_how_often_a_pool_hedges(hedge: dict[str, Any], expected: Hedge) -> None:
     config = load_documents(pool(target="a:1", hedge=hedge))
     assert config.pools["pods"].hedge == expected
     assert config.warnings == ()
 
 
-def test_a_pool_does_not_hedge_by_default(load_documents: Callable[..., Config]) -> None:
+def test_a_pool_does_not_hedge_by_default() -> None:
     for spec in ({}, {"hedge": None}):
         assert load_documents(pool(target="a:1", **spec)).pools["pods"].hedge is None
 
@@ -248,9 +242,7 @@ def test_a_pool_does_not_hedge_by_default(load_documents: Callable[..., Config])
         *(95, 20, 0.5, True, [], {}),
     ],
 )
-def test_other_times_to_hedge_after_are_refused(
-    after: object, problems_of: Callable[..., list[tuple[str, str]]]
-) -> None:
+def test_other_times_to_hedge_after_are_refused(after: object) -> None:
     [(field, message)] = problems_of(pool(target="a:1", hedge={"after": after}))
     assert field == "spec.hedge.after"
     assert message.startswith("found ")
@@ -264,18 +256,14 @@ def test_other_times_to_hedge_after_are_refused(
         (0.0, "found the number 0.0, expected more"),
     ],
 )
-def test_a_budget_of_hedges_is_checked(
-    percent: object, fragment: str, problems_of: Callable[..., list[tuple[str, str]]]
-) -> None:
+def test_a_budget_of_hedges_is_checked(percent: object, fragment: str) -> None:
     [(field, message)] = problems_of(pool(target="a:1", hedge={"budgetPercent": percent}))
     assert field == "spec.hedge.budgetPercent"
     assert fragment in message
 
 
 @pytest.mark.parametrize("way", [{"command": ["a"]}, {"target": "unix:/a"}, {"target": ["unix-abstract:a"]}])
-def test_a_hedge_without_a_second_endpoint_is_a_warning(
-    way: dict[str, Any], load_documents: Callable[..., Config]
-) -> None:
+def test_a_hedge_without_a_second_endpoint_is_a_warning(way: dict[str, Any]) -> None:
     config = load_documents(pool(hedge={}, **way))
     assert config.pools["pods"].hedge == Hedge()
     assert [(warning.field, warning.message) for warning in config.warnings] == [
@@ -283,9 +271,7 @@ def test_a_hedge_without_a_second_endpoint_is_a_warning(
     ]
 
 
-def test_parameters_of_namespaces_where_none_is_known_are_a_warning(
-    load_documents: Callable[..., Config],
-) -> None:
+def test_parameters_of_namespaces_where_none_is_known_are_a_warning() -> None:
     worker = {"pool": "pods", "policy": "p", "parametersFrom": {"namespaceAnnotation": "x.example/p"}}
     webhook = {
         "name": "a.x.example",
@@ -429,15 +415,13 @@ def test_every_field_of_the_gateway_configuration_is_kept(certificates: Path) ->
     ("text", "found"),
     [("1.30", "1.30"), ("v1.36.2", "1.36"), ("1.37.0", "1.37"), ("1.38", "1.37"), ("v1.100", "1.37")],
 )
-def test_a_version_of_kubernetes_counts_without_its_patch_level(
-    load_documents: Callable[..., Config], text: str, found: str
-) -> None:
+def test_a_version_of_kubernetes_counts_without_its_patch_level(text: str, found: str) -> None:
     settings = load_documents(gateway(kubernetesVersion=text)).gateway
     assert settings.kubernetes_version == found
     assert settings.has_go_types is (found == "1.37")
 
 
-def test_a_gateway_configuration_is_all_defaults(load_documents: Callable[..., Config]) -> None:
+def test_a_gateway_configuration_is_all_defaults() -> None:
     assert load_documents(gateway()).gateway == GatewaySettings()
     assert load_documents(gateway(tls=None, limits={}, listen=None)).gateway == GatewaySettings()
 
@@ -477,9 +461,7 @@ def test_a_gateway_configuration_is_all_defaults(load_documents: Callable[..., C
         ({"metadata": []}, "metadata", "expected a mapping"),
     ],
 )
-def test_the_gateway_configuration_is_checked(
-    fields: dict[str, Any], field: str, fragment: str, problems_of: Callable[..., list[tuple[str, str]]]
-) -> None:
+def test_the_gateway_configuration_is_checked(fields: dict[str, Any], field: str, fragment: str) -> None:
     [(where, message)] = problems_of(gateway(**fields))
     assert where == field
     assert fragment in message
@@ -491,12 +473,12 @@ def test_an_empty_client_name_is_refused(certificates: Path) -> None:
     assert (field, message) == ("tls.clientNames[1]", "is empty, expected a name")
 
 
-def test_port_0_can_be_both(load_documents: Callable[..., Config]) -> None:
+def test_port_0_can_be_both() -> None:
     settings = load_documents(gateway(listen="127.0.0.1:0", adminListen="127.0.0.1:0")).gateway
     assert settings.listen == settings.admin_listen
 
 
-def test_a_namespace_keeps_its_document(load_documents: Callable[..., Config]) -> None:
+def test_a_namespace_keeps_its_document() -> None:
     document = namespace(spec={"finalizers": ["kubernetes"]}, status={"phase": "Active"})
     document["metadata"] |= {"labels": {"team": "a"}, "annotations": {"note": "\u00e4"}, "uid": None}
     loaded = load_documents(document).namespaces["shop"]
@@ -507,7 +489,7 @@ def test_a_namespace_keeps_its_document(load_documents: Callable[..., Config]) -
     assert loaded.json == orjson.dumps(orjson.loads(loaded.json))
 
 
-def test_a_namespace_without_labels_has_the_one_with_its_name(load_documents: Callable[..., Config]) -> None:
+def test_a_namespace_without_labels_has_the_one_with_its_name() -> None:
     loaded = load_documents(namespace()).namespaces["shop"]
     assert (
         loaded.labels
@@ -528,9 +510,7 @@ def test_a_namespace_without_labels_has_the_one_with_its_name(load_documents: Ca
         ({"data": {}}, "data", "unknown field"),
     ],
 )
-def test_namespaces_are_checked(
-    fields: dict[str, Any], field: str, fragment: str, problems_of: Callable[..., list[tuple[str, str]]]
-) -> None:
+def test_namespaces_are_checked(fields: dict[str, Any], field: str, fragment: str) -> None:
     [(where, message)] = problems_of(namespace(**fields))
     assert where == field
     assert fragment in message

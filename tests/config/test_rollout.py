@@ -10,12 +10,10 @@ from gateway.config.merge.custom_resource import CustomResource
 from gateway.config.merge.merged import merge
 from gateway.pure.core.labels import EVERYTHING, Requirement, Selector
 from gateway.pure.core.webhook import Candidate, Enforcement, HttpsClient, Rollout, WorkerRef
+from tests.config.documents import load_documents, problems_of
 from tests.config.test_webhooks import MUTATING, POOL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gateway.config.merge.model import Config
     from gateway.pure.core.webhook import Webhook
 
 AFTER = {"after": "2026-12-01T00:00:00Z"}
@@ -28,30 +26,22 @@ def with_rollout(rollout: object, **members: object) -> dict[str, Any]:
     return {**MUTATING, "webhooks": [{**hook, "rollout": rollout, **members}]}
 
 
-@pytest.fixture
-def read(load_documents: Callable[..., Config]) -> Callable[..., Webhook]:
-    def read(rollout: object, **members: object) -> Webhook:
-        (hook,) = load_documents(with_rollout(rollout, **members), POOL).mutating
-        return hook
-
-    return read
+def read(rollout: object, **members: object) -> Webhook:
+    (hook,) = load_documents(with_rollout(rollout, **members), POOL).mutating
+    return hook
 
 
-@pytest.fixture
-def warnings_of(load_documents: Callable[..., Config]) -> Callable[..., list[tuple[str, str]]]:
-    def warnings_of(rollout: object) -> list[tuple[str, str]]:
-        found = load_documents(with_rollout(rollout), POOL).warnings
-        return [(warning.field, warning.message) for warning in found]
-
-    return warnings_of
+def warnings_of(rollout: object) -> list[tuple[str, str]]:
+    found = load_documents(with_rollout(rollout), POOL).warnings
+    return [(warning.field, warning.message) for warning in found]
 
 
-def test_without_a_rollout_a_webhook_is_enforced(read: Callable[..., Webhook]) -> None:
+def test_without_a_rollout_a_webhook_is_enforced() -> None:
     assert read(None).rollout is None
     assert read({}).rollout == Rollout()
 
 
-def test_all_fields_are_read(read: Callable[..., Webhook]) -> None:
+def test_all_fields_are_read() -> None:
     hook = read(
         {
             "mode": "Warn",
@@ -69,7 +59,7 @@ def test_all_fields_are_read(read: Callable[..., Webhook]) -> None:
     assert hook.clients == (hook.client, WorkerRef("pods", "images-next"))
 
 
-def test_a_time_has_a_zone(read: Callable[..., Webhook]) -> None:
+def test_a_time_has_a_zone() -> None:
     for text in ("2026-12-01T01:30:00+01:30", "2026-11-30T19:00:00-05:00", "2026-12-01T00:00:00.000000000Z"):
         rollout = read({"mode": "Audit", "enforce": {"after": text}}).rollout
         assert rollout is not None
@@ -91,7 +81,7 @@ def test_a_time_has_a_zone(read: Callable[..., Webhook]) -> None:
         "",
     ],
 )
-def test_other_times_are_refused(problems_of: Callable[..., list[tuple[str, str]]], time: object) -> None:
+def test_other_times_are_refused(time: object) -> None:
     ((field, message),) = problems_of(with_rollout({"mode": "Warn", "enforce": {"after": time}}), POOL)
     assert field == f"{AT}.enforce.after"
     assert message.endswith("expected a time such as 2026-12-01T00:00:00Z (RFC 3339)")
@@ -109,9 +99,7 @@ def test_other_times_are_refused(problems_of: Callable[..., list[tuple[str, str]
         ),
     ],
 )
-def test_problems_are_named(
-    problems_of: Callable[..., list[tuple[str, str]]], rollout: object, field: str, message: str
-) -> None:
+def test_problems_are_named(rollout: object, field: str, message: str) -> None:
     ((found, text),) = problems_of(with_rollout(rollout), POOL)
     assert found == f"{AT}.{field}"
     assert text.startswith(message)
@@ -120,9 +108,7 @@ def test_problems_are_named(
 @pytest.mark.parametrize(
     ("rollout", "field"), [({"mode": "Shadow"}, "mode"), ({"candidate": NEXT}, "candidate")]
 )
-def test_additional_calls_require_a_webhook_without_side_effects(
-    problems_of: Callable[..., list[tuple[str, str]]], rollout: object, field: str
-) -> None:
+def test_additional_calls_require_a_webhook_without_side_effects(rollout: object, field: str) -> None:
     document = with_rollout(rollout, sideEffects="NoneOnDryRun")
     ((found, message),) = problems_of(document, POOL)
     assert found == f"{AT}.{field}"
@@ -147,9 +133,7 @@ def test_additional_calls_require_a_webhook_without_side_effects(
         ({"mode": "Audit", "enforce": {"namespaceSelector": {}}}, "enforce", "matches every request"),
     ],
 )
-def test_settings_without_effect_are_warned_about(
-    warnings_of: Callable[..., list[tuple[str, str]]], rollout: object, field: str, message: str
-) -> None:
+def test_settings_without_effect_are_warned_about(rollout: object, field: str, message: str) -> None:
     ((found, text),) = warnings_of(rollout)
     assert found == f"{AT}.{field}"
     assert text.startswith(message)
@@ -161,9 +145,7 @@ def custom(rollout: object, *pools: dict[str, Any]) -> list[CustomResource]:
     return [CustomResource(one["kind"], one["metadata"]["name"], one) for one in documents]
 
 
-def test_custom_resources_have_candidates_with_pools_and_servers_of_their_own(
-    load_documents: Callable[..., Config],
-) -> None:
+def test_custom_resources_have_candidates_with_pools_and_servers_of_their_own() -> None:
     other = {**POOL, "metadata": {"name": "next"}}
     worker = {"clientConfig": {"worker": {"pool": "next", "policy": "images"}}}
     config = merge(load_documents(POOL), custom({"candidate": worker}, other), None).config
@@ -173,9 +155,7 @@ def test_custom_resources_have_candidates_with_pools_and_servers_of_their_own(
     assert hook.clients[1] == HttpsClient("https://policies.example.com/next", is_custom=True)
 
 
-def test_a_custom_resource_whose_candidate_has_no_pool_fails_in_its_mode(
-    load_documents: Callable[..., Config],
-) -> None:
+def test_a_custom_resource_whose_candidate_has_no_pool_fails_in_its_mode() -> None:
     worker = {"clientConfig": {"worker": {"pool": "next", "policy": "images"}}}
     merged = merge(load_documents(POOL), custom({"mode": "Warn", "candidate": worker}), None)
     (status,) = merged.statuses

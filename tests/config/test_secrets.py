@@ -17,11 +17,11 @@ from gateway.config.kinds.kubeconfig import read_kubeconfig
 from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 from gateway.server.kubernetes.access import connect
 from gateway.tools.registration.backend import parse_url
+from tests.config.documents import change, problems_of
 from tests.config.test_kubeconfig import kubeconfig
 from tests.config.test_webhooks import MUTATING, POOL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 SECRET = "S3CRET"
@@ -68,13 +68,7 @@ def test_target_of_a_pool(text: str) -> None:
 @pytest.mark.parametrize(
     "url", [f"https://u:{SECRET}@a:b/", f"https://a/?{SECRET}", f"https://a:b/#{SECRET}"]
 )
-def test_documents(
-    path: str,
-    document: dict[str, Any],
-    url: str,
-    change: Callable[..., Any],
-    problems_of: Callable[..., list[tuple[str, str]]],
-) -> None:
+def test_documents(path: str, document: dict[str, Any], url: str) -> None:
     value = {"url": url} if path.endswith("clientConfig") else url
     problems = problems_of(change(document, path, value))
     assert problems

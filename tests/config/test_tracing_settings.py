@@ -8,22 +8,21 @@ import pytest
 
 from gateway.base.errors import ConfigError
 from gateway.config.kinds.tracing_settings import CollectorTls, TracingSettings
+from tests.config.documents import load_documents
 from tests.config.test_resources import gateway
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from gateway.config.merge.model import Config
 
 ENDPOINT = "https://collector:4318/v1/traces"
 
 
-def test_there_are_no_traces_by_default(load_documents: Callable[..., Config]) -> None:
+def test_there_are_no_traces_by_default() -> None:
     assert load_documents(gateway()).gateway.tracing is None
 
 
-def test_an_endpoint_is_enough(load_documents: Callable[..., Config]) -> None:
+def test_an_endpoint_is_enough() -> None:
     found = load_documents(gateway(tracing={"endpoint": ENDPOINT})).gateway.tracing
     assert found == TracingSettings(ENDPOINT, 0, 1000, None, CollectorTls(), {})
 
@@ -38,15 +37,13 @@ def test_an_endpoint_is_enough(load_documents: Callable[..., Config]) -> None:
         ("https://a:1/otlp/v1/traces", "https://a:1/otlp/v1/traces"),
     ],
 )
-def test_an_endpoint_without_a_path_gets_the_usual_one(
-    endpoint: str, url: str, load_documents: Callable[..., Config]
-) -> None:
+def test_an_endpoint_without_a_path_gets_the_usual_one(endpoint: str, url: str) -> None:
     found = load_documents(gateway(tracing={"endpoint": endpoint})).gateway.tracing
     assert found is not None
     assert found.endpoint == url
 
 
-def test_every_field_is_read(load_documents: Callable[..., Config], tmp_path: Path) -> None:
+def test_every_field_is_read(tmp_path: Path) -> None:
     headers = tmp_path / "headers"
     headers.write_text("# of the tenant\n\nAuthorization: Bearer a b: c\nX-Scope:team\n")
     tracing = {
@@ -78,9 +75,7 @@ def test_every_field_is_read(load_documents: Callable[..., Config], tmp_path: Pa
         ({"endpoint": ENDPOINT, "resourceAttributes": {"": "a"}}, "resourceAttributes", "empty name"),
     ],
 )
-def test_a_wrong_value_is_a_problem(
-    fields: dict[str, Any], place: str, fragment: str, load_documents: Callable[..., Config]
-) -> None:
+def test_a_wrong_value_is_a_problem(fields: dict[str, Any], place: str, fragment: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_documents(gateway(tracing=fields))
     (problem,) = caught.value.problems
@@ -102,9 +97,7 @@ def test_a_wrong_value_is_a_problem(
         b"a: \xff",
     ],
 )
-def test_headers_have_to_be_headers(
-    content: bytes, load_documents: Callable[..., Config], tmp_path: Path
-) -> None:
+def test_headers_have_to_be_headers(content: bytes, tmp_path: Path) -> None:
     headers = tmp_path / "headers"
     headers.write_bytes(content)
     with pytest.raises(ConfigError) as caught:
@@ -123,12 +116,7 @@ def test_headers_have_to_be_headers(
         ("https://collector:4317", ["OTLP over gRPC"]),
     ],
 )
-def test_a_doubtful_endpoint_is_a_warning(
-    endpoint: str,
-    fragments: list[str],
-    load_documents: Callable[..., Config],
-    tmp_path: Path,
-) -> None:
+def test_a_doubtful_endpoint_is_a_warning(endpoint: str, fragments: list[str], tmp_path: Path) -> None:
     headers = tmp_path / "headers"
     headers.write_text("a: b")
     tracing = {"endpoint": endpoint, "headersFile": str(headers)}

@@ -13,10 +13,9 @@ from gateway.base.errors import ConfigError
 from gateway.config.merge.model import ca_bundle_sources
 from gateway.pure.core.labels import Requirement, Selector
 from gateway.pure.core.webhook import CaBundleSource, HttpsClient, Rule, WorkerRef
+from tests.config.documents import change, load_documents, problems_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gateway.config.merge.model import Config
     from gateway.pure.core.webhook import Webhook
 
@@ -48,7 +47,7 @@ SECRET = {"secret": {"namespace": "cert-manager", "name": "ca"}}
 ABSENT = object()
 
 
-def altered(change: Callable[..., Any], document: dict[str, Any], path: str, value: object) -> Any:
+def altered(document: dict[str, Any], path: str, value: object) -> Any:
     return change(document, path) if value is ABSENT else change(document, path, value)
 
 
@@ -92,10 +91,8 @@ HOOK_VALUES_ALLOWED = [
 
 
 @pytest.mark.parametrize(("path", "value"), HOOK_VALUES_ALLOWED)
-def test_values_the_api_server_accepts_are_accepted(
-    path: str, value: object, change: Callable[..., Any], load_documents: Callable[..., Config]
-) -> None:
-    config = load_documents(POOL, altered(change, MUTATING, f"webhooks.0.{path}", value))
+def test_values_the_api_server_accepts_are_accepted(path: str, value: object) -> None:
+    config = load_documents(POOL, altered(MUTATING, f"webhooks.0.{path}", value))
     assert len(config.mutating) == 1
 
 
@@ -293,14 +290,9 @@ HOOK_VALUES_REFUSED = [
 
 @pytest.mark.parametrize(("path", "value", "field", "fragment"), HOOK_VALUES_REFUSED)
 def test_values_the_api_server_refuses_are_refused(
-    path: str,
-    value: object,
-    field: str,
-    fragment: str,
-    change: Callable[..., Any],
-    problems_of: Callable[..., list[tuple[str, str]]],
+    path: str, value: object, field: str, fragment: str
 ) -> None:
-    problems = problems_of(POOL, altered(change, MUTATING, f"webhooks.0.{path}", value))
+    problems = problems_of(POOL, altered(MUTATING, f"webhooks.0.{path}", value))
     [(where, message)] = problems
     assert where == f"webhooks[0].{field}"
     assert fragment in message
@@ -331,9 +323,7 @@ def test_values_the_api_server_refuses_are_refused(
         ("https://a:0/", "found the port 0"),
     ],
 )
-def test_urls_that_cannot_be_called_are_refused(
-    url: str, fragment: str, change: Callable[..., Any], problems_of: Callable[..., list[tuple[str, str]]]
-) -> None:
+def test_urls_that_cannot_be_called_are_refused(url: str, fragment: str) -> None:
     problems = problems_of(change(MUTATING, "webhooks.0.clientConfig", {"url": url}))
     assert {field for field, _ in problems} == {"webhooks[0].clientConfig.url"}
     assert any(fragment in message for _, message in problems)
@@ -354,13 +344,7 @@ SERVICE = {"name": "policies", "namespace": "gate"}
         (SERVICE | {"path": "/a_b"}, "service.path", "is not a DNS name"),
     ],
 )
-def test_services_that_cannot_be_called_are_refused(
-    service: object,
-    field: str,
-    fragment: str,
-    change: Callable[..., Any],
-    problems_of: Callable[..., list[tuple[str, str]]],
-) -> None:
+def test_services_that_cannot_be_called_are_refused(service: object, field: str, fragment: str) -> None:
     [(where, message)] = problems_of(change(MUTATING, "webhooks.0.clientConfig", {"service": service}))
     assert where == f"webhooks[0].clientConfig.{field}"
     assert fragment in message
@@ -385,9 +369,7 @@ def test_services_that_cannot_be_called_are_refused(
         ({"service": SERVICE | {"port": None, "path": None}}, "https://policies.gate.svc:443/"),
     ],
 )
-def test_servers_are_called_where_the_api_server_calls_them(
-    config: dict[str, Any], url: str, change: Callable[..., Any], load_documents: Callable[..., Config]
-) -> None:
+def test_servers_are_called_where_the_api_server_calls_them(config: dict[str, Any], url: str) -> None:
     pem = trustme.CA().cert_pem.bytes()
     config = config | {"caBundle": base64.encodebytes(pem).decode()}
     (webhook,) = load_documents(change(MUTATING, "webhooks.0.clientConfig", config)).mutating
@@ -415,9 +397,7 @@ NO_CERTIFICATE = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\
         (NO_CERTIFICATE, 0),
     ],
 )
-def test_roots_are_those_that_go_finds(
-    bundle: bytes, count: int, change: Callable[..., Any], load_documents: Callable[..., Config]
-) -> None:
+def test_roots_are_those_that_go_finds(bundle: bytes, count: int) -> None:
     config = {"url": "https://a.example", "caBundle": base64.b64encode(bundle).decode()}
     document = change(MUTATING, "webhooks.0.clientConfig", config)
     if not count:
@@ -434,9 +414,7 @@ def test_roots_are_those_that_go_finds(
     ("versions", "version"),
     [(["v1"], "v1"), (["v2", "v1beta1", "v1"], "v1beta1"), (["v1", "v1beta1"], "v1")],
 )
-def test_the_first_known_version_is_sent(
-    versions: list[str], version: str, change: Callable[..., Any], load_documents: Callable[..., Config]
-) -> None:
+def test_the_first_known_version_is_sent(versions: list[str], version: str) -> None:
     document = change(MUTATING, "webhooks.0.admissionReviewVersions", versions)
     (webhook,) = load_documents(POOL, document).mutating
     assert webhook.review_version == version
@@ -469,21 +447,12 @@ def test_the_first_known_version_is_sent(
         ),
     ],
 )
-def test_the_configuration_object_is_checked(
-    path: str,
-    value: object,
-    field: str,
-    fragment: str,
-    change: Callable[..., Any],
-    problems_of: Callable[..., list[tuple[str, str]]],
-) -> None:
-    problems = problems_of(POOL, altered(change, MUTATING, path, value))
+def test_the_configuration_object_is_checked(path: str, value: object, field: str, fragment: str) -> None:
+    problems = problems_of(POOL, altered(MUTATING, path, value))
     assert any(where == field and fragment in message for where, message in problems), problems
 
 
-def test_metadata_as_kubectl_prints_it_is_accepted(
-    change: Callable[..., Any], load_documents: Callable[..., Config]
-) -> None:
+def test_metadata_as_kubectl_prints_it_is_accepted() -> None:
     metadata = {
         "name": "policies",
         "generateName": "p-",
@@ -512,7 +481,7 @@ def hook(config: Config) -> Webhook:
     return webhook
 
 
-def test_defaults_of_v1(load_documents: Callable[..., Config]) -> None:
+def test_defaults_of_v1() -> None:
     webhook = hook(load_documents(POOL, MUTATING))
     assert webhook.phase == "mutate"
     assert webhook.configuration == "policies"
@@ -527,7 +496,7 @@ def test_defaults_of_v1(load_documents: Callable[..., Config]) -> None:
 V1BETA1 = VALIDATING | {"apiVersion": "admissionregistration.k8s.io/v1beta1"}
 
 
-def test_defaults_of_v1beta1(change: Callable[..., Any], load_documents: Callable[..., Config]) -> None:
+def test_defaults_of_v1beta1() -> None:
     document = change(change(V1BETA1, "webhooks.0.sideEffects"), "webhooks.0.admissionReviewVersions")
     webhook = hook(load_documents(POOL, document))
     assert webhook.phase == "validate"
@@ -537,29 +506,21 @@ def test_defaults_of_v1beta1(change: Callable[..., Any], load_documents: Callabl
 
 
 @pytest.mark.parametrize("value", ["None", "NoneOnDryRun", "Some", "Unknown"])
-def test_v1beta1_allows_all_side_effects(
-    value: str, change: Callable[..., Any], load_documents: Callable[..., Config]
-) -> None:
+def test_v1beta1_allows_all_side_effects(value: str) -> None:
     assert hook(load_documents(POOL, change(V1BETA1, "webhooks.0.sideEffects", value))).side_effects == value
 
 
-def test_v1beta1_lists_all_side_effects_when_one_is_wrong(
-    change: Callable[..., Any], problems_of: Callable[..., list[tuple[str, str]]]
-) -> None:
+def test_v1beta1_lists_all_side_effects_when_one_is_wrong() -> None:
     [(_, message)] = problems_of(POOL, change(V1BETA1, "webhooks.0.sideEffects", "Any"))
     assert message == 'found "Any", expected None, NoneOnDryRun, Some or Unknown'
 
 
-def test_an_empty_list_of_review_versions_is_refused(
-    change: Callable[..., Any], problems_of: Callable[..., list[tuple[str, str]]]
-) -> None:
+def test_an_empty_list_of_review_versions_is_refused() -> None:
     [(field, _)] = problems_of(POOL, change(V1BETA1, "webhooks.0.admissionReviewVersions", []))
     assert field == "webhooks[0].admissionReviewVersions"
 
 
-def test_every_field_of_a_webhook_is_kept(
-    change: Callable[..., Any], load_documents: Callable[..., Config]
-) -> None:
+def test_every_field_of_a_webhook_is_kept() -> None:
     written = WEBHOOK | {
         "failurePolicy": "Ignore",
         "matchPolicy": "Exact",
@@ -584,25 +545,19 @@ def test_every_field_of_a_webhook_is_kept(
     )
 
 
-def test_validating_webhooks_have_no_reinvocation_policy(
-    change: Callable[..., Any], problems_of: Callable[..., list[tuple[str, str]]]
-) -> None:
+def test_validating_webhooks_have_no_reinvocation_policy() -> None:
     [(field, message)] = problems_of(POOL, change(VALIDATING, "webhooks.0.reinvocationPolicy", "Never"))
     assert field == "webhooks[0].reinvocationPolicy"
     assert "only mutating webhooks" in message
 
 
-def test_a_configuration_without_webhooks_has_a_name(
-    change: Callable[..., Any], load_documents: Callable[..., Config]
-) -> None:
+def test_a_configuration_without_webhooks_has_a_name() -> None:
     config = load_documents(change(MUTATING, "webhooks"), change(VALIDATING, "webhooks", []))
     assert config.configurations == {("mutate", "policies"), ("validate", "policies")}
     assert config.mutating == config.validating == ()
 
 
-def test_all_problems_of_a_configuration_are_reported(
-    change: Callable[..., Any], problems_of: Callable[..., list[tuple[str, str]]]
-) -> None:
+def test_all_problems_of_a_configuration_are_reported() -> None:
     document = MUTATING
     for path, value in (
         ("metadata.name", "A"),
@@ -635,11 +590,7 @@ def test_all_problems_of_a_configuration_are_reported(
     ],
 )
 def test_a_rule_for_an_excluded_resource_is_a_warning(
-    load_documents: Callable[..., Config],
-    change: Callable[..., Any],
-    groups: list[str],
-    resources: list[str],
-    named: list[str],
+    groups: list[str], resources: list[str], named: list[str]
 ) -> None:
     rule = RULE | {"apiGroups": groups, "resources": resources}
     config = load_documents(POOL, change(VALIDATING, "webhooks.0.rules", [rule]))
@@ -674,13 +625,7 @@ def test_a_rule_for_an_excluded_resource_is_a_warning(
         ),
     ],
 )
-def test_a_ca_bundle_is_followed_in_a_cluster_only(
-    change: Callable[..., Any],
-    load_documents: Callable[..., Config],
-    problems_of: Callable[..., list[tuple[str, str]]],
-    source: Any,
-    expected: tuple[str, ...],
-) -> None:
+def test_a_ca_bundle_is_followed_in_a_cluster_only(source: Any, expected: tuple[str, ...]) -> None:
     config = {"url": "https://a.example", "caBundleFrom": source}
     document = change(MUTATING, "webhooks.0.clientConfig", config)
     (problem,) = problems_of(document)
