@@ -15,6 +15,7 @@ import functools
 import inspect
 import json
 import random
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -49,7 +50,7 @@ from tests.simulation.stage import Stage, WorkerSpec
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
     from gateway.config.kinds.kubeconfig import KubeconfigUser
     from gateway.engine.dispatch.calls import Endpoint
@@ -317,15 +318,22 @@ def _as_first_argument(
     return wrapper
 
 
+@asynccontextmanager
+async def opened_world() -> AsyncIterator[World]:
+    """Yield a world with real sockets, which is closed, and checked for leftovers, after the block."""
+    world = World()
+    try:
+        yield world
+    finally:
+        await world.close()
+
+
 def in_world(test: Callable[Concatenate[World, P], Awaitable[None]]) -> Callable[P, Awaitable[None]]:
     """Make a test of a coroutine function, which gets a world with real sockets as its first argument."""
 
     async def run(*arguments: P.args, **options: P.kwargs) -> None:
-        world = World()
-        try:
+        async with opened_world() as world:
             await asyncio.wait_for(test(world, *arguments, **options), PATIENCE_S)
-        finally:
-            await world.close()
 
     return _as_first_argument(run, test)
 

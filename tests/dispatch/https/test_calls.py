@@ -14,30 +14,25 @@ import pytest
 from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Details, Failed, FailureReason
 from tests.kit import REVIEWS
 from tests.waiting import until
-from tests.world import in_world
+from tests.world import in_world, opened_world
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from tests.webhook_process import WebhookProcess
     from tests.world import World
 
-    OnEachLoop = Callable[[Callable[[World], Awaitable[None]]], None]
 
 EVENT_LOOPS = ("asyncio", "uvloop")
 
 PATCH = [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]
 
 
-def test_the_request_is_the_api_servers(on_each_loop: OnEachLoop, webhook: WebhookProcess) -> None:
+async def test_the_request_is_the_api_servers(webhook: WebhookProcess) -> None:
     client = webhook.client({"answer": {"warnings": ["the request"]}})
     recorded = (REVIEWS / "pod-create-mutate.json").read_bytes()
 
-    async def test(world: World) -> None:
+    async with opened_world() as world:
         await world.add_server(client)
         assert await world.ask({"client": client, "timeout_s": 7}) == Allowed(warnings=("the request",))
-
-    on_each_loop(test)
     (request,) = webhook.requests(client)[-1:]
     assert request["target"].endswith("?timeout=7s")
     assert [line for line in request["lines"] if not line.startswith("Content-Length")] == [
@@ -340,43 +335,39 @@ async def test_the_verdict_of_an_answer(
     assert "\n" not in verdict.cause
 
 
-def test_calls_share_connections(on_each_loop: OnEachLoop, webhook: WebhookProcess) -> None:
+async def test_calls_share_connections(webhook: WebhookProcess) -> None:
     client = webhook.client({"answer": {"warnings": ["kept"]}})
 
-    async def test(world: World) -> None:
+    before = len(webhook.requests(client))
+    async with opened_world() as world:
         await world.add_server(client)
         for _ in range(3):
             await world.settle({"client": client}, {"client": client})
-
-    before = len(webhook.requests(client))
-    on_each_loop(test)
     connections = [request["connection"] for request in webhook.requests(client)[before:]]
     assert len(connections) == 6
     assert len(set(connections)) == 2
 
 
-def test_a_review_in_v1beta1(on_each_loop: OnEachLoop, webhook: WebhookProcess) -> None:
+async def test_a_review_in_v1beta1(webhook: WebhookProcess) -> None:
     script = {
         "answer": {"uid": "", "patchType": "x"},
         "review": {"kind": "LEFT OUT", "apiVersion": "LEFT OUT"},
     }
     client = webhook.client(script)
 
-    async def test(world: World) -> None:
+    async with opened_world() as world:
         await world.add_server(client)
         assert await world.ask({"client": client, "review_version": "v1beta1"}) == ALLOWED
-
-    on_each_loop(test)
     assert webhook.requests(client)[-1]["body"].startswith(
         '{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1","request":{"uid":"'
     )
 
 
-def test_a_slow_answer_fails_at_the_deadline(on_each_loop: OnEachLoop, webhook: WebhookProcess) -> None:
+async def test_a_slow_answer_fails_at_the_deadline(webhook: WebhookProcess) -> None:
     for script in ({"delay_s": 60}, {"pace_s": 60}, {"status": 503, "headers": {"Retry-After": "60"}}):
         client = webhook.client(script)
 
-        async def test(world: World, client: Any = client) -> None:
+        async with opened_world() as world:
             await world.add_server(client)
             evaluation = await world.settle({"client": client, "timeout_s": 1}, budget_s=0.05)
             (call,) = (outcome.call for outcome in evaluation.outcomes)
@@ -385,8 +376,6 @@ def test_a_slow_answer_fails_at_the_deadline(on_each_loop: OnEachLoop, webhook: 
             assert call.verdict.cause == "DEADLINE_EXCEEDED: no answer within 50ms"
             # On a busy machine the deadline may pass before anything is sent.
             assert world.calls("DEADLINE_EXCEEDED") == 1 or not call.sent_at
-
-        on_each_loop(test)
 
 
 @in_world
@@ -402,14 +391,15 @@ async def test_a_withdrawn_call_is_aborted(world: World, webhook: WebhookProcess
     assert world.calls("CANCELLED") == 1
 
 
-def test_retry_after_is_obeyed(on_each_loop: OnEachLoop, webhook: WebhookProcess) -> None:
+async def test_retry_after_is_obeyed(webhook: WebhookProcess) -> None:
     again: dict[str, Any] = {"status": 429, "headers": {"Retry-After": "0"}}
     for number, script in enumerate(
         ({"sequence": [again] * 9 + [{"status": 500, "headers": {"Retry-After": "0"}}, {}]}, again)
     ):
         client = webhook.client({**script, "once": str(uuid.uuid4())})
 
-        async def test(world: World, client: Any = client, number: int = number) -> None:
+        before = len(webhook.requests(client))
+        async with opened_world() as world:
             await world.add_server(client)
             verdict = await world.ask({"client": client})
             if number:
@@ -417,15 +407,12 @@ def test_retry_after_is_obeyed(on_each_loop: OnEachLoop, webhook: WebhookProcess
                 assert verdict.code == 429
             else:
                 assert verdict == ALLOWED
-
-        before = len(webhook.requests(client))
-        on_each_loop(test)
         requests = webhook.requests(client)[before:]
         assert len(requests) == 11
         assert len({request["body"] for request in requests}) == 1
 
 
-def test_redirects(on_each_loop: OnEachLoop, webhook: WebhookProcess) -> None:
+async def test_redirects(webhook: WebhookProcess) -> None:
     there = webhook.client({"answer": {"warnings": ["there"]}})
     path = "/" + there.url.split("/", 3)[3]
     here = f"https://localhost:{webhook.ports['good']}"
@@ -454,7 +441,7 @@ def test_redirects(on_each_loop: OnEachLoop, webhook: WebhookProcess) -> None:
     ):
         client = webhook.client({"status": status, "headers": {"Location": location}})
 
-        async def test(world: World, client: Any = client, expected: Any = expected) -> None:
+        async with opened_world() as world:
             await world.add_server(client)
             verdict = await world.ask({"client": client})
             if isinstance(verdict, Allowed):
@@ -463,15 +450,13 @@ def test_redirects(on_each_loop: OnEachLoop, webhook: WebhookProcess) -> None:
                 assert expected in verdict.cause  # type: ignore[union-attr]
                 assert "S3CRET" not in verdict.cause  # type: ignore[union-attr]
 
-        on_each_loop(test)
 
-
-def test_a_reused_connection_that_was_closed(on_each_loop: OnEachLoop, webhook: WebhookProcess) -> None:
+async def test_a_reused_connection_that_was_closed(webhook: WebhookProcess) -> None:
     for side_effects, count in (("None", 3), ("NoneOnDryRun", 2)):
         sequence = [{}, {"hang_up": True}, {}]
         client = webhook.client({"sequence": sequence, "once": str(uuid.uuid4())})
 
-        async def test(world: World, client: Any = client, side_effects: str = side_effects) -> None:
+        async with opened_world() as world:
             await world.add_server(client)
             script = {"client": client, "side_effects": side_effects}
             assert await world.ask(script) == ALLOWED
@@ -481,24 +466,18 @@ def test_a_reused_connection_that_was_closed(on_each_loop: OnEachLoop, webhook: 
             else:
                 assert isinstance(verdict, Failed)
                 assert verdict.cause.endswith(": EOF")
-
-        on_each_loop(test)
         assert len(webhook.requests(client)) == count
 
 
-def test_a_connection_with_an_unsolicited_answer_is_not_reused(
-    on_each_loop: OnEachLoop, webhook: WebhookProcess
-) -> None:
+async def test_a_connection_with_an_unsolicited_answer_is_not_reused(webhook: WebhookProcess) -> None:
     client = webhook.client({"extra": True, "answer": {"warnings": ["extra"]}})
 
-    async def test(world: World) -> None:
+    before = len(webhook.requests(client))
+    async with opened_world() as world:
         server = await world.add_server(client)
         for _ in range(3):
             assert isinstance(await world.ask({"client": client}), Allowed)
             await until(lambda: not server.connections.idle, "no idle connection")
-
-    before = len(webhook.requests(client))
-    on_each_loop(test)
     assert len({request["connection"] for request in webhook.requests(client)[before:]}) == 3
 
 

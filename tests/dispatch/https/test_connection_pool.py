@@ -17,11 +17,10 @@ from gateway.engine.dispatch.https import connection_pool, server
 from gateway.pure.core.verdict import ALLOWED, Failed
 from gateway.pure.core.webhook import HttpsClient
 from tests.waiting import until
-from tests.world import in_world
+from tests.world import in_world, opened_world
 
 if TYPE_CHECKING:
     from gateway.pure.core.evaluation import Evaluation
-    from tests.dispatch.https.test_calls import OnEachLoop
     from tests.webhook_process import WebhookProcess
     from tests.world import World
 
@@ -53,15 +52,14 @@ async def test_idle_connections_end(
         await until(lambda: not running.connections.idle, "no idle connection")
 
 
-def test_a_connection_that_was_used_meanwhile_stays(
-    on_each_loop: OnEachLoop, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
+async def test_a_connection_that_was_used_meanwhile_stays(
+    webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 0.0
     monkeypatch.setattr(connection_pool, "time", SimpleNamespace(monotonic=lambda: now_s))
     client = webhook.client()
 
-    async def test(world: World) -> None:
-        nonlocal now_s
+    async with opened_world() as world:
         connections = (await world.add_server(client)).connections
         now_s = 0.0
         await world.settle({"client": client}, {"client": client})
@@ -71,8 +69,6 @@ def test_a_connection_that_was_used_meanwhile_stays(
         now_s = connection_pool.IDLE_S + 1
         connections._sweep()
         assert connections.idle == 1
-
-    on_each_loop(test)
 
 
 @in_world
@@ -111,16 +107,14 @@ async def test_close_ends_calls_in_flight(world: World, webhook: WebhookProcess)
     assert world.calls("CANCELLED") == 0, "the series of a closed server is removed"
 
 
-def test_a_group_without_open_calls_sends_nothing(on_each_loop: OnEachLoop, webhook: WebhookProcess) -> None:
+async def test_a_group_without_open_calls_sends_nothing(webhook: WebhookProcess) -> None:
     client = webhook.client({"never": True})
 
-    async def test(world: World) -> None:
+    async with opened_world() as world:
         await world.add_server(client)
         world.start([{"client": client}], lambda _: pytest.fail("an answer"))()
         await asyncio.sleep(0)
         assert world.is_clean()
-
-    on_each_loop(test)
     assert not webhook.requests(client)
 
 
@@ -128,8 +122,8 @@ def test_contexts_are_shared(webhook: WebhookProcess) -> None:
     assert tls_context(webhook.ca_pem) is tls_context(webhook.ca_pem)
 
 
-def test_unknown_names_do_not_delay_others(
-    on_each_loop: OnEachLoop, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
+async def test_unknown_names_do_not_delay_others(
+    webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, answered, looked_up = webhook.client(), threading.Event(), []
     look_up = socket.getaddrinfo
@@ -142,7 +136,7 @@ def test_unknown_names_do_not_delay_others(
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
 
-    async def test(world: World) -> None:
+    async with opened_world() as world:
         await world.add_server(client)
         dead = [HttpsClient(f"https://n{number}.invalid/") for number in range(100)]
         for each in dead:
@@ -153,8 +147,6 @@ def test_unknown_names_do_not_delay_others(
         for cancel in cancels:
             cancel()
         answered.set()
-
-    on_each_loop(test)
     answered.clear()
     looked_up.clear()
 
@@ -177,8 +169,8 @@ async def test_a_look_up_without_a_thread_fails(
     assert await world.ask({"client": client}) == ALLOWED
 
 
-def test_the_next_address_is_tried_while_one_is_silent(
-    on_each_loop: OnEachLoop, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
+async def test_the_next_address_is_tried_while_one_is_silent(
+    webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, port = webhook.client(), webhook.ports["good"]
     with contextlib.ExitStack() as sockets:
@@ -193,11 +185,9 @@ def test_the_next_address_is_tried_while_one_is_silent(
         found = [(socket.AF_INET, 0, 0, "", (f"127.0.0.{last}", port)) for last in (2, 3, 1)]
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
 
-        async def test(world: World) -> None:
+        async with opened_world() as world:
             await world.add_server(client)
             assert await world.ask({"client": client}) == ALLOWED
-
-        on_each_loop(test)
 
 
 def descriptors() -> int:
@@ -208,13 +198,11 @@ def unwanted(evaluation: Evaluation) -> None:
     pytest.fail(f"{evaluation} ended")
 
 
-def test_calls_that_end_while_connecting_leave_no_connection_open(
-    on_each_loop: OnEachLoop, webhook: WebhookProcess
-) -> None:
+async def test_calls_that_end_while_connecting_leave_no_connection_open(webhook: WebhookProcess) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as silent:
         client = HttpsClient(f"https://127.0.0.1:{silent.getsockname()[1]}/", webhook.ca_pem)
 
-        async def test(world: World) -> None:
+        async with opened_world() as world:
             await world.add_server(client)
             before = descriptors()
             for turns in (1, 1, 10, 100) * 5:
@@ -225,12 +213,8 @@ def test_calls_that_end_while_connecting_leave_no_connection_open(
                     cancel()
             await until(lambda: descriptors() <= before + 2, "no connection is open")
 
-        on_each_loop(test)
 
-
-def test_a_server_that_closes_immediately_fails_the_call(
-    on_each_loop: OnEachLoop, webhook: WebhookProcess
-) -> None:
+async def test_a_server_that_closes_immediately_fails_the_call(webhook: WebhookProcess) -> None:
     with socket.create_server(("127.0.0.1", 0)) as rude:
         client = HttpsClient(f"https://127.0.0.1:{rude.getsockname()[1]}/", webhook.ca_pem)
 
@@ -238,7 +222,7 @@ def test_a_server_that_closes_immediately_fails_the_call(
             for _ in range(20):
                 rude.accept()[0].close()
 
-        async def test(world: World) -> None:
+        async with opened_world() as world:
             await world.add_server(client)
             hanging_up = asyncio.create_task(asyncio.to_thread(hang_up))
             for _ in range(20):
@@ -246,5 +230,3 @@ def test_a_server_that_closes_immediately_fails_the_call(
                 assert isinstance(verdict, Failed)
                 assert "dial tcp 127.0.0.1" in verdict.cause
             await hanging_up
-
-        on_each_loop(test)
