@@ -63,7 +63,15 @@ def applied(document: dict[str, Any], query: str = "") -> Operation:
     return patch(f"{path}?fieldManager=tester{query}", document, APPLY)
 
 
-SIDECAR: Final = {"name": "sidecar", "image": "registry.test/sidecar:1"}
+BARE: Final = {"name": "sidecar", "image": "registry.test/sidecar:1"}
+SIDECAR: Final = {
+    **BARE,
+    "resources": {},
+    "terminationMessagePath": "/dev/termination-log",
+    "terminationMessagePolicy": "File",
+    "imagePullPolicy": "IfNotPresent",
+}
+"""A container in which the API server fills in nothing."""
 POD_WRITES: Final = rule("pods", "CREATE")
 WIDGET_WRITES: Final = rule("widgets", "CREATE", group=GROUP)
 IF_NEEDED: Final = {"reinvocationPolicy": "IfNeeded"}
@@ -286,6 +294,7 @@ SEVERAL_REFUSE: Final = Case(
     ),
     (create(config_map()), create(pod())),
 )
+"""Not recorded: which answer the API server reports is a matter of time."""
 
 BROKEN: Final = Case(
     "broken",
@@ -415,7 +424,7 @@ ORDER: Final = Case(
 DEFAULTS: Final = Case(
     "defaults",
     (
-        mutate("add", {"patch": [add("/spec/containers/-", SIDECAR)]}, POD_WRITES),
+        mutate("add", {"patch": [add("/spec/containers/-", BARE)]}, POD_WRITES),
         mutate("between", RECORD, POD_WRITES),
         validate("after", RECORD, POD_WRITES),
     ),
@@ -433,7 +442,6 @@ POLICIES: Final = [
     NO_EFFECT,
     *REINVOCATIONS,
     REFUSALS,
-    SEVERAL_REFUSE,
     BROKEN,
     SELECTORS,
     WORDS,

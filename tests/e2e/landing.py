@@ -71,6 +71,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     "differential": (
         "an_operation_has_the_outcome_without_a_gateway",
         "gateway/pure/core/evaluation.py",
+        "gateway/engine/dispatch/https/",
         "tests/recorded/",
     ),
     "exceptions": ("an_exception_covers_its_own_namespace_only", "gateway/pure/core/exemptions.py"),
@@ -81,10 +82,6 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     ),
     "helm": ("an_installed_release_is_registered_trusted_spread_and_enforced", "deploy/chart/"),
     "histograms": ("quantiles_are_interpolated_within_a_bucket",),
-    "https_differential": (
-        "an_operation_has_the_outcome_without_a_gateway",
-        "gateway/engine/dispatch/https/",
-    ),
     "identity": (
         "a_patch_that_the_api_server_refuses_is_its_webhooks_failure",
         "gateway/pure/core/identity.py",
@@ -102,7 +99,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     "kubectl": ("kubectl_shows_every_denial_and_failure_in_order", "gateway/pure/core/decision.py"),
     "kubelet": ("a_job_runs_to_its_completion",),
     "locust": ("recorded_reviews_and_objects_go_through_the_registered_gateway", "loadtest/locustfile.py"),
-    "match_conditions": ("expressions_decide_as_in_the_api_server", "gateway/pure/conditions/"),
+    "match_conditions": ("some_expressions_decide_as_in_the_api_server", "gateway/pure/conditions/"),
     "modes": ("a_webhook_is_enforced_where_the_namespace_matches", "gateway/pure/core/modes.py"),
     "moving": ("webhooks_move_behind_the_gateway_one_step_after_another", "gateway/tools/importing/"),
     "mutating_policies": (

@@ -4,7 +4,7 @@ The API server waits for an entry's timeoutSeconds, for its client's ``?timeout=
 most. The first to time out writes the message for the user. The gateway names the webhook and its timeout;
 the API server writes "context deadline exceeded" and ignores the webhook's failurePolicy.
 
-All requests of a set-up are sent at once, and each test looks at the answer of one.
+Requests that take long are sent at once, and each test looks at the answer of one.
 """
 
 from __future__ import annotations
@@ -95,12 +95,7 @@ REQUESTS: Final = {
         f"{phase}-{policy}-{timeout_s}{client}": query
         for phase in PHASES
         for policy in ("fail", "ignore")
-        for timeout_s, client, query in (
-            (1, "", ""),
-            (2, "", ""),
-            (30, "", ""),
-            (30, ".client", "?timeout=19s"),
-        )
+        for timeout_s, client, query in ((30, "", ""), (30, ".client", "?timeout=19s"))
     },
     **dict.fromkeys(("serial-fail", "serial-ignore", "parallel", "many"), ""),
 }
@@ -122,22 +117,28 @@ def hooks_in_one_entry() -> Iterator[Hook]:
 
 
 @pytest.fixture(scope="module")
-def answers(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Answer]]:
+def bounded(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bounded]:
     hooks = list(hooks_in_one_entry())
     folder = tmp_path_factory.mktemp("bounded")
     setup = Bounded(cluster, folder, hooks, ENTRY_S, "bounded", deadlineReserve="4s")
     with setup:
-        yield setup.create_all("default", REQUESTS)
+        yield setup
+
+
+@pytest.fixture(scope="module")
+def answers(bounded: Bounded) -> dict[str, Answer]:
+    return bounded.create_all("default", REQUESTS)
 
 
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("timeout_s", [1, 2])
 def test_a_webhook_that_hangs_fails_after_its_timeout(
-    answers: dict[str, Answer], phase: str, timeout_s: int
+    bounded: Bounded, namespace: str, phase: str, timeout_s: int
 ) -> None:
-    name = f"{phase}-fail-{timeout_s}"
-    refused(answers[name], failure(name, f"{timeout_s}s"))
-    assert answers[f"{phase}-ignore-{timeout_s}"].status == 201
+    names = [f"{phase}-{policy}-{timeout_s}" for policy in ("fail", "ignore")]
+    denied, allowed = bounded.create_all(namespace, dict.fromkeys(names, "")).values()
+    refused(denied, failure(names[0], f"{timeout_s}s"))
+    assert allowed.status == 201
 
 
 @pytest.mark.parametrize("phase", PHASES)

@@ -1,17 +1,20 @@
-"""The same policies directly and behind the gateway have the same effect on every operation."""
+"""The same webhooks directly and behind the gateway have the same effect.
+
+These are some of the cases that `tests/recorded` runs in memory. Every other webhook is called over HTTPS.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.e2e.cases import DEFAULTS, LONG_WARNING, POLICIES, SIDECAR
+from tests.e2e.cases import BUILDING, REFUSALS, SEVERAL_REFUSE, WORDS
 from tests.e2e.compare import Case, assert_equal, run
-from tests.e2e.operation_cases import OPERATIONS, VERSIONED
+from tests.e2e.operation_cases import EVERY_OPERATION, VERSIONED
 from tests.e2e.outcome import Outcome
 from tests.e2e.record import compare, version_of
+from tests.e2e.setups import OverHttps
 from tests.e2e.webhook_recording import record_webhooks
 from tests.e2e.webhook_subjects import WEBHOOK_FILES
 
@@ -21,13 +24,13 @@ if TYPE_CHECKING:
     from tests.e2e.cluster import Cluster
     from tests.e2e.webhook_subjects import WebhookSubject
 
-CASES: Final = [*POLICIES, *OPERATIONS]
+CASES: Final = [BUILDING, REFUSALS, SEVERAL_REFUSE, WORDS, EVERY_OPERATION]
 Results = dict[str, list[tuple[Outcome, Outcome]]]
 
 
 @pytest.fixture(scope="module")
 def results(cluster: Cluster, widgets: None, tmp_path_factory: pytest.TempPathFactory) -> Results:
-    return run(cluster, tmp_path_factory.mktemp("differential"), [*CASES, DEFAULTS, LONG_WARNING])
+    return run(cluster, tmp_path_factory.mktemp("differential"), CASES, OverHttps)
 
 
 def parameters(cases: list[Case]) -> list[Any]:
@@ -60,34 +63,3 @@ def test_each_webhook_gets_the_version_that_its_rules_name(
     versioned: Results, case: Case, number: int
 ) -> None:
     assert_equal(case, versioned[case.name][number])
-
-
-def test_only_the_api_server_fills_in_defaults_between_mutating_webhooks(results: Results) -> None:
-    """A gateway has no schemas; the result after the mutating phase is the same."""
-    ((direct, behind),) = results["defaults"]
-    shown = [outcome.annotations["between.defaults.test/saw"][0]["object"] for outcome in (direct, behind)]
-    added = [document["spec"]["containers"].pop() for document in shown]
-    assert shown[0] == shown[1]
-    assert added[0].items() > added[1].items() == SIDECAR.items()
-    rest = [dict(outcome.annotations) for outcome in (direct, behind)]
-    for found in rest:
-        del found["between.defaults.test/saw"]
-    assert_equal(DEFAULTS, (replace(direct, annotations=rest[0]), replace(behind, annotations=rest[1])))
-
-
-def test_a_long_warning_is_truncated_as_by_the_api_server(
-    results: Results,
-) -> None:
-    ((direct, behind),) = results["long-warning"]
-    assert direct.warnings == tuple(LONG_WARNING.hooks[0].script["warnings"])
-    assert behind.warnings == tuple(warning[:256] for warning in direct.warnings)
-    assert_equal(LONG_WARNING, (replace(direct, warnings=()), replace(behind, warnings=())))
-
-
-def test_every_operation_of_the_differential_reaches_the_policies(results: Results) -> None:
-    """Checks the comparison: two set-ups that call no policy would be equal too."""
-    never_sent = {22, 27}  # a missing object is neither deleted nor replaced
-    for number, (direct, behind) in enumerate(results["operations"]):
-        for outcome in (direct, behind):
-            assert ("0 all.operations.test", False) in outcome.calls or number in never_sent
-            assert "every.operations.test/saw" in outcome.annotations or number in {*never_sent, 4}

@@ -134,8 +134,14 @@ Results = dict[str, list[tuple[Outcome, Outcome]]]
 
 
 @pytest.fixture(scope="module")
-def results(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Results:
-    return run(cluster, tmp_path_factory.mktemp("random"), CASES.values())
+def results(
+    cluster: Cluster, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Results:
+    """The outcomes of the seeds that are selected."""
+    tests = (item for item in request.session.items if isinstance(item, pytest.Function))
+    seeds = {test.callspec.params["seed"] for test in tests if test.path == request.path}
+    drawn = [one for seed, one in CASES.items() if seed in seeds]
+    return run(cluster, tmp_path_factory.mktemp("random"), drawn)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tests.e2e import denial_cases
+from tests.e2e import cases, denial_cases, operation_cases
 from tests.recorded.recording import path_of
 
 if TYPE_CHECKING:
@@ -37,4 +37,7 @@ class WebhookSubject:
 
 
 DENIALS: Final = WebhookSubject("denials", (denial_cases.CASE,), (1,))
-WEBHOOK_FILES: Final = {path_of(each.name): each for each in (DENIALS,)}
+WEBHOOKS: Final = WebhookSubject(
+    "webhooks", (*cases.POLICIES, *operation_cases.OPERATIONS, cases.DEFAULTS, cases.LONG_WARNING), (0, 2)
+)
+WEBHOOK_FILES: Final = {path_of(each.name): each for each in (DENIALS, WEBHOOKS)}

@@ -109,6 +109,21 @@ def with_stable_requests(outcome: Outcome) -> Outcome:
     return replace(outcome, annotations=annotations)
 
 
+def decided_part(request: Json) -> Json | None:
+    """Return the object of *request* without what the API server fills in after the mutating phase."""
+    document = request.get("object")
+    if document is None:
+        return None
+    left_out = set() if request.get("subResource") == "status" else {"status"}
+    if request["kind"]["kind"] == "Namespace":
+        left_out.add("spec")
+    metadata = dict(document.get("metadata", {}))
+    if "generateName" in metadata:
+        metadata.pop("name", None)
+    kept = {key: value for key, value in document.items() if key not in left_out}
+    return {**kept, "metadata": metadata}
+
+
 # -- an engine in memory --------------------------------------------------------------------------
 
 
@@ -181,9 +196,10 @@ async def _outcome(world: SimulatedWorld, case: Case, operation: Operation) -> O
             if not response["allowed"]:
                 refusal = refusal or refusal_of(_refused(response["status"]), case.names())
             elif phase_of(path) == "mutate" and len(operation.reviews) > 1:
-                final = request["object"]
+                after = request["object"]
                 if "patch" in response:
-                    final = jsonpatch.apply_patch(final, base64.b64decode(response["patch"]).decode())
+                    after = jsonpatch.apply_patch(after, base64.b64decode(response["patch"]).decode())
+                final = decided_part({**request, "object": after})
         if refusal is not None:
             break
     status = refusal.code if refusal else operation.answer["status"]
