@@ -44,11 +44,13 @@ class Webhook:
         self._seen.connections += 1
         self._seen.open += 1
         number = self._seen.connections
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
-            while await self._exchange(reader, writer, number):
-                pass
-        self._seen.open -= 1
-        writer.close()
+        try:
+            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
+                while await self._exchange(reader, writer, number):
+                    pass
+        finally:
+            self._seen.open -= 1
+            writer.close()
 
     async def _exchange(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: int
@@ -109,11 +111,11 @@ class Webhook:
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items() if value is not None)
         head = f"{version} {script.get('status', 200)} Said\r\n{lines}\r\n".encode("latin-1")
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n" * script.get("interim", 0))
-        pace_s = script.get("pace_s", 0)
-        for piece in [head, body] if not pace_s else [bytes([byte]) for byte in head + body]:
+        pace_s = script.get("pace_s")
+        for piece in [head, body] if pace_s is None else [bytes([byte]) for byte in head + body]:
             writer.write(piece)
             await writer.drain()
-            await asyncio.sleep(pace_s)
+            await asyncio.sleep(pace_s or 0)
         for _ in range(4096 if script.get("endless") else 0):
             if writer.is_closing():
                 break

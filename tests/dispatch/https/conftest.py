@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
+import ssl
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gateway.engine.snapshot import Surroundings
+from gateway.pure.core.webhook import HttpsClient
+from tests.engines import compute
+from tests.fakes.https_webhook import Seen, Webhook, path_of
 from tests.webhook_process import WebhookProcess
+from tests.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
+    from pathlib import Path
+
+    import trustme
+
+    from tests.in_process import Stage
+
+    InVirtualTime = Callable[[dict[str, Any], Callable[[World, HttpsClient], Awaitable[None]]], None]
 
 
 @pytest.fixture(scope="session")
@@ -23,11 +37,25 @@ def webhook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebhookProcess
 
 
 @pytest.fixture
-def unused_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
+def in_virtual_time(stage: Stage, certificate: tuple[Path, Path], authority: trustme.CA) -> InVirtualTime:
+    """Run a test with a world and the client of a webhook that answers by a script, both on one loop."""
+
+    def run(script: dict[str, Any], test: Callable[[World, HttpsClient], Awaitable[None]]) -> None:
+        async def body() -> None:
+            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            tls.load_cert_chain(*certificate)
+            server = await asyncio.start_server(Webhook(Seen()).serve, "127.0.0.1", 0, ssl=tls)
+            url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}{path_of(script)}"
+            world = World(Surroundings(stage.loop.time, stage.loop.time, compute))
+            try:
+                await test(world, HttpsClient(url, authority.cert_pem.bytes()))
+            finally:
+                await world.close()
+                server.close()
+
+        stage.run(body())
+
+    return run
 
 
 class Proxy:
@@ -39,7 +67,8 @@ class Proxy:
         self._server = socket.create_server(("127.0.0.1", 0))
         self._sockets = [self._server]
         self.port: int = self._server.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -62,6 +91,9 @@ class Proxy:
             client.close()
 
     def close(self) -> None:
+        # Closing alone does not end a call that waits in another thread.
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
         for each in self._sockets:
             each.close()
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from admission_gateway_worker.client_tls import tls_context
-from gateway.engine.dispatch.https import connection_pool, server
+from gateway.engine.dispatch.https import connection_pool, happy_eyeballs, server
 from gateway.pure.core.verdict import ALLOWED, Failed
 from gateway.pure.core.webhook import HttpsClient
 from tests.waiting import until
@@ -21,6 +21,7 @@ from tests.world import in_world, opened_world
 
 if TYPE_CHECKING:
     from gateway.pure.core.evaluation import Evaluation
+    from tests.dispatch.https.conftest import InVirtualTime
     from tests.webhook_process import WebhookProcess
     from tests.world import World
 
@@ -39,17 +40,17 @@ async def test_more_connections_than_stay_idle(
     assert running.connections.idle == 25
 
 
-@in_world
-async def test_idle_connections_end(
-    world: World, webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection_pool, "IDLE_S", 0.02)
-    client = webhook.client()
-    running = await world.add_server(client)
-    for _ in range(2):
-        await world.settle({"client": client}, {"client": client})
-        assert running.connections.idle
-        await until(lambda: not running.connections.idle, "no idle connection")
+def test_idle_connections_end(in_virtual_time: InVirtualTime) -> None:
+    async def test(world: World, client: HttpsClient) -> None:
+        running = await world.add_server(client)
+        for _ in range(2):
+            await world.settle({"client": client}, {"client": client})
+            await asyncio.sleep(connection_pool.IDLE_S - 1)
+            assert running.connections.idle == 2
+            await asyncio.sleep(2)
+            assert running.connections.idle == 0
+
+    in_virtual_time({}, test)
 
 
 async def test_a_connection_that_was_used_meanwhile_stays(
@@ -125,30 +126,36 @@ def test_contexts_are_shared(webhook: WebhookProcess) -> None:
 async def test_unknown_names_do_not_delay_others(
     webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client, answered, looked_up = webhook.client(), threading.Event(), []
+    client, answered, threads = webhook.client(), threading.Event(), list[threading.Thread]()
     look_up = socket.getaddrinfo
 
     def slow(name: str, *arguments: Any, **options: Any) -> Any:
-        if name.endswith(".invalid"):
-            looked_up.append(name)
-            answered.wait()
-        return look_up(name, *arguments, **options)
+        if not name.endswith(".invalid"):
+            return look_up(name, *arguments, **options)
+        threads.append(threading.current_thread())
+        answered.wait()
+        raise socket.gaierror(socket.EAI_NONAME, "no such name")
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
 
-    async with opened_world() as world:
-        await world.add_server(client)
-        dead = [HttpsClient(f"https://n{number}.invalid/") for number in range(100)]
-        for each in dead:
-            await world.add_server(each)
-        cancels = [world.start([{"client": each}], lambda _: pytest.fail("an answer")) for each in dead * 2]
-        assert await world.ask({"client": client}) == ALLOWED
-        assert len(looked_up) == len(dead), "all calls to a server share one look-up"
-        for cancel in cancels:
-            cancel()
+    try:
+        async with opened_world() as world:
+            await world.add_server(client)
+            dead = [HttpsClient(f"https://n{number}.invalid/") for number in range(100)]
+            for each in dead:
+                await world.add_server(each)
+            cancels = [
+                world.start([{"client": each}], lambda _: pytest.fail("an answer")) for each in dead * 2
+            ]
+            assert await world.ask({"client": client}) == ALLOWED
+            await until(lambda: len(threads) >= len(dead), "a thread for each name")
+            for cancel in cancels:
+                cancel()
+    finally:
         answered.set()
-    answered.clear()
-    looked_up.clear()
+    for thread in threads:
+        thread.join()
+    assert len(threads) == len(dead), "all calls to a server share one look-up"
 
 
 @in_world
@@ -172,6 +179,7 @@ async def test_a_look_up_without_a_thread_fails(
 async def test_the_next_address_is_tried_while_one_is_silent(
     webhook: WebhookProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(happy_eyeballs, "NEXT_ADDRESS_AFTER_S", 0.0)
     client, port = webhook.client(), webhook.ports["good"]
     with contextlib.ExitStack() as sockets:
         full = sockets.enter_context(socket.socket())

@@ -15,6 +15,7 @@ from gateway.config.kinds.kubeconfig import ExecPlugin, KubeconfigUser
 from gateway.engine.credentials import exec_plugin, user_credentials
 from gateway.pure.core.verdict import ALLOWED, Failed
 from gateway.pure.core.webhook import HttpsClient
+from tests.kit import free_port
 from tests.world import opened_world
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ async def test_the_servers_own_certificate_can_be_the_root(webhook: WebhookProce
     assert await ask(HttpsClient(webhook.client().url, webhook.own_pem)) == ALLOWED
 
 
-async def test_an_unreachable_server(webhook: WebhookProcess, unused_port: int) -> None:
+async def test_an_unreachable_server(webhook: WebhookProcess) -> None:
+    unused_port = free_port()
     verdict = await ask(HttpsClient(f"https://127.0.0.1:{unused_port}/a", webhook.ca_pem))
     assert verdict.cause == (
         f'failed to call webhook: Post "https://127.0.0.1:{unused_port}/a?timeout=10s": '
