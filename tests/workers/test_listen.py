@@ -11,6 +11,7 @@ import uvloop
 
 from admission_gateway_worker import PolicyServer, Review
 from admission_gateway_worker.listen import Address, StartError, claim, listening, parse_address, reserve_tcp
+from tests.kit import free_port
 from tests.waiting import together
 
 EVENT_LOOPS = ("uvloop",)
@@ -150,8 +151,7 @@ def test_a_worker_with_several_processes_shares_its_port_with_no_other(
 
 
 def test_of_workers_that_start_together_one_gets_the_port() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = Address("127.0.0.1", free.getsockname()[1])
+    address = Address("127.0.0.1", free_port())
     reserved, refused = together(lambda: reserve_tcp(address), StartError)
     sockets = [sock for each in reserved for sock in each]
     for sock in sockets:
@@ -160,12 +160,12 @@ def test_of_workers_that_start_together_one_gets_the_port() -> None:
 
 
 def test_closed_connections_of_an_earlier_worker_do_not_matter() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = Address("127.0.0.1", server.getsockname()[1])
-        with socket.create_connection((address.host, address.port)) as client:
-            accepted, _ = server.accept()
-            accepted.close()  # first: it stays in TIME_WAIT
-            assert client.recv(1) == b""
+    address = Address("127.0.0.1", free_port())
+    at = address.host, address.port
+    with socket.create_server(at) as server, socket.create_connection(at) as client:
+        accepted, _ = server.accept()
+        accepted.close()  # first: it stays in TIME_WAIT
+        assert client.recv(1) == b""
     for _ in range(2):
         for sock in reserve_tcp(address):
             with listening(address, reuse_port=True)[0]:
