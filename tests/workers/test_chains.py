@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from admission_gateway_worker import Denied, PolicyServer, Review, calls, payload
 from admission_gateway_worker.answer import Outcome
-from admission_gateway_worker.calls import MAX_IN_FLIGHT
 from admission_gateway_worker.evaluation import Evaluator
 from admission_gateway_worker.invoke import run
 from admission_gateway_worker.json_patch.patch import PatchConflict, parse_patch
@@ -304,22 +303,6 @@ def test_the_requests_of_a_chain_are_bounded(is_explicit: bool, monkeypatch: pyt
         *[pb.ReviewResponse] * len(sizes),
         *[pb.Error] * (59 - len(sizes)),
     ]
-
-
-@pytest.mark.parametrize("is_chain", [False, True])
-def test_the_calls_of_a_batch_are_bounded(is_chain: bool) -> None:
-    server = PolicyServer()
-
-    @server.policy("count", mutating=True)
-    def count(review: Review) -> None:
-        review.object["count"] += 1
-
-    message = pb.ReviewBatch(payloads=[pb.Payload(admission_request=b'{"object":{"count":0}}')])
-    for number in range(1, MAX_IN_FLIGHT + 11):
-        message.calls.add(id=number, policy="count", timeout_millis=60_000, after=is_chain * (number - 1))
-    outcomes = asyncio.run(_outcomes(server, message))
-    refused = [number for number, outcome in outcomes.items() if isinstance(outcome, pb.Error)]
-    assert refused == list(range(MAX_IN_FLIGHT + 1, MAX_IN_FLIGHT + 11))
 
 
 def _plain(step: Step, *, mutating: bool) -> Any:

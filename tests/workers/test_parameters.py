@@ -78,23 +78,6 @@ def seen(answer: Any) -> Any:
     return orjson.loads(warning)
 
 
-async def test_a_call_gets_the_parameters_that_its_stream_had_for_the_id(serve: Any) -> None:
-    probe = Probe()
-    async with serve(probe.server) as worker:
-        stream = worker.stream()
-        await stream.call.write(batch([(1, "shows", 1), (2, "shows", 256)], {1: b'{"a":1}', 256: b"{}"}))
-        first = await stream.verdicts(2)
-        assert (seen(first[1]), seen(first[2])) == ({"a": 1}, {})
-        # Later batches may use them, and replace the value of an id.
-        await stream.call.write(batch([(3, "shows", 1), (4, "shows", 0)]))
-        await stream.call.write(batch([(5, "shows", 1), (6, "allows", 1)], {1: b'{"a":2}'}))
-        later = await stream.verdicts(4)
-        assert [seen(later[number]) for number in (3, 4, 5)] == [{"a": 1}, {}, {"a": 2}]
-        applied = [(first | later)[number].parameters_applied for number in range(1, 7)]
-        assert applied == [True, True, True, False, True, True]
-        await stream.close()
-
-
 @pytest.mark.parametrize("policy", ["shows", "shows in a thread", "shows later"])
 async def test_stream_and_unary_give_the_same_answers(serve: Any, policy: str) -> None:
     async with serve(Probe().server) as worker:
@@ -247,13 +230,6 @@ async def test_a_check_prepares_a_value_for_calls_and_evaluates_nothing(serve: A
             assert seen(await worker.unary("shows", parameters=json)) == orjson.loads(json or b"{}")
         assert probe.prepared == [{"suffix": "x"}, {}]
         assert await problem(worker, "takes none", b"") == ""
-
-
-async def test_a_check_of_an_unknown_policy_is_not_found(serve: Any) -> None:
-    async with serve(Probe().server) as worker:
-        with pytest.raises(aio.AioRpcError, match='policy "missing" is not served here') as caught:
-            await problem(worker, "missing", b"")
-        assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
 
 async def test_list_policies_has_the_schema(serve: Any) -> None:

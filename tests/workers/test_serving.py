@@ -13,7 +13,6 @@ import pytest
 import trustme
 import uvloop
 from grpc import aio
-from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
 from admission_gateway_worker import PolicyServer, Review, connection
 from admission_gateway_worker.listen import StartError, Tls
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
 EVENT_LOOPS = ("uvloop",)
 
-SERVING = health_pb2.HealthCheckResponse.SERVING
-NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 NAME = "admissiongateway.worker.v1.PolicyWorker"
 REVIEW = f"/{NAME}/Review"
 
@@ -129,14 +126,6 @@ async def test_broken_tls_files_are_named(folder: Path) -> None:
             await server_of(allow=allow).start("127.0.0.1:0", tls=tls)
 
 
-async def test_health_is_served_for_the_server_and_the_service(serve: Any) -> None:
-    async with serve(server_of(allow=allow)) as worker:
-        health = health_pb2_grpc.HealthStub(worker.channel)
-        for name in ("", NAME):
-            answer = await health.Check(health_pb2.HealthCheckRequest(service=name), timeout=PATIENCE_S)
-            assert answer.status == SERVING
-
-
 class Slow:
     """A policy that answers when its gate opens."""
 
@@ -151,50 +140,6 @@ class Slow:
         except asyncio.CancelledError:
             self.cancelled = True
             raise
-
-
-async def test_shutdown_sends_notices_and_finishes_calls_in_flight(serve: Any) -> None:
-    slow = Slow()
-    server = server_of(slow=slow, allow=allow)
-    async with serve(server) as worker:
-        health = health_pb2_grpc.HealthStub(worker.channel)
-        # A gateway watches the whole server.
-        watches = [health.Watch(health_pb2.HealthCheckRequest(service=name)) for name in ("", NAME)]
-        assert [(await watch.read()).status for watch in watches] == [SERVING] * 2
-        stream = worker.stream()
-        await stream.send(calls=[(1, "slow")])
-        await slow.started.wait()
-        stopping = asyncio.create_task(server.stop(PATIENCE_S))
-        assert (await stream.receive()).draining
-        assert [(await watch.read()).status for watch in watches] == [NOT_SERVING] * 2
-        # Sent before the notice arrives: still answered.
-        await stream.send(calls=[(2, "allow")])
-        assert list(await stream.verdicts(1)) == [2]
-        assert not stopping.done()
-        slow.gate.set()
-        assert list(await stream.verdicts(1)) == [1]
-        await stream.call.done_writing()
-        assert await stream.receive() is aio.EOF
-        assert await stream.call.code() is grpc.StatusCode.OK
-        assert await stopping == 0
-
-
-async def test_a_quiet_stream_is_ended_by_a_worker_that_stops(
-    serve: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("admission_gateway_worker.stream.QUIET_S", 0.01)
-    monkeypatch.setattr("admission_gateway_worker.serving.CLOSE_S", 0.0)
-    server = server_of(allow=allow)
-    async with serve(server) as worker:
-        stream = worker.stream()
-        await stream.send(calls=[(1, "allow")])
-        await stream.verdicts(1)
-        stopping = asyncio.create_task(server.stop(3600))
-        assert (await stream.receive()).draining
-        assert await stream.receive() is aio.EOF
-        assert await stream.call.code() is grpc.StatusCode.OK
-        async with asyncio.timeout(PATIENCE_S):
-            await stopping
 
 
 async def test_calls_are_cancelled_after_the_grace_period(serve: Any) -> None:

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import grpc
-import orjson
 import pytest
-from grpc import aio
 
 from admission_gateway_worker import Denied, PolicyServer, Review
-from admission_gateway_worker import calls as calls_module
 from admission_gateway_worker import stream as stream_module
 from admission_gateway_worker.pb import worker_pb2 as pb
 from tests.waiting import until
 
 EVENT_LOOPS = ("uvloop",)
-
-Code = Callable[[Any], grpc.StatusCode]
 
 
 class Probe:
@@ -64,21 +58,6 @@ async def test_a_batch_of_policies_that_need_not_wait_is_answered_in_one_message
         await stream.close()
 
 
-def test_a_call_that_waits_holds_up_no_other(serve: Any) -> None:
-    async def scenario() -> None:
-        probe = Probe()
-        async with serve(probe.server) as worker:
-            stream = worker.stream()
-            await stream.send(calls=[(1, "wait"), (2, "allow")])
-            await stream.send(calls=[(3, "wait"), (4, "allow")])
-            assert sorted(await stream.verdicts(2)) == [2, 4]
-            probe.gate.set()
-            assert sorted(await stream.verdicts(2)) == [1, 3]
-            await stream.close()
-
-    asyncio.run(scenario())
-
-
 async def test_calls_point_into_the_payloads_of_their_batch(serve: Any) -> None:
     server = PolicyServer()
     seen = []
@@ -104,28 +83,6 @@ async def test_calls_point_into_the_payloads_of_their_batch(serve: Any) -> None:
         assert all(verdicts[i].allowed for i in range(3))
         await stream.close()
     assert seen == [("b", None), ("a", "n"), ("b", None)]
-
-
-async def test_policies_on_the_same_payload_do_not_see_each_others_changes(serve: Any) -> None:
-    server = PolicyServer()
-    seen = []
-
-    def change(review: Review) -> None:
-        seen.append(orjson.dumps(review.object))
-        review.object["metadata"].clear()
-
-    server.policy("validating")(change)
-    server.policy("mutating", mutating=True)(change)
-    async with serve(server) as worker:
-        stream = worker.stream()
-        payload = pb.Payload(admission_request=b'{"object": {"metadata": {"name": "a"}}}')
-        await stream.send(payload, [(1, "validating"), (2, "mutating"), (3, "validating"), (4, "mutating")])
-        verdicts = await stream.verdicts(4)
-        assert [verdicts[i].patch for i in (1, 3)] == [b"", b""]
-        assert verdicts[2] == verdicts[4]
-        assert orjson.loads(verdicts[2].patch) == [{"op": "remove", "path": "/metadata/name"}]
-        await stream.close()
-    assert seen == [b'{"metadata":{"name":"a"}}'] * 4
 
 
 async def test_a_cancelled_call_is_stopped_and_gets_no_verdict(serve: Any) -> None:
@@ -169,19 +126,6 @@ async def test_calls_are_cancelled_when_the_gateway_disconnects(
     assert not [text for text in caplog.messages if "PollerCompletionQueue" not in text]
 
 
-async def test_after_half_close_the_calls_in_flight_are_still_answered(serve: Any) -> None:
-    probe = Probe()
-    async with serve(probe.server) as worker:
-        stream = worker.stream()
-        await stream.send(calls=[(1, "wait")])
-        await stream.call.done_writing()
-        await until(lambda: probe.started == 1)
-        probe.gate.set()
-        assert list(await stream.verdicts(1)) == [1]
-        assert await stream.receive() is aio.EOF
-        assert await stream.call.code() is grpc.StatusCode.OK
-
-
 @pytest.mark.parametrize(
     ("messages", "details"),
     [
@@ -206,38 +150,6 @@ async def test_a_broken_contract_ends_the_stream(serve: Any, messages: list[byte
         assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert details in await call.details()
         assert "answered" not in probe.ended
-
-
-async def test_past_the_bound_a_call_is_refused_at_once(
-    serve: Any, code_of: Code, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(calls_module, "MAX_IN_FLIGHT", 3)
-    probe = Probe()
-    async with serve(probe.server) as worker:
-        stream = worker.stream()
-        await stream.send(calls=[(i, "wait") for i in range(5)])
-        refused = await stream.verdicts(2)
-        assert sorted(refused) == [3, 4]
-        assert {code_of(answer) for answer in refused.values()} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
-        probe.gate.set()
-        assert sorted(await stream.verdicts(3)) == [0, 1, 2]
-        await stream.close()
-
-
-async def test_answers_too_large_for_one_message_go_in_several(serve: Any) -> None:
-    server = PolicyServer()
-    size = 3 * 1024 * 1024
-
-    @server.policy("large", mutating=True)
-    def large(review: Review) -> None:
-        review.object["text"] = "x" * size
-
-    async with serve(server) as worker:
-        stream = worker.stream()
-        await stream.send(pb.Payload(admission_request=b'{"object":{}}'), [(i, "large") for i in range(7)])
-        verdicts = await stream.verdicts(7)
-        assert all(size < len(answer.patch) < size + 100 for answer in verdicts.values())
-        await stream.close()
 
 
 async def test_nothing_more_is_read_while_the_gateway_takes_no_verdicts(serve: Any) -> None:
