@@ -284,6 +284,14 @@ HOOK_VALUES_REFUSED = [
         "matchConditions[1].expression",
         "2:6: undeclared reference to 'b'",
     ),
+    *(
+        ("matchConditions", [{"name": "a", "expression": text}], f"matchConditions{place}", said)
+        for text, place, said in (
+            ("object.metadata.labels.size()", "[0].expression", "must evaluate to bool but got int"),
+            ("object.metadata.name ==", "[0].expression", "1:"),
+            ("authorizer.path('/x').check('get').allowed()", "", "GatewayConfiguration.kubernetes"),
+        )
+    ),
     ("failurepolicy", "Fail", "failurepolicy", 'unknown field; did you mean "failurePolicy"?'),
 ]
 

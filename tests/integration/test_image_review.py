@@ -158,26 +158,6 @@ def test_a_denial_has_the_text_of_the_api_server(
     assert status["message"] == f"images.policies.test: {message}"
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {**OF_IMAGES, "status": {"allowed": False, "reason": None}},
-        {**OF_IMAGES, "status": {"allowed": False, "auditAnnotations": {"a": 1}}},
-        {
-            **OF_IMAGES,
-            "status": {"allowed": False, "auditAnnotations": dict.fromkeys(map(str, range(10**5)), "")},
-        },
-    ],
-)
-def test_an_incomplete_denial_is_not_a_failure(
-    serve: Callable[..., GatewayProcess], body: dict[str, Any]
-) -> None:
-    gateway = serve({"body": json.dumps(body)}, defaultAllow=True)
-    status = gateway.review("/validate", review({"containers": containers("a")}))["status"]
-    assert status["message"] == "images.policies.test: one or more images rejected by webhook backend"
-
-
 def test_only_the_ephemeral_containers_of_their_subresource_are_reviewed(
     asker: Asker, serve: Callable[..., GatewayProcess]
 ) -> None:
@@ -230,38 +210,22 @@ def test_other_failures_end_the_call(asker: Asker, serve: Callable[..., GatewayP
     assert len(asker.specs()) == 1
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        {"status": 500, "body": "broken"},
-        {"status": 403, "body": "no"},
-        {"body": "{"},
-        {"body": '{"kind": "Status", "apiVersion": "v1"}'},
-    ],
-)
 @pytest.mark.parametrize("default_allow", [True, False])
 def test_without_an_answer_the_default_decides(
-    serve: Callable[..., GatewayProcess], script: dict[str, Any], default_allow: bool
+    serve: Callable[..., GatewayProcess], default_allow: bool
 ) -> None:
-    gateway = serve(script, defaultAllow=default_allow, retryBackoff=1)
+    gateway = serve({"status": 500, "body": "broken"}, defaultAllow=default_allow, retryBackoff=1)
     response = gateway.review("/validate", review({"containers": containers("a")}))
     assert response["allowed"] is default_allow
     fail_open = gateway.metric("admission_gateway_webhook_fail_open_total", name="images.policies.test")
     assert fail_open == default_allow
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        "x",
-        {"containers": ["x"]},
-        {"containers": 5},
-        {"containers": [{"image": ["x"]}]},
-    ],
-)
-def test_an_object_that_is_no_pod_is_a_failure(serve: Callable[..., GatewayProcess], spec: Any) -> None:
-    status = serve(answer(allowed=True)).review("/validate", review(spec))["status"]
-    assert "the object has no spec of a Pod" in status["message"]
+def test_an_object_that_is_no_pod_is_a_failure(serve: Callable[..., GatewayProcess]) -> None:
+    gateway = serve(answer(allowed=True))
+    for spec in ("x", {"containers": ["x"]}, {"containers": 5}, {"containers": [{"image": ["x"]}]}):
+        status = gateway.review("/validate", review(spec))["status"]  # type: ignore[arg-type]
+        assert "the object has no spec of a Pod" in status["message"]
 
 
 @pytest.mark.parametrize(

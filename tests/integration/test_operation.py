@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import threading
 from typing import TYPE_CHECKING, Any
@@ -18,8 +17,6 @@ from tests.waiting import eventually
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    import trustme
 
     from tests.kit import GatewayProcess
     from tests.worker.server import ScriptedWorker
@@ -175,24 +172,6 @@ def test_several_processes_answer_as_one(
     assert "Traceback" not in gateway.log
 
 
-def test_a_killed_process_is_restarted(
-    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
-) -> None:
-    (tmp_path / "c.yaml").write_text(
-        pool_document("pool", start_worker().target) + webhook_document("validate", "v", "pool", {})
-    )
-    gateway = start_gateway(tmp_path, "--processes", "2")
-    seen = len(gateway.log)
-    os.kill(children_of(gateway.child.pid)[0], signal.SIGKILL)
-    gateway.expect(r"process ended, restarting it: .*, status -9", after=seen)
-    # The new process loads the configuration at its start; at this signal both load it.
-    gateway.signal(signal.SIGHUP)
-    gateway.expect(r"(?s)configuration reloaded.*configuration reloaded", after=seen)
-    eventually(lambda: gateway.admin("/readyz")[0] == 200)
-    assert gateway.metric("admission_gateway_config_last_reload_successful") == 1
-    assert gateway.log.count("restarting it") == 1
-
-
 def test_a_scrape_fails_when_one_process_does_not_answer(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
@@ -237,43 +216,6 @@ def test_a_worker_started_by_a_command_is_started_again_and_stopped_at_the_end(
     gateway.signal(signal.SIGTERM)
     assert gateway.wait() == 0
     assert not runs(worker)
-
-
-def test_a_new_certificate_serves_new_connections_and_open_ones_continue(
-    tmp_path: Path,
-    start_worker: StartWorker,
-    start_gateway: StartGateway,
-    certificate: tuple[Path, Path],
-    authority: trustme.CA,
-) -> None:
-    worker = start_worker()
-    config = tmp_path / "config"
-    config.mkdir()
-    for file in certificate:
-        shutil.copy(file, tmp_path)
-    (config / "c.yaml").write_text(
-        pool_document("pool", worker.target) + webhook_document("validate", "v", "pool", {})
-    )
-    files = "--tls-cert", str(tmp_path / "tls.crt"), "--tls-key", str(tmp_path / "tls.key")
-    gateway = start_gateway(config, *files)
-    old = gateway.connect()
-    body = (REVIEWS / f"{POD}.json").read_bytes()
-    gateway.post("/validate", body, old)
-    before = old.sock.getpeercert()
-    issued = authority.issue_cert("127.0.0.1")
-    (tmp_path / "tls.key").write_bytes(issued.private_key_pem.bytes())
-    (tmp_path / "tls.crt").write_bytes(issued.cert_chain_pems[0].bytes())
-
-    def certificate_of_a_new_connection() -> object:
-        new = gateway.connect()
-        try:
-            return new.sock.getpeercert()
-        finally:
-            new.close()
-
-    eventually(lambda: certificate_of_a_new_connection() != before)
-    gateway.post("/validate", body, old)
-    old.close()
 
 
 @pytest.mark.smoke
