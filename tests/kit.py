@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, chdir, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ from unittest import mock
 import yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from http.server import HTTPServer
 
     import trustme
@@ -362,6 +363,10 @@ class GatewayProcess(Answering, Process):
             return response.status, response.getheader("Content-Type") or "", response.read().decode()
         finally:
             connection.close()
+
+
+StartGateway = Callable[..., GatewayProcess]
+"""Starts a gateway: ``start_gateway(config_folder, *flags)``."""
 
 
 def load_yaml(text: str) -> Iterator[Any]:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     import trustme
 
-    from tests.faults.kit import StartGateway, StartWorker
+    from tests.faults.kit import StartWorker
+    from tests.kit import StartGateway
 
 pytestmark = pytest.mark.process
 

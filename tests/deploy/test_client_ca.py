@@ -28,10 +28,9 @@ from tests.deploy.test_running import call_as_the_api_server
 from tests.kit import REVIEWS, ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from tests.kit import GatewayProcess
+    from tests.kit import StartGateway
 
 API_SERVER = DEPLOY / "apiserver"
 FOLDER = "/etc/kubernetes/admission"
@@ -105,7 +104,7 @@ def test_gateway_with_the_client_ca_answers_the_api_server_alone(
     tmp_path: Path,
     made_certificates: Path,
     client_certificates: Path,
-    start_gateway: Callable[..., GatewayProcess],
+    start_gateway: StartGateway,
 ) -> None:
     folder = write_config_map(tmp_path)
     settings = settings_with_client_ca().replace(CA_FOLDER, str(client_certificates))

@@ -16,11 +16,11 @@ from tests.kit import PATIENCE_S, REVIEWS, Process
 from tests.kubernetes.server import ApiServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from contextlib import ExitStack
     from pathlib import Path
 
-    from tests.kit import GatewayProcess
+    from tests.kit import GatewayProcess, StartGateway
 
 
 def start_sample_worker(processes: ExitStack) -> str:
@@ -57,7 +57,7 @@ def test_the_registered_paths_are_answered_by_the_configured_policies(
     tmp_path: Path,
     made_certificates: Path,
     processes: ExitStack,
-    start_gateway: Callable[..., GatewayProcess],
+    start_gateway: StartGateway,
     api_server: ApiServer,
 ) -> None:
     address = start_sample_worker(processes)

@@ -17,7 +17,7 @@ from tests.world import in_world, simulated
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from tests.worker.server import ScriptedWorker
+    from tests.worker.server import StartWorker
     from tests.world import SimulatedWorld, World
 
     OnEachLoop = Callable[[Callable[[World], Awaitable[None]]], None]
@@ -70,7 +70,7 @@ ANSWERS: list[tuple[dict[str, Any], object]] = [
 @pytest.mark.parametrize("transport", ["Stream", "Unary", "Auto"])
 @in_world
 async def test_every_answer_has_the_same_verdict_by_stream_and_unary_call(
-    world: World, start_worker: Callable[..., ScriptedWorker], transport: str
+    world: World, start_worker: StartWorker, transport: str
 ) -> None:
     worker = start_worker()
     pool = await world.add_pool(worker.target, transport=transport)
@@ -125,7 +125,7 @@ def test_cancelled_ids_are_sent_in_several_batches(monkeypatch: pytest.MonkeyPat
 
 @in_world
 async def test_a_worker_without_streams_is_called_by_unary_calls(
-    world: World, start_worker: Callable[..., ScriptedWorker]
+    world: World, start_worker: StartWorker
 ) -> None:
     worker = start_worker(None, "--no-stream")
     await world.add_pool(worker.target, name="auto")
@@ -152,7 +152,7 @@ async def test_large_requests_are_unary_calls(world: SimulatedWorld) -> None:
 
 @in_world
 async def test_an_answer_over_the_limit_fails_that_call_alone(
-    world: World, start_worker: Callable[..., ScriptedWorker]
+    world: World, start_worker: StartWorker
 ) -> None:
     worker = start_worker()
     await world.add_pool(worker.target, transport="Unary")
@@ -173,7 +173,7 @@ async def test_an_answer_over_the_limit_fails_that_call_alone(
 @in_world
 async def test_an_answer_that_breaks_the_stream_fails_that_call_alone(
     world: World,
-    start_worker: Callable[..., ScriptedWorker],
+    start_worker: StartWorker,
     fault: dict[str, Any],
     cause: str,
     transport: str,

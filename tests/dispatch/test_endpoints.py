@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from tests.worker.server import ScriptedWorker
+    from tests.worker.server import StartWorker
     from tests.world import SimulatedWorld, World
 
     OnEachLoop = Callable[[Callable[[World], Awaitable[None]]], None]
@@ -45,7 +45,7 @@ async def test_a_cancelled_review_leaves_nothing_and_the_worker_is_notified(
 
 @in_world
 async def test_names_are_looked_up_and_every_address_is_an_endpoint(
-    world: World, start_worker: Callable[..., ScriptedWorker]
+    world: World, start_worker: StartWorker
 ) -> None:
     worker = start_worker("127.0.0.1:0")
     port = worker.target.rpartition(":")[2]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import trustme
 
     from gateway.pure.core.evaluation import Evaluation
-    from tests.worker.server import ScriptedWorker
+    from tests.worker.server import ScriptedWorker, StartWorker
     from tests.world import SimulatedWorld, World
 
     OnEachLoop = Callable[[Callable[[World], Awaitable[None]]], None]
@@ -145,7 +145,7 @@ def tls_files(tmp_path: Path, authority: trustme.CA, certificate: tuple[Path, Pa
 
 @pytest.fixture
 def tls_worker(
-    start_worker: Callable[..., ScriptedWorker], certificate: tuple[Path, Path], tls_files: WorkerTls
+    start_worker: StartWorker, certificate: tuple[Path, Path], tls_files: WorkerTls
 ) -> ScriptedWorker:
     """A worker for localhost that lets in only clients of the authority."""
     cert, key = certificate
@@ -478,7 +478,7 @@ async def test_abstract_sockets_are_reached(world: World) -> None:
 @in_world
 async def test_an_intermediate_ca_is_trusted_and_a_name_may_end_in_a_dot(
     world: World,
-    start_worker: Callable[..., ScriptedWorker],
+    start_worker: StartWorker,
     authority: trustme.CA,
     tls_files: WorkerTls,
     tmp_path: Path,

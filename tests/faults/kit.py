@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 StartWorker = Callable[..., WorkerProcess]
 """``start_worker(listen=None, *flags)``"""
-StartGateway = Callable[..., GatewayProcess]
-"""``start_gateway(config_folder, *flags)``"""
 
 
 class Worker(Protocol):

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
     from pathlib import Path
 
-    from tests.faults.kit import StartGateway, StartWorker
-    from tests.kit import GatewayProcess
+    from tests.faults.kit import StartWorker
+    from tests.kit import GatewayProcess, StartGateway
 
 pytestmark = pytest.mark.process
 

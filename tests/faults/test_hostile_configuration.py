@@ -18,8 +18,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.faults.kit import REVIEW, SOME_PORT, StartGateway, StartWorker, all_well, configure
-from tests.kit import PATIENCE_S, ROOT, GatewayProcess, WorkerProcess, pool_document, webhook_document
+from tests.faults.kit import REVIEW, SOME_PORT, StartWorker, all_well, configure
+from tests.kit import (
+    PATIENCE_S,
+    ROOT,
+    GatewayProcess,
+    StartGateway,
+    WorkerProcess,
+    pool_document,
+    webhook_document,
+)
 from tests.load import Load
 
 if TYPE_CHECKING:

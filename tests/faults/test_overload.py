@@ -23,8 +23,8 @@ from tests.waiting import eventually
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.faults.kit import StartGateway, StartWorker
-    from tests.kit import GatewayProcess
+    from tests.faults.kit import StartWorker
+    from tests.kit import GatewayProcess, StartGateway
 
 pytestmark = pytest.mark.process
 

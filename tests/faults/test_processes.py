@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from http.client import HTTPSConnection
     from pathlib import Path
 
-    from tests.faults.kit import StartGateway, StartWorker
-    from tests.kit import GatewayProcess
+    from tests.faults.kit import StartWorker
+    from tests.kit import GatewayProcess, StartGateway
 
 pytestmark = pytest.mark.process
 

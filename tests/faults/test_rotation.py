@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from loadtest.http_client import Answer, Request
-    from tests.faults.kit import StartGateway, StartWorker
-    from tests.kit import GatewayProcess
+    from tests.faults.kit import StartWorker
+    from tests.kit import GatewayProcess, StartGateway
     from tests.load import Tally
 
 pytestmark = pytest.mark.process

@@ -12,7 +12,6 @@ from tests.faults.kit import (
     CALLS,
     REVIEW,
     SOME_PORT,
-    StartGateway,
     StartWorker,
     all_well,
     configure,
@@ -20,7 +19,7 @@ from tests.faults.kit import (
     wait_past,
     wait_until_ready,
 )
-from tests.kit import pool_document, webhook_document
+from tests.kit import StartGateway, pool_document, webhook_document
 from tests.load import Load
 from tests.waiting import eventually
 

@@ -15,7 +15,6 @@ import pytest
 from tests.faults.kit import (
     REVIEW,
     SOME_PORT,
-    StartGateway,
     StartWorker,
     all_well,
     calls,
@@ -32,7 +31,7 @@ from tests.faults.kit import (
     wait_until_ready,
     with_side_effects,
 )
-from tests.kit import Process, pool_document, webhook_document
+from tests.kit import Process, StartGateway, pool_document, webhook_document
 from tests.load import Load
 from tests.waiting import eventually
 

@@ -11,11 +11,10 @@ from gateway.observe.telemetry.exposition import accepts_openmetrics
 from tests.kit import REVIEWS, pool_document, webhook_document
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from tests.kit import GatewayProcess
-    from tests.worker.server import ScriptedWorker
+    from tests.kit import StartGateway
+    from tests.worker.server import StartWorker
 
 POD = (REVIEWS / "pod-create-validate.json").read_bytes()
 SPAN = "b7ad6b7169203331"
@@ -34,8 +33,8 @@ def trace_id(number: int) -> str:
 @pytest.mark.parametrize("process_count", ["1", "2"])
 def test_only_sampled_reviews_leave_their_trace_ids(
     tmp_path: Path,
-    start_worker: Callable[..., ScriptedWorker],
-    start_gateway: Callable[..., GatewayProcess],
+    start_worker: StartWorker,
+    start_gateway: StartGateway,
     process_count: str,
 ) -> None:
     (tmp_path / "c.yaml").write_text(

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.kit import GatewayProcess
-    from tests.worker.server import ScriptedWorker
+    from tests.kit import GatewayProcess, StartGateway
+    from tests.worker.server import StartWorker
 
 pytestmark = pytest.mark.process
 
@@ -112,7 +112,7 @@ def asker(tmp_path: Path, backend: WebhookProcess) -> Asker:
 
 
 @pytest.fixture
-def serve(asker: Asker, start_gateway: Callable[..., GatewayProcess]) -> Callable[..., GatewayProcess]:
+def serve(asker: Asker, start_gateway: StartGateway) -> Callable[..., GatewayProcess]:
     def serve(
         script: dict[str, Any], webhook: dict[str, Any] | None = None, **settings: Any
     ) -> GatewayProcess:
@@ -257,7 +257,7 @@ def image_review(*images: str, **spec: Any) -> bytes:
 
 @pytest.fixture
 def answering(
-    tmp_path: Path, start_worker: Callable[..., ScriptedWorker], start_gateway: Callable[..., GatewayProcess]
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> Callable[..., GatewayProcess]:
     """A gateway whose webhook h1 denies everything, and whose other webhooks answer ImageReviews."""
 

@@ -17,12 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.kit import GatewayProcess
-    from tests.worker.server import ScriptedWorker
+    from tests.kit import GatewayProcess, StartGateway
+    from tests.worker.server import StartWorker
     from tests.world import SimulatedWorld
-
-    StartWorker = Callable[..., ScriptedWorker]
-    StartGateway = Callable[..., GatewayProcess]
 
 POD = "pod-create-mutate"
 SEEN = {"warnings": ["seen"]}

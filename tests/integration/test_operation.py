@@ -15,14 +15,10 @@ from tests.process.kit import children_of, runs
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from tests.kit import GatewayProcess
-    from tests.worker.server import ScriptedWorker
-
-    StartWorker = Callable[..., ScriptedWorker]
-    StartGateway = Callable[..., GatewayProcess]
+    from tests.kit import StartGateway
+    from tests.worker.server import StartWorker
 
 pytestmark = pytest.mark.process
 

@@ -15,13 +15,10 @@ from tests.kit import REVIEWS, Process, pool_document, run_command
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import ExitStack
     from pathlib import Path
 
-    from tests.kit import GatewayProcess
-
-    StartGateway = Callable[..., GatewayProcess]
+    from tests.kit import GatewayProcess, StartGateway
 
 pytestmark = pytest.mark.process
 

@@ -12,14 +12,10 @@ from tests.kit import WORKER, pool_document, webhook_document
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from tests.kit import GatewayProcess
-    from tests.worker.server import ScriptedWorker
-
-    StartGateway = Callable[..., GatewayProcess]
-    StartWorker = Callable[..., ScriptedWorker]
+    from tests.kit import GatewayProcess, StartGateway
+    from tests.worker.server import StartWorker
 
 pytestmark = pytest.mark.process
 

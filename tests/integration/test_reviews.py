@@ -13,15 +13,11 @@ from tests.kit import REVIEWS, pool_document, webhook_document
 from tests.world import simulated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from tests.kit import GatewayProcess
-    from tests.worker.server import ScriptedWorker
+    from tests.kit import StartGateway
+    from tests.worker.server import StartWorker
     from tests.world import SimulatedWorld
-
-    StartWorker = Callable[..., ScriptedWorker]
-    StartGateway = Callable[..., GatewayProcess]
 
 
 def patched(review: str, response: dict[str, Any]) -> dict[str, Any]:

@@ -14,15 +14,11 @@ from tests.waiting import eventually
 from tests.world import simulated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from tests.kit import GatewayProcess
-    from tests.worker.server import ScriptedWorker
+    from tests.kit import StartGateway
+    from tests.worker.server import StartWorker
     from tests.world import SimulatedWorld
-
-    StartWorker = Callable[..., ScriptedWorker]
-    StartGateway = Callable[..., GatewayProcess]
 
 REVIEW = (REVIEWS / "pod-create-mutate.json").read_bytes()
 NO = {"deny": {"code": 403, "message": "no team"}}

@@ -17,17 +17,14 @@ from tests.waiting import eventually
 from tests.webhook_process import WebhookProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     import trustme
 
     from tests.fakes.collector import Span
-    from tests.kit import GatewayProcess
-    from tests.worker.server import ScriptedWorker
-
-    StartWorker = Callable[..., ScriptedWorker]
-    StartGateway = Callable[..., GatewayProcess]
+    from tests.kit import GatewayProcess, StartGateway
+    from tests.worker.server import StartWorker
 
 pytestmark = pytest.mark.process
 

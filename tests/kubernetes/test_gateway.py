@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.in_process import Stage
-    from tests.kit import GatewayProcess
-    from tests.worker.server import ScriptedWorker
+    from tests.kit import StartGateway
+    from tests.worker.server import StartWorker
 
 POD = "pod-create-validate"
 DENIED = {"deny": {"message": "selected"}}
@@ -215,8 +215,8 @@ def test_another_cluster_takes_effect_once_it_has_been_read(
 def test_each_of_several_processes_has_its_own_watches(
     server: ApiServer,
     configure: Callable[..., Path],
-    start_worker: Callable[..., ScriptedWorker],
-    start_gateway: Callable[..., GatewayProcess],
+    start_worker: StartWorker,
+    start_gateway: StartGateway,
 ) -> None:
     server.put("shop", team="a")
     gateway = start_gateway(configure(start_worker().target), "--processes", "2")

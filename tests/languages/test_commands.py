@@ -14,8 +14,7 @@ from tests.process.kit import children_of, runs
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from tests.faults.kit import StartGateway
-    from tests.kit import GatewayProcess
+    from tests.kit import GatewayProcess, StartGateway
     from tests.languages.toolchains import Language
 
 POLICY = "always-pull-images"

@@ -20,8 +20,7 @@ from tests.languages.toolchains import PYTHON
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tests.faults.kit import StartGateway
-    from tests.kit import GatewayProcess
+    from tests.kit import GatewayProcess, StartGateway
     from tests.languages.kit import Sample
 
 TRANSPORTS = ("Stream", "Unary", "Auto")

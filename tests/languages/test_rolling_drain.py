@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.faults.kit import StartGateway
+    from tests.kit import StartGateway
     from tests.languages.kit import Sample
     from tests.languages.toolchains import Language
 

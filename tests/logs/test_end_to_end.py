@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.faults.kit import StartGateway, StartWorker
+    from tests.faults.kit import StartWorker
+    from tests.kit import StartGateway
 
 pytestmark = pytest.mark.process
 

@@ -21,12 +21,11 @@ from tests.kit import Process, pool_document, webhook_document
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import ExitStack
     from pathlib import Path
 
-    from tests.kit import GatewayProcess
-    from tests.worker.server import ScriptedWorker
+    from tests.kit import StartGateway
+    from tests.worker.server import StartWorker
 
 LOADED_AT = "admission_gateway_config_last_reload_success_timestamp_seconds"
 MAX_LINE_CHARS = 16 * 1024
@@ -85,8 +84,8 @@ def test_every_logger_belongs_to_a_documented_area() -> None:
 @pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.smoke), 2])
 def test_sigusr1_logs_debug_records_of_all_processes_until_the_next(
     tmp_path: Path,
-    start_worker: Callable[..., ScriptedWorker],
-    start_gateway: Callable[..., GatewayProcess],
+    start_worker: StartWorker,
+    start_gateway: StartGateway,
     count: int,
 ) -> None:
     (tmp_path / "c.yaml").write_text(
@@ -104,7 +103,7 @@ def test_sigusr1_logs_debug_records_of_all_processes_until_the_next(
 @pytest.mark.process
 def test_verbose_has_no_records_of_libraries(
     tmp_path: Path,
-    start_worker: Callable[..., ScriptedWorker],
+    start_worker: StartWorker,
     certificate: tuple[Path, Path],
     processes: ExitStack,
 ) -> None:
@@ -128,7 +127,7 @@ def test_verbose_has_no_records_of_libraries(
 
 @pytest.mark.process
 def test_form_and_levels_follow_the_configuration(
-    tmp_path: Path, start_worker: Callable[..., ScriptedWorker], start_gateway: Callable[..., GatewayProcess]
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     good = pool_document("pool", start_worker().target) + webhook_document("validate", "v", "pool", {})
     file = tmp_path / "c.yaml"

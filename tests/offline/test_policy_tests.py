@@ -20,12 +20,9 @@ from gateway.tools.policy_tests.suite import read_suites
 from tests.kit import REVIEWS, ROOT, call_command, pool_document, webhook_document
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from tests.worker.server import ScriptedWorker
-
-    StartWorker = Callable[..., ScriptedWorker]
+    from tests.worker.server import StartWorker
 
 SAMPLES = ROOT / "gateway/dev.yaml"
 HEAD = f"""\

@@ -13,12 +13,9 @@ from gateway.tools.cli.policies import configuration
 from tests.kit import REVIEWS, call_command, pool_document, webhook_document
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from tests.worker.server import ScriptedWorker
-
-    StartWorker = Callable[..., ScriptedWorker]
+    from tests.worker.server import StartWorker
 
 pytestmark = pytest.mark.process
 

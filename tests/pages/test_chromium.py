@@ -18,10 +18,10 @@ from tests.pages.test_pages import found, review
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from tests.kit import GatewayProcess
-    from tests.worker.server import ScriptedWorker
+    from tests.kit import GatewayProcess, StartGateway
+    from tests.worker.server import StartWorker
 
 pytestmark = [
     pytest.mark.process,
@@ -73,9 +73,7 @@ def browser() -> Iterator[Chromium]:
 
 
 @pytest.fixture
-def gateway(
-    tmp_path: Path, start_worker: Callable[..., ScriptedWorker], start_gateway: Callable[..., GatewayProcess]
-) -> GatewayProcess:
+def gateway(tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway) -> GatewayProcess:
     """A gateway that has answered reviews with changes, a denial, failures, hostile and long texts."""
     hostile = "<script>document.title='x'</script>\u202e\x1b[2J" + "long" * 300
     patches = [

@@ -18,15 +18,11 @@ from tests.kit import PATIENCE_S, REVIEWS, pool_document, webhook_document
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import ExitStack
     from pathlib import Path
 
-    from tests.kit import GatewayProcess
-    from tests.worker.server import ScriptedWorker
-
-    StartWorker = Callable[..., ScriptedWorker]
-    StartGateway = Callable[..., GatewayProcess]
+    from tests.kit import GatewayProcess, StartGateway
+    from tests.worker.server import StartWorker
 
 pytestmark = pytest.mark.process
 

@@ -13,14 +13,10 @@ from tests.load import Load
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from tests.kit import GatewayProcess
-    from tests.worker.server import ScriptedWorker
-
-    StartWorker = Callable[..., ScriptedWorker]
-    StartGateway = Callable[..., GatewayProcess]
+    from tests.kit import GatewayProcess, StartGateway
+    from tests.worker.server import StartWorker
 
 pytestmark = pytest.mark.process
 

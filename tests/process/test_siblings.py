@@ -24,14 +24,14 @@ from tests.kit import pool_document, webhook_document
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from gateway.config.kinds.worker_pool import WorkerPool
     from gateway.config.merge.model import Config
     from tests.in_process import Stage
-    from tests.kit import GatewayProcess
-    from tests.worker.server import ScriptedWorker
+    from tests.kit import StartGateway
+    from tests.worker.server import StartWorker
 
 PROBLEM = Problem("a.yaml: document 1", "webhooks[0]", "found …")
 
@@ -109,7 +109,7 @@ def test_the_worker_of_a_process_that_runs_is_used(tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_a_process_that_starts_again_does_not_take_what_the_others_refuse(
-    tmp_path: Path, start_worker: Callable[..., ScriptedWorker], start_gateway: Callable[..., GatewayProcess]
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     setup = Setup(tmp_path, start_worker)
     gateway = start_gateway(setup.config, "--processes", "2")

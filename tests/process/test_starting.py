@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
     from pathlib import Path
 
-    from tests.worker.server import ScriptedWorker
+    from tests.worker.server import StartWorker
 
     Start = Callable[..., Process]
 
@@ -97,7 +97,7 @@ def test_signals_are_handled_before_the_long_imports(
 
 @pytest.mark.parametrize("count", ["1", "2"])
 def test_reload_signals_during_the_start_are_harmless(
-    start: Start, start_worker: Callable[..., ScriptedWorker], count: str
+    start: Start, start_worker: StartWorker, count: str
 ) -> None:
     gateway = start(start_worker().target, "--processes", count)
     eventually(lambda: expects(gateway.child.pid, signal.SIGHUP))
@@ -113,9 +113,7 @@ def test_reload_signals_during_the_start_are_harmless(
     assert "process ended" not in gateway.log
 
 
-def test_a_failed_start_logs_only_its_cause(
-    start: Start, start_worker: Callable[..., ScriptedWorker], temporary: Path
-) -> None:
+def test_a_failed_start_logs_only_its_cause(start: Start, start_worker: StartWorker, temporary: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         for count in ("1", "2"):
@@ -129,9 +127,7 @@ def test_a_failed_start_logs_only_its_cause(
 
 
 @pytest.mark.usefixtures("temporary")
-def test_processes_do_not_outlive_a_killed_supervisor(
-    start: Start, start_worker: Callable[..., ScriptedWorker]
-) -> None:
+def test_processes_do_not_outlive_a_killed_supervisor(start: Start, start_worker: StartWorker) -> None:
     gateway = start(start_worker().target, "--processes", "2")
     gateway.expect(SERVING)
     children = children_of(gateway.child.pid)
@@ -140,7 +136,7 @@ def test_processes_do_not_outlive_a_killed_supervisor(
     eventually(lambda: not any(runs(pid) for pid in children))
 
 
-def test_every_process_is_verbose(start: Start, start_worker: Callable[..., ScriptedWorker]) -> None:
+def test_every_process_is_verbose(start: Start, start_worker: StartWorker) -> None:
     """Connections belong to the child processes, and failed handshakes are logged at DEBUG."""
     gateway = start(start_worker().target, "--processes", "2", before=("--verbose",))
     port = int(gateway.expect(SERVING)[1])

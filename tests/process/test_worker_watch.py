@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.in_process import InProcessGateway, Stage
-    from tests.kit import GatewayProcess
-    from tests.worker.server import ScriptedWorker
+    from tests.kit import GatewayProcess, StartGateway
+    from tests.worker.server import StartWorker
 
 MISMATCHES = "admission_gateway_webhook_policy_mismatches"
 MISSPELT = {"clientConfig": {"worker": {"pool": "pool", "policy": "require-label"}}}
@@ -63,7 +63,7 @@ def test_policies_that_the_worker_does_not_serve_are_told(tmp_path: Path, stage:
 
 @pytest.mark.process
 def test_policies_that_the_worker_does_not_serve_are_told_by_several_processes(
-    tmp_path: Path, samples: str, start_gateway: Callable[..., GatewayProcess]
+    tmp_path: Path, samples: str, start_gateway: StartGateway
 ) -> None:
     configure(tmp_path, samples, {"webhook": MISSPELT}, {"webhook": MUTATING})
     is_told(start_gateway(tmp_path, "--processes", "2"), tmp_path, samples, eventually)
@@ -133,9 +133,7 @@ def test_check_tells_a_candidate_that_no_worker_serves_as_a_warning(tmp_path: Pa
 
 
 @pytest.mark.process
-def test_check_names_a_pool_without_a_reachable_worker(
-    tmp_path: Path, start_worker: Callable[..., ScriptedWorker]
-) -> None:
+def test_check_names_a_pool_without_a_reachable_worker(tmp_path: Path, start_worker: StartWorker) -> None:
     configure(tmp_path, "unix:/nowhere", {})
     done = run_command("check", "--config", tmp_path, "--workers")
     assert (done.returncode, "unreachable" in done.stderr) == (1, False)
@@ -151,7 +149,7 @@ def test_check_names_a_pool_without_a_reachable_worker(
 
 @pytest.mark.process
 def test_what_only_the_policy_itself_refuses_is_told(
-    tmp_path: Path, start_worker: Callable[..., ScriptedWorker], start_gateway: Callable[..., GatewayProcess]
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     declared = tmp_path / "policies.json"
     worker = start_worker(None, "--declare", str(declared))

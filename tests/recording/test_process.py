@@ -14,7 +14,8 @@ from tests.waiting import eventually
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.faults.kit import StartGateway, StartWorker
+    from tests.faults.kit import StartWorker
+    from tests.kit import StartGateway
 
 pytestmark = pytest.mark.process
 

@@ -20,7 +20,8 @@ from tests.replay.test_sources import event
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.faults.kit import StartGateway, StartWorker
+    from tests.faults.kit import StartWorker
+    from tests.kit import StartGateway
 
 pytestmark = pytest.mark.process
 

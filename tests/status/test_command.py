@@ -19,15 +19,12 @@ from tests.faults.rotating import settings_document
 from tests.kit import PATIENCE_S, ROOT, Process, call_command, pool_document, serving, webhook_document
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from contextlib import ExitStack
     from pathlib import Path
 
-    from tests.kit import GatewayProcess
-    from tests.worker.server import ScriptedWorker
-
-    StartWorker = Callable[..., ScriptedWorker]
-    StartGateway = Callable[..., GatewayProcess]
+    from tests.kit import StartGateway
+    from tests.worker.server import StartWorker
 
 DENIED = {"deny": {"message": "refused"}}
 OFF = settings_document(pages={"enabled": False})

@@ -23,15 +23,11 @@ from tests.status.test_render import Port
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from tests.kit import GatewayProcess
+    from tests.kit import GatewayProcess, StartGateway
     from tests.status.test_command import Cluster
-    from tests.worker.server import ScriptedWorker
-
-    StartWorker = Callable[..., ScriptedWorker]
-    StartGateway = Callable[..., GatewayProcess]
+    from tests.worker.server import StartWorker
 
 
 def reviewed(gateway: GatewayProcess, uid: str) -> None:

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,10 @@ class ScriptedWorker(Service):
         for acceptor in self._acceptors:
             acceptor.close()
         await self._connections.close(0)
+
+
+StartWorker = Callable[..., ScriptedWorker]
+"""Starts a worker in a thread: ``start_worker(listen=None, *flags)``."""
 
 
 @contextlib.asynccontextmanager
