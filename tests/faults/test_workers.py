@@ -86,14 +86,17 @@ def test_a_worker_that_hangs_costs_no_review(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
     """Its connections stay open: only its silence shows that it is stopped."""
-    stopped, other = start_worker(SOME_PORT), start_worker(SOME_PORT, "--no-stream")
+    log, gate = tmp_path / "log", tmp_path / "gate"
+    waits = *override(until=str(gate)), "--every", str(OPEN_AFTER), "--log", str(log)
+    stopped, other = start_worker(SOME_PORT, *waits), start_worker(SOME_PORT, "--no-stream")
     gateway = start_gateway(configure(tmp_path, one_webhook(stopped.target, other.target, webhook=WEBHOOK)))
     wait_until_ready(gateway, 2)
     with Load(gateway, PATH, REVIEW, connections=CONNECTIONS, rate=RATE) as load:
-        load.wait_for(100)
+        wait_for_open_call(log)
         stopped.signal(signal.SIGSTOP)
         try:
             wait_past(load, 100)
+            gate.touch()
         finally:
             stopped.signal(signal.SIGCONT)
         wait_until_called(gateway, stopped)
