@@ -9,13 +9,23 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.fuzz import engines
-from tests.fuzz.engines import ROOT, TARGETS, files_in, has_atheris, regressions, target_of
+from tests.fuzz.engines import (
+    ROOT,
+    TARGETS,
+    Order,
+    by_changes,
+    files_in,
+    has_atheris,
+    regressions,
+    target_of,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 REAL = [target for target in TARGETS if target != "planted"]
 RUNS = 3_000
+CHANGES = 100
 ENGINES = ["changes", pytest.param("atheris", marks=pytest.mark.skipif(not has_atheris(), reason="not here"))]
 
 
@@ -33,9 +43,18 @@ def test_no_input_breaks_a_law(target: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", REAL)
-def test_no_input_breaks_a_law_where_atheris_is_missing(target: str, tmp_path: Path) -> None:
-    done = fuzz(target, tmp_path, "--runs", str(RUNS // 10), "--engine", "changes")
+def test_seeds_and_changes_of_them_break_no_law(target: str, tmp_path: Path) -> None:
+    """In this process, which saves the start of another and the measurement of coverage."""
+    made = target_of(target)
+    runs = len(list(made.seeds())) + CHANGES
+    report = by_changes(Order(target, runs, 1, made.MAX_BYTES, tmp_path / "corpus", tmp_path / "found"))
+    assert (report.failing, report.executions) == (None, runs), report.log
+
+
+def test_the_command_runs_without_atheris(tmp_path: Path) -> None:
+    done = fuzz("patch", tmp_path, "--runs", "10", "--engine", "changes")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "patch: 10 inputs by changes, seed 1, " in done.stdout
 
 
 @pytest.mark.parametrize(
