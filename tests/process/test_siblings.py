@@ -111,7 +111,7 @@ def test_the_worker_of_a_process_that_runs_is_used(tmp_path: Path) -> None:
 def test_a_process_that_starts_again_does_not_take_what_the_others_refuse(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
-    setup = Setup(tmp_path, start_worker)
+    setup = Setup(tmp_path, lambda declared: start_worker(None, "--declare", str(declared)))
     gateway = start_gateway(setup.config, "--processes", "2")
     setup.configure(client("{}"))
     found = gateway.expect(f"{REFUSED}webhooks(?s:.*){REFUSED}webhooks")
