@@ -46,12 +46,26 @@ def stop_some(command: subprocess.Popen[bytes], draw: random.Random) -> int:
         if not found:
             continue
         one = draw.choice(found)
-        with suppress(ProcessLookupError):
+        with suppress(OSError):  # it has ended
+            # What a test has stopped stays stopped until the test continues it.
+            if _status(one)["State"].startswith("T"):
+                continue
             os.kill(one, signal.SIGSTOP)
             times += 1
             time.sleep(STOPPED_S)
-            os.kill(one, signal.SIGCONT)
+            if not int(_status(one)["ShdPnd"], 16) & _STOP:
+                os.kill(one, signal.SIGCONT)
     return times
+
+
+_STOP: Final = 1 << (signal.SIGSTOP - 1)
+"""In the set of pending signals: it was stopped again, by a test."""
+
+
+def _status(pid: int) -> dict[str, str]:
+    """Return the fields of proc(5), ``status``."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
 def main() -> int:
