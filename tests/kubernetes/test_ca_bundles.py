@@ -23,7 +23,7 @@ from tests.kubernetes.server import refuse
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from tests.in_process import Stage
@@ -43,95 +43,79 @@ def encoded(pem: bytes) -> str:
 
 
 @pytest.fixture
-def follow(
-    server: ApiServer, tmp_path: Path, stage: Stage
-) -> Callable[[Callable[[ClusterCaBundles], Awaitable[None]]], None]:
-    settings = KubernetesSettings(server.kubeconfig(tmp_path))
+def followed(server: ApiServer, tmp_path: Path, stage: Stage) -> Iterator[ClusterCaBundles]:
+    async def make() -> ClusterCaBundles:
+        return ClusterCaBundles(KubernetesSettings(server.kubeconfig(tmp_path)), FAST)
 
-    def follow(scenario: Callable[[ClusterCaBundles], Awaitable[None]]) -> None:
-        async def run() -> None:
-            followed = ClusterCaBundles(settings, FAST)
-            try:
-                await scenario(followed)
-            finally:
-                await followed.close()
-            assert not followed.bundles
-
-        stage.run(run())
-        stage.eventually(lambda: server.watches == 0)
-
-    return follow
+    followed = stage.run(make())
+    yield followed
+    stage.run(followed.close())
+    assert not followed.bundles
+    stage.eventually(lambda: server.watches == 0)
 
 
-def test_each_kind_is_followed_until_it_is_not_needed(server: ApiServer, follow: Any) -> None:
+async def test_each_kind_is_followed_until_it_is_not_needed(
+    server: ApiServer, followed: ClusterCaBundles
+) -> None:
     server.hold(AT, data={"ca.crt": encoded(PEM), "tls.key": encoded(b"secret")})
     server.hold("/api/v1/namespaces/certificates/configmaps/roots", data={"roots.pem": PEM.decode()})
     path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/injector"
     entries = [{"name": "b.injector.test"}, {"name": ISTIO.key, "clientConfig": {"caBundle": encoded(PEM)}}]
     server.hold(path, webhooks=entries)
-
-    async def scenario(followed: ClusterCaBundles) -> None:
-        bundles = followed.stage([SECRET, CONFIG_MAP, ISTIO])
-        await until(lambda: all(one.state == "current" for one in bundles.values()))
-        assert {one.pem for one in bundles.values()} == {bundles[SECRET].pem}
-        assert {one[1]["fieldSelector"] for one in server.requests} == {
-            "metadata.name=ca",
-            "metadata.name=roots",
-            "metadata.name=injector",
-        }
-        server.hold(path, webhooks=[{"name": ISTIO.key, "clientConfig": {"caBundle": encoded(OTHER)}}])
-        await until(lambda: bundles[ISTIO].pem != bundles[SECRET].pem)
-        followed.activate([SECRET])
-        await until(lambda: server.watches == 1)
-        assert followed.stage([SECRET])[SECRET] is bundles[SECRET]
-
-    follow(scenario)
+    bundles = followed.stage([SECRET, CONFIG_MAP, ISTIO])
+    await until(lambda: all(one.state == "current" for one in bundles.values()))
+    assert {one.pem for one in bundles.values()} == {bundles[SECRET].pem}
+    assert {one[1]["fieldSelector"] for one in server.requests} == {
+        "metadata.name=ca",
+        "metadata.name=roots",
+        "metadata.name=injector",
+    }
+    server.hold(path, webhooks=[{"name": ISTIO.key, "clientConfig": {"caBundle": encoded(OTHER)}}])
+    await until(lambda: bundles[ISTIO].pem != bundles[SECRET].pem)
+    followed.activate([SECRET])
+    await until(lambda: server.watches == 1)
+    assert followed.stage([SECRET])[SECRET] is bundles[SECRET]
 
 
-def test_the_last_valid_bundle_stays_until_there_is_a_better_one(server: ApiServer, follow: Any) -> None:
-    async def scenario(followed: ClusterCaBundles) -> None:
-        bundle = followed.stage([SECRET])[SECRET]
-        await bundle.wait_until_read(60)
-        assert (bundle.state, bundle.pem) == ("missing", b"")
+async def test_the_last_valid_bundle_stays_until_there_is_a_better_one(
+    server: ApiServer, followed: ClusterCaBundles
+) -> None:
+    bundle = followed.stage([SECRET])[SECRET]
+    await bundle.wait_until_read(60)
+    assert (bundle.state, bundle.pem) == ("missing", b"")
+    server.hold(AT, data={"ca.crt": encoded(PEM)})
+    await until(lambda: bundle.state == "current")
+    first = bundle.pem
+    broken: list[Any] = [{"ca.crt": "%"}, {"ca.crt": 3}, {"other": encoded(OTHER)}, [], None]
+    for content in broken:
+        server.hold(AT, data=content)
+        await until(lambda: bundle.state == "kept")
+        assert bundle.pem is first
         server.hold(AT, data={"ca.crt": encoded(PEM)})
         await until(lambda: bundle.state == "current")
-        first = bundle.pem
-        broken: list[Any] = [{"ca.crt": "%"}, {"ca.crt": 3}, {"other": encoded(OTHER)}, [], None]
-        for content in broken:
-            server.hold(AT, data=content)
-            await until(lambda: bundle.state == "kept")
-            assert bundle.pem is first
-            server.hold(AT, data={"ca.crt": encoded(PEM)})
-            await until(lambda: bundle.state == "current")
-        server.drop(AT)
-        await until(lambda: bundle.state == "kept")
-        server.hold(AT, data={"ca.crt": encoded(OTHER)})
-        await until(lambda: bundle.state == "current")
-        assert bundle.pem is not first
-        # Also a change during which the API server was away.
-        server.faults["watch one"].extend([refuse(503)] * 3)
-        server.faults["list one"].extend([refuse(403, "secrets is forbidden")] * 3)
-        server.end_watches(abruptly=True)
-        await until(lambda: bundle.state == "kept")
-        server.hold(AT, data={"ca.crt": encoded(PEM)})
-        await until(lambda: (bundle.state, bundle.pem) == ("current", first))
-
-    follow(scenario)
+    server.drop(AT)
+    await until(lambda: bundle.state == "kept")
+    server.hold(AT, data={"ca.crt": encoded(OTHER)})
+    await until(lambda: bundle.state == "current")
+    assert bundle.pem is not first
+    # Also a change during which the API server was away.
+    server.faults["watch one"].extend([refuse(503)] * 3)
+    server.faults["list one"].extend([refuse(403, "secrets is forbidden")] * 3)
+    server.end_watches(abruptly=True)
+    await until(lambda: bundle.state == "kept")
+    server.hold(AT, data={"ca.crt": encoded(PEM)})
+    await until(lambda: (bundle.state, bundle.pem) == ("current", first))
 
 
-def test_many_objects_are_followed_through_several_clients(
-    server: ApiServer, follow: Any, monkeypatch: pytest.MonkeyPatch
+async def test_many_objects_are_followed_through_several_clients(
+    server: ApiServer, followed: ClusterCaBundles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access, "WATCHES_PER_CLIENT", 5)
     sources = [CaBundleSource("Secret", "certificates", f"ca-{number}", "ca.crt") for number in range(12)]
     for source in sources:
         server.hold(f"/api/v1/namespaces/certificates/secrets/{source.name}", data={"ca.crt": encoded(PEM)})
-
-    async def scenario(followed: ClusterCaBundles) -> None:
-        bundles = followed.stage(sources)
-        await until(lambda: all(one.state == "current" for one in bundles.values()))
-
-    follow(scenario)
+    bundles = followed.stage(sources)
+    await until(lambda: all(one.state == "current" for one in bundles.values()))
 
 
 @asynccontextmanager

@@ -22,13 +22,11 @@ from tests.kubernetes.server import refuse
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.in_process import Stage
     from tests.kubernetes.server import ApiServer
-
-    Scenario = Callable[[ClusterParams], Awaitable[None]]
 
 FAST = Pace(first_pause_s=0.01, longest_pause_s=0.02)
 CONFIG_MAP = ParamKind("v1", "ConfigMap")
@@ -45,22 +43,16 @@ ALL = Selector(())
 
 
 @pytest.fixture
-def run(server: ApiServer, tmp_path: Path, stage: Stage) -> Callable[[Scenario], None]:
-    settings = KubernetesSettings(server.kubeconfig(tmp_path))
+def cluster(server: ApiServer, tmp_path: Path, stage: Stage) -> Iterator[ClusterParams]:
     server.resources["/api/v1"] = CORE
 
-    def run(scenario: Scenario) -> None:
-        async def main() -> None:
-            followed = ClusterParams(settings, FAST)
-            try:
-                await scenario(followed)
-            finally:
-                await followed.close()
+    async def make() -> ClusterParams:
+        return ClusterParams(KubernetesSettings(server.kubeconfig(tmp_path)), FAST)
 
-        stage.run(main())
-        stage.eventually(lambda: server.watches == 0)
-
-    return run
+    followed = stage.run(make())
+    yield followed
+    stage.run(followed.close())
+    stage.eventually(lambda: server.watches == 0)
 
 
 def ref(
@@ -87,176 +79,157 @@ def names(found: Any) -> list[str] | str:
     return found if isinstance(found, str) else [one["metadata"]["name"] for one in found]
 
 
-def test_objects_of_a_kind_are_found_by_name_and_selector(server: ApiServer, run: Any) -> None:
+async def test_objects_of_a_kind_are_found_by_name_and_selector(
+    server: ApiServer, cluster: ClusterParams
+) -> None:
     server.keep(MAPS.format("default", "b"), data={"max": "1"}, metadata={"managedFields": [{}]})
     server.keep(MAPS.format("default", "a"), metadata={"labels": {"tier": "gold"}})
     server.keep(MAPS.format("other", "c"))
-
-    async def scenario(cluster: ClusterParams) -> None:
-        cluster.activate({("v1", "ConfigMap")})
-        (one,) = await found(cluster, CONFIG_MAP, ref("b"))
-        assert one == {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": "b", "namespace": "default", "resourceVersion": "101"},
-            "data": {"max": "1"},
-        }
-        assert names(await found(cluster, CONFIG_MAP, ref(selector=ALL))) == ["a", "b"]
-        gold = Selector((Requirement("tier", "In", frozenset({"gold"})),))
-        assert names(await found(cluster, CONFIG_MAP, ref(selector=gold))) == ["a"]
-        assert names(await found(cluster, CONFIG_MAP, ref("c", "other"))) == ["c"]
-        assert names(await found(cluster, CONFIG_MAP, ref("c", action="Allow"))) == []
-        followed: Any = cluster.of(CONFIG_MAP)
-        assert [followed.list(f"none-{number}") for number in range(9)] == [[]] * 9
-        assert followed._lists.keys() == {"default", "other"}
-        server.keep(MAPS.format("default", "d"))
-        await until(lambda: len(cluster.of(CONFIG_MAP).list("default")) == 3)  # type: ignore[union-attr]
-        server.drop(MAPS.format("default", "b"))
-        await until(lambda: len(cluster.of(CONFIG_MAP).list("default")) == 2)  # type: ignore[union-attr]
-        assert server.asked("list params") == 1
-        assert cluster.is_connected
-        assert not cluster.warnings
-
-    run(scenario)
+    cluster.activate({("v1", "ConfigMap")})
+    (one,) = await found(cluster, CONFIG_MAP, ref("b"))
+    assert one == {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "b", "namespace": "default", "resourceVersion": "101"},
+        "data": {"max": "1"},
+    }
+    assert names(await found(cluster, CONFIG_MAP, ref(selector=ALL))) == ["a", "b"]
+    gold = Selector((Requirement("tier", "In", frozenset({"gold"})),))
+    assert names(await found(cluster, CONFIG_MAP, ref(selector=gold))) == ["a"]
+    assert names(await found(cluster, CONFIG_MAP, ref("c", "other"))) == ["c"]
+    assert names(await found(cluster, CONFIG_MAP, ref("c", action="Allow"))) == []
+    followed: Any = cluster.of(CONFIG_MAP)
+    assert [followed.list(f"none-{number}") for number in range(9)] == [[]] * 9
+    assert followed._lists.keys() == {"default", "other"}
+    server.keep(MAPS.format("default", "d"))
+    await until(lambda: len(cluster.of(CONFIG_MAP).list("default")) == 3)  # type: ignore[union-attr]
+    server.drop(MAPS.format("default", "b"))
+    await until(lambda: len(cluster.of(CONFIG_MAP).list("default")) == 2)  # type: ignore[union-attr]
+    assert server.asked("list params") == 1
+    assert cluster.is_connected
+    assert not cluster.warnings
 
 
-def test_an_object_that_the_watch_has_not_shown_is_requested(server: ApiServer, run: Any) -> None:
-    async def scenario(cluster: ClusterParams) -> None:
-        cluster.activate({("v1", "ConfigMap")})
-        await cluster.wait_until_synced(PATIENCE_S)
-        server.keep(MAPS.format("default", "new"), is_shown=False, data={"a": "b"})
-        (one,) = await found(cluster, CONFIG_MAP, ref("new"))
-        assert (one["kind"], one["data"]) == ("ConfigMap", {"a": "b"})
-        missing = "no params found for policy binding with `Deny` parameterNotFoundAction"
-        assert await found(cluster, CONFIG_MAP, ref("none")) == missing
-        server.forbidden.add(MAPS.format("default", "secret"))
-        assert "answers 403" in str(await found(cluster, CONFIG_MAP, ref("secret")))
-        # Neither is a path.
-        before = server.asked("get")
-        assert await found(cluster, CONFIG_MAP, ref("x", "a/../b")) == missing
-        assert server.asked("get") == before
+async def test_an_object_that_the_watch_has_not_shown_is_requested(
+    server: ApiServer, cluster: ClusterParams
+) -> None:
+    cluster.activate({("v1", "ConfigMap")})
+    await cluster.wait_until_synced(PATIENCE_S)
+    server.keep(MAPS.format("default", "new"), is_shown=False, data={"a": "b"})
+    (one,) = await found(cluster, CONFIG_MAP, ref("new"))
+    assert (one["kind"], one["data"]) == ("ConfigMap", {"a": "b"})
+    missing = "no params found for policy binding with `Deny` parameterNotFoundAction"
+    assert await found(cluster, CONFIG_MAP, ref("none")) == missing
+    server.forbidden.add(MAPS.format("default", "secret"))
+    assert "answers 403" in str(await found(cluster, CONFIG_MAP, ref("secret")))
+    # Neither is a path.
+    before = server.asked("get")
+    assert await found(cluster, CONFIG_MAP, ref("x", "a/../b")) == missing
+    assert server.asked("get") == before
 
-    run(scenario)
 
-
-def test_a_kind_that_appears_later_is_found_and_one_that_goes_is_unknown(server: ApiServer, run: Any) -> None:
+async def test_a_kind_that_appears_later_is_found_and_one_that_goes_is_unknown(
+    server: ApiServer, cluster: ClusterParams
+) -> None:
     unknown = "failed to find resource referenced by paramKind: 'limits.example.com/v1, Kind=Limit'"
-
-    async def scenario(cluster: ClusterParams) -> None:
-        cluster.activate({("limits.example.com/v1", "Limit")})
-        assert await found(cluster, LIMIT, ref("a")) == unknown
-        assert "the API server does not have Limit of limits.example.com/v1" in cluster.warnings[0]
-        assert cluster.is_connected
-        server.resources["/apis/limits.example.com/v1"] = LIMITS
-        server.keep("/apis/limits.example.com/v1/limits/a", spec={"max": 3})
-        await until(lambda: not cluster.warnings)
-        assert names(await found(cluster, LIMIT, ref("a"))) == ["a"]
-        assert names(await found(cluster, LIMIT, ref(selector=ALL), "")) == ["a"]
-        assert "must not be provided" in str(await found(cluster, LIMIT, ref("a", "default")))
-        del server.resources["/apis/limits.example.com/v1"]
-        server.end_watches(abruptly=True)
-        await until(lambda: "does not have" in "".join(cluster.warnings))
-        assert await found(cluster, LIMIT, ref("a")) == unknown
-
-    run(scenario)
+    cluster.activate({("limits.example.com/v1", "Limit")})
+    assert await found(cluster, LIMIT, ref("a")) == unknown
+    assert "the API server does not have Limit of limits.example.com/v1" in cluster.warnings[0]
+    assert cluster.is_connected
+    server.resources["/apis/limits.example.com/v1"] = LIMITS
+    server.keep("/apis/limits.example.com/v1/limits/a", spec={"max": 3})
+    await until(lambda: not cluster.warnings)
+    assert names(await found(cluster, LIMIT, ref("a"))) == ["a"]
+    assert names(await found(cluster, LIMIT, ref(selector=ALL), "")) == ["a"]
+    assert "must not be provided" in str(await found(cluster, LIMIT, ref("a", "default")))
+    del server.resources["/apis/limits.example.com/v1"]
+    server.end_watches(abruptly=True)
+    await until(lambda: "does not have" in "".join(cluster.warnings))
+    assert await found(cluster, LIMIT, ref("a")) == unknown
 
 
-def test_the_last_objects_stay_while_the_api_server_is_away(server: ApiServer, run: Any) -> None:
+async def test_the_last_objects_stay_while_the_api_server_is_away(
+    server: ApiServer, cluster: ClusterParams
+) -> None:
     server.keep(MAPS.format("default", "a"))
-
-    async def scenario(cluster: ClusterParams) -> None:
-        cluster.activate({("v1", "ConfigMap")})
-        await cluster.wait_until_synced(PATIENCE_S)
-        await until(lambda: cluster.is_connected)
-        for kind in ("list params", "watch params", "discovery", "get"):
-            server.faults[kind].extend([refuse(500, "broken")] * 10_000)
-        server.end_watches(abruptly=True)
-        await until(lambda: not cluster.is_connected)
-        assert names(await found(cluster, CONFIG_MAP, ref("a"))) == ["a"]
-        assert names(await found(cluster, CONFIG_MAP, ref(selector=ALL))) == ["a"]
-        assert "answers 500" in str(await found(cluster, CONFIG_MAP, ref("b")))
-        await until(lambda: bool(cluster.warnings))
-        assert cluster.warnings[0].endswith("the last known ones stay in use")
-        for faults in server.faults.values():
-            faults.clear()
-        server.keep(MAPS.format("default", "b"))
-        await until(lambda: cluster.is_connected)
-        await until(lambda: len(cluster.of(CONFIG_MAP).list("default")) == 2)  # type: ignore[union-attr]
-
-    run(scenario)
+    cluster.activate({("v1", "ConfigMap")})
+    await cluster.wait_until_synced(PATIENCE_S)
+    await until(lambda: cluster.is_connected)
+    for kind in ("list params", "watch params", "discovery", "get"):
+        server.faults[kind].extend([refuse(500, "broken")] * 10_000)
+    server.end_watches(abruptly=True)
+    await until(lambda: not cluster.is_connected)
+    assert names(await found(cluster, CONFIG_MAP, ref("a"))) == ["a"]
+    assert names(await found(cluster, CONFIG_MAP, ref(selector=ALL))) == ["a"]
+    assert "answers 500" in str(await found(cluster, CONFIG_MAP, ref("b")))
+    await until(lambda: bool(cluster.warnings))
+    assert cluster.warnings[0].endswith("the last known ones stay in use")
+    for faults in server.faults.values():
+        faults.clear()
+    server.keep(MAPS.format("default", "b"))
+    await until(lambda: cluster.is_connected)
+    await until(lambda: len(cluster.of(CONFIG_MAP).list("default")) == 2)  # type: ignore[union-attr]
 
 
-def test_objects_that_have_not_been_read_are_waited_for_a_second(
-    server: ApiServer, run: Any, monkeypatch: pytest.MonkeyPatch
+async def test_objects_that_have_not_been_read_are_waited_for_a_second(
+    server: ApiServer, cluster: ClusterParams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(params, "TIMEOUT_S", 0.05)
     server.faults["list params"].extend([refuse(403, "no")] * 10_000)
-
-    async def scenario(cluster: ClusterParams) -> None:
-        cluster.activate({("v1", "ConfigMap")})
-        text = (
-            "paramKind kind `&ParamKind{APIVersion:v1,Kind:ConfigMap,}` not yet synced to use for admission"
-        )
-        assert await found(cluster, CONFIG_MAP, ref("a")) == text
-        assert await found(cluster, CONFIG_MAP, ref(selector=ALL)) == text
-        await until(lambda: "answers 403: no: policies cannot use them" in "".join(cluster.warnings))
-        server.faults["list params"].clear()
-        await until(lambda: not cluster.warnings)
-        assert names(await found(cluster, CONFIG_MAP, ref(selector=ALL, action="Allow"))) == []
-
-    run(scenario)
+    cluster.activate({("v1", "ConfigMap")})
+    text = "paramKind kind `&ParamKind{APIVersion:v1,Kind:ConfigMap,}` not yet synced to use for admission"
+    assert await found(cluster, CONFIG_MAP, ref("a")) == text
+    assert await found(cluster, CONFIG_MAP, ref(selector=ALL)) == text
+    await until(lambda: "answers 403: no: policies cannot use them" in "".join(cluster.warnings))
+    server.faults["list params"].clear()
+    await until(lambda: not cluster.warnings)
+    assert names(await found(cluster, CONFIG_MAP, ref(selector=ALL, action="Allow"))) == []
 
 
-def test_a_kind_is_followed_once_and_only_while_it_is_used(server: ApiServer, run: Any) -> None:
-    async def scenario(cluster: ClusterParams) -> None:
-        kinds = {("v1", "ConfigMap")}
-        cluster.activate(kinds)
-        await until(lambda: server.watches == 1)
-        cluster.stage(kinds | {("v1", "Binding")})
-        await cluster.wait_until_synced(PATIENCE_S)
-        # It cannot be listed.
-        assert await found(cluster, ParamKind("v1", "Binding"), ref("a")) == (
-            "failed to find resource referenced by paramKind: '/v1, Kind=Binding'"
-        )
-        cluster.abandon()
-        assert server.asked("list params") == 1
-        cluster.activate(set())
-        await until(lambda: server.watches == 0)
-        assert cluster.of(CONFIG_MAP) is None
-
-    run(scenario)
-
-
-def test_a_kind_that_is_listed_with_another_plural_name_is_not_read(server: ApiServer, run: Any) -> None:
-    async def scenario(cluster: ClusterParams) -> None:
-        kinds = {("v1", "ConfigMap")}
-        cluster.stage(kinds, {("v1", "ConfigMap"): "pods"})
-        cluster.activate(kinds)
-        assert "failed to find resource" in str(await found(cluster, CONFIG_MAP, ref("a")))
-        (warning,) = cluster.warnings
-        assert (
-            "is the resource configmaps, and policies.paramKinds of the GatewayConfiguration has pods"
-            in warning
-        )
-        assert server.asked("list params") == 0
-        cluster.stage(kinds, {("v1", "ConfigMap"): "configmaps"})
-        cluster.activate(kinds)
-        await cluster.wait_until_synced(PATIENCE_S)
-        assert not cluster.warnings
-
-    run(scenario)
+async def test_a_kind_is_followed_once_and_only_while_it_is_used(
+    server: ApiServer, cluster: ClusterParams
+) -> None:
+    kinds = {("v1", "ConfigMap")}
+    cluster.activate(kinds)
+    await until(lambda: server.watches == 1)
+    cluster.stage(kinds | {("v1", "Binding")})
+    await cluster.wait_until_synced(PATIENCE_S)
+    # It cannot be listed.
+    assert await found(cluster, ParamKind("v1", "Binding"), ref("a")) == (
+        "failed to find resource referenced by paramKind: '/v1, Kind=Binding'"
+    )
+    cluster.abandon()
+    assert server.asked("list params") == 1
+    cluster.activate(set())
+    await until(lambda: server.watches == 0)
+    assert cluster.of(CONFIG_MAP) is None
 
 
-def test_a_look_up_can_be_cancelled(server: ApiServer, run: Any) -> None:
-    async def scenario(cluster: ClusterParams) -> None:
-        cluster.activate({("v1", "ConfigMap")})
-        await cluster.wait_until_synced(PATIENCE_S)
-        results: list[FoundParam] = []
-        cluster.look_up(ParamLookup("v1", "ConfigMap", "default", "a"), 5.0, results.append)()
-        assert names(await found(cluster, CONFIG_MAP, ref("b", action="Allow"))) == []
-        assert not results
+async def test_a_kind_that_is_listed_with_another_plural_name_is_not_read(
+    server: ApiServer, cluster: ClusterParams
+) -> None:
+    kinds = {("v1", "ConfigMap")}
+    cluster.stage(kinds, {("v1", "ConfigMap"): "pods"})
+    cluster.activate(kinds)
+    assert "failed to find resource" in str(await found(cluster, CONFIG_MAP, ref("a")))
+    (warning,) = cluster.warnings
+    assert (
+        "is the resource configmaps, and policies.paramKinds of the GatewayConfiguration has pods" in warning
+    )
+    assert server.asked("list params") == 0
+    cluster.stage(kinds, {("v1", "ConfigMap"): "configmaps"})
+    cluster.activate(kinds)
+    await cluster.wait_until_synced(PATIENCE_S)
+    assert not cluster.warnings
 
-    run(scenario)
+
+async def test_a_look_up_can_be_cancelled(server: ApiServer, cluster: ClusterParams) -> None:
+    cluster.activate({("v1", "ConfigMap")})
+    await cluster.wait_until_synced(PATIENCE_S)
+    results: list[FoundParam] = []
+    cluster.look_up(ParamLookup("v1", "ConfigMap", "default", "a"), 5.0, results.append)()
+    assert names(await found(cluster, CONFIG_MAP, ref("b", action="Allow"))) == []
+    assert not results
 
 
 def test_a_review_of_a_file_takes_parameters_from_the_cluster(server: ApiServer, tmp_path: Path) -> None:
@@ -295,24 +268,20 @@ def test_a_review_of_a_file_takes_parameters_from_the_cluster(server: ApiServer,
         assert ("found c" in done.stdout) == (value == "c")
 
 
-def test_an_abandoned_configuration_leaves_the_names_by_which_kinds_are_listed(
-    server: ApiServer, run: Any
+async def test_an_abandoned_configuration_leaves_the_names_by_which_kinds_are_listed(
+    server: ApiServer, cluster: ClusterParams
 ) -> None:
     """Objects are not read by a wrong plural name."""
     server.keep(MAPS.format("default", "a"))
     kind = "v1", "ConfigMap"
-
-    async def scenario(cluster: ClusterParams) -> None:
-        cluster.stage({kind}, {kind: "configmaps"})
-        cluster.activate({kind})
-        await cluster.wait_until_synced(PATIENCE_S)
-        in_force = cluster.of(CONFIG_MAP)
-        cluster.stage({kind}, {kind: "maps"})
-        assert cluster.of(CONFIG_MAP) is in_force
-        cluster.abandon()
-        assert cluster.of(CONFIG_MAP) is in_force
-        cluster.activate({kind})
-        assert cluster.of(CONFIG_MAP) is in_force
-        assert server.asked("list params") == 1
-
-    run(scenario)
+    cluster.stage({kind}, {kind: "configmaps"})
+    cluster.activate({kind})
+    await cluster.wait_until_synced(PATIENCE_S)
+    in_force = cluster.of(CONFIG_MAP)
+    cluster.stage({kind}, {kind: "maps"})
+    assert cluster.of(CONFIG_MAP) is in_force
+    cluster.abandon()
+    assert cluster.of(CONFIG_MAP) is in_force
+    cluster.activate({kind})
+    assert cluster.of(CONFIG_MAP) is in_force
+    assert server.asked("list params") == 1

@@ -13,13 +13,11 @@ from tests.kubernetes.server import refuse
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.in_process import Stage
     from tests.kubernetes.server import ApiServer
-
-    Scenario = Callable[[ClusterSchemas], Awaitable[None]]
 
 WIDGETS = "/openapi/v3/apis/example.io/v1"
 LIVE = {"apiVersion": "example.io/v1", "kind": "Widget", "parts": [{"name": "a", "size": 1}]}
@@ -54,21 +52,15 @@ SIZE, COLOUR = {"type": "integer"}, {"type": "string"}
 
 
 @pytest.fixture
-def run(server: ApiServer, tmp_path: Path, stage: Stage) -> Callable[[Scenario], None]:
-    settings = KubernetesSettings(server.kubeconfig(tmp_path))
+def cluster(server: ApiServer, tmp_path: Path, stage: Stage) -> Iterator[ClusterSchemas]:
     publish(server, 1, size=SIZE, colour=COLOUR)
 
-    def run(scenario: Scenario) -> None:
-        async def main() -> None:
-            followed = ClusterSchemas(settings)
-            try:
-                await scenario(followed)
-            finally:
-                await followed.close()
+    async def make() -> ClusterSchemas:
+        return ClusterSchemas(KubernetesSettings(server.kubeconfig(tmp_path)))
 
-        stage.run(main())
-
-    return run
+    followed = stage.run(make())
+    yield followed
+    stage.run(followed.close())
 
 
 def merged(cluster: ClusterSchemas) -> Any:
@@ -76,73 +68,58 @@ def merged(cluster: ClusterSchemas) -> Any:
 
 
 @pytest.mark.parametrize("version", [("example.io", "v1"), ("example.io", "*"), ("*", "v1"), ("*", "*")])
-def test_custom_resources_are_merged_by_the_schema_of_the_cluster(
-    run: Callable[[Scenario], None], version: tuple[str, str]
+async def test_custom_resources_are_merged_by_the_schema_of_the_cluster(
+    cluster: ClusterSchemas, version: tuple[str, str]
 ) -> None:
-    async def scenario(cluster: ClusterSchemas) -> None:
-        with pytest.raises(UnknownKindError):
-            merged(cluster)
-        cluster.stage([version])
-        await cluster.wait_until_synced(10)
-        assert merged(cluster) == [{"name": "a", "size": 1, "colour": "red"}]
-        pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"hostNetwork": True}}
-        assert cluster.current.merge("", "v1", "Pod", {}, pod) == {"spec": {"hostNetwork": True}}
-
-    run(scenario)
+    with pytest.raises(UnknownKindError):
+        merged(cluster)
+    cluster.stage([version])
+    await cluster.wait_until_synced(10)
+    assert merged(cluster) == [{"name": "a", "size": 1, "colour": "red"}]
+    pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"hostNetwork": True}}
+    assert cluster.current.merge("", "v1", "Pod", {}, pod) == {"spec": {"hostNetwork": True}}
 
 
-def test_a_changed_schema_is_read_again_and_an_unchanged_one_is_not(
-    server: ApiServer, run: Callable[[Scenario], None]
+async def test_a_changed_schema_is_read_again_and_an_unchanged_one_is_not(
+    server: ApiServer, cluster: ClusterSchemas
 ) -> None:
-    async def scenario(cluster: ClusterSchemas) -> None:
-        cluster.stage([("example.io", "v1")])
-        await cluster.wait_until_synced(10)
-        before = cluster.current
-        asked = len(server.requests)
-        await until(lambda: len(server.requests) > asked + 4)
-        assert cluster.current is before
-        publish(server, 2, size=SIZE)
-        await until(lambda: cluster.current is not before)
-        with pytest.raises(MergeError, match="colour: field not declared in schema"):
-            merged(cluster)
-
-    run(scenario)
+    cluster.stage([("example.io", "v1")])
+    await cluster.wait_until_synced(10)
+    before = cluster.current
+    asked = len(server.requests)
+    await until(lambda: len(server.requests) > asked + 4)
+    assert cluster.current is before
+    publish(server, 2, size=SIZE)
+    await until(lambda: cluster.current is not before)
+    with pytest.raises(MergeError, match="colour: field not declared in schema"):
+        merged(cluster)
 
 
-def test_the_last_known_schemas_stay_while_the_cluster_is_away(
-    server: ApiServer, run: Callable[[Scenario], None]
+async def test_the_last_known_schemas_stay_while_the_cluster_is_away(
+    server: ApiServer, cluster: ClusterSchemas
 ) -> None:
-    async def scenario(cluster: ClusterSchemas) -> None:
-        cluster.stage([("example.io", "v1")])
-        await cluster.wait_until_synced(10)
-        server.faults["get"].extend([refuse(500)] * 3)
-        await until(lambda: cluster.warning != "")
-        assert "schemas of policies' kinds cannot be read" in cluster.warning
-        assert merged(cluster)
-        await until(lambda: cluster.warning == "")
-
-    run(scenario)
+    cluster.stage([("example.io", "v1")])
+    await cluster.wait_until_synced(10)
+    server.faults["get"].extend([refuse(500)] * 3)
+    await until(lambda: cluster.warning != "")
+    assert "schemas of policies' kinds cannot be read" in cluster.warning
+    assert merged(cluster)
+    await until(lambda: cluster.warning == "")
 
 
-def test_a_document_that_cannot_be_read_does_not_keep_others_back(run: Callable[[Scenario], None]) -> None:
-    async def scenario(cluster: ClusterSchemas) -> None:
-        cluster.stage([("*", "*")])
-        await cluster.wait_until_synced(10)
-        assert merged(cluster)
-        assert "404" in cluster.warning
-
-    run(scenario)
+async def test_a_document_that_cannot_be_read_does_not_keep_others_back(cluster: ClusterSchemas) -> None:
+    cluster.stage([("*", "*")])
+    await cluster.wait_until_synced(10)
+    assert merged(cluster)
+    assert "404" in cluster.warning
 
 
-def test_schemas_that_no_policy_needs_are_dropped(run: Callable[[Scenario], None]) -> None:
-    async def scenario(cluster: ClusterSchemas) -> None:
-        cluster.stage([("example.io", "v1")])
-        await cluster.wait_until_synced(10)
-        cluster.activate([("other.io", "v1")])
-        await cluster.wait_until_synced(10)
-        with pytest.raises(UnknownKindError):
-            merged(cluster)
-        cluster.activate([])
-        assert cluster.warning == ""
-
-    run(scenario)
+async def test_schemas_that_no_policy_needs_are_dropped(cluster: ClusterSchemas) -> None:
+    cluster.stage([("example.io", "v1")])
+    await cluster.wait_until_synced(10)
+    cluster.activate([("other.io", "v1")])
+    await cluster.wait_until_synced(10)
+    with pytest.raises(UnknownKindError):
+        merged(cluster)
+    cluster.activate([])
+    assert cluster.warning == ""
