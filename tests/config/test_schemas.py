@@ -66,7 +66,6 @@ ONLY_HERE = {
         (*PHASES, "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"),
         # The type of an expression, the key of an annotation, which resources of a rule cover which others.
         (
-            r".*\.parametersFrom\.namespaceAnnotation: ",
             r".*([eE]xpression|\.cache\.key): \d+:\d+: ",
             r".*\.resources(\[\d+\])?: .*covers",
         ),

@@ -35,6 +35,7 @@ from gateway.config.kinds.declare import (
 )
 from gateway.config.kinds.image_review import ImageReview
 from gateway.config.kinds.names import (
+    ANNOTATION_KEY,
     KEY_LENGTH,
     LABEL,
     LABEL_LENGTH,
@@ -102,7 +103,13 @@ class _Parameters(Type[bytes]):
 @dataclass(frozen=True, slots=True)
 class _ParametersFrom(Declared):
     namespace_annotation: str = required(
-        Text("key of an annotation", annotation_key, minLength=1, maxLength=KEY_LENGTH),
+        Text(
+            "key of an annotation",
+            annotation_key,
+            minLength=1,
+            maxLength=KEY_LENGTH,
+            pattern=f"^{ANNOTATION_KEY}$",
+        ),
         "Its value is a JSON object",
     )
 

@@ -24,6 +24,7 @@ NAME_PART = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 """A label's value, and its key behind the slash."""
 QUALIFIED = f"({SUBDOMAIN}/)?{NAME_PART}"
 """A label's key."""
+ANNOTATION_KEY = f"({SUBDOMAIN.replace('a-z', 'A-Za-z')}/)?{NAME_PART}"
 _DNS_1123_LABEL = re.compile(LABEL)
 _DNS_1123_SUBDOMAIN = re.compile(SUBDOMAIN)
 _DNS_1035_LABEL = re.compile(r"[a-z](?:[-a-z0-9]*[a-z0-9])?")
