@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-import os
 import shlex
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -290,12 +290,12 @@ def test_warnings_about_a_large_cluster_are_few_lines(tmp_path: Path) -> None:
     ]
 
 
-def test_no_temporary_path_is_shown(tmp_path: Path) -> None:
+def test_no_temporary_path_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     many = configuration(VALIDATING, "many", *(entry(timeoutSeconds=31) for _ in range(1001)))
     file = write(tmp_path / "all.json", configuration(), configuration(), many)
     (tmp_path / "scratch").mkdir()
-    environment = {**os.environ, "TMPDIR": str(tmp_path / "scratch")}
-    done = run_command("import", file, "--output", tmp_path / "out", environment=environment)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    done = run(file, "--output", tmp_path / "out")
     assert done.returncode == 1
     assert "scratch" not in done.stdout + done.stderr
     assert "object.yaml" not in done.stdout + done.stderr

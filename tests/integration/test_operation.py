@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.kit import PATIENCE_S, REVIEWS, WORKER, pool_document, run_command, webhook_document
-from tests.process.kit import children_of, runs
+from tests.faults.rotating import write_whole
+from tests.kit import PATIENCE_S, REVIEWS, WORKER, call_command, pool_document, run_command, webhook_document
+from tests.process.kit import children_of, runs, state_of
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -29,8 +30,7 @@ def denial(message: str) -> dict[str, Any]:
     return {"deny": {"message": message}}
 
 
-@pytest.mark.smoke
-@pytest.mark.parametrize("by_signal", [True, False])
+@pytest.mark.parametrize("by_signal", [pytest.param(True, marks=pytest.mark.smoke), False])
 def test_a_changed_configuration_is_used_and_a_bad_one_refused(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, by_signal: bool
 ) -> None:
@@ -49,7 +49,7 @@ def test_a_changed_configuration_is_used_and_a_bad_one_refused(
 
     def change(text: str, expected_log: str) -> None:
         seen = len(gateway.log)
-        file.write_text(text)
+        write_whole(file, text)
         if by_signal:
             gateway.signal(signal.SIGHUP)
         gateway.expect(expected_log, after=seen)
@@ -179,6 +179,7 @@ def test_a_scrape_fails_when_one_process_does_not_answer(
         gateway.review("/validate", POD)
     stopped = children_of(gateway.child.pid)[0]
     os.kill(stopped, signal.SIGSTOP)
+    eventually(lambda: state_of(stopped) == "T")
     try:
         status, body = gateway.admin("/metrics")
         assert (status, json.loads(body)["error"][:8]) == (503, "process ")
@@ -224,8 +225,8 @@ def test_check_reports_all_problems(tmp_path: Path) -> None:
     assert "webhooks[0].clientConfig.worker.pool" in result.stderr
     assert "webhooks[1].timeoutSeconds" in result.stderr
     assert "Traceback" not in result.stderr
-    assert run_command("check").returncode == 2
-    good = run_command("check", "--config", "gateway/dev.yaml")
+    assert call_command("check").returncode == 2
+    good = call_command("check", "--config", "gateway/dev.yaml")
     assert good.returncode == 0
     assert good.stderr == "warning: no tls.certFile: serve needs --tls-cert and --tls-key, or --dev\n"
 
@@ -278,10 +279,10 @@ def test_review_runs_both_phases_and_explains_them(tmp_path: Path, start_worker:
     )
     # The validating phase gets the object with the label, so it sends no patch.
     assert explained[2].startswith("validate v/h0.v.test: matched, allowed in ")
-    yaml = run_command("review", "-", "--config", str(tmp_path), "--phase", "mutate", stdin=pod.read_bytes())
+    yaml = call_command("review", "-", "--config", str(tmp_path), "--phase", "mutate", stdin=pod.read_bytes())
     assert json.loads(yaml.stdout)["response"]["patch"] == response["patch"]
     for text in (b"", b"{", b"kind: Pod", b"a: [1"):
-        wrong = run_command("review", "-", "--config", str(tmp_path), stdin=text)
+        wrong = call_command("review", "-", "--config", str(tmp_path), stdin=text)
         assert (wrong.returncode, wrong.stdout) == (2, "")
         assert "Traceback" not in wrong.stderr
         assert wrong.stderr.startswith("admission-gateway: ")

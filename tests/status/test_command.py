@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 from gateway.tools.cli.completion import SHELLS
 from tests.e2e.kubelet.streams import forward
-from tests.faults.rotating import settings_document
+from tests.faults.rotating import settings_document, write_whole
 from tests.kit import PATIENCE_S, ROOT, Process, call_command, pool_document, serving, webhook_document
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def test_status_shows_webhooks_pools_and_what_was_refused(
     assert found["source"] == ("metrics" if settings else "pages")
     assert found["overview"]["webhooks"][0]["total"]["denied"] == 1
 
-    file.write_text("bad: bad")
+    write_whole(file, "bad: bad")
+    gateway.signal(signal.SIGHUP)
     gateway.expect("configuration refused")
     done = call_command("status", "--admin", f"http://{admin}/")
     assert done.returncode == 1
@@ -65,11 +67,24 @@ def test_status_shows_webhooks_pools_and_what_was_refused(
     if not settings:
         assert "apiVersion: is required" in done.stdout
 
-    file.write_text(configuration(worker.target) + settings)
+    write_whole(file, configuration(worker.target) + settings)
+    gateway.signal(signal.SIGHUP)
     gateway.expect("configuration reloaded")
+    done = call_command("status", "--admin", admin)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("settings", ["", OFF], ids=["pages", "metrics"])
+def test_status_shows_pools_without_a_worker(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, settings: str
+) -> None:
+    worker = start_worker()
+    (tmp_path / "c.yaml").write_text(configuration(worker.target) + settings)
+    gateway = start_gateway(tmp_path)
     worker.stop()
     gateway.expect("worker pool unreachable")
-    done = call_command("status", "--admin", admin)
+    done = call_command("status", "--admin", f"127.0.0.1:{gateway.admin_port}")
     assert done.returncode == 1
     assert "worker pool pool has no ready endpoint" in done.stdout
     assert "no worker is reachable; webhooks that fail closed: h0.v.test" in done.stdout
