@@ -161,6 +161,9 @@ def test_several_processes_answer_as_one(
         pool_document("pool", worker.target) + webhook_document("validate", "v", "pool", denial("second"))
     )
     gateway.expect(r"(?s)configuration reloaded.*configuration reloaded", after=seen)
+    # Each refuses a folder without webhooks.
+    (tmp_path / "c.yaml").unlink()
+    gateway.expect(r"(?s)found no webhooks.*found no webhooks", after=seen)
     for _ in range(10):
         assert gateway.review("/validate", POD)["status"]["message"] == "h0.v.test: second"
     gateway.signal(signal.SIGTERM)

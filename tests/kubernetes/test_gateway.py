@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.base.errors import ConfigError
+from tests.faults.rotating import write_whole
 from tests.kit import PATIENCE_S, REVIEWS, ROOT, call_command, pool_document, webhook_document
-from tests.kubernetes.server import NAMESPACES, ApiServer, hang, refuse, silence
+from tests.kubernetes.server import CUSTOM, NAMESPACES, ApiServer, hang, refuse, silence
 from tests.waiting import eventually
 from tests.worker.server import scripted_worker
 
@@ -218,12 +219,18 @@ def test_each_of_several_processes_has_its_own_watches(
     start_worker: StartWorker,
     start_gateway: StartGateway,
 ) -> None:
+    """Of namespaces, and of the custom resources that a reload enables."""
     server.put("shop", team="a")
-    gateway = start_gateway(configure(start_worker().target), "--processes", "2")
+    folder = configure(start_worker().target)
+    gateway = start_gateway(folder, "--processes", "2")
     server.wait_for(lambda: server.watches == 2)
     assert gateway.review("/validate", pod_in("shop"))["allowed"] is False
     eventually(lambda: gateway.metric("admission_gateway_cluster_watch_connected") == 1)
     assert gateway.metric("admission_gateway_cluster_namespaces") == 1
+    file = folder / "c.yaml"
+    write_whole(file, file.read_text().replace('"kubernetes": {', '"kubernetes": {"customResources": true, '))
+    gateway.expect("(?s)configuration reloaded.*configuration reloaded")
+    server.wait_for(lambda: server.watches == 2 * (1 + len(CUSTOM)))
 
 
 def test_the_review_command_gets_one_namespace(
