@@ -89,7 +89,7 @@ async def test_a_failing_sink_is_logged_once_and_its_records_are_counted(
     await until(lambda: len(counted) > 3)
     gate.is_broken = False
     await until(lambda: gate.written)
-    under_test.close()
+    await asyncio.to_thread(under_test.close().join, PATIENCE_S)
     assert gate.written[0].endswith("dropped")
     assert [record.getMessage() for record in caplog.records] == [
         "records are dropped: decision log: gate: [Errno 28] No space left on device"
