@@ -45,7 +45,6 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     ),
     "ca_bundles": ("a_ca_is_replaced_while_creates_go_on", "gateway/engine/credentials/ca_bundle.py"),
     "cel": ("the_vectors_match_the_oracle", "gateway/pure/cel/", "tests/cel/"),
-    "changing_policies": ("a_change_comes_into_force", "gateway/config/merge/model.py"),
     "chart": ("the_gateway_accepts_its_configuration", "deploy/chart/"),
     "cluster_schemas": (
         "merged_custom_resources_are_those_of_server_side_apply",
@@ -83,7 +82,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     "helm": ("an_installed_release_is_registered_trusted_spread_and_enforced", "deploy/chart/"),
     "histograms": ("quantiles_are_interpolated_within_a_bucket",),
     "identity": (
-        "a_patch_that_the_api_server_refuses_is_its_webhooks_failure",
+        "some_patches_that_the_api_server_refuses_are_their_webhooks_failures",
         "gateway/pure/core/identity.py",
     ),
     "image_review": (

@@ -125,6 +125,9 @@ CASES: Final = {
 CALLERS: Final = {f"patched-{name}": case for name, case in CASES.items()}
 
 
+SOME: Final = tuple(CALLERS)[::6]
+
+
 def hooks() -> list[Hook]:
     rules = (
         rule("configmaps pods/eviction pods/binding serviceaccounts/token"),
@@ -210,9 +213,18 @@ def result_of(answer: Answer) -> tuple[int, Any, tuple[str, ...]]:
     return answer.status, {field: found.get(field) for field in shown}, answer.warnings
 
 
-def test_a_patch_that_the_api_server_refuses_is_its_webhooks_failure(
+def test_some_patches_that_the_api_server_refuses_are_their_webhooks_failures(
     cluster: Cluster, widgets: None, tmp_path: Path
 ) -> None:
+    assert_alike(cluster, tmp_path, {name: CALLERS[name] for name in SOME})
+
+
+def test_the_other_patches_are_failures_too(cluster: Cluster, widgets: None, tmp_path: Path) -> None:
+    assert_alike(cluster, tmp_path, {name: case for name, case in CALLERS.items() if name not in SOME})
+
+
+def assert_alike(cluster: Cluster, folder: Path, callers: dict[str, Case]) -> None:
+    """Fail unless the patches of *callers* have the effects in the table, with a gateway and without."""
     found = []
     kinds: tuple[tuple[Callable[..., Directly | BehindGateway], str], ...] = (
         (Directly, "direct"),
@@ -220,21 +232,21 @@ def test_a_patch_that_the_api_server_refuses_is_its_webhooks_failure(
     )
     for kind, called in kinds:
         requests = Requests(cluster)
-        with kind(cluster, tmp_path / called, hooks(), called):
-            found.append({user: requests.run(user) for user in CALLERS})
+        with kind(cluster, folder / called, hooks(), called):
+            found.append({user: requests.run(user) for user in callers})
             plain = requests.run("nobody-in-particular")
     directly, behind_gateway = found
     assert [answer.status < 300 for answer in plain.values()] == [True] * len(plain)
     refused = {
         name: {request for request, answer in answers.items() if answer.status >= 400}
-        - {*CALLERS[name].varies.split()}
+        - {*callers[name].varies.split()}
         for name, answers in directly.items()
     }
     assert refused == {
         name: {*case.refused.split(), *case.left.split()} - {*case.varies.split()}
-        for name, case in CALLERS.items()
+        for name, case in callers.items()
     }
-    for name, case in CALLERS.items():
+    for name, case in callers.items():
         for request, answer in behind_gateway[name].items():
             is_failed = request in f"{case.refused} {case.stricter}".split()
             expected = plain[request] if is_failed else directly[name][request]

@@ -1,24 +1,34 @@
-"""ValidatingAdmissionPolicies: the API server answers as recorded, and so does a gateway in its place."""
+"""ValidatingAdmissionPolicies: the API server answers as recorded, and so does a gateway in its place.
+
+Changes of policies come into force in the API server, and in `tests/recorded/` in a gateway.
+"""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from tests.e2e import policy_requests, policy_scenarios
-from tests.e2e.policy_comparison import Comparison
+from tests.e2e.changing_policies import STAGES, is_expected, object_named
+from tests.e2e.policy_comparison import PATHS, Comparison, follow_config_maps
 from tests.e2e.policy_subjects import CONTROLS, VALIDATING
 from tests.e2e.record import answer_of, compare, furnished, record, stored, version_of
+from tests.e2e.setups import REGISTRATIONS
 from tests.recorded.engine import first_failure
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.e2e.cluster import Cluster
     from tests.e2e.policy_subjects import Subject
+
+    Json = dict[str, Any]
 
 PART: Final = replace(
     VALIDATING,
@@ -30,6 +40,7 @@ PART: Final = replace(
     ),
 )
 """All that a registration has a part in, and some of the rest."""
+CORE: Final = "/api/v1/namespaces/default"
 
 
 @pytest.mark.parametrize("subject", [VALIDATING, CONTROLS], ids=lambda each: each.name)
@@ -54,3 +65,46 @@ def test_a_gateway_in_place_of_the_policies_answers_as_recorded(
         answer = answer_of(seen)
         recorded = recording.operations[name][number].answer
         assert (first_failure(answer) if is_old else answer) == recorded, (name, number)
+
+
+@pytest.fixture
+def change(cluster: Cluster) -> Iterator[Callable[[tuple[Json, ...]], None]]:
+    """Yield a function that makes these documents, and no others, exist in the API server."""
+    held: dict[str, Json] = {}
+
+    def place(document: Json) -> str:
+        name = document["metadata"]["name"]
+        if document["kind"] in PATHS:
+            return f"{REGISTRATIONS}/{PATHS[document['kind']]}/{name}"
+        return f"{CORE}/{document['kind'].lower()}s/{name}"
+
+    def to(documents: tuple[Json, ...]) -> None:
+        wanted = {place(document): document for document in documents}
+        for path in held.keys() - wanted.keys():
+            assert cluster.api.delete(path).status == 200
+            del held[path]
+        for path, document in wanted.items():
+            if path not in held:
+                assert cluster.api.create(path.rpartition("/")[0], document).status == 201
+            elif held[path] != document:
+                current = cluster.api.get(path).document["metadata"]["resourceVersion"]
+                metadata = {**document["metadata"], "resourceVersion": current}
+                assert cluster.api.update(path, {**document, "metadata": metadata}).status == 200
+            held[path] = document
+
+    yield to
+    to(())
+
+
+def test_a_change_comes_into_force(cluster: Cluster, change: Callable[[tuple[Json, ...]], None]) -> None:
+    follow_config_maps(cluster)
+
+    def in_force(expected: dict[str, str]) -> bool:
+        path = f"{CORE}/configmaps?dryRun=All"
+        answers = {name: cluster.api.create(path, object_named(name)) for name in expected}
+        messages = {name: "" if each.status == 201 else each.message for name, each in answers.items()}
+        return is_expected(messages, expected)
+
+    for stage, documents, expected in STAGES:
+        change(documents)
+        eventually(partial(in_force, expected), stage)

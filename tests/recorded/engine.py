@@ -72,12 +72,22 @@ class RecordedEngine:
         self, folder: Path, documents: Sequence[Json], recorded: Surroundings, authorize: Authorize
     ) -> None:
         """Write *documents*, the policies with their bindings and parameters, to *folder*, and read them."""
-        head = {"apiVersion": "admission-gateway.io/v1alpha1", "kind": "GatewayConfiguration"}
-        settings = {**head, "kubernetes": {}, "kubernetesVersion": recorded.kubernetes}
-        text = "".join(f"{json.dumps(each)}\n---\n" for each in (settings, *documents))
-        (folder / "policies.yaml").write_text(text)
+        self._folder, self._version = folder, recorded.kubernetes
+        self._cluster = RecordedCluster(recorded, authorize)
         self._runner = asyncio.Runner()
-        self._engine = self._runner.run(_engine(folder, RecordedCluster(recorded, authorize)))
+        self._engine = self._runner.run(_engine())
+        self.change(documents)
+
+    def change(self, documents: Sequence[Json]) -> None:
+        """Put *documents* in force, and no others."""
+        head = {"apiVersion": "admission-gateway.io/v1alpha1", "kind": "GatewayConfiguration"}
+        settings = {**head, "kubernetes": {}, "kubernetesVersion": self._version}
+        text = "".join(f"{json.dumps(each)}\n---\n" for each in (settings, *documents))
+        (self._folder / "policies.yaml").write_text(text)
+        self._runner.run(self._activate())
+
+    async def _activate(self) -> None:
+        self._engine.activate(await self._engine.prepare(load([self._folder]), self._cluster))
 
     def close(self) -> None:
         """End the engine."""
@@ -101,10 +111,8 @@ class RecordedEngine:
         return _answer_of(runs, operation.answer)
 
 
-async def _engine(folder: Path, cluster: RecordedCluster) -> Engine:
-    engine = Engine(Metrics(), lambda pool: [], surroundings=INLINE)
-    engine.activate(await engine.prepare(load([folder]), cluster))
-    return engine
+async def _engine() -> Engine:
+    return Engine(Metrics(), lambda pool: [], surroundings=INLINE)
 
 
 def _answer_of(runs: Sequence[DryRun], recorded: Json) -> Json:
