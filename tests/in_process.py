@@ -11,6 +11,7 @@ import asyncio
 import logging
 import re
 import selectors
+import socket
 import time
 from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -77,19 +78,25 @@ class _Selector(selectors.DefaultSelector):
     def __init__(self, loop: SocketLoop) -> None:
         super().__init__()
         self._loop = loop
+        self._probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._probe.bind(("127.0.0.1", 0))
+        self._probe.connect(self._probe.getsockname())
+        self._probe.settimeout(PATIENCE_S)
         self._idle_s = 0.0
         """Virtual time that has passed since a socket was ready."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        # On loopback the kernel delivers what one end writes before `send` returns.
         ready = super().select(0)
+        if not ready and timeout != 0:
+            self._wait_for_kernel()
+            ready = super().select(0)
         if not ready and timeout is None:
             ready = super().select(PATIENCE_S)
             assert ready, "nothing is ready and no timer is set"
         if not ready and timeout is not None and timeout > 0:
             self._idle_s += timeout
             if self._idle_s > KERNEL_AFTER_S:
-                # Unless it has too many packets: a thread of the kernel delivers them then.
+                # Packets that another CPU delivers do not wait for each other.
                 self._idle_s = 0.0
                 ready = super().select(KERNEL_S)
             if not ready:
@@ -97,6 +104,19 @@ class _Selector(selectors.DefaultSelector):
         if ready:
             self._idle_s = 0.0
         return ready
+
+    def _wait_for_kernel(self) -> None:
+        """Wait until packets that were sent before have been delivered.
+
+        On loopback that is so when `send` returns, unless the kernel has too many packets: a thread of its
+        own delivers them then, in their order.
+        """
+        self._probe.send(b".")
+        self._probe.recv(1)
+
+    def close(self) -> None:
+        self._probe.close()
+        super().close()
 
 
 class InProcessGateway(Answering):
