@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -87,7 +86,6 @@ def test_a_killed_process_loses_only_the_reviews_on_its_connections(
 
         def is_back() -> bool:
             """Whether the kernel gives connections to the new process."""
-            time.sleep(0.05)
             fresh.append(gateway.connect())
             return open_connections(successor, gateway.port) > 0
 

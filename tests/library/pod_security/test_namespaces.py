@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from admission_gateway_worker import Denied
-from admission_gateway_worker.policies.pod_security import DEFINITIONS
+from admission_gateway_worker.policies.pod_security import DEFINITIONS, existing_pods
 from admission_gateway_worker.policies.pod_security.existing_pods import MAX_PODS, warnings
 from admission_gateway_worker.policies.pod_security.levels import LevelVersion
 from admission_gateway_worker.policies.pod_security.parameters import prepare
+from tests.kit import PATIENCE_S
 from tests.library.requests import request, run
 
 if TYPE_CHECKING:
@@ -29,6 +30,12 @@ PODS: Final = "/api/v1/namespaces/test/pods"
 VIOLATES: Final = 'existing pods in namespace "test" violate the new PodSecurity enforce level '
 
 Json = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def _no_list_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client and its API server are in this process, which may be stopped for a second."""
+    monkeypatch.setattr(existing_pods, "TIMEOUT_S", PATIENCE_S)
 
 
 def labels(text: str) -> dict[str, str]:
