@@ -96,6 +96,29 @@ MALFORMED = {
     "bare CR in the trailer": CODED + b"0\r\nA: b\rc\r\n\r\n",
     "trailer without a colon": CODED + b"0\r\nAb\r\n\r\n",
     "tiny chunks without end": CODED + b"1\r\na\r\n" * 1100 + b"0\r\n\r\n",
+    "trailer with NUL": CODED + b"0\r\nX: \0\r\n\r\n",
+    "chunk without its end": CODED + b"2\r\nab0\r\n\r\n",
+    **{
+        f"chunk size {size!r}": CODED + size + b"\r\nab\r\n0\r\n\r\n"
+        for size in (b"+2", b" 2", b"0" * 5000 + b"2", b"10000000000000002")
+    },
+    **{
+        f"length {length!r}": HEAD + b"Content-Length: " + length + b"\r\n\r\nab"
+        for length in (b"2, 300", b"-2", b"0x2", b"1_0", b"2.0", "\uff12".encode(), b"18446744073709551618")
+    },
+    **{
+        f"field {field!r}": HEAD + field + b"\r\n\r\n0\r\n\r\n"
+        for field in (
+            *(b"Content-Length 2", b"X\0: a", b"X: a\nTransfer-Encoding: chunked"),
+            *(
+                b"Transfer-Encoding: chunked,",
+                b"Transfer-Encoding: \x0bchunked",
+                b"Transfer-Encoding:\r\n chunked",
+            ),
+            *(b"Transfer-Encoding: chunked, identity", b"Transfer-Encoding: xchunked\r\nContent-Length: 2"),
+            b"Connection: upgrade\r\nUpgrade: h2c\r\nTransfer-Encoding: chunked\r\nContent-Length: 2",
+        )
+    },
 }
 
 
@@ -118,7 +141,17 @@ def test_malformed_request_is_400_and_ends_the_connection(stream: bytes, split: 
         (b"GET /mutate\r\n\r\n", b"505 HTTP Version Not Supported"),
         (b"POST /mutate HTTP/2.0\r\nHost: a\r\n\r\n", b"505 HTTP Version Not Supported"),
         (HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", b"501 Not Implemented"),
-        (HEAD + b'Transfer-Encoding: "chunked"\r\n\r\n0\r\n\r\n', b"501 Not Implemented"),
+        *(
+            (HEAD + b"Transfer-Encoding: " + coding + b"\r\n\r\n0\r\n\r\n", b"501 Not Implemented")
+            for coding in (
+                b'"chunked"',
+                b"identity, chunked",
+                b"xchunked",
+                b",chunked",
+                b"chunked;q=1",
+                b"chunked\xa0",
+            )
+        ),
         (HEAD + b"Expect: 200-ok\r\nContent-Length: 2\r\n\r\n", b"417 Expectation Failed"),
     ],
 )

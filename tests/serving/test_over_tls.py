@@ -9,7 +9,6 @@ import pytest
 
 from gateway.server.serving.bounds import Bounds
 from gateway.server.serving.http_connection import HttpConnection
-from gateway.server.serving.message import CONTINUE
 from gateway.server.serving.routes import Router
 from tests.kit import PATIENCE_S, without_collector
 from tests.serving.kit import (
@@ -93,18 +92,6 @@ async def test_413_reaches_a_client_that_is_still_sending(
                 assert await client.rest() == b""
 
 
-async def test_expected_100_continue_comes_before_the_body(
-    certificate: ServerCertificate, client_tls: ssl.SSLContext
-) -> None:
-    head, _, body = post(b"ab", extra=b"Expect: 100-Continue\r\n").partition(b"\r\n\r\n")
-    router = Router(Application(), PATHS)
-    async with listening(router, certificate) as listener, connected(listener, client_tls) as client:
-        await client.send(head + b"\r\n\r\n")
-        await client.expect(CONTINUE)
-        await client.send(body)
-        await client.expect(ok(b"m:ab"))
-
-
 @pytest.mark.parametrize("politely", [True, False])
 async def test_client_that_disconnects_cancels_its_review(
     certificate: ServerCertificate,
@@ -172,22 +159,6 @@ async def test_time_bounds_over_the_wire(certificate: ServerCertificate, client_
         clock.now += 121
         listener.tick()
         assert await idle.rest() == b""
-
-
-async def test_aged_connection_is_recycled_by_an_answer(
-    certificate: ServerCertificate, client_tls: ssl.SSLContext
-) -> None:
-    clock = Clock()
-    async with serving(Router(Application(), PATHS), certificate, client_tls, clock=clock) as (
-        listener,
-        client,
-    ):
-        await client.send(post(b"1"))
-        await client.expect(ok(b"m:1"))
-        clock.now += 661
-        await client.send(post(b"2"))
-        assert await client.rest() == ok(b"m:2", CLOSE)
-        await until(lambda: not listener.connections.open)
 
 
 async def test_an_ended_connection_is_freed_without_the_garbage_collector(
