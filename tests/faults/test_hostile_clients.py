@@ -252,22 +252,11 @@ def with_labels(labels: bytes) -> bytes:
     return with_object(b'{"metadata":{"labels":{%b}}}' % labels)
 
 
-def filled(make: Callable[[bytes], bytes], piece: Callable[[int], bytes]) -> bytes:
-    """Return a review just below the size limit, with as many pieces as fit."""
-    room, pieces, number = LIMIT_BYTES - len(make(b"")) - 40, [], 0
-    while room > 0:
-        pieces.append(piece(number))
-        room -= len(pieces[-1]) + 1
-        number += 1
-    return make(b",".join(pieces[:-1]))
-
-
-def listed(pieces: bytes) -> bytes:
-    return with_spec(b"[" + pieces + b"]")
-
-
 ALLOWED, DENIED, FAILED, BAD = 200, 403, 500, 400
-"""Expected: HTTP 200 that allows, HTTP 200 with that code, or HTTP 400. FAILED: by the worker."""
+"""Expected: HTTP 200 that allows, HTTP 200 with that code, or HTTP 400. FAILED: by the worker.
+
+``test_hostile_objects.py`` has the objects that are odd in themselves.
+"""
 
 BODIES: dict[str, tuple[Callable[[], bytes], int]] = {
     "nothing": (lambda: b"", BAD),
@@ -279,10 +268,7 @@ BODIES: dict[str, tuple[Callable[[], bytes], int]] = {
     "half a review": (lambda: REVIEW[: len(REVIEW) // 2], BAD),
     "a byte order mark": (lambda: b"\xef\xbb\xbf" + REVIEW, BAD),
     "UTF-16": (lambda: REVIEW.decode().encode("utf-16"), BAD),
-    "nested as deep as objects go": (lambda: with_spec(b"[" * 200 + b"]" * 200), DENIED),
     "nested ten thousandfold": (lambda: with_spec(b"[" * 10_000 + b"]" * 10_000), FAILED),
-    "nested a million times, and never closed": (lambda: with_spec(b"[" * 1_000_000), BAD),
-    "objects nested a million times": (lambda: with_spec(b'{"a":' * 1_000_000), BAD),
     "the same label twice": (lambda: with_labels(b'"wanted":"no","wanted":"yes"'), DENIED),
     "the same label twice, the other way": (lambda: with_labels(b'"wanted":"yes","wanted":"no"'), ALLOWED),
     "metadata twice": (
@@ -292,28 +278,11 @@ BODIES: dict[str, tuple[Callable[[], bytes], int]] = {
     "the request twice": (lambda: REVIEW[:-1] + b',"request":{}}', BAD),
     "invalid UTF-8": (lambda: with_labels(b'"wanted":"yes","a":"\xff\xfe"'), DENIED),
     "UTF-8 of a surrogate": (lambda: with_labels(b'"wanted":"yes","a":"\xed\xa0\x80"'), DENIED),
-    "half a surrogate pair": (lambda: with_labels(b'"wanted":"yes","a":"\\ud800"'), DENIED),
-    "a surrogate pair": (lambda: with_labels(b'"wanted":"yes","a":"\\ud83d\\ude00"'), DENIED),
-    "a NUL that is written out": (lambda: with_labels(b'"wanted":"yes","a":"\\u0000"'), DENIED),
-    "a NUL": (lambda: with_labels(b'"wanted":"yes","a":"\0"'), BAD),
-    "1e400": (lambda: with_spec(b"1e400"), BAD),
-    "1e-400": (lambda: with_spec(b"1e-400"), DENIED),
-    "a number of 5000 digits": (lambda: with_spec(b"9" * 5000), BAD),
     "a number of a million digits": (lambda: with_spec(b"0." + b"9" * 1_000_000), DENIED),
-    "NaN": (lambda: with_spec(b"NaN"), BAD),
-    "Infinity": (lambda: with_spec(b"Infinity"), BAD),
-    "-Infinity": (lambda: with_spec(b"-Infinity"), BAD),
     "a label that is a number": (lambda: with_labels(b'"wanted":1'), ALLOWED),
-    "labels that are a list": (lambda: with_object(b'{"metadata":{"labels":["wanted"]}}'), ALLOWED),
     "an object that is a text": (lambda: with_object(b'"yes"'), BAD),
     "uid of a megabyte": (lambda: REVIEW.replace(b'"uid":"', b'"uid":"' + b"x" * 1_000_000, 1), ALLOWED),
-    "labels by the hundred thousand": (
-        lambda: filled(lambda labels: with_labels(b'"wanted":"yes",' + labels), lambda n: b'"l%d":""' % n),
-        DENIED,
-    ),
-    "lists by the million": (lambda: filled(listed, lambda n: b"[]"), DENIED),
-    "objects by the million": (lambda: filled(listed, lambda n: b'{"a":1}'), DENIED),
-    "an object of seven megabytes": (lambda: filled(listed, lambda n: b'"%b"' % (b"x" * 1_000_000)), DENIED),
+    "an object of seven megabytes": (lambda: with_spec(b'"%b"' % (b"x" * (LIMIT_BYTES - 10_000))), DENIED),
 }
 
 
