@@ -8,6 +8,7 @@ import logging
 import socket
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -390,6 +391,19 @@ async def test_a_connection_that_made_room_leaves_no_file_open(certificate: Serv
             writer.close()
         await until(lambda: listener.failed_handshakes == 20)
         await until(lambda: open_files() <= before + 3)  # the loop's own
+
+
+async def test_connections_that_end_before_their_handshake_begins_are_closed() -> None:
+    """Those that arrive together make room for each other."""
+    bounds = Bounds(unproven=2, unproven_s=0)
+    async with listening(Router(Application(), PATHS), None, bounds) as listener:
+        with contextlib.ExitStack() as clients, warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            for _ in range(6):
+                clients.enter_context(socket.create_connection(("127.0.0.1", listener.port)))
+            await until(lambda: listener.failed_handshakes == 4)
+            await until(lambda: not listener.connections.handshaking)
+        assert [str(warning.message) for warning in warned] == []
 
 
 def test_the_soft_limit_of_files_is_raised_and_some_are_reserved() -> None:

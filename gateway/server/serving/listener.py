@@ -86,6 +86,8 @@ class Listener:
         self._sockets: list[socket.socket] = []
         self._accepting = self._warned = False
         self._handshakes: set[asyncio.Task[None]] = set()
+        self._accepted_sockets: dict[HttpConnection, socket.socket] = {}
+        """Those whose handshake has not begun."""
         self._timer: asyncio.TimerHandle | None = None
         if tls is not None:
             connections.authorities = tls.client_authorities
@@ -265,13 +267,15 @@ class Listener:
         client.setblocking(False)  # noqa: FBT003 - the standard library's only way
         self.accepted += 1
         connection = HttpConnection(self.connections)
-        task = self._loop.create_task(self._serve(client, connection))
+        self._accepted_sockets[connection] = client
+        task = self._loop.create_task(self._serve(connection))
         self._handshakes.add(task)
         task.add_done_callback(partial(self._end_handshake, connection))
         self.connections.begin(connection, task)
         return True
 
-    async def _serve(self, client: socket.socket, connection: HttpConnection) -> None:
+    async def _serve(self, connection: HttpConnection) -> None:
+        client = self._accepted_sockets.pop(connection)
         bounds = self.connections.bounds
         context = self._tls.context if self._tls is not None else None
         try:
@@ -288,6 +292,9 @@ class Listener:
     def _end_handshake(self, connection: HttpConnection, task: asyncio.Task[None]) -> None:
         # Not in the task itself, which may be cancelled before it has begun.
         self._handshakes.discard(task)
+        client = self._accepted_sockets.pop(connection, None)
+        if client is not None:
+            client.close()
         if not connection.is_made:
             self.connections.fail(connection)
             self.failed_handshakes += 1
