@@ -97,6 +97,8 @@ object.spec.missing == null
 oldObject == null
 namespaceObject == null
 namespaceObject.metadata.name == 'a'
+namespaceObject.status.conditions.exists(c, c.type + c.status + c.reason + c.message == '')
+[].all(x, has(x.a) && x == 1 && x == 'a')
 has(object.spec)
 has(object.spec.missing)
 has(object.spec.none)
@@ -156,6 +158,7 @@ true ? true : 1 / 0 == 0
 false ? true : 1 / 0 == 0
 true ? 1 : 'a'
 (true ? dyn(1) : dyn('a')) == 1
+(true ? dyn(1) : 2) == 'a'
 object.spec.mixed[1] == 'a'
 object.spec.numbers[0] == 3
 object.spec.numbers[5] == 3
@@ -178,6 +181,7 @@ object.spec.pairs[1] == 1
 2.0 in [1, 2]
 '2' in [1, 2]
 dyn('2') in [1, 2]
+dyn(0u) in [0, 1]
 'x' in object.spec.pairs
 1 in object.spec.pairs
 null in object.spec.mixed
@@ -244,6 +248,7 @@ string([1]) == '1'
 string(timestamp('2024-01-02T03:04:05.600Z')) == '2024-01-02T03:04:05.6Z'
 string(duration('90m')) == '5400s'
 string(duration('1.5s')) == '1.5s'
+string(duration('-1.5s')) == '-1.5s'
 bytes('é') == b'\xc3\xa9'
 bool('true')
 bool('t')
@@ -301,6 +306,7 @@ timestamp('2024-02-29T12:34:56.789Z').getHours('Europe/Berlin') == 13
 timestamp('2024-02-29T12:34:56.789Z').getHours('+05:30') == 18
 timestamp('2024-02-29T12:34:56.789Z').getHours('-02:00') == 10
 timestamp('2024-02-29T12:34:56.789Z').getHours('nowhere') == 10
+timestamp('2024-02-29T12:34:56.789Z').getHours('/UTC') == 12
 timestamp('2024-02-29T12:34:56.789Z').getMinutes() == 34
 timestamp('2024-02-29T12:34:56.789Z').getSeconds() == 56
 timestamp('2024-02-29T12:34:56.789Z').getMilliseconds() == 789
@@ -381,6 +387,7 @@ object.spec.?replicas.optFlatMap(x, optional.of(x)).orValue(0) == 3
 optional.of(1) == optional.of(1)
 optional.none() == optional.none()
 optional.unwrap([optional.of(1), optional.none()]) == [1]
+optional.unwrap(dyn([1])) == [2]
 [optional.of(1), optional.none()].unwrapOpt() == [1]
 [1, 2].first().value() == 1
 [].last().hasValue()
@@ -556,6 +563,7 @@ object.spec.mixed.indexOf(true) == 3
 object.spec.mixed.indexOf(null) == 2
 object.spec.nested.indexOf([3]) == 1
 object.spec.mixed.includes('a')
+[bytes(object.spec.text + object.spec.text)].includes(b'a')
 object.spec.mixed.includes(1.0)
 object.spec.mixed.includes(false)
 object.spec.mixed.includes(null)
@@ -600,6 +608,7 @@ quantity('1.5').asApproximateFloat() == 1.5
 quantity('100m').asApproximateFloat() == 0.1
 quantity('3.3').asApproximateFloat() == 3.3
 quantity('1e30').asApproximateFloat() == 1e30
+quantity('1e33').asApproximateFloat() == 1e33
 quantity('12345678901234567890').asApproximateFloat() == 12345678901234567890.0
 sign(quantity('-5')) == -1
 sign(quantity('0')) == 0
@@ -874,6 +883,7 @@ object.spec.mixed.join('-') == ''
 'abc'.reverse() == 'cba'
 strings.quote('a"b\n\u0007') == '"a\\"b\\n\\a"'
 strings.quote('é\u0000') == '"é\u0000"'
+strings.quote('\r') == '"\\r"'
 '%s %s'.format([1, 'a']) == '1 a'
 '%s'.format([object.spec.mixed]) == '[1, "a", null, true, 1.500000]'
 '%s'.format([object.spec.pairs]) == '{"x":1, "y":2}'
