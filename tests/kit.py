@@ -166,7 +166,7 @@ class Process:
         if self.child.poll() is None:
             self.child.terminate()
             try:
-                self.child.wait(15)
+                self.child.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
                 self.child.kill()
         self.wait()

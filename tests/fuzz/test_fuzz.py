@@ -79,7 +79,7 @@ def test_a_failure_is_found_stored_and_reproduced(engine: str, tmp_path: Path) -
     assert b"fail" in found.read_bytes()
     (command,) = [line for line in done.stdout.splitlines() if line.startswith("repeat with: ")]
     words = command.removeprefix("repeat with: ").split()
-    again = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    again = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert again.returncode == 1
     assert "AssertionError: as planted" in again.stdout
 
