@@ -12,6 +12,10 @@ DECISIONS = [
     ("int(dyn(5)) == 5", "true"),
     # The search for a long part at the very end.
     (f"'xy{'a' * 18}'.lastIndexOf('y{'a' * 18}') == 1", "true"),
+    # A list cannot be a key; cel-go makes a map that never finds it.
+    ("{dyn(object.spec.numbers): 1}.size() == 1", "error"),
+    # Go multiplies 1e32 by 1e18.
+    ("quantity('1e50').asApproximateFloat() == 1e50", "true"),
 ]
 
 

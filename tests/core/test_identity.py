@@ -100,6 +100,10 @@ REFUSED: dict[str, tuple[object, str]] = {
         add("/metadata/managedFields", [{**ENTRY, "manager": 3}]),
         "metadata.managedFields[0].manager: found 3, expected a string",
     ),
+    "managed-type": (
+        add("/metadata/managedFields", {}),
+        "metadata.managedFields: found an object, expected an array of objects",
+    ),
     "managed-time": (
         add("/metadata/managedFields", [{**ENTRY, "time": "x"}]),
         'metadata.managedFields[0].time: found "x", expected a time such as 2030-01-31T12:00:00Z',
@@ -166,6 +170,7 @@ def test_a_patch_that_the_api_server_accepts_or_corrects_is_applied(operations: 
         (given("CREATE", "token"), "uid", True),
         # Neither in a namespace nor, as a Namespace, called by one.
         (given("CREATE", namespace="", object=held(namespace=None)), "namespace", False),
+        (given("CREATE", object=held(namespace=None)), "namespace", True),
         (
             given("CREATE", object=held(namespace=None), resource=resource("/v1/namespaces")),
             "namespace",
@@ -223,6 +228,7 @@ def test_a_later_webhook_gets_the_object_without_the_refused_patch() -> None:
     "text",
     [
         "2030-02-30T00:00:00Z",
+        "2030-05-32T00:00:00Z",
         "2023-02-29T00:00:00Z",
         "2030-13-01T00:00:00Z",
         "2030-01-31",

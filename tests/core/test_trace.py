@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.pure.core.trace import read_traceparent
+from gateway.pure.core.trace import read_traceparent, trace_id_of
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"
@@ -26,6 +26,7 @@ VALID = f"00-{TRACE}-{PARENT}-01"
 )
 def test_a_valid_header_is_read_as_version_0(header: str, traceparent: str) -> None:
     assert read_traceparent(header.encode()) == traceparent
+    assert trace_id_of(traceparent) == TRACE
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,15 @@ def test_verdicts_that_have_expired_make_room() -> None:
     assert found(kept, b"abc") == b"bc"
 
 
+def test_a_verdict_makes_room_at_the_time_at_which_it_expires() -> None:
+    clock = Clock()
+    kept = KeptVerdicts(3, clock)
+    kept.keep(b"a", ALLOWED, 10)
+    clock.now_s = 10
+    kept.keep(b"b", ALLOWED, 10)
+    assert [*kept._kept] == [b"b"]
+
+
 @pytest.mark.parametrize(
     ("verdict", "ttl_s"),
     [(ALLOWED, 0), (Failed(FailureReason.STATUS, "x"), 60), (Allowed(patch=b"[]"), 60)],

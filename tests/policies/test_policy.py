@@ -190,6 +190,14 @@ def test_parameters_in_files_are_not_taken_from_the_cluster() -> None:
     assert isinstance(verdict(policy.evaluate(given, {})), Allowed)
 
 
+def test_equal_parameters_have_the_same_digest() -> None:
+    def made(data: dict[str, str]) -> str:
+        metadata = {"name": "x", "namespace": "default"}
+        return FixedParams([{"apiVersion": "v1", "kind": "C", "metadata": metadata, "data": data}]).digest
+
+    assert made({"a": "1", "b": "2"}) == made({"b": "2", "a": "1"}) != made({"a": "1", "b": "3"})
+
+
 def test_a_refused_policy_fails_by_its_failure_policy() -> None:
     for failure_policy, expected in (("Fail", Denied), ("Ignore", Failed)):
         plain = bound("true", failurePolicy=failure_policy)
