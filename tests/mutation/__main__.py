@@ -44,7 +44,7 @@ TESTS_OF: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The folders of the product, and of the tests that are to find their mutants."""
 
-PATIENCE_S: Final = 30.0
+PATIENCE_S: Final = 60.0
 """Bounds the waits of a test of a mutant, which may never answer, instead of the bound of tests.kit."""
 
 SLOW_S: Final = 1.0
