@@ -14,6 +14,7 @@ import json
 import os
 import random
 import resource
+import select
 import signal
 import sys
 import time
@@ -46,6 +47,8 @@ TESTS_OF: Final[Mapping[str, tuple[str, ...]]] = {
 
 PATIENCE_S: Final = 60.0
 """Bounds the waits of a test of a mutant, which may never answer, instead of the bound of tests.kit."""
+LONGEST_S: Final = 1800.0
+"""Bounds the run of all tests of a mutant."""
 
 SLOW_S: Final = 1.0
 """A test that takes as long may depend on time: it has to find a mutant twice."""
@@ -169,7 +172,10 @@ class Selection:
 
 
 def apart(function: Callable[[], dict[str, Any]], log: Path | None = None) -> dict[str, Any] | int:
-    """Return the result of *function* in a forked process, or the status of a process that had none."""
+    """Return the result of *function* in a forked process, or the status of a process that had none.
+
+    A process that has no result within ``LONGEST_S`` is killed: a mutant may hang where a test ends.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -182,6 +188,8 @@ def apart(function: Callable[[], dict[str, Any]], log: Path | None = None) -> di
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as pipe:
+        if not select.select((pipe,), (), (), LONGEST_S)[0]:
+            os.killpg(child, signal.SIGKILL)
         text = pipe.read()
     _, status = os.waitpid(child, 0)
     with suppress(ProcessLookupError):  # workers that it left
