@@ -78,11 +78,13 @@ class Captured(BehindGateway):
         self.write_configuration()
         self.register()
 
-    def take(self) -> tuple[Review, ...]:
-        """Return the reviews since the last call, by path; equal ones are one."""
+    def take(self, phase: str = "") -> tuple[Review, ...]:
+        """Return the reviews since the last call, by path, or those of *phase*; equal ones are one."""
         captured, self.server.captured = self.server.captured, []
         found: dict[str, Review] = {}
         for path, request in sorted(captured, key=lambda each: each[0]):
+            if phase and phase_of(path) != phase:
+                continue
             stable = stable_request(request)
             text = json.dumps([phase_of(path), stable], sort_keys=True)
             paths = found[text].paths if text in found else ()

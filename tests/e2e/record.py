@@ -77,7 +77,7 @@ def record(cluster: Cluster, subject: Subject, folder: Path) -> Recording:
         # Again, because operations delete some of the objects.
         stack.enter_context(furnished(cluster, subject))
         captured = stack.enter_context(CapturedPolicies(cluster, folder / "captured", documents, version))
-        captured.take()
+        captured.take(subject.phase)
         access = _Access(cluster)
         schemas = _schemas(cluster) if is_mutating else []
         namespaces = [
@@ -93,7 +93,7 @@ def record(cluster: Cluster, subject: Subject, folder: Path) -> Recording:
             found = []
             for number, sent in enumerate(scenario.operations):
                 without = comparison.perform(sent)
-                reviews = captured.take()
+                reviews = captured.take(subject.phase)
                 seen = natively[scenario.name, number]
                 # Some kinds are deprecated.
                 warnings = tuple(each for each in seen.warnings if each not in without.warnings)
@@ -102,7 +102,7 @@ def record(cluster: Cluster, subject: Subject, folder: Path) -> Recording:
                 if is_mutating and "denied request" not in one.answer.get("message", ""):
                     final = _final_object(comparison, sent, one, without, ours.get("object"))
                     one = replace(one, answer={**one.answer, "object": final})
-                    captured.take()
+                    captured.take(subject.phase)
                 found.append(one)
             operations[scenario.name] = tuple(found)
         return Recording(surroundings, access.decisions, operations)
