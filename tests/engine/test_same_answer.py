@@ -11,6 +11,7 @@ import base64
 import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
+from unittest.mock import AsyncMock
 
 import jsonpatch
 import orjson
@@ -21,11 +22,12 @@ from admission_gateway_worker import Denied, PolicyServer, Review
 from gateway.server import cluster_follower, image_review
 from gateway.server.app import Gateway
 from gateway.server.cluster import ClusterOnce, LiveCluster
+from gateway.server.kubernetes.schemas import ClusterSchemas
 from gateway.server.options import Options
 from gateway.tools.offline.gateway import offline_gateway
 from tests.core.build import document
 from tests.engine.https import post
-from tests.kit import free_port
+from tests.kit import PATIENCE_S, free_port
 from tests.kubernetes.server import ApiServer
 from tests.policies.documents import binding, mutating, policy
 from tests.waiting import until
@@ -350,9 +352,10 @@ def test_without_a_cluster(tmp_path: Path) -> None:
 
 def test_with_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_follower, "SETTLE_S", 0.01)
+    for source in (LiveCluster, ClusterOnce):
+        monkeypatch.setattr(source, "_within_s", PATIENCE_S)
     # This API server has no OpenAPI documents to wait for.
-    monkeypatch.setattr(LiveCluster, "_within_s", 0.2)
-    monkeypatch.setattr(ClusterOnce, "_within_s", 0.2)
+    monkeypatch.setattr(ClusterSchemas, "wait_until_synced", AsyncMock())
     with ApiServer() as server, serving(tmp_path, server) as found:
 
         @given(DRAWN, st.lists(requests(), min_size=1, max_size=4))
