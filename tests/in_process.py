@@ -51,7 +51,8 @@ class SocketLoop(asyncio.SelectorEventLoop):
     """
 
     def __init__(self) -> None:
-        super().__init__(_Selector(self))
+        self._watched = _Selector(self)
+        super().__init__(self._watched)
         self._now = START_S
 
     def time(self) -> float:
@@ -61,6 +62,11 @@ class SocketLoop(asyncio.SelectorEventLoop):
     def advance(self, seconds: float) -> None:
         """Advance the clock by *seconds*."""
         self._now += seconds
+
+    @property
+    def has_connections(self) -> bool:
+        """Whether it has any socket but its own."""
+        return len(self._watched.get_map()) > 1
 
     def run_in_executor(
         self, executor: Executor | None, func: Callable[..., T], *args: object
@@ -278,6 +284,7 @@ class Stage:
         if left:
             self.run(asyncio.wait(left))
         self.run(self.loop.shutdown_asyncgens())
+        self.eventually(lambda: not self.loop.has_connections, "the end of all connections")
 
 
 class _Records(logging.Handler):

@@ -23,6 +23,7 @@ import yaml
 
 from gateway.config.yaml.documents import plural_of
 from tests.kit import PATIENCE_S
+from tests.stream_server import stream_server
 from tests.waiting import in_thread
 
 if TYPE_CHECKING:
@@ -101,26 +102,18 @@ class ApiServer:
         self._ending = b""
         self._is_abrupt = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._server: asyncio.Server | None = None
         self._watching: set[asyncio.Event] = set()
         """Set at each change."""
-        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._serving = stream_server(self._serve, host=None, port=None, sock=self._socket, ssl=self.tls)
         self._in_thread = in_thread(self)
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        self._server = await asyncio.start_server(self._accept, sock=self._socket, ssl=self.tls)
+        await self._serving.__aenter__()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task, writer in self._connections.items():
-            task.cancel()
-            writer.transport.abort()
-        if self._connections:
-            await asyncio.wait(self._connections)
-        await self._server.wait_closed()
+    async def __aexit__(self, *error: Any) -> None:
+        await self._serving.__aexit__(*error)
         self._loop = None
 
     def __enter__(self) -> Self:
@@ -129,15 +122,6 @@ class ApiServer:
 
     def __exit__(self, *_: object) -> None:
         self._in_thread.__exit__(None, None, None)
-
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.ensure_future(self._serve(reader, writer))
-        self._connections[task] = writer
-        # Not by the task: the end of the server may come before its first step.
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._connections.pop(task).close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # asyncio sets it only on sockets that were made with the number of the protocol.

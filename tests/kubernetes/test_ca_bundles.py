@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import ssl
@@ -20,6 +19,7 @@ from gateway.server.kubernetes.watch import Pace
 from tests.fakes.https_webhook import Seen, Webhook, path_of
 from tests.kit import REVIEWS
 from tests.kubernetes.server import refuse
+from tests.stream_server import stream_server
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -123,9 +123,8 @@ async def webhook(ca: trustme.CA) -> AsyncIterator[int]:
     """Serve scripted webhooks on a port of localhost."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     ca.issue_cert("localhost", key_type=trustme.KeyType.ECDSA).configure_cert(context)
-    serving = await asyncio.start_server(Webhook(Seen()).serve, "127.0.0.1", 0, ssl=context)
-    async with serving:
-        yield serving.sockets[0].getsockname()[1]
+    async with stream_server(Webhook(Seen()).serve, ssl=context) as port:
+        yield port
 
 
 def test_a_gateway_follows_the_bundle_of_a_webhook(server: ApiServer, tmp_path: Path, stage: Stage) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 import ssl
@@ -15,6 +14,7 @@ from gateway.engine.snapshot import Surroundings
 from gateway.pure.core.webhook import HttpsClient
 from tests.engines import compute
 from tests.fakes.https_webhook import Seen, Webhook, path_of
+from tests.stream_server import stream_server
 from tests.webhook_process import WebhookProcess
 from tests.world import World
 
@@ -44,14 +44,13 @@ def in_virtual_time(stage: Stage, certificate: tuple[Path, Path], authority: tru
         async def body() -> None:
             tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             tls.load_cert_chain(*certificate)
-            server = await asyncio.start_server(Webhook(Seen()).serve, "127.0.0.1", 0, ssl=tls)
-            url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}{path_of(script)}"
-            world = World(Surroundings(stage.loop.time, stage.loop.time, compute))
-            try:
-                await test(world, HttpsClient(url, authority.cert_pem.bytes()))
-            finally:
-                await world.close()
-                server.close()
+            async with stream_server(Webhook(Seen()).serve, ssl=tls) as port:
+                url = f"https://127.0.0.1:{port}{path_of(script)}"
+                world = World(Surroundings(stage.loop.time, stage.loop.time, compute))
+                try:
+                    await test(world, HttpsClient(url, authority.cert_pem.bytes()))
+                finally:
+                    await world.close()
 
         stage.run(body())
 

@@ -18,6 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from admission_gateway_worker.client_tls import tls_context
 from gateway.engine.dispatch.https.connection import ExchangeError
 from gateway.engine.dispatch.https.connection_pool import ConnectionPool
+from tests.stream_server import stream_server
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,21 +69,24 @@ class Pair:
         return file
 
 
+async def hang_up(*_: object) -> None:
+    """Close a connection."""
+
+
 def connect(file: Path, ca_pem: bytes) -> None:
     """Connect twice to a server with the certificate in *file*, with the roots *ca_pem*."""
 
     async def test() -> None:
         serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         serving.load_cert_chain(file)
-        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=serving)
-        connections = ConnectionPool(server.sockets[0].getsockname()[:2], None)
         context = tls_context(ca_pem)
-        try:
-            for _ in range(2):
-                (await connections.acquire(context)).abort()
-        finally:
-            connections.close()
-            server.close()
+        async with stream_server(hang_up, ssl=serving) as port:
+            connections = ConnectionPool(("127.0.0.1", port), None)
+            try:
+                for _ in range(2):
+                    (await connections.acquire(context)).abort()
+            finally:
+                connections.close()
 
     asyncio.run(test())
 
