@@ -31,6 +31,7 @@ pytestmark = pytest.mark.process
 
 MANY = 1000
 """Reviews in flight: half of a webhook with failurePolicy Fail, half with Ignore."""
+SENT = 3 * MANY
 TIMEOUT_S = 8
 """Of the webhook with Fail. The timeout of the other one is longer than that of the review."""
 BUDGET_S = 12.0
@@ -63,7 +64,7 @@ def _many_descriptors() -> Iterator[None]:
 def test_a_thousand_reviews_time_out_and_leave_no_resources(
     tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
 ) -> None:
-    """Each connection is used twice. Reviews of another pool are answered meanwhile."""
+    """Each connection is used three times. Reviews of another pool are answered meanwhile."""
     silent, other = start_worker(SOME_PORT), start_worker(SOME_PORT)
     hang = {"hang": True}
     configuration = (
@@ -84,7 +85,7 @@ def test_a_thousand_reviews_time_out_and_leave_no_resources(
     before = resources(process)
     with Load(gateway, "/validate/elsewhere?timeout=10s", REVIEW, connections=4, rate=50) as elsewhere:
         elsewhere.wait_for(20)
-        with Load(gateway, paths, REVIEW, connections=MANY, count=2 * MANY, rate=RATE) as load:
+        with Load(gateway, paths, REVIEW, connections=MANY, count=SENT, rate=RATE) as load:
             eventually(lambda: gateway.metric(IN_FLIGHT) >= 0.95 * MANY, "a thousand are in flight")
             load.wait_until(lambda tally: tally.answered >= MANY)
             first = resources(process)
@@ -92,17 +93,18 @@ def test_a_thousand_reviews_time_out_and_leave_no_resources(
         wait_past(elsewhere, 20)
     second, tally = resources(process), load.tally
     assert all_well(elsewhere.tally), elsewhere.tally
-    assert tally.sent == tally.answered == 2 * MANY, tally
-    assert (tally.failed, tally.failed_open) == (MANY, MANY), tally
+    assert tally.sent == tally.answered == SENT, tally
+    assert tally.failed == tally.failed_open == SENT / 2, tally
     cause = f"DEADLINE_EXCEEDED: no answer within {TIMEOUT_S}s"
     assert tally.texts == (f'failed calling webhook "h0.fail.test": {cause}',)
 
     eventually(lambda: gateway.metric(IN_FLIGHT) == 0, "no review is left")
     eventually(lambda: resources(process).descriptors <= before.descriptors, "no descriptor is left")
     assert first.resident_bytes - before.resident_bytes < 64 * MIB
-    assert second.resident_bytes - first.resident_bytes < 8 * MIB
-    assert gateway.metric(CALLS, pool="silent") == 2 * MANY
-    assert gateway.metric(CALLS, pool="silent", code="DEADLINE_EXCEEDED") == 2 * MANY
+    # Two thousand reviews that stay would be 25 MiB; the heap of a busy gateway varies by 8.
+    assert second.resident_bytes - first.resident_bytes < 16 * MIB
+    assert gateway.metric(CALLS, pool="silent") == SENT
+    assert gateway.metric(CALLS, pool="silent", code="DEADLINE_EXCEEDED") == SENT
     report = gateway.review("/validate/report?timeout=10s", REVIEW)["status"]["message"]
     seen = json.loads(report.partition(": ")[2])
-    assert (seen["calls"], seen["cancelled"], seen["streams"]) == (2 * MANY + 1, 2 * MANY, 1)
+    assert (seen["calls"], seen["cancelled"], seen["streams"]) == (SENT + 1, SENT, 1)
