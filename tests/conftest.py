@@ -21,10 +21,12 @@ from tests.waiting import in_thread
 from tests.worker.server import ScriptedWorker, parse, scripted_worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.in_process import Stage
+    from tests.kit import StartGateway
+    from tests.worker.server import StartWorker
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
@@ -127,9 +129,7 @@ def processes() -> Iterator[ExitStack]:
 
 
 @pytest.fixture
-def start_worker(
-    processes: ExitStack, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., ScriptedWorker]:
+def start_worker(processes: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> StartWorker:
     """Start a scripted worker in a thread: ``start_worker(listen=None, *flags)``."""
 
     def start(listen: str | None = None, *flags: str) -> ScriptedWorker:
@@ -158,7 +158,7 @@ def certificate(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory)
 @pytest.fixture
 def start_gateway(
     processes: ExitStack, certificate: tuple[Path, Path], authority: trustme.CA
-) -> Callable[..., GatewayProcess]:
+) -> StartGateway:
     """Start a gateway: ``start_gateway(config_folder, *flags)``."""
 
     def start(config: Path, *flags: str) -> GatewayProcess:

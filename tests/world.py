@@ -29,6 +29,7 @@ from gateway.config.kinds.worker_pool import WorkerPool
 from gateway.config.merge.load import load
 from gateway.config.merge.model import Config
 from gateway.engine.admit import call_apart
+from gateway.engine.cluster_source import NO_CLUSTER
 from gateway.engine.engine import Engine
 from gateway.engine.snapshot import Surroundings
 from gateway.observe.telemetry.exposition import expose
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
     from gateway.config.kinds.kubeconfig import KubeconfigUser
+    from gateway.engine.cluster_source import ClusterSource
     from gateway.engine.dispatch.calls import Endpoint
     from gateway.engine.dispatch.https.server import HttpsServer
     from gateway.engine.dispatch.pool import Pool
@@ -118,8 +120,8 @@ class World:
         """The configuration in force."""
         return snapshot_of(self.engine)
 
-    async def _activate(self, config: Config) -> None:
-        self.engine.activate(await self.engine.prepare(config))
+    async def _activate(self, config: Config, cluster: ClusterSource = NO_CLUSTER) -> None:
+        self.engine.activate(await self.engine.prepare(config, cluster))
         self._config = config
 
     async def add_pool(self, *targets: str, name: str = "pool", **settings: Any) -> Pool:
@@ -256,12 +258,12 @@ class SimulatedWorld(World):
         self.workers[address] = self.network.hosts[address] = worker
         return worker
 
-    async def serve(self, *documents: str) -> None:
+    async def serve(self, *documents: str, cluster: ClusterSource = NO_CLUSTER) -> None:
         """Put the configuration of *documents* in force, and a pool "pool" of one worker."""
         with TemporaryDirectory() as folder:
             file = Path(folder) / "c.yaml"
             file.write_text("".join((pool_document("pool", self.start_worker().target), *documents)))
-            await self._activate(load([file]))
+            await self._activate(load([file]), cluster)
         for pool in self.pools.values():
             await self.all_ready(pool)
 
@@ -319,9 +321,9 @@ def _as_first_argument(
 
 
 @asynccontextmanager
-async def opened_world() -> AsyncIterator[World]:
+async def opened_world(surroundings: Surroundings = INLINE) -> AsyncIterator[World]:
     """Yield a world with real sockets, which is closed, and checked for leftovers, after the block."""
-    world = World()
+    world = World(surroundings)
     try:
         yield world
     finally:

@@ -11,14 +11,11 @@ import asyncio
 import base64
 import json
 from dataclasses import asdict, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
 
 import jsonpatch
 
-from gateway.config.merge.load import load
 from gateway.engine.dispatch.https import server
 from gateway.engine.dispatch.https.connection import HttpResponse
 from gateway.pure.core.review import V1
@@ -28,7 +25,6 @@ from tests.e2e.direct import http_answer
 from tests.e2e.outcome import NAMESPACE, Line, Outcome, Refusal, ordered, refusal_of, with_annotations
 from tests.e2e.setups import canaries, configurations
 from tests.e2e.webhook_subjects import CAPTURED
-from tests.kit import pool_document
 from tests.recorded.engine import RecordedCluster
 from tests.recorded.recording import change_of, changed, text_of
 from tests.world import SimulatedWorld, simulate
@@ -38,6 +34,7 @@ if TYPE_CHECKING:
 
     from gateway.engine.dispatch.https.client import WebhookRequest
     from tests.e2e.compare import Case
+    from tests.e2e.setups import Hook
     from tests.e2e.webhook_subjects import WebhookSubject
     from tests.recorded.recording import Operation, Recording, Review
 
@@ -135,14 +132,14 @@ def outcomes_in_memory(
     *over_https*: the first of so many webhooks is called over HTTPS; 0 for none.
     """
     found: dict[str, list[Outcome]] = {}
+    hooks = [*subject.hooks, *canaries(CAPTURED)]
 
     async def run(world: SimulatedWorld) -> None:
-        await _serve(world, subject, recording, over_https)
+        cluster = RecordedCluster(recording.surroundings, recording.authorize)
+        await world.serve(*_documents(hooks, over_https), cluster=cluster)
         for case in subject.cases:
             operations = recording.operations.get(case.name, ())
             found[case.name] = [await _outcome(world, case, each) for each in operations]
-
-    hooks = [*subject.hooks, *canaries(CAPTURED)]
 
     async def send(request: WebhookRequest, *_: object, **__: object) -> HttpResponse:
         script = hooks[int(request.path.strip("/"))].script
@@ -155,10 +152,8 @@ def outcomes_in_memory(
     return found
 
 
-async def _serve(
-    world: SimulatedWorld, subject: WebhookSubject, recording: Recording, over_https: int
-) -> None:
-    hooks = [*subject.hooks, *canaries(CAPTURED)]
+def _documents(hooks: list[Hook], over_https: int) -> list[str]:
+    """Return the configuration of *hooks*, of which the first of *over_https* is called over HTTPS."""
     clients: list[Json] = [
         {"url": f"https://webhooks.test/{index}"}
         if over_https and not index % over_https
@@ -167,16 +162,7 @@ async def _serve(
     ]
     head = {"apiVersion": "admission-gateway.io/v1alpha1", "kind": "GatewayConfiguration"}
     settings = {**head, "kubernetes": {}, "auditLevel": "Request"}
-    documents = [settings, *configurations(hooks, clients)]
-    with TemporaryDirectory() as folder:
-        file = Path(folder) / "webhooks.yaml"
-        pool = pool_document("pool", world.start_worker().target)
-        file.write_text(pool + "".join(f"{json.dumps(each)}\n---\n" for each in documents))
-        config = load([file])
-    cluster = RecordedCluster(recording.surroundings, recording.authorize)
-    world.engine.activate(await world.engine.prepare(config, cluster))
-    for pool_ in world.pools.values():
-        await world.all_ready(pool_)
+    return [f"{json.dumps(each)}\n---\n" for each in (settings, *configurations(hooks, clients))]
 
 
 async def _outcome(world: SimulatedWorld, case: Case, operation: Operation) -> Outcome:

@@ -18,6 +18,8 @@ from admission_gateway_worker import PolicyServer
 from admission_gateway_worker.pb import worker_pb2 as pb
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from admission_gateway_worker import Review
 
 EVENT_LOOPS = ("uvloop",)
@@ -64,6 +66,14 @@ def traced() -> PolicyServer:
 POLICIES = ("plain", "thread", "one-step", "task")
 
 
+def batch_of(policies: Sequence[str], traceparent: str) -> pb.ReviewBatch:
+    """Return a batch with a call of each of *policies*, with ids from 1 on."""
+    batch = pb.ReviewBatch(payloads=[pb.Payload(admission_request=b"{}")])
+    for number, policy in enumerate(policies, 1):
+        batch.calls.add(id=number, policy=policy, timeout_millis=60_000, traceparent=traceparent)
+    return batch
+
+
 @pytest.mark.parametrize("method", ["stream", "unary"])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_spans_of_a_policy_are_children_of_its_call(serve: Any, policy: str, method: str) -> None:
@@ -75,10 +85,8 @@ def test_spans_of_a_policy_are_children_of_its_call(serve: Any, policy: str, met
                 message = pb.ReviewRequest(policy=policy, admission_request=b"{}")
                 metadata = (("traceparent", SAMPLED),)
                 return await worker.review(message.SerializeToString(), metadata=metadata)
-            batch = pb.ReviewBatch(payloads=[pb.Payload(admission_request=b"{}")])
-            batch.calls.add(id=1, policy=policy, timeout_millis=60_000, traceparent=SAMPLED)
             stream = worker.stream()
-            await stream.call.write(batch)
+            await stream.call.write(batch_of([policy], SAMPLED))
             answer = (await stream.verdicts(1))[1]
             await stream.close()
             return answer
@@ -94,11 +102,8 @@ def test_spans_of_a_policy_are_children_of_its_call(serve: Any, policy: str, met
 async def test_a_call_that_is_not_sampled_has_no_spans(serve: Any, traceparent: str) -> None:
     exporter.clear()
     async with serve(traced()) as worker:
-        batch = pb.ReviewBatch(payloads=[pb.Payload(admission_request=b"{}")])
-        for number, policy in enumerate(POLICIES, 1):
-            batch.calls.add(id=number, policy=policy, timeout_millis=60_000, traceparent=traceparent)
         stream = worker.stream()
-        await stream.call.write(batch)
+        await stream.call.write(batch_of(POLICIES, traceparent))
         answers = await stream.verdicts(len(POLICIES))
         valid = traceparent if traceparent == NOT_SAMPLED else ""
         assert all(list(answer.warnings) == [valid] for answer in answers.values())
@@ -110,11 +115,8 @@ async def test_a_call_that_is_not_sampled_has_no_spans(serve: Any, traceparent: 
 
 async def test_the_context_ends_with_the_policy(serve: Any) -> None:
     async with serve(traced()) as worker:
-        batch = pb.ReviewBatch(payloads=[pb.Payload(admission_request=b"{}")])
-        for number, policy in enumerate(POLICIES, 1):
-            batch.calls.add(id=number, policy=policy, timeout_millis=60_000, traceparent=SAMPLED)
         stream = worker.stream()
-        await stream.call.write(batch)
+        await stream.call.write(batch_of(POLICIES, SAMPLED))
         await stream.verdicts(len(POLICIES))
         assert not get_current_span().get_span_context().is_valid
         await stream.close()

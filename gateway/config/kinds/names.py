@@ -25,6 +25,7 @@ NAME_PART = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 QUALIFIED = f"({SUBDOMAIN}/)?{NAME_PART}"
 """A label's key."""
 ANNOTATION_KEY = f"({SUBDOMAIN.replace('a-z', 'A-Za-z')}/)?{NAME_PART}"
+"""An annotation's key: the API server makes it lower case before it checks the prefix."""
 _DNS_1123_LABEL = re.compile(LABEL)
 _DNS_1123_SUBDOMAIN = re.compile(SUBDOMAIN)
 _DNS_1035_LABEL = re.compile(r"[a-z](?:[-a-z0-9]*[a-z0-9])?")

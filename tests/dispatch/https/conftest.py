@@ -16,7 +16,7 @@ from tests.engines import compute
 from tests.fakes.https_webhook import Seen, Webhook, path_of
 from tests.stream_server import stream_server
 from tests.webhook_process import WebhookProcess
-from tests.world import World
+from tests.world import opened_world
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import trustme
 
     from tests.in_process import Stage
+    from tests.world import World
 
     InVirtualTime = Callable[[dict[str, Any], Callable[[World, HttpsClient], Awaitable[None]]], None]
 
@@ -46,11 +47,8 @@ def in_virtual_time(stage: Stage, certificate: tuple[Path, Path], authority: tru
             tls.load_cert_chain(*certificate)
             async with stream_server(Webhook(Seen()).serve, ssl=tls) as port:
                 url = f"https://127.0.0.1:{port}{path_of(script)}"
-                world = World(Surroundings(stage.loop.time, stage.loop.time, compute))
-                try:
+                async with opened_world(Surroundings(stage.loop.time, stage.loop.time, compute)) as world:
                     await test(world, HttpsClient(url, authority.cert_pem.bytes()))
-                finally:
-                    await world.close()
 
         stage.run(body())
 
