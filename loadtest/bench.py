@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from loadtest import worker_cost
 from loadtest.cases import CASES, CONNECTIONS, GROUPS
+from loadtest.policies.checking import problem
 from loadtest.report import cores, figures, machine, markdown, remarks, targets_table, versions
 from loadtest.results import Timing, measure
 from loadtest.reviews import POD, write_reviews
@@ -96,8 +97,13 @@ def measure_group(
     """Yield the rounds of *group*; progress is printed to standard error.
 
     Raises:
-        BenchError: an answer was wrong.
+        BenchError: an answer was wrong, or policies do not act as described.
     """
+    for case in group.cases:
+        if case.applied and case.server not in running.missing:
+            url = running.servers[case.server].address + case.path
+            if why := problem(url, case.applied, POD.read_bytes()):
+                raise BenchError(f"{case.name}: {why}")
     timing = replace(timing, window_s=timing.window_s * group.stretch)
     for case in group.cases:
         if case.warmup_s and case.server not in running.missing:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from loadtest.agnhost import PATH as AGNHOST_PATH
 from loadtest.floor import PATH as FLOOR_PATH
 from loadtest.gateways import DOCUMENTED_IN, MODES
-from loadtest.policies import POLICY_WORKERS, SETS, real_path
+from loadtest.policies import MUTATING_DOCUMENTS, POLICY_WORKERS, SETS, real_path
 
 if TYPE_CHECKING:
     from tests.languages.toolchains import Language
@@ -55,6 +55,8 @@ class Case:
     load: Load = Load()
     background: Load | None = None
     """Sent to the same path at the same time; its latency is not measured."""
+    applied: str = ""
+    """The set of policies whose answers are checked before the first round; empty for other policies."""
     warmup_s: float = 0.0
     """Time under load before the first round, for a worker that is compiled at run time."""
 
@@ -127,6 +129,7 @@ def _real(which: str, language: Language) -> Case:
         f"real-{language.name}",
         real_path(which),
         _REAL,
+        applied=which,
         warmup_s=COMPILE_S if language.name == "java" else 0.0,
     )
 
@@ -234,11 +237,17 @@ GROUPS: Final = (
     ),
     Group(
         "documents",
-        "ValidatingAdmissionPolicies of three validations, 16 connections",
+        "ValidatingAdmissionPolicies of three validations, and MutatingAdmissionPolicies, 16 connections",
         Case("floor-documents", "floor, the same review", "floor", FLOOR_PATH, _REAL),
         (
             Case("documents-1", "1 policy", "documents-1", "/validate", _REAL),
             Case("documents-10", "10 policies", "documents-10", "/validate", _REAL),
+            Case(
+                "documents-10-mutating",
+                "10 MutatingAdmissionPolicies that each change the Pod",
+                *("documents-10-mutating", "/mutate", _REAL),
+                applied=MUTATING_DOCUMENTS,
+            ),
             Case("bindings-5", "5 policies with a binding each", "bindings-5", "/validate", _REAL),
             Case(
                 "bindings-100",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from loadtest.floor import PATH
 from loadtest.policies import MUTATING, POLICY_WORKERS, SETS
 from loadtest.policies.cel import EXPRESSIONS
+from loadtest.policies.mutations import MUTATIONS
 from loadtest.worker import (
     LABELS,
     SLOW_POLICIES,
@@ -50,6 +51,8 @@ OWNED: Final = "object.?metadata.?labels.?owner.orValue('nobody') != 'kubelet'"
 MODES: Final = ("Warn", "Audit", "Shadow")
 DOCUMENTED: Final = ("deny-privileged", "deny-latest", "require-limits")
 """The validations of policies as documents."""
+TESTED: Final = {"tier": "tested"}
+"""The labels of the namespace of the reviews, which the bindings select."""
 DOCUMENTED_IN: Final = ("python", "go")
 """Languages of the workers that have the same policies."""
 ELSEWHERE: Final = "request.namespace.startsWith('kube-') && object.metadata.name.endsWith('-system')"
@@ -208,23 +211,37 @@ def documents(count: int, *, matching: int | None = None, others: int = 0) -> li
     spread over all policies, each for namespaces of another team.
     """
     expressions = [{"expression": EXPRESSIONS[name]} for name in DOCUMENTED]
-    tested, found = {"tier": "tested"}, []
-    teams: list[tuple[int, dict[str, str]]] = [
-        (number, tested) for number in range(count if matching is None else matching)
+    found = []
+    teams: list[tuple[int, Mapping[str, str]]] = [
+        (number, TESTED) for number in range(count if matching is None else matching)
     ]
     teams += [(number % count, {"team": f"team-{number}"}) for number in range(others)]
     for number in range(count):
         policy = {"matchConstraints": {"resourceRules": [dict(PODS)]}, "validations": expressions}
-        found.append(_policy_document("", f"policy-{number:02}", policy))
+        found.append(_policy_document("Validating", f"policy-{number:02}", policy))
     for number, (of, labels) in enumerate(teams):
         binding = {
             "policyName": f"policy-{of:02}",
             "validationActions": ["Deny"],
             "matchResources": {"namespaceSelector": {"matchLabels": labels}},
         }
-        found.append(_policy_document("Binding", f"binding-{number:02}", binding))
-    metadata = {"name": "default", "labels": tested}
-    return [*found, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}]
+        found.append(_policy_document("Validating", f"binding-{number:02}", binding, "Binding"))
+    return [*found, _namespace()]
+
+
+def mutating_documents() -> list[Document]:
+    """Return the MutatingAdmissionPolicies of ``loadtest.policies.mutations``, each with a binding."""
+    found = []
+    for name, mutation in MUTATIONS.items():
+        policy = {
+            "matchConstraints": {"resourceRules": [dict(PODS)]},
+            "reinvocationPolicy": "Never",
+            "mutations": [mutation.spec],
+        }
+        binding = {"policyName": name, "matchResources": {"namespaceSelector": {"matchLabels": TESTED}}}
+        found.append(_policy_document("Mutating", name, policy))
+        found.append(_policy_document("Mutating", name, binding, "Binding"))
+    return [*found, _namespace()]
 
 
 def documents_as_workers(count: int) -> list[Document]:
@@ -233,10 +250,15 @@ def documents_as_workers(count: int) -> list[Document]:
     return [_object("Validating", "documented", webhooks)]
 
 
-def _policy_document(kind: str, name: str, spec: Document) -> Document:
+def _namespace() -> Document:
+    metadata = {"name": "default", "labels": TESTED}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+
+
+def _policy_document(phase: str, name: str, spec: Document, suffix: str = "") -> Document:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": f"ValidatingAdmissionPolicy{kind}",
+        "kind": f"{phase}AdmissionPolicy{suffix}",
         "metadata": {"name": name},
         "spec": spec,
     }
@@ -264,6 +286,7 @@ GATEWAYS: Final[Mapping[str, Gateway]] = {
     ),
     "documents-1": Gateway(lambda: documents(1), workers=0),
     "documents-10": Gateway(lambda: documents(10), workers=0),
+    "documents-10-mutating": Gateway(mutating_documents, workers=0),
     "bindings-5": Gateway(lambda: documents(5), workers=0),
     "bindings-100": Gateway(lambda: documents(10, matching=5, others=95), workers=0),
     **{

@@ -310,6 +310,11 @@ TARGETS: Final = (
     ),
     times(
         "13",
+        "10 mutating documents that each change the Pod: CPU, times the floor",
+        *("documents-10-mutating", "floor-documents", "at most", 3.0),
+    ),
+    times(
+        "13",
         "5 of 100 bindings match: CPU, times 5 bindings",
         *("bindings-100", "bindings-5", "at most", 1.1),
     ),

@@ -37,6 +37,8 @@ SETS: Final[Mapping[str, Sequence[str]]] = {
 }
 """The names of the policies of each set, in order."""
 MUTATING: Final = "m4"
+MUTATING_DOCUMENTS: Final = "m10"
+"""The set of ``loadtest.policies.mutations``, which only the gateway has."""
 TOLERATION: Final = {"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}
 REQUESTS: Final = {"cpu": "100m", "memory": "128Mi"}
 

@@ -11,7 +11,8 @@ import orjson
 
 from admission_gateway_worker.json_patch.patch import apply_patch, parse_patch
 from loadtest.http_client import client_tls
-from loadtest.policies import MUTATING, SETS, labelled, mutated, violating
+from loadtest.policies import MUTATING, MUTATING_DOCUMENTS, SETS, labelled, mutated, violating
+from loadtest.policies.mutations import MUTATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +27,7 @@ def problem(url: str, name: str, review: bytes) -> str:
 
     Args:
         url: ``https://HOST:PORT/PATH``.
-        name: One of ``SETS``.
+        name: One of ``SETS``, or ``MUTATING_DOCUMENTS``.
         review: The AdmissionReview of a Pod.
 
     Raises:
@@ -38,10 +39,12 @@ def problem(url: str, name: str, review: bytes) -> str:
     response = _answer(url, document)
     if not response["allowed"]:
         return f"denied a Pod that no policy denies: {response.get('status')}"
-    if name == MUTATING:
-        expected = mutated(pod)
+    if name in (MUTATING, MUTATING_DOCUMENTS):
+        results = [one.result for one in MUTATIONS.values()]
+        expected = [mutated(pod)] if name == MUTATING else [pod, *results]
         patch = parse_patch(base64.b64decode(response.get("patch") or b""))
-        return lacking(apply_patch(pod, patch), expected)
+        found = apply_patch(pod, patch)
+        return next(filter(None, (lacking(found, each) for each in expected)), "")
     for policy in SETS["v10"]:
         changed = {**document, "request": {**document["request"], "object": violating(pod, policy)}}
         is_expected = policy not in SETS[name]

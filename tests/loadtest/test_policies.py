@@ -10,20 +10,29 @@ import orjson
 import pytest
 import yaml
 
+from admission_gateway_worker.json_patch.patch import apply_patch, parse_patch
+from gateway.pure.core.namespace import Namespace
 from gateway.server.serving.devcert import make_development_certificate
+from loadtest.cases import CASES
+from loadtest.gateways import TESTED, mutating_documents
 from loadtest.peers import gatekeeper, kyverno
 from loadtest.peers.setups import ALONE, Bed, Gateway
 from loadtest.policies import POLICY_WORKERS, SETS, labelled, mutated, real_path, unready, violating
 from loadtest.policies.checking import lacking, problem
+from loadtest.policies.mutations import MUTATIONS
 from loadtest.reviews import POD
 from loadtest.servers import run_servers
+from tests.policies.documents import decided
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from loadtest.cases import Case
     from loadtest.peers.setups import Subject
     from tests.languages.toolchains import Language
+
+NAMESPACE = Namespace("default", TESTED, b'{"metadata":{"name":"default"}}')
 
 
 def test_each_policy_has_a_pod_of_its_own_that_it_denies() -> None:
@@ -51,6 +60,24 @@ def test_a_mutated_pod_has_all_of_the_pod() -> None:
     pod = orjson.loads(labelled(POD.read_bytes()))["request"]["object"]
     assert lacking(mutated(pod), pod) == ""
     assert lacking(pod, mutated(pod)) != ""
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_each_mutating_document_changes_the_pod(name: str, tmp_path: Path) -> None:
+    pod = orjson.loads(labelled(POD.read_bytes()))["request"]["object"]
+    assert lacking(pod, MUTATIONS[name].result) != ""
+    others = [each for each in mutating_documents() if each["kind"] != "Namespace"]
+    mine = [each for each in others if each["metadata"]["name"] == name]
+    members = {"object": pod, "userInfo": {"username": "admin"}}
+    answer = decided(tmp_path, mine, members, phase="mutate", space=NAMESPACE)
+    assert not answer.failures
+    changed = apply_patch(pod, parse_patch(answer.decision.patch))
+    assert [lacking(changed, each) for each in (pod, MUTATIONS[name].result)] == ["", ""]
+
+
+def test_half_of_the_mutating_documents_are_patches() -> None:
+    kinds = [mutation.spec["patchType"] for mutation in MUTATIONS.values()]
+    assert (kinds.count("ApplyConfiguration"), kinds.count("JSONPatch")) == (5, 5)
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -106,3 +133,13 @@ def test_the_worker_of_each_language_has_the_same_policies(language: Language, t
         assert {which: problem(address + real_path(which), which, POD.read_bytes()) for which in SETS} == (
             dict.fromkeys(SETS, "")
         )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "case", [case for case in CASES.values() if case.applied not in ("", *SETS)], ids=lambda case: case.name
+)
+def test_documents_of_the_gateway_are_applied(case: Case, tmp_path: Path) -> None:
+    with run_servers(POD, [case.server], tmp_path) as running:
+        url = running.servers[case.server].address + case.path
+        assert problem(url, case.applied, POD.read_bytes()) == ""
