@@ -58,7 +58,8 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     ),
     "default-requests": Mutation(
         "object.spec.containers.filter(c, has(c.resources) && !has(c.resources.requests)).map(c,"
-        ' JSONPatch{op: "add", path: "/spec/containers/" + string(object.spec.containers.indexOf(c))'
+        ' JSONPatch{op: "add", path: "/spec/containers/"'
+        " + string(object.spec.containers.map(each, each.name).indexOf(c.name))"
         f' + "/resources/requests", value: {REQUESTS}}})',
         _in_spec(containers=[{"resources": {"requests": REQUESTS}}] * _CONTAINERS),
     ),
