@@ -7,8 +7,9 @@ pkg/apis/meta/v1/validation/validation.go (ValidateLabelSelector).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
+from gateway.base.text import one_of, shown
 from gateway.config.kinds.declare import Choice, Declared, Groups, Read, Text, Type, declare, required
 from gateway.config.kinds.names import (
     KEY_LENGTH,
@@ -21,6 +22,7 @@ from gateway.config.kinds.names import (
     label_value,
     qualified_name,
 )
+from gateway.config.yaml.fields import child
 from gateway.pure.core.labels import EVERYTHING, Operator, Requirement, Selector
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from gateway.config.kinds.declare import Row, Schema
     from gateway.config.yaml.fields import Check, Fields
 
+C = TypeVar("C", bound=str)
 OPERATORS: tuple[Operator, ...] = get_args(Operator)
 _SERVER_FIELDS = (
     "creationTimestamp",
@@ -79,6 +82,19 @@ def read_metadata(
     metadata.accept(*_SERVER_FIELDS)
     metadata.finish()
     return Metadata(name, labels, annotations, namespace)
+
+
+def annotated(fields: Fields, metadata: Metadata, key: str, allowed: tuple[C, ...]) -> C | None:
+    """Return the value of the annotation *key*, one of *allowed*, of the object behind *fields*.
+
+    None without the annotation, or after a problem.
+    """
+    text = metadata.annotations.get(key)
+    value = next((one for one in allowed if one == text), None)
+    if text is not None and value is None:
+        path = child(child(fields.at("metadata"), "annotations"), key)
+        fields.problems.add(path, f"found {shown(text)}, expected {one_of(allowed)}")
+    return value
 
 
 _MAX_ENTRIES = 50

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, get_args
 
-from gateway.base.text import one_of, shown
 from gateway.config.kinds.declare import Choice, Group, Groups, optional, required
 from gateway.config.kinds.matching import CelText, PlacedEntry
-from gateway.config.kinds.metadata import read_metadata
+from gateway.config.kinds.metadata import annotated, read_metadata
 from gateway.config.kinds.names import configuration_name
 from gateway.config.kinds.policy_binding import MODE, BindingSpec, binding_source
 from gateway.config.kinds.policy_matching import MutatingConstraints, MutatingMatch
@@ -24,12 +23,12 @@ from gateway.config.kinds.policy_spec import (
     MAX_EXPRESSION_CHARS,
     MAX_EXPRESSIONS,
     PolicySpec,
+    placement_of,
     spec_json,
 )
 from gateway.config.kinds.rollout import MODES
 from gateway.config.kinds.validation import Rule
 from gateway.config.kinds.webhook_entry import REINVOCATION_POLICIES
-from gateway.config.yaml.fields import child
 from gateway.pure.admission_policies.model import MutatingBinding, MutatingPolicy
 from gateway.pure.admission_policies.mutations import Mutation, Mutations, PatchType
 from gateway.pure.cel.structs import JSON_PATCH, OBJECT
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
     from gateway.config.kinds.policy_spec import Expressions
     from gateway.config.yaml.fields import Fields
-    from gateway.pure.core.webhook import Mode, ReinvocationPolicy
+    from gateway.pure.core.webhook import ReinvocationPolicy
 
 _PATCH_TYPES: tuple[PatchType, ...] = get_args(PatchType)
 _MEMBERS: Final = {"JSONPatch": "jsonPatch", "ApplyConfiguration": "applyConfiguration"}
@@ -132,30 +131,26 @@ class MutatingBindingSpec(BindingSpec):
 
 def read_mutating_policy(fields: Fields) -> MutatingPolicy:
     """Return the policy behind *fields*; apiVersion and kind are read already."""
-    name = read_metadata(fields, configuration_name).name
+    metadata = read_metadata(fields, configuration_name)
+    placement = placement_of(fields, metadata)
     source = fields.required_group("spec")
     fields.finish()
     spec = MutatingPolicySpec.read(source)
     head = spec.head()
     mutations = tuple(each.mutation(head.expressions) for each in spec.mutations)
     rules = Mutations(spec.failure_policy, head.expressions.variables, mutations, spec.reinvocation_policy)
-    return MutatingPolicy(name, head.match, head.param_kind, head.conditions, spec_json(source), rules)
+    document = spec_json(source)
+    return MutatingPolicy(
+        metadata.name, head.match, head.param_kind, head.conditions, document, rules, placement=placement
+    )
 
 
 def read_mutating_binding(fields: Fields) -> MutatingBinding:
     """Return the binding behind *fields*; apiVersion and kind are read already."""
     metadata = read_metadata(fields, configuration_name)
-    mode = _mode(fields, metadata.annotations.get(MODE))
+    mode = annotated(fields, metadata, MODE, MODES) or "Enforce"
     source = binding_source(fields)
-    document = spec_json(fields.group("spec"))
+    document = spec_json(source)
     fields.finish()
     spec = MutatingBindingSpec.read(source)
     return MutatingBinding(metadata.name, spec.policy_name, spec.match, spec.parameters, document, mode)
-
-
-def _mode(fields: Fields, text: str | None) -> Mode:
-    mode = "Enforce" if text is None else next((one for one in MODES if one == text), None)
-    if mode is None:
-        path = child(child(fields.at("metadata"), "annotations"), MODE)
-        fields.problems.add(path, f"found {shown(text)}, expected {one_of(MODES)}")
-    return mode or "Enforce"

@@ -1,4 +1,4 @@
-"""``GatewayConfiguration.policies``: the parameters that policies in custom resources may read.
+"""``GatewayConfiguration.policies``: who evaluates policies, and the parameters of those in custom resources.
 
 The author of a policy sees its parameters: an expression can put them into a message. So a kind has to be
 listed before a custom resource can name it.
@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 from gateway.base.text import one_of, shown
-from gateway.config.kinds.declare import Declared, Groups, Read, Text, declare, required
+from gateway.config.kinds.declare import Choice, Declared, Groups, Read, Text, declare, required
 from gateway.config.kinds.names import dns_1035_label, group_version
 from gateway.config.yaml.documents import POLICY_KINDS
+from gateway.pure.admission_policies.model import PlacementChoice
 from gateway.pure.openapi.built_in_resources import RESOURCES
 
 if TYPE_CHECKING:
     from gateway.config.yaml.fields import Fields
 
+PLACEMENTS: tuple[PlacementChoice, ...] = get_args(PlacementChoice)
 MAX_PARAM_KINDS: Final = 32
 _RESOURCE: Final = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -79,6 +81,14 @@ class PolicySettings(Declared):
         "server](policies.md#policies-that-the-api-server-evaluates): neither evaluated nor registered",
         default=(),
         name="leftToAPIServer",
+    )
+    placement: PlacementChoice = declare(
+        Choice(PLACEMENTS),
+        "Where policies are [evaluated](policies.md#policies-that-the-gateway-puts-into-the-api-server): by "
+        "the gateway, or by the API server if that has the same outcome. With `Auto` a policy that cannot "
+        "move stays in the gateway, with `APIServer` there is also a warning. The annotation "
+        "`admission-gateway.io/placement` of a policy overrides it",
+        default="Gateway",
     )
 
     @property

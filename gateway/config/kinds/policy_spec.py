@@ -22,6 +22,7 @@ from gateway.config.kinds.matching import (
     PlacedEntry,
     report_twice,
 )
+from gateway.config.kinds.metadata import annotated
 from gateway.config.kinds.names import (
     LABEL_LENGTH,
     SUBDOMAIN,
@@ -30,6 +31,7 @@ from gateway.config.kinds.names import (
     group_version,
 )
 from gateway.config.kinds.policy_matching import ConstraintsEntry
+from gateway.config.kinds.policy_settings import PLACEMENTS
 from gateway.pure.cel.compile import Condition, Expression, compile_expression
 from gateway.pure.cel.environment import policy_environment
 from gateway.pure.cel.errors import InvalidExpression
@@ -40,11 +42,14 @@ from gateway.pure.core.policy import ParamKind
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from gateway.config.kinds.metadata import Metadata
     from gateway.config.yaml.fields import Fields
-    from gateway.pure.admission_policies.model import MatchResources
+    from gateway.pure.admission_policies.model import MatchResources, PlacementChoice
     from gateway.pure.cel.types import Type
     from gateway.pure.core.webhook import FailurePolicy
 
+PLACEMENT: Final = "admission-gateway.io/placement"
+"""The annotation of a policy that overrides ``GatewayConfiguration.policies.placement``."""
 MAX_EXPRESSION_CHARS: Final = 65536
 MAX_EXPRESSIONS: Final = 200
 """Expressions in each list of a policy, and characters of one, in a custom resource."""
@@ -193,6 +198,11 @@ class PolicySpec(Declared):
             tuple(conditions),
             expressions,
         )
+
+
+def placement_of(fields: Fields, metadata: Metadata) -> PlacementChoice | None:
+    """Return the placement of the policy behind *fields* with *metadata*; None without the annotation."""
+    return annotated(fields, metadata, PLACEMENT, PLACEMENTS)
 
 
 def spec_json(spec: Fields) -> bytes:

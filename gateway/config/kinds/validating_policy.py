@@ -23,6 +23,7 @@ from gateway.config.kinds.policy_spec import (
     MAX_EXPRESSION_CHARS,
     MAX_EXPRESSIONS,
     PolicySpec,
+    placement_of,
     spec_json,
 )
 from gateway.config.kinds.validation import Rule
@@ -130,7 +131,8 @@ class ValidatingPolicySpec(PolicySpec):
 
 def read_validating_policy(fields: Fields) -> ValidatingPolicy:
     """Return the policy behind *fields*; apiVersion and kind are read already."""
-    name = read_metadata(fields, configuration_name).name
+    metadata = read_metadata(fields, configuration_name)
+    placement = placement_of(fields, metadata)
     fields.accept("status")
     source = fields.required_group("spec")
     fields.finish()
@@ -141,9 +143,12 @@ def read_validating_policy(fields: Fields) -> ValidatingPolicy:
         spec.failure_policy,
         head.expressions.variables,
         tuple(each.validation(head.expressions) for each in spec.validations),
-        tuple(each.annotation(name, head.expressions) for each in spec.audit_annotations),
+        tuple(each.annotation(metadata.name, head.expressions) for each in spec.audit_annotations),
     )
-    return ValidatingPolicy(name, head.match, head.param_kind, head.conditions, spec_json(source), rules)
+    document = spec_json(source)
+    return ValidatingPolicy(
+        metadata.name, head.match, head.param_kind, head.conditions, document, rules, placement=placement
+    )
 
 
 class _ActionList(Type[tuple[ValidationAction, ...]]):
@@ -191,7 +196,7 @@ def read_validating_binding(fields: Fields) -> ValidatingBinding:
         path = child(child(fields.at("metadata"), "annotations"), MODE)
         fields.problems.warn(path, "has no effect: this binding has validationActions instead of a mode")
     source = binding_source(fields)
-    document = spec_json(fields.group("spec"))
+    document = spec_json(source)
     fields.finish()
     spec = ValidatingBindingSpec.read(source)
     return ValidatingBinding(

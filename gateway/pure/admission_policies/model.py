@@ -6,7 +6,7 @@ Source: k8s.io/api admissionregistration/v1 types.go.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 ValidationAction = Literal["Deny", "Warn", "Audit"]
 NotFoundAction = Literal["Allow", "Deny"]
+PlacementChoice = Literal["Gateway", "APIServer", "Auto"]
+"""Where a policy is to be evaluated. ``Auto``: by the API server if that has the same outcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,8 @@ class _Policy(ABC):
     conditions: Sequence[Condition]
     document: bytes
     """JSON of its spec, with sorted keys."""
+    placement: PlacementChoice | None = field(default=None, kw_only=True)
+    """That of its annotation. None: that of the GatewayConfiguration."""
 
     @property
     @abstractmethod

@@ -1,0 +1,487 @@
+"""Which policies the API server can evaluate instead of the gateway, with the same outcome, and why not.
+
+A policy can move only if it is certain that it has the same outcome there, whatever the request. What is not
+certain is a reason to stay. The rules, and what is not part of the outcome: docs/policies.md.
+
+The order of mutating policies: the API server evaluates its own before it calls the gateway, and in random
+order among each other. So a policy can move only if no policy before it, in the gateway's order, writes what
+it reads or writes, or reads what it writes. Then it does not matter which of these policies move. Webhooks
+and policies behind it see the object as before.
+
+Pure: the result depends on the configuration and the version, and not on the order of documents.
+
+Source: k8s.io/apiserver pkg/admission/plugin/policy; k8s.io/kubernetes
+pkg/kubeapiserver/admission/exclusion/resources.go.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import orjson
+
+from gateway.base.text import shown
+from gateway.config.kinds.gateway_configuration import has_go_types
+from gateway.config.kinds.namespace import NAME_LABEL
+from gateway.config.yaml.documents import ADMISSION_GROUP, MUTATING_POLICY, POLICY, plural_of
+from gateway.pure.admission_policies.effects import LABELS, PolicyEffects, has_map_in_list
+from gateway.pure.admission_policies.effects import overlap as fields_overlap
+from gateway.pure.admission_policies.in_force import PolicyInForce
+from gateway.pure.admission_policies.model import MutatingPolicy
+from gateway.pure.cel.introduced import introduced
+from gateway.pure.cel.parse import parse
+from gateway.pure.cel.syntax import Call, nodes
+from gateway.pure.core.matching import checks_parameter_authors
+from gateway.pure.core.overlap import covering, has, overlap, parts
+from gateway.pure.core.rules import NEVER_SENT_KINDS
+from gateway.pure.openapi.built_in_resources import RESOURCES
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from gateway.config.merge.model import Config
+    from gateway.pure.admission_policies.model import MatchResources, NamedRule, PlacementChoice
+    from gateway.pure.core.webhook import Rule
+
+    Version = tuple[int, int]
+    InForce = PolicyInForce[Any, Any]
+
+KUBE_SYSTEM: Final = "kube-system"
+SERVED_FROM: Final[Mapping[str, Version]] = {POLICY: (1, 30), MUTATING_POLICY: (1, 36)}
+"""The version of Kubernetes that has each kind in ``admissionregistration.k8s.io/v1``, without a feature
+gate."""
+MAX_DOCUMENT_BYTES: Final = 1_000_000
+"""The size of the spec of a policy as JSON. etcd refuses an object of 1.5 MiB."""
+_QUANTITIES_FROM: Final = 37
+"""The minor version from which ``add`` and ``sub`` of quantities leave their operands unchanged."""
+_SEEN_BY_API_SERVER_ONLY: Final = tuple(
+    sorted(
+        (group, plural_of(kind))
+        for group, kind in NEVER_SENT_KINDS
+        if group != ADMISSION_GROUP or "AdmissionPolicy" not in kind
+    )
+)
+"""Group and name of resources that no webhook sees, and the API server's policies do."""
+_LEFT_OUT: Final = (("coordination.k8s.io", "leases"), ("", "events"), ("events.k8s.io", "events"))
+"""Resources that a registration excludes from wildcards."""
+_COMPARISONS: Final = frozenset({"_==_", "_!=_", "@in", "ofNonZeroValue"})
+"""Functions whose value can depend on whether maps and lists have Go types."""
+_OWN_METADATA: Final = ("labels", "annotations", "finalizers", "ownerReferences")
+"""Members of the metadata that do not identify the object."""
+
+
+class Placement(NamedTuple):
+    """Where one policy is to be evaluated."""
+
+    kind: str
+    """``ValidatingAdmissionPolicy`` or ``MutatingAdmissionPolicy``."""
+    name: str
+    wanted: PlacementChoice
+    reasons: tuple[str, ...]
+    """Why the API server cannot evaluate it: sentences that name the field, and what to do. Empty if it can,
+    and if that is not wanted."""
+
+    @property
+    def can_move(self) -> bool:
+        """Whether the API server is to evaluate it, and can."""
+        return self.wanted != "Gateway" and not self.reasons
+
+
+def placements(
+    config: Config,
+    kubernetes: Version | None,
+    *,
+    unserved: Collection[str] = (),
+    excluded_namespaces: Collection[str] = (KUBE_SYSTEM,),
+) -> tuple[Placement, ...]:
+    """Return the placement of each policy of *config* that has a binding, by kind and name.
+
+    Policies of a kind in ``policies.leftToAPIServer`` are not among them, nor is the gateway's own.
+    *kubernetes* is the version of the API server, or None if it is not known. It does not serve the kinds
+    *unserved*. *excluded_namespaces* are those that the registration leaves out.
+    """
+    by_key: dict[tuple[str, str], list[InForce]] = {}
+    for webhook in config.webhooks:
+        found = webhook.policy
+        if isinstance(found, PolicyInForce) and not checks_parameter_authors(webhook):
+            by_key.setdefault((found.kind, found.policy.name), []).append(found)
+    judge = _Judge(config, kubernetes, unserved, excluded_namespaces, by_key)
+    return tuple(judge.placement(*key) for key in sorted(by_key))
+
+
+class _Judge:
+    def __init__(
+        self,
+        config: Config,
+        kubernetes: Version | None,
+        unserved: Collection[str],
+        excluded_namespaces: Collection[str],
+        by_key: Mapping[tuple[str, str], list[InForce]],
+    ) -> None:
+        self._config = config
+        self._kubernetes = kubernetes
+        self._unserved = unserved
+        self._excluded_namespaces = excluded_namespaces
+        self._by_key = by_key
+        self._effects: dict[str, PolicyEffects] = {}
+
+    def placement(self, kind: str, name: str) -> Placement:
+        """Return the placement of one policy."""
+        entries = self._by_key[kind, name]
+        wanted = entries[0].policy.placement or self._config.gateway.policies.placement
+        if wanted == "Gateway":
+            return Placement(kind, name, wanted, ())
+        if refusal := next((each.refusal for each in entries if each.refusal), ""):
+            return Placement(kind, name, wanted, (f"the policy cannot be evaluated: {refusal}",))
+        reasons = chain(
+            self._of_cluster(kind),
+            self._of_expressions(entries[0]),
+            _of_parameters(entries),
+            self._of_references(kind, name),
+            self._of_requests(entries),
+            self._of_mutations(entries) if isinstance(entries[0].policy, MutatingPolicy) else (),
+        )
+        return Placement(kind, name, wanted, tuple(reasons))
+
+    def _of_cluster(self, kind: str) -> Iterator[str]:
+        settings, found = self._config.gateway, self._kubernetes
+        if settings.kubernetes is None:
+            yield "kubernetes of the GatewayConfiguration is absent; name the cluster that is to evaluate it"
+        if found is None:
+            yield "the version of the API server is not known; the gateway moves the policy when it is"
+            return
+        minor = found[1]
+        first = SERVED_FROM[kind]
+        if found < first:
+            yield (
+                f"the API server has Kubernetes {_shown(found)}, which does not serve {kind} of "
+                f"{ADMISSION_GROUP}/v1; upgrade the cluster to {_shown(first)} or newer"
+            )
+        elif kind in self._unserved:
+            yield f"the API server does not serve {kind} of {ADMISSION_GROUP}/v1; enable it there"
+        if has_go_types(minor) != settings.has_go_types:
+            yield (
+                f"kubernetesVersion of the GatewayConfiguration is {settings.kubernetes_version}, and the "
+                f"API server has {_shown(found)}, which compares maps and lists otherwise; set it to that "
+                "version"
+            )
+
+    def _of_expressions(self, bound: InForce) -> Iterator[str]:
+        if len(bound.policy.document) > MAX_DOCUMENT_BYTES:
+            yield (
+                f"spec has {len(bound.policy.document)} bytes as JSON, and the API server stores at most "
+                f"{MAX_DOCUMENT_BYTES}; divide the policy"
+            )
+        if self._kubernetes is None:
+            return
+        minor = self._kubernetes[1]
+        for field, text in _expressions(orjson.loads(bound.policy.document), "spec"):
+            for name, first in sorted(set(introduced(text))):
+                if minor < first:
+                    yield (
+                        f"{field} uses {name}, which API servers accept in new policies from 1.{first} on; "
+                        "write it without, or upgrade the cluster"
+                    )
+            if minor < _QUANTITIES_FROM and not _functions(text).isdisjoint(("add", "sub")):
+                yield (
+                    f"{field} adds or subtracts quantities, which may change the operand before "
+                    f"1.{_QUANTITIES_FROM}; compare them without, or upgrade the cluster"
+                )
+
+    def _of_references(self, kind: str, name: str) -> Iterator[str]:
+        for exception in self._config.exceptions:
+            if name in exception.webhooks:
+                yield (
+                    f"PolicyException {shown(exception.id)} names the policy in spec.webhooks, and the API "
+                    "server knows no exceptions; delete it, or leave out the policy there"
+                )
+        if kind == POLICY and name in self._config.gateway.image_review_webhooks:
+            yield (
+                "imageReview.webhooks of the GatewayConfiguration names the policy, and the gateway answers "
+                "ImageReviews itself; remove it there"
+            )
+
+    def _of_requests(self, entries: list[InForce]) -> Iterator[str]:
+        """Yield the reasons in requests that the API server matches, and the gateway does not get."""
+        match: MatchResources = entries[0].policy.match
+        matches = [each.match for bound in entries for each in bound.bindings]
+
+        def is_matched(
+            group: str, resource: str, sub_resource: str = "", *, by_wildcard: bool = False
+        ) -> bool:
+            wanted = group, resource, sub_resource
+            return _may_match(match, *wanted, by_wildcard=by_wildcard) and any(
+                one is None or _may_match(one, *wanted) for one in matches
+            )
+
+        for group, resource in _SEEN_BY_API_SERVER_ONLY:
+            subs = ("", "status") if group != ADMISSION_GROUP else ("",)
+            if any(is_matched(group, resource, sub) for sub in subs):
+                yield (
+                    f"spec.matchConstraints matches {resource}.{group}, which the API server sends to no "
+                    "webhook, but to its own policies; exclude all its requests by excludeResourceRules"
+                )
+        for group, resource in _LEFT_OUT:
+            if is_matched(group, resource, by_wildcard=True):
+                named = f"{resource}.{group}" if group else resource
+                yield (
+                    f"spec.matchConstraints matches {named} by a wildcard, from which the registration "
+                    "excludes them; exclude all their requests by excludeResourceRules"
+                )
+        rules = [rule for each in match.named_rules for rule in each.rules]
+        if not any(map(_is_about_namespaces, rules)):
+            return
+        for name in sorted(self._excluded_namespaces):
+            labels = {NAME_LABEL: name}
+            if match.namespace_selector.matches(labels) and any(
+                one is None or one.namespace_selector.matches(labels) for one in matches
+            ):
+                yield (
+                    f"spec.matchConstraints matches the namespace {name}, which the registration excludes; "
+                    f"exclude it by namespaceSelector: {NAME_LABEL} NotIn [{name}]"
+                )
+
+    # -- mutating policies --------------------------------------------------------------------------
+
+    def _of_mutations(self, entries: list[InForce]) -> Iterator[str]:
+        policy: MutatingPolicy = entries[0].policy
+        rules = policy.rules
+        for bound in entries:
+            for binding in bound.bindings:
+                if binding.mode != "Enforce":
+                    yield (
+                        f"the mode of MutatingAdmissionPolicyBinding {shown(binding.name)} is "
+                        f"{binding.mode}, and the API server has no modes; enforce it, or delete the binding"
+                    )
+        if rules.reinvocation_policy != "IfNeeded":
+            yield (
+                f"spec.reinvocationPolicy is {rules.reinvocation_policy}: the policy would not see what "
+                "webhooks change, and may be applied twice while it moves; make it idempotent, and set "
+                "IfNeeded"
+            )
+        bindings = [binding for bound in entries for binding in bound.bindings]
+        if policy.param_kind is not None and any(each.param_ref for each in bindings):
+            by_name = bindings[0].param_ref is not None and bindings[0].param_ref.name
+            if len(bindings) > 1 or not by_name:
+                yield (
+                    "spec.paramKind: the policy may be applied several times to one object, and the API "
+                    "server sets defaults in between, and has no order of bindings; expected one binding, "
+                    "with paramRef.name"
+                )
+        yield from self._of_patches(policy)
+        yield from self._of_order(policy)
+
+    def _of_patches(self, policy: MutatingPolicy) -> Iterator[str]:
+        effects = self._effects_of(policy)
+        for index, mutation in enumerate(policy.rules.mutations):
+            place = f"spec.mutations[{index}]"
+            if mutation.patch_type == "JSONPatch" and not all(
+                one is not None and one.is_plain for one in effects.operations(mutation)
+            ):
+                yield (
+                    f"{place}.jsonPatch does more than to set labels or annotations to texts: the API "
+                    "server refuses requests for a field that the kind does not have, and drops it from the "
+                    "patch of a webhook; write an applyConfiguration"
+                )
+            for earlier in range(index):
+                path = effects.of_mutations[index].depend(effects.of_mutations[earlier])
+                if path is not None:
+                    yield (
+                        f"{place} depends on spec.mutations[{earlier}] by {_named(path)}, and the API server "
+                        "sets defaults in between; write one mutation"
+                    )
+                    break
+        for path in sorted(effects.all.writes):
+            if not _leaves_identity(path):
+                yield (
+                    f"spec.mutations may change {_named(path)}, which can identify the object: the API "
+                    "server does not check that; name the fields that are set one by one"
+                )
+        merges = any(each.patch_type == "ApplyConfiguration" for each in policy.rules.mutations)
+        if merges and policy.rules.failure_policy == "Ignore" and not _are_built_in(policy.match):
+            yield (
+                "spec.failurePolicy is Ignore, and the API server refuses an applyConfiguration for a kind "
+                "without a schema nevertheless; set Fail, or name built-in resources only"
+            )
+        texts = [each.expression.text for each in policy.rules.mutations]
+        if has_map_in_list([*texts, *(each.text for each in policy.rules.variables.values())]):
+            yield (
+                "spec.mutations has a map literal in a list, which the API server refuses within an Object; "
+                "write Object.…{}, or leave the policy in the gateway"
+            )
+
+    def _of_order(self, policy: MutatingPolicy) -> Iterator[str]:
+        effects = self._effects_of(policy).all
+        writes_labels = any(fields_overlap(path, LABELS) for path in effects.writes)
+        is_before = True
+        for kind, name in sorted(self._by_key):
+            if kind != MUTATING_POLICY:
+                continue
+            entries = self._by_key[kind, name]
+            other: MutatingPolicy = entries[0].policy
+            if other is policy:
+                is_before = False
+                continue
+            if any(each.refusal for each in entries) or not _meet(policy, other):
+                continue
+            if is_before and (path := effects.depend(self._effects_of(other).all)) is not None:
+                yield (
+                    f"the policy depends by {_named(path)} on {MUTATING_POLICY} {shown(name)}, which comes "
+                    "before it by name, and the API server has no order; name it so that it comes first, or "
+                    "let them use other fields"
+                )
+            matches = [other.match, *(each.match for bound in entries for each in bound.bindings)]
+            if writes_labels and any(one is not None and _selects_labels(one) for one in matches):
+                yield (
+                    f"the policy sets labels, and {MUTATING_POLICY} {shown(name)} selects objects by labels, "
+                    "which it has to see without them; use matchConditions there"
+                )
+            if self._has_other_types(policy, other):
+                yield (
+                    f"{MUTATING_POLICY} {shown(name)} has matchConditions: if the API server evaluates it "
+                    "first, maps and lists of this policy compare otherwise; give it matchConditions too"
+                )
+
+    def _has_other_types(self, policy: MutatingPolicy, other: MutatingPolicy) -> bool:
+        """Whether values of *policy* may have Go types because of *other*, and a comparison depends on it."""
+        if self._kubernetes is None or not has_go_types(self._kubernetes[1]):
+            return False
+        if policy.conditions or not other.conditions:
+            return False
+        return any(not _functions(each.text).isdisjoint(_COMPARISONS) for each in policy.expressions)
+
+    def _effects_of(self, policy: MutatingPolicy) -> PolicyEffects:
+        if policy.name not in self._effects:
+            self._effects[policy.name] = PolicyEffects(policy)
+        return self._effects[policy.name]
+
+
+def _of_parameters(entries: list[InForce]) -> Iterator[str]:
+    kind = entries[0].policy.param_kind
+    if kind is None:
+        return
+    group = kind.api_version.rpartition("/")[0]
+    is_built_in = any(one.kind == kind.kind for one in RESOURCES.get(group, {}).values())
+    place = f"spec.paramKind is {kind.kind} of {kind.api_version}"
+    if not any(binding.param_ref for bound in entries for binding in bound.bindings):
+        if not is_built_in:
+            yield (
+                f"{place}, and no binding has a paramRef: the API server refuses requests while it does not "
+                "have the kind; remove paramKind"
+            )
+    elif all(bound.cluster_kind is None for bound in entries):
+        yield f"{place}, and its objects are in files; apply them to the cluster, and remove the files"
+    elif is_built_in:
+        yield (
+            f"{place}, a built-in kind: the API server does not follow its objects again after a time "
+            "without such a policy; use a custom resource"
+        )
+
+
+def _shown(version: Version) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
+def _leaves_identity(path: tuple[str, ...]) -> bool:
+    """Whether a change of *path* leaves the object the same one."""
+    if path[:1] == ("metadata",):
+        return path[1:2] != () and path[1] in _OWN_METADATA
+    return path != () and path[0] not in ("apiVersion", "kind")
+
+
+def _named(path: tuple[str, ...]) -> str:
+    return shown(".".join(path)) if path else "the whole object"
+
+
+def _expressions(value: object, path: str) -> Iterator[tuple[str, str]]:
+    """Yield path and text of each expression in *value*, a part of the JSON of a policy."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _expressions(item, f"{path}[{index}]")
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            if isinstance(item, str):
+                if name.lower().endswith("expression") and item.strip():
+                    yield f"{path}.{name}", item
+            else:
+                yield from _expressions(item, f"{path}.{name}")
+
+
+def _functions(text: str) -> set[str]:
+    return {node.function for node in nodes(parse(text)) if isinstance(node, Call)}
+
+
+def _meet(one: MutatingPolicy, other: MutatingPolicy) -> bool:
+    """Whether some request may match both policies, by their rules."""
+    ours, theirs = _rules(one.match.named_rules), _rules(other.match.named_rules)
+    return any(overlap(own, their) for own in ours for their in theirs)
+
+
+def _rules(named: Iterable[NamedRule]) -> list[Rule]:
+    return [rule for each in named for rule in each.rules]
+
+
+def _are_built_in(match: MatchResources) -> bool:
+    """Whether the rules name resources of Kubernetes itself only."""
+    return all(
+        parts(entry)[0] in RESOURCES.get(group, {})
+        for rule in _rules(match.named_rules)
+        for group in rule.api_groups
+        for entry in rule.resources
+    )
+
+
+def _selects_labels(match: MatchResources) -> bool:
+    """Whether labels of the object can decide whether *match* has a request: a Namespace has its own."""
+    rules = _rules(match.named_rules)
+    is_about_namespaces = not rules or any(
+        has(rule.api_groups, "") and any(parts(each)[0] in ("*", "namespaces") for each in rule.resources)
+        for rule in rules
+    )
+    return not match.object_selector.is_empty or (
+        is_about_namespaces and not match.namespace_selector.is_empty
+    )
+
+
+def _is_about_namespaces(rule: Rule) -> bool:
+    """Whether a namespaceSelector can decide whether *rule* matches: for namespaces, and objects in them."""
+    for group in rule.api_groups:
+        for name in (parts(each)[0] for each in rule.resources):
+            if has((group,), "") and name in ("*", "namespaces"):
+                return True
+            known = RESOURCES.get(group, {}).get(name)
+            if rule.scope != "Cluster" and (known is None or known.is_namespaced):
+                return True
+    return False
+
+
+def _may_match(
+    match: MatchResources, group: str, resource: str, sub_resource: str = "", *, by_wildcard: bool = False
+) -> bool:
+    """Whether *match* may have a request for the resource, by rules; *by_wildcard* without its name."""
+    entry = resource, sub_resource
+    rules = [
+        rule
+        for rule in _rules(match.named_rules)
+        if has(rule.api_groups, group) and not covering(entry).isdisjoint(map(parts, rule.resources))
+    ]
+    if match.named_rules and not rules:
+        return False
+    if by_wildcard and any(parts(each)[0] == resource for rule in rules for each in rule.resources):
+        return False
+    operations = {operation for rule in rules for operation in rule.operations} or {"*"}
+    return not any(_excludes(each, group, entry, operations) for each in match.excluded)
+
+
+def _excludes(named: NamedRule, group: str, entry: tuple[str, str], operations: Collection[str]) -> bool:
+    """Whether *named*, of ``excludeResourceRules``, excludes all requests of *operations* for *entry*."""
+    (rule,) = named.rules
+    return (
+        not named.names
+        and rule.scope == "*"
+        and has(rule.api_groups, group)
+        and (named.match_policy == "Equivalent" or "*" in rule.api_versions)
+        and all(has(rule.operations, operation) for operation in operations)
+        and not covering(entry).isdisjoint(map(parts, rule.resources))
+    )
