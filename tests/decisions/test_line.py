@@ -253,3 +253,7 @@ def test_lines_of_allowed_requests_are_those_of_the_general_form(
         assert (found is not None) is is_plain
         assert found is None or orjson.loads(found) == orjson.loads(expected)
         assert found is None or [*orjson.loads(found)] == [*orjson.loads(expected)]
+        for _ in range(3):
+            lines.add(given_answer, elapsed_s, 1.5, DIGEST)
+        assert lines.take() == [found or expected] * 3
+        assert lines.take() == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from gateway.config.kinds.logging_settings import (
     LoggedDecisions,
     LoggingSettings,
 )
+from gateway.observe.decisions import allowed_lines
 from gateway.observe.decisions import log as log_module
 from gateway.observe.decisions.log import DecisionLog
 from gateway.observe.decisions.record import is_noteworthy
@@ -28,6 +30,7 @@ from gateway.server.serving.message import HttpRequest, error_response
 from tests.core.build import request, webhook
 from tests.decisions.kit import answer
 from tests.kit import PATIENCE_S
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,6 +75,10 @@ def logged(
     asyncio.run(main())
     lines = path.read_bytes().splitlines() if path.exists() else []
     return [orjson.loads(one) for one in lines], counts
+
+
+def has_lines(path: Path, number: int) -> bool:
+    return path.exists() and path.read_bytes().count(b"\n") == number
 
 
 def outcomes(found: tuple[list[dict[str, Any]], LogCounts]) -> list[str]:
@@ -142,6 +149,36 @@ def test_the_search_for_values_of_secrets_is_bounded(tmp_path: Path) -> None:
     messages = [record["webhooks"][0]["message"] for record in records]
     assert most / 2 < messages.count("no") <= most
     assert len(messages) == most + 30
+
+
+async def test_an_allowed_decision_waits_for_a_bounded_number_of_others_of_bounded_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "ALLOWED_WAIT_S", PATIENCE_S)
+    size = len(ALLOWED.evaluation.request.json)
+    for bounds, expected in (((4, 10**6), 4), ((100, 2 * size + 1), 3)):
+        monkeypatch.setattr(allowed_lines, "MAX_WAITING", bounds[0])
+        monkeypatch.setattr(allowed_lines, "MAX_WAITING_BYTES", bounds[1])
+        path = tmp_path / str(expected)
+        log = DecisionLog(LogCounts())
+        log.activate(
+            LoggingSettings(decisions="All", decision_log=DecisionLogSettings(file=DecisionFile(path)))
+        )
+        for _ in range(expected + 1):
+            log.offer(ALLOWED, 0.1, "", is_noteworthy=False)
+        await until(partial(has_lines, path, expected))
+        await log.close()
+        assert has_lines(path, expected + 1)
+
+
+async def test_an_allowed_decision_is_written_without_others(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    log = DecisionLog(LogCounts())
+    log.activate(LoggingSettings(decisions="All", decision_log=DecisionLogSettings(file=DecisionFile(path))))
+    for expected in (1, 2):
+        log.offer(ALLOWED, 0.1, "", is_noteworthy=False)
+        await until(partial(has_lines, path, expected))
+    await log.close()
 
 
 async def test_changed_settings_apply_to_the_next_decision(tmp_path: Path) -> None:

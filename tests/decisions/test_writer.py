@@ -50,10 +50,11 @@ async def test_a_blocked_sink_drops_records_counts_them_and_says_so_later(
     gate = Gate()
     counted: list[int] = []
     under_test = Writer(gate, lambda number: f"{number} dropped", counted.append)
-    under_test.write("first")
+    under_test.write(("first",))
     await until(lambda: not under_test._waiting)
-    for number in range(15):
-        under_test.write(str(number))
+    under_test.write(list(map(str, range(7))))
+    for more in (range(7, 13), range(13, 15)):  # the first has room for three
+        under_test.write(list(map(str, more)))
     assert sum(counted) == 5
     gate.is_open.set()
     await until(lambda: len(gate.written) >= 12)
@@ -68,7 +69,7 @@ async def test_records_that_were_dropped_while_the_sink_wrote_are_reported_witho
     monkeypatch.setattr(writer, "DROPPED_S", 0.0)
     gate = Gate()
     under_test = Writer(gate, lambda number: f"{number} dropped", lambda number: None)
-    under_test.write("first")
+    under_test.write(("first",))
     await until(lambda: not under_test._waiting)
     under_test.drop(3)
     gate.is_open.set()
@@ -85,7 +86,7 @@ async def test_a_failing_sink_is_logged_once_and_its_records_are_counted(
     gate.is_open.set()
     counted: list[int] = []
     under_test = Writer(gate, lambda number: f"{number} dropped", counted.append)
-    under_test.write("one")
+    under_test.write(("one",))
     await until(lambda: len(counted) > 3)
     gate.is_broken = False
     await until(lambda: gate.written)
@@ -102,7 +103,7 @@ async def test_a_reader_that_stops_reading_blocks_nobody(monkeypatch: pytest.Mon
     counted: list[int] = []
     under_test = Writer(DescriptorSink(writing), lambda number: b"%d\n" % number, counted.append)
     while not counted:  # the pipe takes 64 KiB, the queue 100 records
-        under_test.write(b"x" * 4095 + b"\n")
+        under_test.write((b"x" * 4095 + b"\n",))
         await asyncio.sleep(0)
     thread = under_test.close()
     os.close(reading)

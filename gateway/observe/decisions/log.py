@@ -1,8 +1,8 @@
 """The decision log of a process: which decisions are logged, how many, and where to.
 
-A record is encoded on the event loop after the answer, and written in a thread, see
-``gateway.observe.decisions.writer``. Records above the rate, or that a sink does not take, are dropped and
-counted, and a record has their number.
+A record is encoded on the event loop after the answer, those of allowed requests some together, and written
+in a thread, see ``gateway.observe.decisions.writer``. Records above the rate, or that a sink does not take,
+are dropped and counted, and a record has their number.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ KEPT_FOR_NOTEWORTHY: Final = 0.25
 """The part of the rate that ordinary decisions leave to denials, failures and fail-opens."""
 REFUSALS_PER_SECOND: Final = 10
 REFUSALS_AT_ONCE: Final = 50
+ALLOWED_WAIT_S: Final = 0.1
+"""How long an allowed decision waits for others, with which its line is made."""
 CLOSE_S: Final = 2.0
 """How long :meth:`DecisionLog.close` waits for the last records."""
 
@@ -53,6 +55,7 @@ class DecisionLog:
         """The form of records and the writer of each sink."""
         self._allowed_lines: AllowedLines | None = None
         """None unless all sinks take JSON."""
+        self._timer: asyncio.TimerHandle | None = None
         self._closing: list[Thread] = []
         self._has_noteworthy = self._has_all = self._has_secret_names = False
         self._sampled = 0.0
@@ -117,12 +120,12 @@ class DecisionLog:
             return
         at = time.time()
         if not is_noteworthy and self._allowed_lines is not None:
-            found = self._allowed_lines.line(answer, seconds, at, digest)
-            if found is not None:
-                self._counts.logged += 1
-                for _, writer in self._outputs:
-                    writer.write(found)
-                return
+            self._counts.logged += 1
+            if self._allowed_lines.add(answer, seconds, at, digest):
+                self._write_allowed()
+            elif self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(ALLOWED_WAIT_S, self._write_allowed)
+            return
         record = record_of(answer, seconds, at, digest)
         if is_noteworthy:
             request = answer.evaluation.request
@@ -147,15 +150,27 @@ class DecisionLog:
         self._write(line.refusal(time.time(), request, response, trace_id_of(traceparent)))
 
     def _write(self, document: Document) -> None:
+        self._write_allowed()
         self._counts.logged += 1
         for form, writer in self._outputs:
-            writer.write(form(document))
+            writer.write((form(document),))
+
+    def _write_allowed(self) -> None:
+        """Write the lines of the allowed decisions that wait."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        found = [] if self._allowed_lines is None else self._allowed_lines.take()
+        if found:
+            for _, writer in self._outputs:
+                writer.write(found)
 
     def _drop(self) -> None:
         for _, writer in self._outputs:
             writer.drop(1)
 
     def _end_outputs(self) -> None:
+        self._write_allowed()
         self._closing = [thread for thread in self._closing if thread.is_alive()]
         self._closing += [writer.close() for _, writer in self._outputs]
         self._outputs = []

@@ -87,13 +87,14 @@ class Writer(Generic[Item]):
         self._thread = threading.Thread(target=self._run, name=purpose.replace(" ", "-"), daemon=True)
         self._thread.start()
 
-    def write(self, item: Item) -> None:
-        """Have *item* written soon, or drop it if too many wait."""
-        if len(self._waiting) >= MAX_QUEUED or self._waiting_bytes > MAX_QUEUED_BYTES:
-            self.drop(1)
-            return
-        self._waiting_bytes += len(item) if isinstance(item, bytes) else 0
-        self._waiting.append(item)
+    def write(self, items: Sequence[Item]) -> None:
+        """Have *items* written soon, and drop those for which too many wait."""
+        room = MAX_QUEUED - len(self._waiting) if self._waiting_bytes <= MAX_QUEUED_BYTES else 0
+        if len(items) > room:
+            self.drop(len(items) - room)
+            items = items[:room]
+        self._waiting += items
+        self._waiting_bytes += sum(len(item) for item in items if isinstance(item, bytes))
         self._flush_later(FLUSH_S)
 
     def drop(self, number: int) -> None:

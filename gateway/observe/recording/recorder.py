@@ -165,7 +165,7 @@ class Recording:
 
     def _write(self, line: bytes) -> None:
         self._counts.recorded += 1
-        self._writer.write(line)
+        self._writer.write((line,))
 
     def _leave_out(self, reason: str, number: int = 1) -> None:
         self._drop(reason, number)
