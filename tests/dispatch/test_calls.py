@@ -111,7 +111,7 @@ def test_cancelled_ids_are_sent_in_several_batches(monkeypatch: pytest.MonkeyPat
         never: Any = lambda _: asyncio.Event().wait()  # noqa: E731
         found = stream.ReviewStream(never, nothing, nothing, nothing, lambda: 0.0)
         found._cancelled = list(range(20))
-        batches = [worker_pb2.ReviewBatch.FromString(found._next_batch()) for _ in range(3)]
+        batches = [worker_pb2.ReviewBatch.FromString(b"".join(found._next_batch())) for _ in range(3)]
         assert [list(batch.cancelled) for batch in batches] == [
             list(range(8)),
             list(range(8, 16)),

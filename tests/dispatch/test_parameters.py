@@ -46,16 +46,16 @@ def test_the_worker_has_the_value_of_every_id_of_a_batch(batches: list[list[int]
     ids, stored = ParameterIds(), dict[int, bytes]()
     for values in batches:
         ids.begin_batch()
-        batch = worker_pb2.ReviewBatch()
-        used = [(ids.of(b"%d" % value, batch)[0], b"%d" % value) for value in values]
-        for one in batch.parameters:
+        encoded: list[bytes] = []
+        used = [(ids.of(b"%d" % value, encoded)[0], b"%d" % value) for value in values]
+        for one in worker_pb2.ReviewBatch.FromString(b"".join(encoded)).parameters:
             stored[one.id] = one.json
         assert all(stored[number] == value for number, value in used)
         assert set(stored) <= set(range(1, MAX_IDS + 1))
 
 
 def test_a_value_is_sent_once_and_again_only_after_it_was_replaced() -> None:
-    ids, batch = ParameterIds(), worker_pb2.ReviewBatch()
+    ids, batch = ParameterIds(), list[bytes]()
     ids.begin_batch()
     assert ids.of(b"first", batch) == (1, 5)
     assert ids.of(b"first", batch) == (1, 0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from gateway.engine.dispatch.verdicts import failed_deadline
 
@@ -26,9 +26,6 @@ EndpointState = Literal["ready", "connecting", "down", "draining", "ejected", "u
 Sheds = Literal["None", "NotEnforced", "Ignorable"]
 """The calls that a new call may end where an endpoint is full: none; those of webhooks that are not enforced;
 also those of webhooks with failurePolicy Ignore."""
-
-MAX_CALLS: Final = 64
-"""Calls in a group: as many as the low bits of a call id on the stream can number."""
 
 
 class Endpoint(Protocol):

@@ -11,7 +11,8 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from gateway.engine.dispatch.calls import MAX_CALLS, CallGroup
+from gateway.engine.dispatch.calls import CallGroup
+from gateway.engine.dispatch.review_batch import MAX_CALLS
 from gateway.engine.dispatch.verdict_cache import CACHE
 from gateway.engine.dispatch.verdicts import failed_deadline, failed_status
 from gateway.pure.core.namespace import Namespace

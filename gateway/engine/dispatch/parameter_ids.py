@@ -9,10 +9,9 @@ Source: protos/README.md, section Parameters.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from admission_gateway_worker.pb import worker_pb2
+from gateway.engine.dispatch.review_batch import encoded_parameters
 
 MAX_IDS: Final = 256
 
@@ -35,8 +34,11 @@ class ParameterIds:
         """Whether the present batch has ids for the parameters of so many *calls* more."""
         return len(self._used) + calls <= MAX_IDS
 
-    def of(self, parameters: bytes, batch: worker_pb2.ReviewBatch) -> tuple[int, int]:
-        """Return the id of *parameters* in *batch*, and the bytes that were added to it."""
+    def of(self, parameters: bytes, encoded: list[bytes]) -> tuple[int, int]:
+        """Return the id of *parameters*, and their bytes if the stream has not had them.
+
+        Then they are added to *encoded*, the parameters of the batch.
+        """
         self._used.add(parameters)
         found = self._ids.get(parameters)
         if found is not None:
@@ -44,5 +46,5 @@ class ParameterIds:
             return found, 0
         number = len(self._ids) + 1 if len(self._ids) < MAX_IDS else self._ids.popitem(last=False)[1]
         self._ids[parameters] = number
-        batch.parameters.add(id=number, json=parameters)
+        encoded.append(encoded_parameters(number, parameters))
         return number, len(parameters)

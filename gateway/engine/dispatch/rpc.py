@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from admission_gateway_worker.http2.client import Http2Stream
 from admission_gateway_worker.http2.fields import RESPONSE, TRAILERS, read_fields
 from admission_gateway_worker.http2.frames import CANCEL, NO_ERROR, PROTOCOL_ERROR, Violation
-from admission_gateway_worker.http2.messages import MessageReader, with_head
+from admission_gateway_worker.http2.messages import MessageReader, message_head
 from gateway.engine.dispatch.verdicts import one_line, status_name
 
 if TYPE_CHECKING:
@@ -71,9 +71,9 @@ class StreamingCall:
         }
         self.http2 = Http2Stream(fields.items(), self)
 
-    def send(self, message: bytes) -> None:
-        """Send a message."""
-        self.http2.send(with_head(message))
+    def send(self, *message: bytes) -> None:
+        """Send a message, which may be in several parts."""
+        self.http2.send(message_head(sum(map(len, message))), *message)
 
     def cancel(self) -> None:
         """End the call from this side."""

@@ -18,9 +18,10 @@ from google.protobuf.message import DecodeError
 
 from admission_gateway_worker.pb import worker_pb2
 from gateway.engine.dispatch.bounded_messages import pieces
-from gateway.engine.dispatch.calls import MAX_CALLS, with_followers
+from gateway.engine.dispatch.calls import with_followers
 from gateway.engine.dispatch.dialer import Unreachable
 from gateway.engine.dispatch.parameter_ids import ParameterIds
+from gateway.engine.dispatch.review_batch import MAX_CALLS, GroupEncoder, encoded_cancelled, encoded_payload
 from gateway.engine.dispatch.rpc import CallStatus
 from gateway.engine.dispatch.unsolicited import Flood, UnsolicitedLimiter
 from gateway.engine.dispatch.verdicts import (
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from gateway.engine.dispatch.calls import CallGroup, CallSink
     from gateway.engine.dispatch.stream_connection import StreamConnection, StreamConnectionOwner
     from gateway.observe.telemetry.metrics import PoolMetrics
-    from gateway.pure.core.call import Call
+    from gateway.pure.core.call import Call, Payload
     from gateway.pure.core.deadline import Deadline
     from gateway.pure.core.verdict import Failed, Verdict
 
@@ -213,7 +214,7 @@ class ReviewStream:
             return
         try:
             while (self._queue or self._cancelled) and connection.can_send:
-                connection.send(self._next_batch())
+                connection.send(*self._next_batch())
         except Exception:
             log.exception("internal error while writing to a worker; its stream is ended")
             # Later, because the caller of submit() is not reentrant.
@@ -227,21 +228,16 @@ class ReviewStream:
             self.connection.abort()
         self.ended(status)
 
-    def _next_batch(self) -> bytes:
-        """Return the next message: queued calls up to the size of a batch."""
-        batch = worker_pb2.ReviewBatch()
-        if self._cancelled:
-            batch.cancelled.extend(self._cancelled[:MAX_BATCH_CALLS])
-            del self._cancelled[:MAX_BATCH_CALLS]
-        queue, now = self._queue, self._now()
-        payload_indices: dict[int, int] = {}
-        batch_bytes = groups = calls = 0
-        ids = self._parameter_ids
-        ids.begin_batch()
-        while queue and batch_bytes < MAX_BATCH_BYTES:
+    def _next_batch(self) -> list[bytes]:
+        """Return the next message in parts: queued calls up to the size of a batch."""
+        queue, now, batch = self._queue, self._now(), _Batch(self._parameter_ids)
+        cancelled = self._cancelled[:MAX_BATCH_CALLS]
+        del self._cancelled[:MAX_BATCH_CALLS]
+        groups = calls = 0
+        while queue and batch.size < MAX_BATCH_BYTES:
             group = next(iter(queue))
             calls += (size := _size(group))
-            if groups and (calls > MAX_BATCH_CALLS or not ids.has_room(size)):
+            if groups and (calls > MAX_BATCH_CALLS or not self._parameter_ids.has_room(size)):
                 break
             del queue[group]
             if not groups:
@@ -253,13 +249,13 @@ class ReviewStream:
                 self._last_number = member.number = self._last_number + 1
                 member.was_sent = True
                 self._written[member.number] = member
-                batch_bytes += _add(batch, payload_indices, ids, member, after, now)
+                batch.add(member, after, now)
                 if member.followers:
                     members += _followers(member)
         if groups:
-            self._metrics.batch_size.observe(len(batch.calls))
+            self._metrics.batch_size.observe(batch.calls)
             self._had_one_group = groups == 1
-        return batch.SerializeToString()
+        return batch.message(cancelled)
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -374,48 +370,56 @@ class ReviewStream:
         return False
 
 
-def _add(
-    batch: worker_pb2.ReviewBatch,
-    payload_indices: dict[int, int],
-    ids: ParameterIds,
-    group: CallGroup,
-    after: int,
-    now: float,
-) -> int:
-    """Add the open calls of *group*, which has a number, to *batch*; return the bytes of what is added.
+class _Batch:
+    """One message: the parts of its payloads, and the bytes of its calls."""
 
-    *payload_indices* are those of the payloads in *batch*, by identity; *ids* those of the stream's
-    parameters. *after* is the call before the group.
-    """
-    add_call, first_id = batch.calls.add, group.number * MAX_CALLS
-    timeout_ms = max(int(min(group.expires_at - now, group.timeout_s) * 1000), 1)
-    payload_index, added_bytes = -1, 0
-    for index, call in enumerate(group.calls):
-        if call is None:
-            continue
-        if payload_index < 0:
-            payload = call.payload
-            payload_index = payload_indices.setdefault(id(payload), len(payload_indices))
-            if payload_index == len(batch.payloads):
-                json = payload.json
-                batch.payloads.add(admission_request=json, namespace_object=group.namespace_json)
-                added_bytes = len(json) + len(group.namespace_json)
-        # Assignments take half the time of keyword arguments.
-        added = add_call()
-        added.id = first_id + index
-        added.policy = policy = call.invocation.webhook.worker.policy
-        added.timeout_millis = timeout_ms
-        if payload_index:
-            added.payload = payload_index
-        if after:
-            added.after = after
-        if call.traceparent:
-            added.traceparent, call.sent_at = call.traceparent, now
-        if call.parameters:
-            added.parameters, size = ids.of(call.parameters, batch)
-            added_bytes += size
-        added_bytes += len(policy)
-    return added_bytes
+    __slots__ = ("_encoded_calls", "_ids", "_parameters", "_payload_indices", "_payloads", "calls", "size")
+
+    def __init__(self, ids: ParameterIds) -> None:
+        """*ids* are those of the stream's parameters."""
+        ids.begin_batch()
+        self._ids = ids
+        self._payload_indices: dict[Payload, int] = {}
+        self._payloads: list[bytes] = []
+        self._encoded_calls: list[bytes] = []
+        self._parameters: list[bytes] = []
+        self.calls = self.size = 0
+        """The number of calls, and the bytes of what was added, without ids."""
+
+    def add(self, group: CallGroup, after: int, now: float) -> None:
+        """Add the open calls of *group*, which has a number; *after* is the id of the call before, or 0."""
+        encoder: GroupEncoder | None = None
+        for index, call in enumerate(group.calls):
+            if call is None:
+                continue
+            if encoder is None:
+                position = self._add_payload(call.payload, group.namespace_json)
+                timeout_ms = max(int(min(group.expires_at - now, group.timeout_s) * 1000), 1)
+                encoder = GroupEncoder(group.number, position, timeout_ms, after)
+            policy, parameters = call.invocation.webhook.worker.policy, 0
+            if call.traceparent:
+                call.sent_at = now
+            if call.parameters:
+                parameters, added_bytes = self._ids.of(call.parameters, self._parameters)
+                self.size += added_bytes
+            encoder.add(self._encoded_calls, index, policy, call.traceparent, parameters)
+            self.size += len(policy)
+            self.calls += 1
+
+    def message(self, cancelled: Sequence[int]) -> list[bytes]:
+        """Return the message in parts, with the ids of *cancelled* calls."""
+        if cancelled:
+            self._encoded_calls.append(encoded_cancelled(cancelled))
+        return [*self._payloads, b"".join(self._encoded_calls + self._parameters)]
+
+    def _add_payload(self, payload: Payload, namespace_json: bytes) -> int:
+        """Return the index of *payload*, which is added unless it is there."""
+        found = self._payload_indices.get(payload)
+        if found is None:
+            found = self._payload_indices[payload] = len(self._payload_indices)
+            self._payloads += encoded_payload(payload, namespace_json)
+            self.size += len(payload.json) + len(namespace_json)
+        return found
 
 
 def _size(group: CallGroup) -> int:

@@ -93,9 +93,9 @@ class StreamConnection(asyncio.Protocol):
         """Whether a message would be sent at once."""
         return not self._is_paused and not self._http2.is_blocked
 
-    def send(self, message: bytes) -> None:
-        """Send a message, as far as flow control allows; the rest follows."""
-        self._call.send(message)
+    def send(self, *message: bytes) -> None:
+        """Send a message, which may be in several parts, as far as flow control allows; the rest follows."""
+        self._call.send(*message)
         self._was_blocked |= self._http2.is_blocked
         self._write()
 

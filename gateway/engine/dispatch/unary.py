@@ -13,6 +13,7 @@ from admission_gateway_worker.pb import worker_pb2
 from gateway.base.work_queue import WorkQueue
 from gateway.engine.dispatch.bounded_messages import WHOLE_BYTES, TooManyPartsError, read_response
 from gateway.engine.dispatch.cpu_budget import run_in_slices
+from gateway.engine.dispatch.review_batch import varint
 from gateway.engine.dispatch.verdicts import failed_deadline, failed_malformed, failed_status, verdict_of
 from gateway.pure.core.verdict import Failed
 
@@ -198,20 +199,10 @@ def _request(group: CallGroup, call: Call) -> bytes:
         parameters=call.parameters,
     )
     json = call.payload.json
-    return b"".join((other.SerializeToString(), _ADMISSION_REQUEST, _varint(len(json)), json))
+    return b"".join((other.SerializeToString(), _ADMISSION_REQUEST, varint(len(json)), json))
 
 
 def _request_in_steps(group: CallGroup, call: Call) -> Generator[None, None, bytes]:
     request = _request(group, call)
     yield
     return request
-
-
-def _varint(number: int) -> bytes:
-    """Return *number* as a varint. Source: protobuf's encoding, "Base 128 Varints"."""
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)

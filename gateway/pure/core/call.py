@@ -47,11 +47,14 @@ class Payload:
         "_labels",
         "_object",
         "_policy_input",
+        "encoded",
         "request",
     )
 
     def __init__(self, request: AdmissionRequest, changed: tuple[Json, bytes] | None = None) -> None:
         self.request = request
+        self.encoded: tuple[bytes, ...] = ()
+        """The parts of its encoding in messages to workers, for the dispatch. Empty before the first call."""
         self._object: Json | None = None
         self._labels: tuple[Mapping[str, str], ...] | None = None
         self._condition_input: ConditionInput | None = None

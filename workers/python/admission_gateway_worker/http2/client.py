@@ -77,7 +77,8 @@ class Http2Stream(Endpoint):
         self._owner = owner
         self._blocks = 0
         self._unacknowledged_bytes = 0
-        self._unsent: deque[memoryview] = deque()
+        self._unsent: deque[bytes | memoryview] = deque()
+        self._unsent_bytes = 0
         self._stream_window = FIRST_WINDOW_BYTES
         self._is_ending = self._has_ended = False
         settings = {
@@ -93,11 +94,12 @@ class Http2Stream(Endpoint):
     @property
     def is_blocked(self) -> bool:
         """Whether the peer's flow control blocks output."""
-        return bool(self._unsent)
+        return self._unsent_bytes > 0
 
-    def send(self, body: bytes) -> None:
-        """Send a part of the body as far as flow control allows; the rest follows."""
-        self._unsent.append(memoryview(body))
+    def send(self, *parts: bytes) -> None:
+        """Send *parts* of the body, one after another, as far as flow control allows; the rest follows."""
+        self._unsent += parts
+        self._unsent_bytes += sum(map(len, parts))
         self._pump()
 
     def finish_writing(self) -> None:
@@ -162,22 +164,33 @@ class Http2Stream(Endpoint):
     # -- writing ----------------------------------------------------------------------------------
 
     def _pump(self) -> None:
-        """Write as much as the peer's windows allow."""
-        unsent = self._unsent
-        while unsent and not self.is_over:
-            piece = unsent[0]
-            room = min(self._connection_window, self._stream_window, self._max_frame_bytes, len(piece))
-            if room <= 0:
-                return
-            self.output += FRAME_HEAD.pack(room >> 8, room & 0xFF, DATA, 0, _STREAM)
-            self.output += piece[:room]
-            self._unproductive_frames = max(0, self._unproductive_frames - room // 1024)
+        """Write as much as the peer's windows allow, in frames as long as it allows."""
+        room = min(self._unsent_bytes, self._connection_window, self._stream_window)
+        if room > 0 and not self.is_over:
+            self._unsent_bytes -= room
             self._connection_window -= room
             self._stream_window -= room
-            if room == len(piece):
-                unsent.popleft()
-            else:
-                unsent[0] = piece[room:]
+            self._unproductive_frames = max(0, self._unproductive_frames - room // 1024)
+            written: list[bytes | bytearray | memoryview] = [self.output]
+            while room:
+                size = min(room, self._max_frame_bytes)
+                room -= size
+                written.append(FRAME_HEAD.pack(size >> 8, size & 0xFF, DATA, 0, _STREAM))
+                self._take_unsent(size, written)
+            # Each part is copied once, here: a write of each would cost more for usual messages.
+            self.output = bytearray().join(written)
         if self._is_ending and not self._has_ended and not self.is_over:
             self._has_ended = True
             self.output += frame(DATA, END_STREAM, _STREAM)
+
+    def _take_unsent(self, size: int, written: list[bytes | bytearray | memoryview]) -> None:
+        """Move *size* unsent bytes to *written*."""
+        unsent = self._unsent
+        while size:
+            part = unsent.popleft()
+            if len(part) > size:
+                view = memoryview(part)
+                unsent.appendleft(view[size:])
+                part = view[:size]
+            size -= len(part)
+            written.append(part)

@@ -19,9 +19,14 @@ _MESSAGE_HEAD: Final = struct.Struct(">BI")
 """Whether the message is compressed, and its length."""
 
 
+def message_head(length: int) -> bytes:
+    """Return the head of a message of *length* bytes."""
+    return _MESSAGE_HEAD.pack(0, length)
+
+
 def with_head(message: bytes) -> bytes:
     """Return *message* with its head."""
-    return _MESSAGE_HEAD.pack(0, len(message)) + message
+    return message_head(len(message)) + message
 
 
 class MessageReader:
