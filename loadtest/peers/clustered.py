@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import yaml
 
 from loadtest.peers import gatekeeper, kyverno
+from loadtest.peers.labels import LABELS_SET
 from loadtest.peers.programs import obtain
 from loadtest.peers.setups import Peer
 from loadtest.policies import MUTATING, SETS
@@ -109,6 +110,8 @@ class GatekeeperCel(Clustered):
 
     name, title, program = "gatekeeper-cel", "Gatekeeper, CEL", "gatekeeper"
     engine: ClassVar[gatekeeper.Engine] = "cel"
+    validates: ClassVar[bool] = True
+    """Whether it has the templates of the validating policies."""
     sets = tuple(name for name in SETS if name != MUTATING)
 
     def launch(self, bed: Bed) -> Server:
@@ -137,9 +140,10 @@ class GatekeeperCel(Clustered):
             *(f"--prometheus-port={free_port()}", "--debug-use-fake-pod"),
         )
         server = accept(self.title, process, port)
-        self.create(*gatekeeper.templates())
-        for definition in gatekeeper.definitions():
-            until(definition, partial(self.kubectl, "get", "crd", definition))
+        if self.validates:
+            self.create(*gatekeeper.templates())
+            for definition in gatekeeper.definitions():
+                until(definition, partial(self.kubectl, "get", "crd", definition))
         return server
 
     def documents(self, which: str) -> Sequence[dict[str, Any]]:
@@ -148,7 +152,7 @@ class GatekeeperCel(Clustered):
 
     def path(self, which: str) -> str:
         """Return the path for validation or mutation."""
-        return "/v1/mutate" if which == MUTATING else "/v1/admit"
+        return "/v1/mutate" if which in (MUTATING, LABELS_SET) else "/v1/admit"
 
 
 class GatekeeperRego(GatekeeperCel):
@@ -157,6 +161,14 @@ class GatekeeperRego(GatekeeperCel):
     name, title = "gatekeeper-rego", "Gatekeeper, Rego"
     engine = "rego"
     sets = tuple(SETS)
+
+
+class GatekeeperMutation(GatekeeperRego):
+    """Gatekeeper with mutations alone."""
+
+    name, title = "gatekeeper-mutation", "Gatekeeper, mutation"
+    validates = False
+    sets = (LABELS_SET,)
 
 
 class KyvernoCel(Clustered):

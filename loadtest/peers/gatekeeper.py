@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from loadtest.peers.labels import APPLIED, LABELS, LABELS_SET
 from loadtest.policies import MUTATING, REQUESTS, SETS, TOLERATION
 from loadtest.policies.cel import EXPRESSIONS
 
@@ -72,6 +73,10 @@ def definitions() -> list[str]:
 
 def documents(name: str, engine: Engine) -> list[Document]:
     """Return the constraints, or the mutations, of the set *name*."""
+    if name == LABELS_SET:
+        return [
+            _mutation(label, f"metadata.labels.{label}", APPLIED, kind="AssignMetadata") for label in LABELS
+        ]
     return _mutations() if name == MUTATING else [_constraint(policy, engine) for policy in SETS[name]]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from loadtest.peers.labels import LABELS, LABELS_SET, expression
 from loadtest.policies import MUTATING, REQUESTS, SETS, TOLERATION
 from loadtest.policies.cel import EXPRESSIONS
 
@@ -66,7 +67,9 @@ _RULES: Final = {
 
 
 def documents(name: str, engine: Engine) -> list[Document]:
-    """Return the policies of the set *name*."""
+    """Return the policies of the set *name*; those that set labels are in CEL."""
+    if name == LABELS_SET:
+        return [_applying(label, expression(label)) for label in LABELS]
     if engine == "pattern":
         return [_cluster_policy(policy) for policy in SETS[name]]
     return [(_mutating if name == MUTATING else _validating)(policy) for policy in SETS[name]]
@@ -87,11 +90,17 @@ def _validating(policy: str) -> Document:
 
 
 def _mutating(policy: str) -> Document:
-    if policy == "add-toleration":
-        mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": _TOLERATION_CEL}}
-    else:
-        expression = {"expression": _MUTATIONS_CEL[policy]}
-        mutation = {"patchType": "ApplyConfiguration", "applyConfiguration": expression}
+    if policy in _MUTATIONS_CEL:
+        return _applying(policy, _MUTATIONS_CEL[policy])
+    return _mutating_policy(policy, {"patchType": "JSONPatch", "jsonPatch": {"expression": _TOLERATION_CEL}})
+
+
+def _applying(policy: str, expression: str) -> Document:
+    applied = {"expression": expression}
+    return _mutating_policy(policy, {"patchType": "ApplyConfiguration", "applyConfiguration": applied})
+
+
+def _mutating_policy(policy: str, mutation: Document) -> Document:
     return {
         "apiVersion": "policies.kyverno.io/v1",
         "kind": "MutatingPolicy",

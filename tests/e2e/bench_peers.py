@@ -34,7 +34,7 @@ from tests.e2e.bench import Measured, Plan, create_pods
 from tests.e2e.bench_setups import alternating, publish, report_file
 from tests.e2e.binaries import VERSIONS, obtain
 from tests.e2e.cluster import NAMESPACE, Cluster
-from tests.e2e.setups import rule
+from tests.e2e.setups import KINDS, rule
 from tests.e2e.validating_policies import documents
 from tests.waiting import eventually
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from loadtest.peers.setups import Subject
     from loadtest.servers import Server
+    from tests.e2e.setups import Phase
 
 SERVICE: Final = "admission-gateway"
 """The Service that development certificates name."""
@@ -91,8 +92,8 @@ def start(cluster: Cluster, stack: ExitStack, folder: Path, only: str) -> Starte
             subject = kind()
             try:
                 server = subject.start(bed)
-            except BenchError as error:
-                why = str(error)
+            except (AssertionError, BenchError) as error:
+                why = str(error)[:500]
         if why:
             started.missing[kind.title] = why
             continue
@@ -105,7 +106,7 @@ def start(cluster: Cluster, stack: ExitStack, folder: Path, only: str) -> Starte
     return started
 
 
-def webhook(path: str, server: Server, folder: Path) -> dict[str, Any]:
+def webhook(path: str, server: Server, folder: Path, phase: Phase = "validate") -> dict[str, Any]:
     """Return the registration of *server* at *path*; certificates are somewhere in *folder*."""
     bundle = b"".join(file.read_bytes() for file in sorted(folder.rglob("tls.crt")))
     service = {
@@ -116,7 +117,7 @@ def webhook(path: str, server: Server, folder: Path) -> dict[str, Any]:
     }
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingWebhookConfiguration",
+        "kind": KINDS[phase],
         "metadata": {"name": "peer"},
         "webhooks": [
             {
@@ -193,14 +194,16 @@ def table(cases: Sequence[Case], rounds: Sequence[Mapping[str, Measured]]) -> st
 def main() -> None:
     """Run the benchmark and print its table."""
     parser = argparse.ArgumentParser(prog="python -m tests.e2e.bench_peers", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="one short round: noisy")
     parser.add_argument("--version", default=VERSIONS[0], choices=VERSIONS, help="of Kubernetes")
     parser.add_argument("--only", default="", help="no webhook, the API server's, and peers with this text")
     parser.add_argument("--output", type=Path, help="default: loadtest/results/DATE-api-server-peers.md")
     parsed = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    plan = Plan(rounds=1, seconds=2.0, single_s=0.5) if parsed.quick else Plan(rounds=parsed.rounds)
+    plan = (
+        Plan(rounds=1, seconds=2.0, single_s=0.5) if parsed.quick else Plan(rounds=parsed.rounds, seconds=3.0)
+    )
     binaries = obtain(parsed.version)
     pod = pod_to_create()
     rounds = []

@@ -46,11 +46,11 @@ class GoWebhooks(Directly):
     def client_config(self, index: int, hook: Hook) -> dict[str, Any]:
         found = super().client_config(index, hook)
         if hook.policy is not None:
-            found["service"] |= {"port": self.webhook_port, "path": self.path(index, hook)}
+            found["service"] |= {"port": self.webhook_port, "path": self.path(hook)}
         return found
 
-    def path(self, index: int, hook: Hook) -> str:
-        return f"/{'mutate' if hook.phase == 'mutate' else 'allow'}/{index}"
+    def path(self, hook: Hook) -> str:
+        return f"/{hook.policy}"
 
     @property
     def pids(self) -> list[int]:
@@ -72,7 +72,7 @@ class FrontEnd(GoWebhooks):
         self.webhook_port = int(self.webhook.expect(r"serving on https://127\.0\.0\.1:(\d+)")[1])
         Directly.start(self)
 
-    def path(self, index: int, hook: Hook) -> str:
+    def path(self, hook: Hook) -> str:
         return "/validate"
 
 
@@ -115,6 +115,8 @@ class Case:
     server: str = "webhook"
     """``webhook``: each policy is a Go webhook; ``floor``: the front end alone; ``go`` and ``python``: the
     gateway with such a worker."""
+    policy: str = "policy-"
+    """How names of policies begin: ``policy-`` for those that change nothing, ``label`` for the others."""
 
     @property
     def is_behind_gateway(self) -> bool:
@@ -123,8 +125,8 @@ class Case:
     def hooks(self) -> list[Hook]:
         assert self.phase is not None
         return [
-            Hook(self.phase, f"policy-{n}.bench.test", {}, CREATES, pool="policies", policy=f"policy-{n}")
-            for n in range(self.count)
+            Hook(self.phase, f"{name}.bench.test", {}, CREATES, pool="policies", policy=name)
+            for name in (f"{self.policy}{number}" for number in range(self.count))
         ]
 
     def setup(self, cluster: Cluster, folder: Path, tools: Mapping[str, Path]) -> AbstractContextManager[Any]:

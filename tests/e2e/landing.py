@@ -155,7 +155,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "failures_are_reported_and_denials_of_existing_objects_have_an_event",
         "gateway/server/reports/",
     ),
-    "rollout": ("every_pod_of_a_rollout_is_reviewed_once_by_every_policy_and_runs",),
+    "rollout": ("every_policy_reviews_every_pod_once",),
     "self_managed_tls": (
         "the_api_server_trusts_a_certificate_that_the_gateway_made",
         "gateway/engine/credentials/self_managed.py",

@@ -1,13 +1,17 @@
 """``make e2e-bench``, second part: the rollout of Deployments in a cluster, until all their Pods run.
 
-Each case has a cluster of its own: kube-apiserver, etcd, kube-controller-manager, kube-scheduler, and nodes
-that kwok simulates. The ReplicaSet controller creates the Pods, those of each ReplicaSet in batches that
-double, so webhooks are called as they are in production: by many creates at once, between the bindings,
+Ten mutating policies that each set a label (``rollout_setups``): by the gateway in each way that it has, by
+the API server itself, by webhooks in Go, and by the peers of ``loadtest.peers`` that are built. In the end
+every Pod has to have all labels.
+
+Each rollout has a cluster of its own: kube-apiserver, etcd, kube-controller-manager, kube-scheduler, and
+nodes that kwok simulates. The ReplicaSet controller creates the Pods, those of each ReplicaSet in batches
+that double, so webhooks are called as they are in production: by many creates at once, between the bindings,
 status updates and events of the Pods that exist already, which no webhook matches.
 
 Controllers and nodes do not limit their requests; the API server does, by priority and fairness with its
-defaults. What decides is the machine, whose cores all processes share: compare the ratios, which are formed
-within a round.
+defaults. What decides is the machine, whose cores all processes share, and whose speed changes: rollouts
+without webhooks are repeated between the others, and each other one is compared with the two around it.
 """
 
 from __future__ import annotations
@@ -17,33 +21,42 @@ import signal
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from loadtest.measurement import cpu_clock
-from loadtest.report import markdown_table
-from tests.e2e.bench_setups import CASES, NOTHING, Case, alternating, publish, report_file
+from loadtest.report import markdown_table, targets_table
+from loadtest.servers import BenchError
+from loadtest.targets import Found, Target, judge
+from tests.e2e.bench_setups import alternating, publish, report_file
 from tests.e2e.binaries import VERSIONS, obtain
 from tests.e2e.cluster import Cluster
 from tests.e2e.controllers import Controllers
 from tests.e2e.go_tools import build_tools
 from tests.e2e.histograms import Histogram
 from tests.e2e.objects import deployment
+from tests.e2e.rollout_setups import NOTHING, SETUPS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from loadtest.targets import Bound
     from tests.e2e.binaries import Binaries
+    from tests.e2e.rollout_setups import Role, Setup
 
 DEPLOYMENTS: Final = "/apis/apps/v1/namespaces/default/deployments"
 NODES: Final = 20
 REPLICAS: Final = 100
 """Of one Deployment."""
-WITHIN_S: Final = 300.0
+WITHIN_S: Final = 150.0
 """A bound for a rollout that does not end, not an expectation."""
 POLL_S: Final = 0.1
+BETWEEN: Final = 5
+"""Rollouts between two without webhooks."""
+MAX_TIMES: Final[Mapping[Role, float]] = {"worker": 1.08, "documents": 1.06, "API server": 1.02}
+"""Time of a rollout, of that of one without webhooks."""
 HEADINGS: Final = (
     *("rollout", "all Pods run after", "times no webhook", "API server, CPU a Pod"),
     *("webhook, or gateway and worker", "controllers and nodes", "a create, p50", "p99"),
@@ -104,34 +117,49 @@ class Measured:
         return self.calls.total_s / self.create.count * 1000
 
 
-def measure(case: Case, binaries: Binaries, folder: Path, tools: Mapping[str, Path], pods: int) -> Measured:
-    """Roll out *pods* Pods in a cluster of its own, with the policies of *case*.
+Run = list[tuple[str, Measured]]
+"""Rollouts in the order of time, by title; the first and the last one are without webhooks."""
+
+
+def measure(setup: Setup, binaries: Binaries, folder: Path, tools: Mapping[str, Path], pods: int) -> Measured:
+    """Roll out *pods* Pods in a cluster of its own, with the policies of *setup*.
 
     Raises:
-        DoesNotEnd: not all Pods run in time, or policies were not called for each.
+        DoesNotEnd: not all Pods run in time, or they are not as the policies leave them.
     """
     with (
         Cluster(binaries, folder / "cluster", audit=False, sync=True) as cluster,
-        case.setup(cluster, folder, tools) as setup,
+        setup.in_force(cluster, folder, tools) as entered,
         Controllers(cluster, NODES) as controllers,
     ):
         groups = [
             [cluster.api_server_pid],
-            [] if setup is None else setup.pids,
+            entered.pids,
             [process.child.pid for process in controllers.processes.values()],
         ]
-        calls, histograms, cpu = case.calls(cluster, setup), _histograms(cluster, setup), _cpu_s(groups)
+        histograms, cpu = _histograms(cluster, entered), _cpu_s(groups)
         seconds = roll_out(cluster, pods)
         api_server, others, rest = (
             (after - before) / pods * 1000 for after, before in zip(_cpu_s(groups), cpu, strict=True)
         )
         create, called, reviews = (
-            after.since(before) for after, before in zip(_histograms(cluster, setup), histograms, strict=True)
+            after.since(before)
+            for after, before in zip(_histograms(cluster, entered), histograms, strict=True)
         )
-        made = (case.calls(cluster, setup) - calls) if case.count else 0
-        if made < pods * case.count:
-            raise DoesNotEnd(f"{case.title}: {made:g} calls of policies for {pods} Pods")
+        check_pods(cluster, setup, pods)
     return Measured(seconds, api_server, others, rest, create, called, reviews)
+
+
+def check_pods(cluster: Cluster, setup: Setup, pods: int) -> None:
+    """Check that each of *pods* Pods is as the policies of *setup* leave it.
+
+    Raises:
+        DoesNotEnd: there are others, or some lack a label.
+    """
+    found = cluster.api.get("/api/v1/namespaces/default/pods").document["items"]
+    lacking = [(pod["metadata"]["name"], labels) for pod in found if (labels := setup.lacking(pod))]
+    if len(found) != pods or lacking:
+        raise DoesNotEnd(f"{len(found)} of {pods} Pods; {len(lacking)} lack labels: {lacking[:3]}")
 
 
 def _cpu_s(groups: Sequence[Sequence[int]]) -> list[float]:
@@ -151,12 +179,36 @@ def _histograms(cluster: Cluster, setup: Any) -> tuple[Histogram, Histogram, His
     )
 
 
-def table(titles: Sequence[str], rounds: Sequence[Mapping[str, Measured]]) -> str:
-    """Return the medians of *rounds* as a Markdown table, a row for each of *titles*."""
+def references(run: Run) -> list[float]:
+    """Return the seconds of the rollouts without webhooks."""
+    return [measured.seconds for title, measured in run if title == NOTHING.title]
+
+
+def ratios(run: Run, title: str) -> list[float]:
+    """Return the seconds of each rollout *title* in multiples of one without webhooks.
+
+    That is interpolated between the two around it, for a machine that becomes slower or faster.
+    """
+    at = [number for number, (each, _) in enumerate(run) if each == NOTHING.title]
+    found = []
+    for number, (each, measured) in enumerate(run):
+        if each != title:
+            continue
+        before = max(other for other in at if other <= number)
+        after = min(other for other in at if other >= number)
+        share = (number - before) / (after - before) if after > before else 0.0
+        start, end = run[before][1].seconds, run[after][1].seconds
+        found.append(measured.seconds / (start + (end - start) * share))
+    return found
+
+
+def table(run: Run) -> str:
+    """Return the medians of *run* as a Markdown table, a row for each title."""
     rows = []
-    for title in titles:
-        found = [one[title] for one in rounds]
-        times = median(one[title].seconds / one[NOTHING.title].seconds for one in rounds)
+    for title in (each.title for each in (NOTHING, *SETUPS)):
+        found = [measured for each, measured in run if each == title]
+        if not found:
+            continue
 
         def quantiles(name: str, *shares: float, found: list[Measured] = found) -> list[str]:
             histograms = [getattr(one, name) for one in found]
@@ -171,7 +223,7 @@ def table(titles: Sequence[str], rounds: Sequence[Mapping[str, Measured]]) -> st
             [
                 title,
                 f"{median(one.seconds for one in found):.1f} s",
-                f"{times:.2f}",
+                f"{median(ratios(run, title)):.2f}",
                 *(
                     f"{median(getattr(one, name) for one in found):.2f} ms"
                     for name in ("api_server_ms", "others_ms", "controllers_ms")
@@ -185,46 +237,106 @@ def table(titles: Sequence[str], rounds: Sequence[Mapping[str, Measured]]) -> st
     return markdown_table(HEADINGS, rows, left=(0,))
 
 
+def targets(run: Run, missing: Mapping[str, str]) -> str:
+    """Return the verdicts on the gateway as a Markdown table; *missing*: what was not measured, and why."""
+    measured = {title for title, _ in run}
+    numbers = {each.title: median(ratios(run, each.title)) for each in SETUPS if each.title in measured}
+    peers = {
+        each.title: numbers[each.title] for each in SETUPS if each.role == "peer" and each.title in numbers
+    }
+    unmeasured = [each.title for each in SETUPS if each.role == "peer" and each.title not in peers]
+    remark = f"without {', '.join(unmeasured)}" if unmeasured else ""
+    wanted = []
+    for setup in SETUPS:
+        if setup.role in MAX_TIMES:
+            text = f"{setup.title}: time, of that of no webhook"
+            wanted.append(_target("time", text, setup.title, "at most", MAX_TIMES[setup.role]))
+    for setup in SETUPS:
+        if setup.role not in MAX_TIMES or not peers:
+            continue
+        fastest = min(peers, key=lambda title: peers[title])
+        text = f"{setup.title}: time, of that of the fastest peer ({fastest})"
+        target = _target("peers", text, setup.title, "below", 1.0, peers[fastest])
+        wanted.append(replace(target, remark=lambda _: remark))
+    return targets_table(judge(wanted, Found((), numbers, missing)))
+
+
+def _target(number: str, text: str, name: str, bound: Bound, limit: float, of: float = 1.0) -> Target:
+    return Target(number, text, (name,), lambda found: found.numbers[name] / of, bound, limit)
+
+
+def sequence(setups: Sequence[Setup], rounds: int) -> list[Setup]:
+    """Return *setups* for *rounds* rounds, of which odd ones are reversed.
+
+    The reference comes first, last, and after every ``BETWEEN`` of them.
+    """
+    found = [NOTHING]
+    for number in range(rounds):
+        ordered = alternating(setups, number)
+        for first in range(0, len(ordered), BETWEEN):
+            found += [*ordered[first : first + BETWEEN], NOTHING]
+    return found
+
+
+def measure_all(
+    order: Sequence[Setup], binaries: Binaries, tools: Mapping[str, Path], pods: int
+) -> tuple[Run, dict[str, str]]:
+    """Return the rollouts of *order*, and of what could not be measured the reason, by title.
+
+    Raises:
+        DoesNotEnd: one without webhooks did not end.
+    """
+    run: Run = []
+    missing = {setup.title: why for setup in order if (why := setup.missing())}
+    for number, setup in enumerate(order, 1):
+        if setup.title in missing:
+            continue
+        began = time.monotonic()
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                measured = measure(setup, binaries, Path(folder), tools, pods)
+        except (DoesNotEnd, BenchError, AssertionError) as error:
+            if setup is NOTHING:
+                raise
+            missing[setup.title] = str(error)[:500]
+            run = [(title, each) for title, each in run if title != setup.title]
+            continue
+        run.append((setup.title, measured))
+        print(
+            f"{number} of {len(order)}: {setup.title}: {measured.seconds:.1f} s, "
+            f"with its cluster {time.monotonic() - began:.0f} s",
+            file=sys.stderr,
+            flush=True,
+        )
+    return run, missing
+
+
 def main() -> None:
     """Run the benchmark and print its table."""
     parser = argparse.ArgumentParser(prog="python -m tests.e2e.rollout", description=__doc__)
     parser.add_argument("--pods", type=int, default=2000, help="in all")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--version", default=VERSIONS[0], choices=VERSIONS, help="of Kubernetes")
-    parser.add_argument("--only", default="", help="no webhook, and the cases with this text in their titles")
+    parser.add_argument(
+        "--only", default="", help="no webhook, and the set-ups with this text in their titles"
+    )
     parser.add_argument("--output", type=Path, help="default: loadtest/results/DATE-rollout.md")
     parsed = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     tools, binaries = build_tools(), obtain(parsed.version)
-    # In the mutating phase ten webhooks are called one after another: the case in which they cost most.
-    cases = [NOTHING, *(case for case in CASES if case.phase == "mutate" and parsed.only in case.title)]
-    rounds: list[dict[str, Measured]] = []
-    missing: dict[str, str] = {}
-    for number in range(parsed.rounds):
-        found = {}
-        for case in alternating(cases, number):
-            if case.title in missing:
-                continue
-            try:
-                with tempfile.TemporaryDirectory() as folder:
-                    found[case.title] = measure(case, binaries, Path(folder), tools, parsed.pods)
-            except DoesNotEnd as error:
-                if case is NOTHING:
-                    raise
-                missing[case.title] = str(error)
-                continue
-            seconds = found[case.title].seconds
-            print(f"round {number + 1}: {case.title}: {seconds:.1f} s", file=sys.stderr, flush=True)
-        rounds.append(found)
-    titles = [case.title for case in cases if case.title not in missing]
-    left_out = [f"{title}: not measured, {why}" for title, why in missing.items()]
+    setups = [setup for setup in SETUPS if parsed.only in setup.title]
+    run, missing = measure_all(sequence(setups, parsed.rounds), binaries, tools, parsed.pods)
+    without = references(run)
     how = (
         f"kube-apiserver {binaries.version}, etcd, kube-controller-manager, kube-scheduler, {NODES} nodes of "
         f"kwok and all else on the same cores; {parsed.pods} Pods in Deployments of {REPLICAS}; medians of "
-        f"{parsed.rounds} rounds, each case in a new cluster; percentiles are interpolated in the buckets of "
-        "the metrics"
+        f"{parsed.rounds} rounds, each rollout in a new cluster; percentiles are interpolated in the buckets "
+        "of the metrics; every webhook is called for creates of Pods alone. No webhook, "
+        f"{len(without)} times: {min(without):.1f} to {max(without):.1f} s, {without[0]:.1f} s first, "
+        f"{without[-1]:.1f} s last; the others are compared with the two around them"
     )
-    sections = {"Rollouts": "\n\n".join([table(titles, rounds), *left_out])}
+    left_out = [f"{title}: not measured, {why}" for title, why in missing.items()]
+    sections = {"Targets": targets(run, missing), "Rollouts": "\n\n".join([table(run), *left_out])}
     publish("Rollouts in a cluster", how, sections, parsed.output or report_file("rollout"))
 
 

@@ -1,5 +1,6 @@
 // Command chain serves the policies of loadtest.policies with kubewebhook: /v1, /v4, /v10 and /m4 are chains of
-// validators or mutators in one webhook, and /one/POLICY is one validator alone.
+// validators or mutators in one webhook, and /one/POLICY is one validator alone. /l10 is the chain of
+// loadtest.peers.labels.
 package main
 
 import (
@@ -82,11 +83,13 @@ func alwaysPull(pod *corev1.Pod) {
 	}
 }
 
-func addLabel(pod *corev1.Pod) {
-	if pod.Labels == nil {
-		pod.Labels = map[string]string{}
+func addLabel(name, value string) change {
+	return func(pod *corev1.Pod) {
+		if pod.Labels == nil {
+			pod.Labels = map[string]string{}
+		}
+		pod.Labels[name] = value
 	}
-	pod.Labels["managed"] = "true"
 }
 
 func addToleration(pod *corev1.Pod) {
@@ -145,12 +148,18 @@ func main() {
 	for i, name := range names {
 		chain("/one/"+name, checks[i])
 	}
-	mutators := mutating.NewChain(
-		kwhlog.Noop, change(alwaysPull), change(addLabel), change(addToleration), change(defaultRequests),
-	)
-	served, err := mutating.NewWebhook(mutating.WebhookConfig{
-		ID: "m4", Obj: &corev1.Pod{}, Mutator: mutators, Logger: kwhlog.Noop,
-	})
-	handle(mux, "/m4", served, err)
+	mutate := func(name string, mutators ...mutating.Mutator) {
+		served, err := mutating.NewWebhook(mutating.WebhookConfig{
+			ID: name, Obj: &corev1.Pod{}, Mutator: mutating.NewChain(kwhlog.Noop, mutators...), Logger: kwhlog.Noop,
+		})
+		handle(mux, "/"+name, served, err)
+	}
+	managed := addLabel("managed", "true")
+	mutate("m4", change(alwaysPull), managed, change(addToleration), change(defaultRequests))
+	labels := make([]mutating.Mutator, 10)
+	for i := range labels {
+		labels[i] = addLabel(fmt.Sprintf("label%d", i), "applied")
+	}
+	mutate("l10", labels...)
 	log.Fatal(http.ListenAndServeTLS(*listen, *cert, *key, mux))
 }

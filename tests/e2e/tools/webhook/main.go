@@ -1,10 +1,9 @@
 // Webhook is one trivial admission webhook, as people write them with net/http alone: what the gateway is
 // compared with.
 //
-// POST /allow/N and POST /mutate/N, N from 0 to 9, ask policy N; the answer never has a patch, and the two
-// differ only in that one is registered as validating and the other as mutating. Decoding is encoding/json
-// into a small struct with the object as a map, without the types of k8s.io/api: the lightest honest choice,
-// and the same that the worker makes. Names of policies are resolved by path, as a real server would.
+// POST /NAME asks the policy of that name. Decoding is encoding/json into a small struct with the object as a
+// map, without the types of k8s.io/api: the lightest honest choice, and the same that the worker makes. Names
+// of policies are resolved by path, as a real server would.
 //
 // It speaks HTTP/1.1 only, which is what an API server uses towards a Service whatever it is offered.
 package main
@@ -19,7 +18,6 @@ import (
 	"net"
 	"net/http"
 	"os/signal"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -37,9 +35,11 @@ type admissionReview struct {
 }
 
 type response struct {
-	UID     string  `json:"uid"`
-	Allowed bool    `json:"allowed"`
-	Status  *status `json:"status,omitempty"`
+	UID       string  `json:"uid"`
+	Allowed   bool    `json:"allowed"`
+	Status    *status `json:"status,omitempty"`
+	PatchType string  `json:"patchType,omitempty"`
+	Patch     []byte  `json:"patch,omitempty"`
 }
 
 type status struct {
@@ -49,8 +49,8 @@ type status struct {
 }
 
 func answer(w http.ResponseWriter, r *http.Request) {
-	n, err := strconv.Atoi(r.PathValue("n"))
-	if err != nil || n < 0 || n >= policy.Count {
+	asked, known := policy.All[r.PathValue("name")]
+	if !known {
 		http.NotFound(w, r)
 		return
 	}
@@ -65,9 +65,13 @@ func answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	verdict := &response{UID: review.Request.UID, Allowed: true}
-	if message := policy.Denial(n, review.Request); message != "" {
+	message, patch := asked.Answer(review.Request)
+	if message != "" {
 		verdict.Allowed = false
 		verdict.Status = &status{http.StatusForbidden, "Forbidden", message}
+	}
+	if patch != nil {
+		verdict.PatchType, verdict.Patch = "JSONPatch", patch
 	}
 	review.Request, review.Response = nil, verdict
 	w.Header().Set("Content-Type", "application/json")
@@ -84,8 +88,7 @@ func main() {
 	flag.Parse()
 
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /allow/{n}", answer)
-	mux.HandleFunc("POST /mutate/{n}", answer)
+	mux.HandleFunc("POST /{name}", answer)
 	server := &http.Server{
 		Handler:           mux,
 		Protocols:         new(http.Protocols),

@@ -1,4 +1,4 @@
-// Worker serves the ten trivial policies as a worker of the gateway's own protocol (protos/README.md): by
+// Worker serves the trivial policies as a worker of the gateway's own protocol (protos/README.md): by
 // stream, by single calls, with health and draining.
 package main
 
@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"io/fs"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -34,14 +36,6 @@ const maxMessage = 8 << 20
 // grace is for calls in flight after the worker gets a stop signal, and for streams to become quiet.
 const grace = 10 * time.Second
 
-var byName = func() map[string]int {
-	numbers := make(map[string]int, policy.Count)
-	for n := range policy.Count {
-		numbers[policy.Name(n)] = n
-	}
-	return numbers
-}()
-
 type policyWorker struct {
 	pb.UnimplementedPolicyWorkerServer
 	draining context.Context
@@ -49,14 +43,14 @@ type policyWorker struct {
 
 func (*policyWorker) ListPolicies(context.Context, *pb.ListPoliciesRequest) (*pb.ListPoliciesResponse, error) {
 	list := new(pb.ListPoliciesResponse)
-	for n := range policy.Count {
-		list.Policies = append(list.Policies, &pb.Policy{Name: policy.Name(n), Mutating: true})
+	for _, name := range slices.Sorted(maps.Keys(policy.All)) {
+		list.Policies = append(list.Policies, &pb.Policy{Name: name, Mutating: true})
 	}
 	return list, nil
 }
 
 func (*policyWorker) Review(_ context.Context, call *pb.ReviewRequest) (*pb.ReviewResponse, error) {
-	n, known := byName[call.Policy]
+	asked, known := policy.All[call.Policy]
 	if !known {
 		return nil, status.Error(codes.NotFound, unknown(call.Policy))
 	}
@@ -64,20 +58,22 @@ func (*policyWorker) Review(_ context.Context, call *pb.ReviewRequest) (*pb.Revi
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	return evaluate(n, request), nil
+	return evaluate(asked, request), nil
 }
 
-func evaluate(n int, request *policy.Request) *pb.ReviewResponse {
-	if message := policy.Denial(n, request); message != "" {
+func evaluate(asked policy.Policy, request *policy.Request) *pb.ReviewResponse {
+	message, patch := asked.Answer(request)
+	if message != "" {
 		return &pb.ReviewResponse{
 			Status: &pb.Status{Code: http.StatusForbidden, Reason: "Forbidden", Message: message},
 		}
 	}
-	return &pb.ReviewResponse{Allowed: true}
+	return &pb.ReviewResponse{Allowed: true, Patch: patch}
 }
 
 func unknown(name string) string {
-	return fmt.Sprintf("policy %q is not served here; served are: %s to %s", name, policy.Name(0), policy.Name(policy.Count-1))
+	served := strings.Join(slices.Sorted(maps.Keys(policy.All)), ", ")
+	return fmt.Sprintf("policy %q is not served here; served are: %s", name, served)
 }
 
 // listenOn binds HOST:PORT or unix:PATH. The socket file of a worker that was killed is replaced.

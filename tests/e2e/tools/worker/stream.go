@@ -91,7 +91,7 @@ func verdicts(batch *pb.ReviewBatch) *pb.VerdictBatch {
 		}
 		verdict := &pb.Verdict{Id: call.Id}
 		answers.Verdicts = append(answers.Verdicts, verdict)
-		n, known := byName[call.Policy]
+		asked, known := policy.All[call.Policy]
 		switch {
 		case !known:
 			refuse(verdict, codes.NotFound, unknown(call.Policy))
@@ -102,7 +102,7 @@ func verdicts(batch *pb.ReviewBatch) *pb.VerdictBatch {
 		case call.TimeoutMillis == 0:
 			refuse(verdict, codes.DeadlineExceeded, "no time was left when the call came")
 		default:
-			verdict.Outcome = &pb.Verdict_Response{Response: evaluate(n, requests[call.Payload])}
+			verdict.Outcome = &pb.Verdict_Response{Response: evaluate(asked, requests[call.Payload])}
 		}
 	}
 	return answers
