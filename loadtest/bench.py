@@ -23,9 +23,10 @@ from loadtest import worker_cost
 from loadtest.cases import CASES, CONNECTIONS, GROUPS
 from loadtest.policies.checking import problem
 from loadtest.report import cores, figures, machine, markdown, remarks, targets_table, versions
+from loadtest.result_files import BENCH, todays
 from loadtest.results import Timing, measure
 from loadtest.reviews import POD, write_reviews
-from loadtest.servers import ROOT, BenchError, run_servers
+from loadtest.servers import BenchError, run_servers
 from loadtest.targets import SDK, TARGETS, Found, judge
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from loadtest.results import Round, Window
     from loadtest.servers import Running
 
-RESULTS: Final = ROOT / "loadtest" / "results"
 FULL: Final = Timing(warmup_s=0.3, window_s=1.4)
 QUICK: Final = Timing(warmup_s=0.2, window_s=0.5)
 LANGUAGES: Final = "languages"
@@ -186,7 +186,7 @@ def parse(argv: Sequence[str] | None) -> tuple[Plan, Path]:
         metavar="NAME",
         help="groups, or cases with the reference of their group",
     )
-    add("--output", type=Path, metavar="FILE", help="default: loadtest/results/DATE.md")
+    add("--output", type=Path, metavar="FILE", help="default: loadtest/results/DATE[-NAMES].md")
     options = parser.parse_args(argv)
     names = options.only or [*groups, SDK, LANGUAGES]
     usual = QUICK if options.quick else FULL
@@ -202,8 +202,8 @@ def parse(argv: Sequence[str] | None) -> tuple[Plan, Path]:
         languages=languages if LANGUAGES in names else None,
         connections=options.connections or CONNECTIONS,
     )
-    suffix = "-quick" if options.quick else ""
-    return plan, options.output or RESULTS / f"{datetime.now(UTC):%Y-%m-%d}{suffix}.md"
+    suffixes = [*(options.only or []), *(["quick"] if options.quick else [])]
+    return plan, options.output or todays(BENCH, *suffixes)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -13,7 +13,6 @@ import asyncio
 import sys
 import time
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
@@ -22,8 +21,8 @@ import orjson
 
 from admission_gateway_worker import Denied, Review
 from admission_gateway_worker.policies import definitions
-from loadtest.bench import RESULTS
 from loadtest.report import markdown_table
+from loadtest.result_files import todays
 from loadtest.reviews import POD
 from loadtest.servers import ROOT
 
@@ -87,7 +86,7 @@ def runner(definition: Definition, request: bytes) -> Callable[[], object]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the report and return the exit status."""
     parser = argparse.ArgumentParser("loadtest.library", description="Measures the policies of the library.")
-    parser.add_argument("--output", type=Path, default=RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-policies.md")
+    parser.add_argument("--output", type=Path, default=todays("policies"))
     output: Path = parser.parse_args(argv).output
     pod = orjson.dumps(orjson.loads(POD.read_bytes())["request"])
     rows = [("", "pod-create-6kb", f"{cost_us(lambda: Review(pod).object):.0f}")]

@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING, Final
 import uvloop
 
 from gateway.server.serving.devcert import make_development_certificate
-from loadtest.bench import RESULTS
 from loadtest.report import machine, markdown_table, versions
+from loadtest.result_files import todays
 from loadtest.reviews import POD
 from loadtest.servers import POLICIES, SERVING, BenchError, logged, start
 from loadtest.soak_accounting import Check, Sample, Series, count_checks, memory_checks
@@ -390,13 +390,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--clients", type=int, metavar="N", help=text)
     add("--processes", type=int, default=1, metavar="N", help="of the gateway, default 1")
     add("--hedge", default="", metavar="AFTER", help="hedge calls after 20ms or p95; default never")
-    add("--output", type=Path, metavar="FILE", help="default: loadtest/results/DATE-soak[-faults].md")
+    add("--output", type=Path, metavar="FILE", help="default: loadtest/results/DATE-soak[-faults][-quick].md")
     options = parser.parse_args(argv)
-    options.count = options.count or (FAULTY_REVIEWS if options.faults else REVIEWS)
+    usual = FAULTY_REVIEWS if options.faults else REVIEWS
+    options.count = options.count or usual
     options.clients = options.clients or (FAULTY_CLIENTS if options.faults else CLIENTS)
     if options.output is None:
         kind = "soak-faults" if options.faults else "soak"
-        options.output = RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-{kind}.md"
+        options.output = todays(kind, *(["quick"] if options.count < usual else []))
     return options
 
 

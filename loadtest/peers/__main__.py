@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gateway.server.serving.devcert import make_development_certificate
-from loadtest.bench import FULL, QUICK, RESULTS
+from loadtest.bench import FULL, QUICK
 from loadtest.cases import Case, Load
 from loadtest.peers.clustered import CLUSTERED
 from loadtest.peers.setups import ALONE, Bed, Floor
 from loadtest.peers.targets import TARGETS
 from loadtest.policies.checking import problem
 from loadtest.report import cores, machine, markdown_table, remarks, targets_table, versions
+from loadtest.result_files import todays
 from loadtest.results import measure, middle, ratio, windows_of
 from loadtest.reviews import POD, write_reviews
 from loadtest.servers import BenchError, Running
@@ -193,7 +194,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--only", nargs="+", choices=names, metavar="NAME", help=f"of {', '.join(names)}")
     add("--rounds", type=int, default=ROUNDS, metavar="N", help=f"default {ROUNDS}")
     add("--quick", action="store_true", help="one round of short windows")
-    add("--output", type=Path, metavar="FILE", help="default: loadtest/results/DATE-peers.md")
+    add("--output", type=Path, metavar="FILE", help="default: loadtest/results/DATE-peers[-quick].md")
     options = parser.parse_args(argv)
     timing, rounds = (QUICK, 1) if options.quick else (FULL, options.rounds)
     began = time.monotonic()
@@ -220,7 +221,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ]
     parts = ["# The gateway and its peers", "\n".join(f"- {line}" for line in how)]
     parts += ["## Targets", targets_table(results), "## Figures", EXPLANATION, *tables]
-    output = options.output or RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-peers.md"
+    output = options.output or todays("peers", *(["quick"] if options.quick or options.only else []))
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text("\n\n".join(parts) + "\n")
     print(*tables, targets_table(results), *remarks(found), f"written to {output}", sep="\n\n")

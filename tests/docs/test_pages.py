@@ -13,7 +13,6 @@ import pytest
 
 from admission_gateway_worker import Denied, PolicyServer, Review
 from gateway.tools.cli import build_parser, main
-from loadtest.publish import PAGES, published
 from tests.docs.pages import DOCS, ROOT
 from tests.kit import call_command
 
@@ -36,11 +35,6 @@ def test_readme_and_quick_start_have_the_same_commands() -> None:
 def test_the_readme_names_every_version_of_kubernetes_that_is_tested() -> None:
     versions = {path.name for path in (ROOT / "tests" / "e2e" / "kubernetes").iterdir()}
     assert set(re.findall(r"1\.\d+(?= and|: real)", README)) == versions
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_published_figures_are_those_of_the_reports(page: Path) -> None:
-    assert published(page.read_text(), lambda report: report) == page.read_text()
 
 
 def test_the_figures_of_the_readme_are_those_of_its_table() -> None:

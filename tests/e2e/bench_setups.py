@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from loadtest.bench import RESULTS
 from loadtest.report import machine, versions
+from loadtest.result_files import RESULTS
 from tests.e2e.setups import BehindGateway, Directly, Hook, Phase, rule
 from tests.kit import REVIEWS, Process, pool_document
 

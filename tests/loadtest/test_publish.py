@@ -1,18 +1,20 @@
-"""Published figures: sections of reports, copied into pages."""
+"""Published figures: sections of the newest reports, copied into pages."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
-from loadtest.publish import newest, published, section
+from loadtest.publish import PAGES, published
+from loadtest.result_files import BENCH, RESULTS, NoReport, Reports, todays
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 REPORT = """\
-# Memory, today
+# Benchmark
 
 - a machine
 
@@ -22,36 +24,109 @@ REPORT = """\
 
 | a |
 
-### One; connections: 16
+### Two, 16 connections
 
-| b |
+| case | reviews/s | p99 ms | p99 ms |
+| ---- | --------: | -----: | -----: |
+| b    |     1,234 |  +1.50 |        |
 """
 
 
-def test_a_section_ends_at_the_next_heading() -> None:
-    expected = {
-        "Memory": "- a machine",
-        "One; connections: 1": "| a |",
-        "One; connections: 16": "| b |",
-    }
-    assert {heading: section(REPORT, heading) for heading in expected} == expected
+def reports(folder: Path, **texts: str) -> Reports:
+    """The reports in *folder*, to which *texts* are written; ``_`` in a name stands for ``-``."""
+    for name, text in texts.items():
+        (folder / f"{name.removeprefix('on_').replace('_', '-')}.md").write_text(text)
+    return Reports(folder)
+
+
+def test_a_section_ends_at_the_next_heading(tmp_path: Path) -> None:
+    found = reports(tmp_path, on_2026_01_01=REPORT)
+    expected = {"Benchmark": "- a machine", "One; connections: 1": "| a |"}
+    assert {heading: found.section(BENCH, heading) for heading in expected} == expected
 
 
 @pytest.mark.parametrize("heading", ["Figures", "One"])
-def test_an_empty_or_missing_section_is_an_error(heading: str) -> None:
+def test_an_empty_or_missing_section_is_an_error(heading: str, tmp_path: Path) -> None:
     with pytest.raises(LookupError, match=heading):
-        section(REPORT, heading)
-
-
-def test_a_missing_report_is_an_error() -> None:
-    page = "<!-- report: loadtest/results/2000-01-01.md, Targets -->\n\n| a |\n\n<!-- end -->"
-    with pytest.raises(LookupError, match=r"loadtest/results/2000-01-01\.md"):
-        published(page, lambda report: report)
+        reports(tmp_path, on_2026_01_01=REPORT).section(BENCH, heading)
 
 
 def test_the_newest_report_of_a_kind_is_taken(tmp_path: Path) -> None:
-    for name in ("2026-01-02.md", "2026-02-01.md", "2026-03-01-peers.md", "2026-03-02-quick.md"):
-        (tmp_path / name).touch()
-    assert newest(tmp_path / "2026-01-01.md").name == "2026-02-01.md"
-    assert newest(tmp_path / "2026-01-01-peers.md").name == "2026-03-01-peers.md"
-    assert newest(tmp_path / "2026-01-01-soak.md").name == "2026-01-01-soak.md"
+    names = ("2026-01-02", "2026-02-01", "2026-03-01-peers", "2026-03-02-quick", "2026-03-03-peers-quick")
+    for name in names:
+        (tmp_path / f"{name}.md").touch()
+    (tmp_path / "notes.md").touch()
+    found = Reports(tmp_path)
+    assert [found.newest(kind).stem for kind in (BENCH, "peers")] == ["2026-02-01", "2026-03-01-peers"]
+    with pytest.raises(NoReport, match="make soak"):
+        found.newest("soak")
+
+
+def test_selected_cases_have_what_the_newest_report_lacks(tmp_path: Path) -> None:
+    found = reports(
+        tmp_path,
+        on_2026_01_01="# Benchmark\n\n## Old\n\nold\n",
+        on_2026_01_02="# Benchmark\n\n## One\n\nof all\n",
+        on_2026_01_03_documents="# Benchmark\n\n## One\n\nof some\n\n## Two\n\nonly of some\n",
+        on_2026_01_04_soak="# Soak\n\n## Old\n\nof the soak\n",
+    )
+    assert found.section(BENCH, "One") == "of all"
+    assert found.section(BENCH, "Two") == "only of some"
+    with pytest.raises(LookupError, match="Old"):
+        found.section(BENCH, "Old")
+
+
+def test_a_table_is_read_by_row_and_column(tmp_path: Path) -> None:
+    table = reports(tmp_path, on_2026_01_01=REPORT).table(BENCH, "Two")
+    assert table.titles == ["b"]
+    assert (table.cell("b", "reviews/s"), table.number("b", "reviews/s")) == ("1,234", 1234.0)
+    assert table.number("b", "p99 ms") == 1.5
+    for title, column in (("a", "reviews/s"), ("b", "median ms")):
+        with pytest.raises(LookupError, match=r"Two: no (row|column) '(a|median ms)', only "):
+            table.cell(title, column)
+    with pytest.raises(LookupError, match="expected a number, found 'b'"):
+        table.number("b", "case")
+
+
+def test_a_table_without_rows_is_an_error(tmp_path: Path) -> None:
+    empty = "# Benchmark\n\n## Two\n\n| case |\n| ---- |\n"
+    with pytest.raises(LookupError, match="no table with rows"):
+        reports(tmp_path, on_2026_01_01=empty).table(BENCH, "Two")
+
+
+def test_a_block_is_replaced_and_what_surrounds_it_stays(tmp_path: Path) -> None:
+    page = "before\n<!-- report: bench, One; connections: 1 -->\nold\n<!-- end -->\nafter\n"
+    found = published(page, reports(tmp_path, on_2026_01_01=REPORT))
+    assert found == page.replace("old", "\n| a |\n")
+    assert published(found, Reports(tmp_path)) == found
+
+
+def test_a_kind_that_was_never_measured_is_named_with_its_command(tmp_path: Path) -> None:
+    page = "<!-- report: soak, Checks -->\n<!-- end -->"
+    assert "Not measured yet; `make soak` does." in published(page, Reports(tmp_path))
+
+
+@pytest.mark.parametrize("block", ["report: bench", "report: unknown, One"])
+def test_a_block_that_names_nothing_is_an_error(block: str, tmp_path: Path) -> None:
+    with pytest.raises(LookupError, match="expected one of"):
+        published(f"<!-- {block} -->\n<!-- end -->", reports(tmp_path, on_2026_01_01=REPORT))
+
+
+def test_a_report_of_today_is_found_by_its_kind() -> None:
+    day = todays().stem
+    assert todays() == RESULTS / f"{day}.md"
+    assert todays("soak", "quick") == RESULTS / f"{day}-soak-quick.md"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_have_the_figures_of_the_newest_reports(page: Path) -> None:
+    """After a new report: `python -m loadtest.publish`."""
+    assert published(page.read_text(), Reports()) == page.read_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_table_of_a_page_is_empty(page: Path) -> None:
+    lines = [*page.read_text().splitlines(), ""]
+    rules = [number for number, line in enumerate(lines) if re.fullmatch(r"\|[-:| ]+\|", line)]
+    assert rules
+    assert [lines[number - 1] for number in rules if not lines[number + 1].startswith("|")] == []
