@@ -1,4 +1,4 @@
-"""``python -m loadtest.publish``: copies the tables of the newest reports into the pages that show them.
+"""``python -m loadtest.publish``: writes the figures of the newest reports into the pages that show them.
 
 A page has blocks such as
 
@@ -6,7 +6,13 @@ A page has blocks such as
     …
     <!-- end -->
 
-whose text is the section with that heading of the newest report of that kind, without its sub-sections.
+whose text is the section with that heading of the newest report of that kind, without its sub-sections, and
+
+    <!-- figures: summary -->
+    …
+    <!-- end -->
+
+whose text is made by a function of ``loadtest.figures``. The charts are written too.
 """
 
 from __future__ import annotations
@@ -16,15 +22,16 @@ import re
 import sys
 from typing import TYPE_CHECKING, Final
 
+from loadtest.figures import CHARTS, FIGURES
 from loadtest.result_files import COMMANDS, NoReport, Reports
 from loadtest.servers import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PAGES: Final = tuple(ROOT / name for name in ("README.md", "docs/performance.md"))
+PAGES: Final = tuple(ROOT / name for name in ("README.md", "docs/performance.md", "docs/benchmarks.md"))
 _BLOCK: Final = re.compile(
-    r"^<!-- report: (?P<name>[^,\n]+?)(?:, (?P<heading>[^\n]+))? -->\n.*?^<!-- end -->$",
+    r"^<!-- (?P<what>report|figures): (?P<name>[^,\n]+?)(?:, (?P<heading>[^\n]+))? -->\n.*?^<!-- end -->$",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -47,6 +54,10 @@ def published(page: str, reports: Reports) -> str:
 
 def _text(match: re.Match[str], reports: Reports) -> str:
     name, heading = match["name"], match["heading"]
+    if match["what"] == "figures":
+        if name not in FIGURES or heading:
+            raise LookupError(f"figures: expected one of {', '.join(FIGURES)}, found {name!r}")
+        return FIGURES[name](reports)
     if name not in COMMANDS or not heading:
         raise LookupError(
             f"report: expected one of {', '.join(COMMANDS)} and a heading, found {match[0][:80]!r}"
@@ -66,6 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     reports = Reports()
     try:
         texts = {page: published(page.read_text(), reports) for page in PAGES}
+        texts |= {ROOT / name: draw(reports) for name, draw in CHARTS.items()}
     except LookupError as error:
         print(f"loadtest.publish: {error.args[0]}", file=sys.stderr)
         return 1

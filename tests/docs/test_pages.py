@@ -37,19 +37,6 @@ def test_the_readme_names_every_version_of_kubernetes_that_is_tested() -> None:
     assert set(re.findall(r"1\.\d+(?= and|: real)", README)) == versions
 
 
-def test_the_figures_of_the_readme_are_those_of_its_table() -> None:
-    (why,) = re.findall(
-        r"creates ([\d,]+) pods .*?, ([\d,]+) with ten .*?, and ([\d,]+) with ten behind", README, re.DOTALL
-    )
-    table = {
-        cells[1].strip(): cells[2].strip()
-        for cells in (row.split("|") for row in README.splitlines())
-        if len(cells) > 3
-    }
-    cases = ("no webhook", "10 Go webhooks, mutating", "gateway, 10 mutating, Go worker")
-    assert why == tuple(table[case] for case in cases)
-
-
 BLOCKS = [
     (page.relative_to(DOCS).as_posix(), language, block)
     for page in sorted(DOCS.rglob("*.md"))

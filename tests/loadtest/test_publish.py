@@ -1,4 +1,4 @@
-"""Published figures: sections of the newest reports, copied into pages."""
+"""Published figures: sections of the newest reports, and what is made of their tables."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from loadtest.figures import CHARTS, FIGURES
 from loadtest.publish import PAGES, published
 from loadtest.result_files import BENCH, RESULTS, NoReport, Reports, todays
+from loadtest.servers import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,7 +108,7 @@ def test_a_kind_that_was_never_measured_is_named_with_its_command(tmp_path: Path
     assert "Not measured yet; `make soak` does." in published(page, Reports(tmp_path))
 
 
-@pytest.mark.parametrize("block", ["report: bench", "report: unknown, One"])
+@pytest.mark.parametrize("block", ["report: bench", "report: unknown, One", "figures: unknown"])
 def test_a_block_that_names_nothing_is_an_error(block: str, tmp_path: Path) -> None:
     with pytest.raises(LookupError, match="expected one of"):
         published(f"<!-- {block} -->\n<!-- end -->", reports(tmp_path, on_2026_01_01=REPORT))
@@ -124,9 +126,26 @@ def test_pages_have_the_figures_of_the_newest_reports(page: Path) -> None:
     assert published(page.read_text(), Reports()) == page.read_text()
 
 
+@pytest.mark.parametrize("name", CHARTS)
+def test_charts_have_the_figures_of_the_newest_reports(name: str) -> None:
+    assert CHARTS[name](Reports()) == (ROOT / name).read_text()
+
+
+def test_every_figure_is_on_a_page() -> None:
+    shown = {name for page in PAGES for name in re.findall(r"<!-- figures: (\S+) -->", page.read_text())}
+    assert shown == set(FIGURES)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_no_table_of_a_page_is_empty(page: Path) -> None:
     lines = [*page.read_text().splitlines(), ""]
     rules = [number for number, line in enumerate(lines) if re.fullmatch(r"\|[-:| ]+\|", line)]
     assert rules
     assert [lines[number - 1] for number in rules if not lines[number + 1].startswith("|")] == []
+
+
+def test_missed_targets_are_counted_and_shown(tmp_path: Path) -> None:
+    targets = "## Targets\n\n| figure | verdict |\n| --- | --- |\n| a | pass |\n| b | FAIL: busy |\n"
+    found = reports(tmp_path, on_2026_01_01="# Benchmark\n\n" + targets, on_2026_01_02_peers=targets)
+    assert "Of 4 " in FIGURES["verdicts"](found)
+    assert "2 are met and 2 are missed; 0 cannot" in FIGURES["verdicts"](found)
