@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from loadtest.result_files import Reports, Table
 
 CREATES: Final = "Pod creates"
+ROLLOUTS: Final = "Rollouts"
+TARGETS: Final = "Targets"
 NOTHING: Final = "no webhook"
 ONE: Final = "1 Go webhook, mutating"
 TEN: Final = "10 Go webhooks, mutating"
@@ -50,7 +52,13 @@ COSTS: Final = (
     ),
 )
 """Section and row of the benchmark, and what the row is called for its reader."""
-JUDGED: Final = (BENCH, "peers", "api-server", "rollout", "api-server-peers")
+JUDGED: Final[Mapping[str, str]] = {
+    BENCH: "The benchmark",
+    "peers": "Beside other engines",
+    "api-server": "Before an API server",
+    "rollout": "Rollouts",
+}
+"""The kinds of reports that have targets, in words."""
 _MACHINE: Final = re.compile(r"^- (.+, (\d+) cores?, .+)$", re.MULTILINE)
 _DAY: Final = re.compile(r"^- (\d{4}-\d\d-\d\d) ", re.MULTILINE)
 
@@ -102,6 +110,14 @@ def creates_chart(reports: Reports) -> str:
     )
 
 
+def rollouts_chart(reports: Reports) -> str:
+    """Return the chart of rollouts."""
+    table = reports.table("rollout", ROLLOUTS)
+    shown = [title for title in table.titles if not title.startswith(FRONT_END)]
+    title = "Time of a rollout, in multiples of one without webhooks"
+    return chart(title, [_panel(table, shown, "times no webhook", f"{title}; less is better")])
+
+
 def costs(reports: Reports) -> str:
     """Return CPU and rate of reviews by number of policies; rows that the reports lack are left out."""
     rows = []
@@ -134,8 +150,8 @@ def engines(reports: Reports) -> str:
 
 
 def rollouts(reports: Reports) -> str:
-    """Return the time of rollouts, and the CPU of a Pod."""
-    table = reports.table("rollout", "Rollouts")
+    """Return the time of rollouts, the CPU of a Pod, and what could not be measured."""
+    table = reports.table("rollout", ROLLOUTS)
     columns = (
         "all Pods run after",
         "times no webhook",
@@ -148,7 +164,11 @@ def rollouts(reports: Reports) -> str:
         if not title.startswith(FRONT_END)
     ]
     titles = ("rollout of 2,000 Pods", "all run after", "times no webhook", "API server, CPU a Pod")
-    return markdown_table((*titles, "webhook, or gateway and worker"), rows, left=(0,))
+    section = reports.section("rollout", ROLLOUTS).splitlines()
+    left_out = [line for line in section if line and not line.startswith("|")]
+    return "\n\n".join(
+        [markdown_table((*titles, "webhook, or gateway and worker"), rows, left=(0,)), *left_out]
+    )
 
 
 def rates(reports: Reports) -> str:
@@ -181,6 +201,15 @@ def memory(reports: Reports) -> str:
     )
 
 
+def targets(reports: Reports) -> str:
+    """Return the tables of targets, with the commands that judge them."""
+    return "\n\n".join(
+        f"{what} (`{COMMANDS[kind]}`):\n\n{reports.section(kind, TARGETS)}"
+        for kind, what in JUDGED.items()
+        if _verdicts(reports, kind)
+    )
+
+
 def verdicts(reports: Reports) -> str:
     """Return how many targets are met, missed and not judged."""
     found = [verdict for kind in JUDGED for verdict in _verdicts(reports, kind)]
@@ -206,10 +235,13 @@ def runs(reports: Reports) -> str:
 
 FIGURES: Final[Mapping[str, Callable[[Reports], str]]] = {
     function.__name__: function
-    for function in (summary, creates, costs, engines, rollouts, rates, memory, verdicts, runs)
+    for function in (summary, creates, costs, engines, rollouts, rates, memory, targets, verdicts, runs)
 }
 """By the name in a page."""
-CHARTS: Final[Mapping[str, Callable[[Reports], str]]] = {"docs/performance.svg": creates_chart}
+CHARTS: Final[Mapping[str, Callable[[Reports], str]]] = {
+    "docs/performance.svg": creates_chart,
+    "docs/rollouts.svg": rollouts_chart,
+}
 """By file."""
 
 
@@ -253,7 +285,7 @@ def _where(reports: Reports, kind: str) -> tuple[str, str, str]:
 def _verdicts(reports: Reports, kind: str) -> list[str]:
     """Return the verdicts on the targets of *kind*; none if it has no targets."""
     try:
-        table = reports.table(kind, "Targets")
+        table = reports.table(kind, TARGETS)
     except LookupError:
         return []
     return [row[table.columns.index("verdict")].partition(":")[0] for row in table.rows]

@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadtest.figures import CHARTS, FIGURES
+from loadtest.cases import CASES, GROUPS
+from loadtest.figures import BEHIND, CHARTS, COSTS, ENGINES, FIGURES, NOTHING, ONE, TEN
+from loadtest.peers.__main__ import CELLS, TITLES
 from loadtest.publish import PAGES, published
 from loadtest.result_files import BENCH, RESULTS, NoReport, Reports, todays
 from loadtest.servers import ROOT
+from loadtest.worker_cost import TITLE
+from tests.e2e.bench_setups import CASES as BEFORE_API_SERVER
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,6 +135,26 @@ def test_charts_have_the_figures_of_the_newest_reports(name: str) -> None:
     assert CHARTS[name](Reports()) == (ROOT / name).read_text()
 
 
+def test_pages_show_sections_and_rows_that_the_programs_write() -> None:
+    """Else the first report after a change of a title could not be published."""
+    shown = {
+        (kind, heading)
+        for page in PAGES
+        for kind, heading in re.findall(r"<!-- report: ([^,\n]+), ([^\n]+) -->", page.read_text())
+    }
+    shown |= {(BENCH, heading) for heading, _, _ in COSTS} | {("peers", each) for each in ENGINES.values()}
+    written = {BENCH: {"Benchmark", TITLE, *(group.title for group in GROUPS)}}
+    written["peers"] = {f"{TITLES[which]}; connections: {number}" for which, number in CELLS}
+    assert [
+        (kind, heading)
+        for kind, heading in sorted(shown)
+        if kind in written
+        and not any(each == heading or each.startswith(f"{heading}, ") for each in written[kind])
+    ] == []
+    assert {title for _, title, _ in COSTS} <= {case.title for case in CASES.values()}
+    assert {NOTHING, ONE, TEN, BEHIND} <= {case.title for case in BEFORE_API_SERVER}
+
+
 def test_every_figure_is_on_a_page() -> None:
     shown = {name for page in PAGES for name in re.findall(r"<!-- figures: (\S+) -->", page.read_text())}
     assert shown == set(FIGURES)
@@ -149,3 +173,10 @@ def test_missed_targets_are_counted_and_shown(tmp_path: Path) -> None:
     found = reports(tmp_path, on_2026_01_01="# Benchmark\n\n" + targets, on_2026_01_02_peers=targets)
     assert "Of 4 " in FIGURES["verdicts"](found)
     assert "2 are met and 2 are missed; 0 cannot" in FIGURES["verdicts"](found)
+    shown = FIGURES["targets"](found)
+    assert [shown.count(each) for each in ("FAIL", "`make bench`", "`make peers-bench`", "e2e")] == [
+        2,
+        1,
+        1,
+        0,
+    ]
