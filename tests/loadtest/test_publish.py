@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import re
+import shutil
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
-from loadtest.cases import CASES, GROUPS
+from loadtest.cases import CASES
 from loadtest.figures import BEHIND, CHARTS, COSTS, ENGINES, FIGURES, NOTHING, ONE, TEN
 from loadtest.peers.__main__ import CELLS, TITLES
 from loadtest.publish import PAGES, published
-from loadtest.result_files import BENCH, RESULTS, NoReport, Reports, todays
+from loadtest.report import markdown
+from loadtest.result_files import BENCH, COMMANDS, RESULTS, NoReport, Reports, todays
 from loadtest.servers import ROOT
+from loadtest.targets import MIN_CORES_FOR_TWO, SDK, TARGETS, Found, judge
 from loadtest.worker_cost import TITLE
 from tests.e2e.bench_setups import CASES as BEFORE_API_SERVER
+from tests.loadtest.test_results import a_window
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -135,23 +140,23 @@ def test_charts_have_the_figures_of_the_newest_reports(name: str) -> None:
     assert CHARTS[name](Reports()) == (ROOT / name).read_text()
 
 
-def test_pages_show_sections_and_rows_that_the_programs_write() -> None:
-    """Else the first report after a change of a title could not be published."""
-    shown = {
-        (kind, heading)
-        for page in PAGES
-        for kind, heading in re.findall(r"<!-- report: ([^,\n]+), ([^\n]+) -->", page.read_text())
-    }
-    shown |= {(BENCH, heading) for heading, _, _ in COSTS} | {("peers", each) for each in ENGINES.values()}
-    written = {BENCH: {"Benchmark", TITLE, *(group.title for group in GROUPS)}}
-    written["peers"] = {f"{TITLES[which]}; connections: {number}" for which, number in CELLS}
-    assert [
-        (kind, heading)
-        for kind, heading in sorted(shown)
-        if kind in written
-        and not any(each == heading or each.startswith(f"{heading}, ") for each in written[kind])
-    ] == []
-    assert {title for _, title, _ in COSTS} <= {case.title for case in CASES.values()}
+def test_the_next_report_of_every_program_has_what_pages_show(tmp_path: Path) -> None:
+    """A changed title would else be found when the next report is published."""
+    for kind in COMMANDS:
+        with suppress(NoReport):
+            shutil.copy(Reports().newest(kind), tmp_path)
+    rounds = [tuple(a_window(case) for case in CASES)]
+    notes = [f"### {TITLE}\n\na table"]
+    found = Found(rounds, {SDK: 1.0}, cores=MIN_CORES_FOR_TWO, notes=notes)
+    where = ["Some processor, 4 cores, 8 GiB", "2999-01-02 03:04 UTC"]
+    (tmp_path / "2999-01-02.md").write_text(markdown(found, judge(TARGETS, found), "how", where))
+    pages = [published(page.read_text(), Reports(tmp_path)) for page in PAGES]
+    assert all("2999-01-02" in page for page in pages[1:])
+    assert all(called in pages[1] for _, _, called in COSTS)
+    peers = {f"{TITLES[which]}; connections: {number}" for which, number in CELLS}
+    assert set(ENGINES.values()) <= peers
+    named = re.findall(r"<!-- report: peers, ([^\n]+) -->", PAGES[2].read_text())
+    assert set(named) <= peers
     assert {NOTHING, ONE, TEN, BEHIND} <= {case.title for case in BEFORE_API_SERVER}
 
 
