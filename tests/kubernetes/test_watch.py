@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import asynccontextmanager
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,14 +14,13 @@ from hypothesis import strategies as st
 
 from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 from gateway.server.kubernetes.namespaces import ClusterNamespaces
-from gateway.server.kubernetes.watch import Pace
+from gateway.server.kubernetes.watch import Pace, stored_json
 from tests.kit import PATIENCE_S
 from tests.kubernetes.server import ApiServer, hang, hang_up, refuse, silence, stream
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
 
     from tests.in_process import Stage
     from tests.kubernetes.server import Handler
@@ -341,3 +341,15 @@ def test_after_any_sequence_of_faults_the_store_equals_the_server(
             await in_step(namespaces, server)
 
     stage.run(scenario())
+
+
+def test_stored_json_takes_no_more_memory_than_its_length() -> None:
+    """4 KB for each of them would be 160 MB."""
+
+    def memory() -> int:
+        return int(Path("/proc/self/status").read_text().split("RssAnon:")[1].split()[0]) * 1024
+
+    before = memory()
+    stored = [stored_json({"limit": number}) for number in range(40_000)]
+    assert memory() - before < 40_000_000
+    assert stored[7] == b'{"limit":7}'

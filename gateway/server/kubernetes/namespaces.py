@@ -13,15 +13,13 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-import orjson
-
 from gateway.base.errors import ClusterError
 from gateway.config.kinds.names import dns_1123_label
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.verdict import Failed, FailureReason
 from gateway.server.kubernetes.access import ClusterAccess
 from gateway.server.kubernetes.authorizer import ClusterAuthorizer
-from gateway.server.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch
+from gateway.server.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch, stored_json
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -132,7 +130,7 @@ def namespace_of(document: object) -> Namespace:
         raise UnreadableError("a Namespace without a name")
     labels = metadata.get("labels")
     kept = {key: value for key, value in metadata.items() if key != "managedFields"}
-    content = orjson.dumps({**_TYPE, **document, "metadata": kept})
+    content = stored_json({**_TYPE, **document, "metadata": kept})
     return Namespace(name, labels if isinstance(labels, dict) else {}, content)
 
 
