@@ -163,7 +163,7 @@ def test_parameters_are_of_listed_kinds_and_from_the_cluster() -> None:
     assert not param_kinds(refused.config)
     listed = merge(LISTED, objects, refused)
     assert reasons(listed) == {"p": "Accepted", "b": "Accepted"}
-    assert param_kinds(listed.config) == {("v1", "ConfigMap")}
+    assert param_kinds(listed.config) == {("v1", "ConfigMap"): frozenset()}
     # A kind that is not listed any more is not read any more, whatever was valid before.
     again = merge(Config(), objects, listed)
     assert reasons(again) == {"p": "ParamKindNotListed", "b": "Accepted"}

@@ -11,6 +11,7 @@ import pytest
 from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 from gateway.pure.admission_policies.model import ParamRef
 from gateway.pure.admission_policies.params import ParamsError, UnreadParamsError, collect
+from gateway.pure.cel.paths import WHOLE
 from gateway.pure.core.conditions import FoundParam, ParamLookup
 from gateway.pure.core.labels import Requirement, Selector
 from gateway.pure.core.policy import ParamKind
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from gateway.pure.cel.paths import Paths
     from tests.in_process import Stage
     from tests.kubernetes.server import ApiServer
 
@@ -40,6 +42,7 @@ CORE = [
 ]
 LIMITS = [{"name": "limits", "kind": "Limit", "namespaced": False, "verbs": [*VERBS, "create"]}]
 ALL = Selector(())
+MAPS_WHOLE = {("v1", "ConfigMap"): WHOLE}
 
 
 @pytest.fixture
@@ -61,12 +64,18 @@ def ref(
     return ParamRef(name, namespace, selector, action)
 
 
-async def found(cluster: ClusterParams, kind: ParamKind, wanted: ParamRef, namespace: str = "default") -> Any:
-    """Return the parameters as a review gets them, or the error."""
+async def found(
+    cluster: ClusterParams,
+    kind: ParamKind,
+    wanted: ParamRef,
+    namespace: str = "default",
+    paths: Paths = WHOLE,
+) -> Any:
+    """Return the parameters as a review that reads *paths* gets them, or the error."""
     results: dict[ParamLookup, FoundParam] = {}
     while True:
         try:
-            return collect(kind, wanted, cluster, namespace, results)
+            return collect(kind, wanted, cluster, namespace, results, paths)
         except ParamsError as error:
             return str(error)
         except UnreadParamsError as unread:
@@ -85,7 +94,7 @@ async def test_objects_of_a_kind_are_found_by_name_and_selector(
     server.keep(MAPS.format("default", "b"), data={"max": "1"}, metadata={"managedFields": [{}]})
     server.keep(MAPS.format("default", "a"), metadata={"labels": {"tier": "gold"}})
     server.keep(MAPS.format("other", "c"))
-    cluster.activate({("v1", "ConfigMap")})
+    cluster.activate(MAPS_WHOLE)
     (one,) = await found(cluster, CONFIG_MAP, ref("b"))
     assert one == {
         "apiVersion": "v1",
@@ -99,12 +108,13 @@ async def test_objects_of_a_kind_are_found_by_name_and_selector(
     assert names(await found(cluster, CONFIG_MAP, ref("c", "other"))) == ["c"]
     assert names(await found(cluster, CONFIG_MAP, ref("c", action="Allow"))) == []
     followed: Any = cluster.of(CONFIG_MAP)
-    assert [followed.list(f"none-{number}") for number in range(9)] == [[]] * 9
-    assert followed._lists.keys() == {"default", "other"}
+    assert [followed.select(f"none-{number}", ALL) for number in range(9)] == [[]] * 9
+    assert followed._lists[0].keys() == {"default", "other"}
+    assert followed._lists[1].keys() == {("default", ALL), ("default", gold)}
     server.keep(MAPS.format("default", "d"))
-    await until(lambda: len(cluster.of(CONFIG_MAP).list("default")) == 3)  # type: ignore[union-attr]
+    await until(lambda: len(cluster.of(CONFIG_MAP).select("default", ALL)) == 3)  # type: ignore[union-attr]
     server.drop(MAPS.format("default", "b"))
-    await until(lambda: len(cluster.of(CONFIG_MAP).list("default")) == 2)  # type: ignore[union-attr]
+    await until(lambda: len(cluster.of(CONFIG_MAP).select("default", ALL)) == 2)  # type: ignore[union-attr]
     assert server.asked("list params") == 1
     assert cluster.is_connected
     assert not cluster.warnings
@@ -113,7 +123,7 @@ async def test_objects_of_a_kind_are_found_by_name_and_selector(
 async def test_an_object_that_the_watch_has_not_shown_is_requested(
     server: ApiServer, cluster: ClusterParams
 ) -> None:
-    cluster.activate({("v1", "ConfigMap")})
+    cluster.activate(MAPS_WHOLE)
     await cluster.wait_until_synced(PATIENCE_S)
     server.keep(MAPS.format("default", "new"), is_shown=False, data={"a": "b"})
     (one,) = await found(cluster, CONFIG_MAP, ref("new"))
@@ -132,7 +142,7 @@ async def test_a_kind_that_appears_later_is_found_and_one_that_goes_is_unknown(
     server: ApiServer, cluster: ClusterParams
 ) -> None:
     unknown = "failed to find resource referenced by paramKind: 'limits.example.com/v1, Kind=Limit'"
-    cluster.activate({("limits.example.com/v1", "Limit")})
+    cluster.activate({("limits.example.com/v1", "Limit"): WHOLE})
     assert await found(cluster, LIMIT, ref("a")) == unknown
     assert "the API server does not have Limit of limits.example.com/v1" in cluster.warnings[0]
     assert cluster.is_connected
@@ -152,7 +162,7 @@ async def test_the_last_objects_stay_while_the_api_server_is_away(
     server: ApiServer, cluster: ClusterParams
 ) -> None:
     server.keep(MAPS.format("default", "a"))
-    cluster.activate({("v1", "ConfigMap")})
+    cluster.activate(MAPS_WHOLE)
     await cluster.wait_until_synced(PATIENCE_S)
     await until(lambda: cluster.is_connected)
     for kind in ("list params", "watch params", "discovery", "get"):
@@ -168,7 +178,7 @@ async def test_the_last_objects_stay_while_the_api_server_is_away(
         faults.clear()
     server.keep(MAPS.format("default", "b"))
     await until(lambda: cluster.is_connected)
-    await until(lambda: len(cluster.of(CONFIG_MAP).list("default")) == 2)  # type: ignore[union-attr]
+    await until(lambda: len(cluster.of(CONFIG_MAP).select("default", ALL)) == 2)  # type: ignore[union-attr]
 
 
 async def test_objects_that_have_not_been_read_are_waited_for_a_second(
@@ -176,7 +186,7 @@ async def test_objects_that_have_not_been_read_are_waited_for_a_second(
 ) -> None:
     monkeypatch.setattr(params, "TIMEOUT_S", 0.05)
     server.faults["list params"].extend([refuse(403, "no")] * 10_000)
-    cluster.activate({("v1", "ConfigMap")})
+    cluster.activate(MAPS_WHOLE)
     text = "paramKind kind `&ParamKind{APIVersion:v1,Kind:ConfigMap,}` not yet synced to use for admission"
     assert await found(cluster, CONFIG_MAP, ref("a")) == text
     assert await found(cluster, CONFIG_MAP, ref(selector=ALL)) == text
@@ -189,10 +199,10 @@ async def test_objects_that_have_not_been_read_are_waited_for_a_second(
 async def test_a_kind_is_followed_once_and_only_while_it_is_used(
     server: ApiServer, cluster: ClusterParams
 ) -> None:
-    kinds = {("v1", "ConfigMap")}
+    kinds = MAPS_WHOLE
     cluster.activate(kinds)
     await until(lambda: server.watches == 1)
-    cluster.stage(kinds | {("v1", "Binding")})
+    cluster.stage({**kinds, ("v1", "Binding"): WHOLE})
     await cluster.wait_until_synced(PATIENCE_S)
     # It cannot be listed.
     assert await found(cluster, ParamKind("v1", "Binding"), ref("a")) == (
@@ -200,7 +210,7 @@ async def test_a_kind_is_followed_once_and_only_while_it_is_used(
     )
     cluster.abandon()
     assert server.asked("list params") == 1
-    cluster.activate(set())
+    cluster.activate({})
     await until(lambda: server.watches == 0)
     assert cluster.of(CONFIG_MAP) is None
 
@@ -208,7 +218,7 @@ async def test_a_kind_is_followed_once_and_only_while_it_is_used(
 async def test_a_kind_that_is_listed_with_another_plural_name_is_not_read(
     server: ApiServer, cluster: ClusterParams
 ) -> None:
-    kinds = {("v1", "ConfigMap")}
+    kinds = MAPS_WHOLE
     cluster.stage(kinds, {("v1", "ConfigMap"): "pods"})
     cluster.activate(kinds)
     assert "failed to find resource" in str(await found(cluster, CONFIG_MAP, ref("a")))
@@ -224,7 +234,7 @@ async def test_a_kind_that_is_listed_with_another_plural_name_is_not_read(
 
 
 async def test_a_look_up_can_be_cancelled(server: ApiServer, cluster: ClusterParams) -> None:
-    cluster.activate({("v1", "ConfigMap")})
+    cluster.activate(MAPS_WHOLE)
     await cluster.wait_until_synced(PATIENCE_S)
     results: list[FoundParam] = []
     cluster.look_up(ParamLookup("v1", "ConfigMap", "default", "a"), 5.0, results.append)()
@@ -274,14 +284,111 @@ async def test_an_abandoned_configuration_leaves_the_names_by_which_kinds_are_li
     """Objects are not read by a wrong plural name."""
     server.keep(MAPS.format("default", "a"))
     kind = "v1", "ConfigMap"
-    cluster.stage({kind}, {kind: "configmaps"})
-    cluster.activate({kind})
+    cluster.stage({kind: WHOLE}, {kind: "configmaps"})
+    cluster.activate({kind: WHOLE})
     await cluster.wait_until_synced(PATIENCE_S)
     in_force = cluster.of(CONFIG_MAP)
-    cluster.stage({kind}, {kind: "maps"})
+    cluster.stage({kind: WHOLE}, {kind: "maps"})
     assert cluster.of(CONFIG_MAP) is in_force
     cluster.abandon()
     assert cluster.of(CONFIG_MAP) is in_force
-    cluster.activate({kind})
+    cluster.activate({kind: WHOLE})
     assert cluster.of(CONFIG_MAP) is in_force
     assert server.asked("list params") == 1
+
+
+def content(one: Any) -> dict[str, Any]:
+    """Return the object *one* without what all ConfigMaps here have."""
+    assert (one["apiVersion"], one["kind"]) == ("v1", "ConfigMap")
+    assert one["metadata"]["name"]
+    return {key: value for key, value in one.items() if key not in ("apiVersion", "kind")}
+
+
+async def test_only_what_is_read_is_kept_of_an_object(server: ApiServer, cluster: ClusterParams) -> None:
+    large = {
+        "labels": {"a": "b"},
+        "annotations": {"note": "x" * 2000},
+        "managedFields": [{"f": "x" * 2000}],
+    }
+    for number in range(600):
+        data = {"limit": str(number), "text": "y" * 2000}
+        server.keep(MAPS.format("default", f"m{number:04d}"), metadata=large, data=data)
+    read = frozenset({("data", "limit"), ("spec", "x")})
+    cluster.activate({("v1", "ConfigMap"): read})
+    (one,) = await found(cluster, CONFIG_MAP, ref("m0007"), paths=read)
+    metadata = {"name": "m0007", "namespace": "default"}
+    assert content(one) == {"metadata": metadata, "data": {"limit": "7"}}
+    followed: Any = cluster.of(CONFIG_MAP, read)
+    kept = followed._store.by_name.values()
+    assert len(kept) == 600
+    assert sum(len(each.kept) + len(each.key) for each in kept) < 600 * 50
+    # Also of what a watch shows, and of what is requested.
+    server.keep(MAPS.format("default", "m0007"), metadata=large, data={"limit": "new", "other": "x"})
+    await until(lambda: followed.get("default", "m0007")["data"] == {"limit": "new"})
+    server.keep(
+        MAPS.format("default", "late"), is_shown=False, metadata=large, data={"limit": "1", "other": ""}
+    )
+    (one,) = await found(cluster, CONFIG_MAP, ref("late"), paths=read)
+    assert content(one) == {"metadata": {"name": "late", "namespace": "default"}, "data": {"limit": "1"}}
+
+
+async def test_objects_are_read_again_when_a_policy_reads_more_and_the_others_go_on(
+    server: ApiServer, cluster: ClusterParams
+) -> None:
+    server.keep(MAPS.format("default", "a"), data={"x": "1", "y": "2", "z": "3"})
+    x, y = frozenset({("data", "x")}), frozenset({("data", "y")})
+    both = x | y
+    cluster.activate({("v1", "ConfigMap"): x})
+    await cluster.wait_until_synced(PATIENCE_S)
+    assert (await found(cluster, CONFIG_MAP, ref("a"), paths=x))[0]["data"] == {"x": "1"}
+    server.faults["list params"].extend([refuse(500, "broken")] * 10_000)
+    cluster.stage({("v1", "ConfigMap"): y})
+    assert not cluster.warnings
+    await until(lambda: server.asked("list params") > 1)
+    assert (await found(cluster, CONFIG_MAP, ref("a"), paths=x))[0]["data"] == {"x": "1"}
+    assert names(await found(cluster, CONFIG_MAP, ref("none", action="Allow"), paths=x)) == []
+    with pytest.raises(UnreadParamsError):
+        cluster.of(CONFIG_MAP, y)
+    await until(lambda: bool(cluster.warnings))
+    assert cluster.warnings[0].endswith("the last known ones stay in use")
+    cluster.activate({("v1", "ConfigMap"): both})
+    waiting = asyncio.create_task(found(cluster, CONFIG_MAP, ref("a"), paths=both))
+    server.faults["list params"].clear()
+    await cluster.wait_until_synced(PATIENCE_S)
+    assert (await waiting)[0]["data"] == {"x": "1", "y": "2"}
+    assert (await found(cluster, CONFIG_MAP, ref("a"), paths=both))[0]["data"] == {"x": "1", "y": "2"}
+    # Less is not read again.
+    lists = server.asked("list params")
+    cluster.stage({("v1", "ConfigMap"): x})
+    cluster.activate({("v1", "ConfigMap"): x})
+    await cluster.wait_until_synced(PATIENCE_S)
+    assert cluster.of(CONFIG_MAP, both) is not None
+    assert server.asked("list params") == lists
+
+
+async def test_an_object_that_nests_deep_is_kept(server: ApiServer, cluster: ClusterParams) -> None:
+    """Deeper than orjson writes."""
+    deep: list[Any] = []
+    for _ in range(500):
+        deep = [deep]
+    server.keep(MAPS.format("default", "deep"), data={"a": "1"}, spec=deep)
+    cluster.activate(MAPS_WHOLE)
+    (one,) = await found(cluster, CONFIG_MAP, ref("deep"))
+    assert (one["data"], one["spec"]) == ({"a": "1"}, deep)
+
+
+async def test_few_parsed_objects_are_kept(
+    server: ApiServer, cluster: ClusterParams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(params, "_RECENT_BYTES", 20_000)
+    for number in range(100):
+        server.keep(MAPS.format("default", f"m{number}"), data={"a": str(number), "b": "x" * 1000})
+    cluster.activate(MAPS_WHOLE)
+    assert len(await found(cluster, CONFIG_MAP, ref(selector=ALL))) == 100
+    followed: Any = cluster.of(CONFIG_MAP)
+    recent = followed._recent
+    assert 0 < len(recent._new) + len(recent._old) < 40
+    for number in (1, 1, 99, 5):
+        one = followed.get("default", f"m{number}")
+        assert one["data"]["a"] == str(number)
+        assert followed.get("default", f"m{number}") is one

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.pure.admission_policies.params import FixedObjects
+from gateway.pure.cel.paths import Paths, Pruner, joined
 from tests.core.build import resource
 from tests.policies.documents import CLUSTER, binding, decided, mutating, policy
 
@@ -62,20 +63,26 @@ LIBRARY = [
 ]
 
 
+IDENTITY: Paths = frozenset({("apiVersion",), ("kind",), ("metadata", "name"), ("metadata", "namespace")})
+
+
 @dataclass(frozen=True)
 class Objects:
-    """The objects of a cluster that has both kinds: a ``Params``."""
+    """The objects of a cluster that has both kinds, only with what is read of them: a ``Params``."""
 
     listed: Sequence[Json]
 
-    def of(self, kind: ParamKind) -> FixedObjects | None:
+    def of(self, kind: ParamKind, paths: Paths) -> FixedObjects | None:
+        pruner = Pruner(joined([paths, IDENTITY]))
         if kind.kind not in ("Limits", "ClusterLimits"):
             return None
         found = FixedObjects(kind.kind == "Limits", {})
         for each in self.listed:
             if each["kind"] == kind.kind:
                 metadata = each["metadata"]
-                found.by_namespace.setdefault(metadata.get("namespace", ""), {})[metadata["name"]] = each
+                found.by_namespace.setdefault(metadata.get("namespace", ""), {})[metadata["name"]] = (
+                    pruner.pruned(each)
+                )
         return found
 
 

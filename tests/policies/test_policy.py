@@ -38,7 +38,9 @@ from gateway.pure.core.review import decode
 from gateway.pure.core.verdict import Allowed, Denied, Failed
 
 if TYPE_CHECKING:
+    from gateway.pure.cel.paths import Paths
     from gateway.pure.core.conditions import Evaluated, PolicyAnswer
+    from gateway.pure.core.labels import Selector
 
 RULES = [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]
 SPACE = Namespace("default", {}, b'{"metadata":{"name":"default"}}')
@@ -133,14 +135,14 @@ class Unread:
 
     is_namespaced = True
 
-    def of(self, kind: ParamKind) -> Unread:
-        assert kind == ParamKind("v1", "ConfigMap")
+    def of(self, kind: ParamKind, paths: Paths) -> Unread:
+        assert (kind, paths) == (ParamKind("v1", "ConfigMap"), frozenset({("data", "a")}))
         return self
 
     def get(self, namespace: str, name: str) -> Any:
         raise UnreadParamsError(ParamLookup("v1", "ConfigMap", namespace, name))
 
-    def list(self, namespace: str) -> Any:
+    def select(self, namespace: str, selector: Selector) -> Any:
         raise AssertionError("no binding has a selector")
 
 

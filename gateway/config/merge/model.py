@@ -10,6 +10,7 @@ from gateway.base.errors import Problem
 from gateway.base.text import shown
 from gateway.config.kinds.gateway_configuration import GatewaySettings
 from gateway.config.kinds.policy_exception import NAMESPACED
+from gateway.pure.cel.paths import joined
 from gateway.pure.core.webhook import HttpsClient, PolicyRef
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from gateway.config.kinds.worker_pool import WorkerPool
     from gateway.config.merge.custom_resource import CustomResource
+    from gateway.pure.cel.paths import Paths
     from gateway.pure.core.exemptions import PolicyException
     from gateway.pure.core.namespace import Namespace
     from gateway.pure.core.webhook import CaBundleSource, Webhook
@@ -81,11 +83,17 @@ def ca_bundle_sources(config: Config) -> frozenset[CaBundleSource]:
     )
 
 
-def param_kinds(config: Config) -> frozenset[tuple[str, str]]:
-    """Return apiVersion and kind of the parameters that the policies of *config* take from the cluster."""
-    clients = (webhook.client for webhook in config.webhooks)
-    kinds = (client.param_kind for client in clients if isinstance(client, PolicyRef))
-    return frozenset(kind for kind in kinds if kind is not None)
+def param_kinds(config: Config) -> dict[tuple[str, str], Paths]:
+    """Return apiVersion and kind of the parameters that the policies of *config* take from the cluster.
+
+    The value is what these policies read of them.
+    """
+    read: dict[tuple[str, str], list[Paths]] = {}
+    for webhook in config.webhooks:
+        client = webhook.client
+        if isinstance(client, PolicyRef) and client.param_kind is not None:
+            read.setdefault(client.param_kind, []).append(client.param_paths)
+    return {kind: joined(paths) for kind, paths in read.items()}
 
 
 def merged_versions(config: Config) -> frozenset[tuple[str, str]]:

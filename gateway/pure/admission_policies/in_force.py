@@ -69,6 +69,8 @@ class PolicyInForce(ABC, Generic[P, B]):
             else None
         )
         """apiVersion and kind of the parameters that are taken from the cluster. None if none are."""
+        self.param_paths = policy.param_paths(bindings)
+        """The parts of the parameters that are read."""
         match = policy.match
         self.has_narrow_rules = bool(match.excluded) or any(each.names for each in match.named_rules)
         """Whether more decides than the rules, which the entry has."""
@@ -92,7 +94,14 @@ class PolicyInForce(ABC, Generic[P, B]):
             phase=phase,
             configuration=policy.name,
             name=policy.name,
-            client=PolicyRef(self.kind, self, self.cluster_kind, merged_versions, checks_parameter_authors),
+            client=PolicyRef(
+                self.kind,
+                self,
+                self.cluster_kind,
+                self.param_paths,
+                merged_versions,
+                checks_parameter_authors,
+            ),
             rules=tuple(rule for named in match.named_rules for rule in named.rules),
             namespace_selector=match.namespace_selector,
             object_selector=match.object_selector,
@@ -189,7 +198,8 @@ class PolicyInForce(ABC, Generic[P, B]):
             UnreadParamsError: they have to be looked up first.
         """
         kind, found = self.policy.param_kind, policy_input.found_params
-        return collect(kind, binding.param_ref, self._source(policy_input), namespace, found)
+        source = self._source(policy_input)
+        return collect(kind, binding.param_ref, source, namespace, found, self.param_paths)
 
     def refusal_for(self, policy_input: PolicyInput) -> str:
         """Return why the policy cannot be evaluated with any binding; empty if it can."""
@@ -197,7 +207,7 @@ class PolicyInForce(ABC, Generic[P, B]):
         if self.refusal or kind is None or self.cluster_kind is None:
             return self.refusal
         try:
-            objects = self._source(policy_input).of(kind)
+            objects = self._source(policy_input).of(kind, self.param_paths)
         except UnreadParamsError:
             return ""
         return unknown_kind(kind) if objects is None else ""

@@ -9,12 +9,15 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from gateway.pure.cel.paths import joined
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from gateway.pure.admission_policies.mutations import Mutations
     from gateway.pure.admission_policies.validating import Rules
     from gateway.pure.cel.compile import Condition, Expression
+    from gateway.pure.cel.paths import Paths
     from gateway.pure.core.labels import Selector
     from gateway.pure.core.policy import ParamKind
     from gateway.pure.core.webhook import MatchPolicy, Mode, Rule
@@ -84,6 +87,12 @@ class _Policy(ABC):
     def needs_namespace(self) -> bool:
         """Whether any expression uses ``namespaceObject``."""
         return any(each.needs_namespace for each in self.expressions)
+
+    def param_paths(self, bindings: Iterable[_Binding]) -> Paths:
+        """Return the parts of its parameters that its expressions, and the selectors of *bindings*, read."""
+        has_selector = any(each.param_ref and each.param_ref.selector for each in bindings)
+        of_expressions = (each.param_paths for each in self.expressions)
+        return joined([*of_expressions, [("metadata", "labels")] if has_selector else ()])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from gateway.pure.cel.paths import WHOLE
 from gateway.pure.core.review import labels_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from gateway.pure.admission_policies.model import ParamRef
+    from gateway.pure.cel.paths import Paths
     from gateway.pure.core.conditions import FoundParam, ParamLookup
+    from gateway.pure.core.labels import Selector
     from gateway.pure.core.policy import ParamKind, Params
 
     Json = dict[str, Any]
@@ -47,10 +50,10 @@ class FixedObjects:
         """Return the object."""
         return self.by_namespace.get(namespace, {}).get(name)
 
-    def list(self, namespace: str) -> Sequence[Json]:
-        """Return all objects in *namespace*, by name."""
+    def select(self, namespace: str, selector: Selector) -> Sequence[Json]:
+        """Return the objects in *namespace* that *selector* matches, by name."""
         found = self.by_namespace.get(namespace, {})
-        return [found[name] for name in sorted(found)]
+        return [found[name] for name in sorted(found) if selector.matches(labels_of(found[name]))]
 
 
 class FixedParams:
@@ -70,8 +73,9 @@ class FixedParams:
             kind: FixedObjects(set(found) != {""}, dict(found)) for kind, found in by_kind.items()
         }
 
-    def of(self, kind: ParamKind) -> FixedObjects | None:
-        """Return the objects of *kind*, or None if no file has one."""
+    def of(self, kind: ParamKind, paths: Paths = WHOLE) -> FixedObjects | None:
+        """Return the objects of *kind*, which are whole, or None if no file has one."""
+        del paths
         return self._by_kind.get((kind.api_version, kind.kind))
 
 
@@ -85,10 +89,11 @@ def collect(
     params: Params,
     namespace: str,
     found: Mapping[ParamLookup, FoundParam],
+    paths: Paths = WHOLE,
 ) -> Sequence[Json | None]:
     """Return the parameters of a binding for a request in *namespace*; one None if it uses none.
 
-    *found* has the parameters that were looked up for the review.
+    *found* has the parameters that were looked up for the review. *paths* are the parts that are needed.
 
     Raises:
         ParamsError: they cannot be found, and the binding does not allow that.
@@ -97,7 +102,7 @@ def collect(
     if kind is None or ref is None:
         return (None,)
     try:
-        objects = params.of(kind)
+        objects = params.of(kind, paths)
     except UnreadParamsError as unread:
         _result(unread, found)
         raise ParamsError(not_synced(kind)) from None
@@ -120,7 +125,7 @@ def collect(
             one = _result(unread, found).object
         collected = [] if one is None else [one]
     else:
-        collected = [each for each in objects.list(namespace) if ref.selector.matches(labels_of(each))]
+        collected = [*objects.select(namespace, ref.selector)]
     if not collected and ref.not_found == "Deny":
         raise ParamsError("no params found for policy binding with `Deny` parameterNotFoundAction")
     return collected

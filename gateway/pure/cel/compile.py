@@ -18,6 +18,7 @@ from gateway.pure.cel.lexer import CompileError
 from gateway.pure.cel.meter import EXCEEDED, EXPRESSION_LIMIT, METER, start, start_expression
 from gateway.pure.cel.parse import parse
 from gateway.pure.cel.program.builder import Program
+from gateway.pure.cel.reads import paths_of
 from gateway.pure.cel.syntax import Comprehension, Node, nodes, variables
 from gateway.pure.cel.types import BOOL
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from gateway.pure.cel.functions import Environment
+    from gateway.pure.cel.paths import Paths
     from gateway.pure.cel.types import Type
 
 _MESSAGE_CHARS: Final = 1000
@@ -44,6 +46,8 @@ class Expression:
     """Whether it uses ``namespaceObject``."""
     has_loop: bool
     """Whether it has a macro such as ``all``. Without one its cost is at most proportional to its input."""
+    param_paths: Paths
+    """The parts of ``params`` that it reads."""
 
     def evaluate(self, frame: list[object], budget: float) -> object:
         """Return the value for *frame*: those of ``GLOBALS``, and ``program.slots`` more items.
@@ -138,7 +142,10 @@ def compile_expression(text: str, environment: Environment, types: Collection[Ty
         needs_authorizer = any(name.startswith("authorizer") for name in names)
         has_loop = any(isinstance(node, Comprehension) for node in nodes(tree))
         needs_namespace = "namespaceObject" in names
-        return Expression(text, Program(tree), tree.type, needs_authorizer, needs_namespace, has_loop)
+        param_paths = paths_of(tree, "params")
+        return Expression(
+            text, Program(tree), tree.type, needs_authorizer, needs_namespace, has_loop, param_paths
+        )
 
 
 def type_of_expression(text: str, environment: Environment) -> Type:

@@ -22,10 +22,14 @@ if TYPE_CHECKING:
         ParamLookup,
         PolicyAnswer,
     )
+    from gateway.pure.core.labels import Selector
     from gateway.pure.core.namespace import Namespace
     from gateway.pure.core.review import AdmissionRequest, Json
     from gateway.pure.core.verdict import Failed
     from gateway.pure.openapi.schemas import Schemas
+
+ParamPaths = frozenset[tuple[str, ...]]
+"""Parts of parameters, each by the keys on the way to it, see ``gateway.pure.cel.paths``."""
 
 _NONE_FOUND: Final[Mapping[ParamLookup, FoundParam]] = MappingProxyType({})
 
@@ -52,15 +56,15 @@ class ParamObjects(Protocol):
             UnreadParamsError: it has to be looked up first.
         """
 
-    def list(self, namespace: str) -> Sequence[Json]:
-        """Return all objects in *namespace*, by name, see :meth:`get`."""
+    def select(self, namespace: str, selector: Selector) -> Sequence[Json]:
+        """Return the objects in *namespace* that *selector* matches, by name, see :meth:`get`."""
 
 
 class Params(Protocol):
     """The objects of all kinds."""
 
-    def of(self, kind: ParamKind) -> ParamObjects | None:
-        """Return the objects of *kind*, or None if the kind is not known.
+    def of(self, kind: ParamKind, paths: ParamPaths) -> ParamObjects | None:
+        """Return the objects of *kind* with *paths* at least, or None if the kind is not known.
 
         Raises:
             UnreadParamsError: they have not been read yet.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from gateway.pure.core.conditions import ConditionInput, MatchConditions
     from gateway.pure.core.labels import Selector
-    from gateway.pure.core.policy import AdmissionPolicy
+    from gateway.pure.core.policy import AdmissionPolicy, ParamPaths
 
 Phase = Literal["mutate", "validate"]
 FailurePolicy = Literal["Fail", "Ignore"]
@@ -176,6 +176,8 @@ class PolicyRef:
     """The policy with its bindings."""
     param_kind: tuple[str, str] | None = None
     """apiVersion and kind of the parameters that it takes from the cluster."""
+    param_paths: ParamPaths = frozenset()
+    """The parts of these parameters that it reads."""
     merged_versions: frozenset[tuple[str, str]] = frozenset()
     """Groups and versions of the objects that it merges by their schemas; a star stands for all."""
     checks_parameter_authors: bool = False

@@ -4,6 +4,10 @@ A kind is found by discovery, and looked for again while the API server does not
 watch has not shown yet is requested by itself, as in the API server: a policy and its parameters are often
 created by the same command, a moment apart. While the API server is unreachable, the last known objects stay.
 
+Of each object only the parts are kept that policies read, as JSON: there may be many objects, and most are
+never used. If a new policy reads more, all objects of the kind are read again; the others go on with what is
+there.
+
 Source: k8s.io/apiserver pkg/admission/plugin/policy/generic/policy_dispatcher.go (CollectParams,
 getParamDirectly), policy_source.go.
 """
@@ -14,7 +18,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
 import orjson
@@ -22,20 +26,25 @@ import orjson
 from gateway.base.errors import ClusterError
 from gateway.config.kinds.names import dns_1123_label
 from gateway.pure.admission_policies.params import UnreadParamsError, not_synced
+from gateway.pure.cel.paths import NOTHING, Pruner, covers, joined
 from gateway.pure.core.conditions import FoundParam, ParamLookup
 from gateway.pure.core.policy import ParamKind
+from gateway.pure.core.review import labels_of
 from gateway.server.kubernetes.access import AccessPool
-from gateway.server.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch
+from gateway.server.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch, stored_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gateway.config.kinds.kubernetes_settings import KubernetesSettings
+    from gateway.pure.cel.paths import Paths
+    from gateway.pure.core.labels import Selector
     from gateway.server.kubernetes.access import ClusterAccess
 
     Json = dict[str, Any]
     KindKey = tuple[str, str]
     """apiVersion and kind."""
+    _Lists = tuple[dict[str, list["_Param"]], dict[tuple[str, Selector], list["_Param"]]]
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +54,10 @@ LOOK_AGAIN_S: Final = 1.0
 """Between two looks for a kind that the API server does not have."""
 CHECK_S: Final = 5.0
 """Between two looks whether a kind whose watch is lost still exists."""
+_RECENT_BYTES: Final = 4 * 1024 * 1024
+"""JSON of the parsed objects that are kept for the next reviews, of each kind. There may be twice as much."""
+_OBJECT_BYTES: Final = 512
+"""What a small object counts."""
 NO_RESOURCES: Final[Mapping[tuple[str, str], str]] = MappingProxyType({})
 
 
@@ -57,28 +70,75 @@ class _Resource:
 
 
 class _Param:
-    """One object. Most are never used, so it is parsed on its first use."""
+    """What is kept of one object."""
 
-    __slots__ = ("_json", "_object", "name", "namespace")
+    __slots__ = ("kept", "key")
 
-    def __init__(self, name: str, namespace: str, document: Json) -> None:
-        self.name = name
-        self.namespace = namespace
-        self._json: bytes | None = orjson.dumps(document)
-        self._object: Json = {}
+    def __init__(self, key: str, kept: Json) -> None:
+        self.key = key
+        """Namespace and name, with a slash between them."""
+        self.kept: bytes | Json
+        """As JSON, or itself if it nests deeper than orjson writes."""
+        try:
+            self.kept = stored_json(kept)
+        except TypeError:
+            self.kept = kept
 
     @property
-    def object(self) -> Json:
-        """The object, which is not to be changed."""
-        json = self._json
-        if json is not None:
-            self._object = orjson.loads(json)
-            self._json = None
-        return self._object
+    def name(self) -> str:
+        """The name."""
+        return self.key.partition("/")[2]
+
+    @property
+    def namespace(self) -> str:
+        """The namespace. Empty if it is in none."""
+        return self.key.partition("/")[0]
 
 
-def _named(kinds: Collection[KindKey], resources: Mapping[KindKey, str]) -> dict[KindKey, str]:
-    return {key: resources.get(key, "") for key in kinds}
+class _RecentObjects:
+    """The objects that were used last, parsed. Threads may share them."""
+
+    def __init__(self, kind: ParamKind) -> None:
+        # Items of a list have neither apiVersion nor kind.
+        self._head = {"apiVersion": kind.api_version, "kind": kind.kind}
+        self._new: dict[_Param, Json] = {}
+        self._old: dict[_Param, Json] = {}
+        """Those that were used before ``_new`` was begun. They are forgotten when the next one is begun."""
+        self._bytes = 0
+        """Of ``_new``."""
+
+    def parsed(self, param: _Param) -> Json:
+        """Return the object of *param*, which is not to be changed."""
+        found = self._new.get(param)
+        if found is not None:
+            return found
+        found = self._old.get(param) or self._parsed(param)
+        size = _OBJECT_BYTES + (len(param.kept) if isinstance(param.kept, bytes) else 0)
+        if self._bytes + size > _RECENT_BYTES:
+            self._old, self._new, self._bytes = self._new, {}, 0
+        self._bytes += size
+        self._new[param] = found
+        return found
+
+    def _parsed(self, param: _Param) -> Json:
+        kept = param.kept
+        found: Json = {**(orjson.loads(kept) if isinstance(kept, bytes) else kept), **self._head}
+        named = {"name": param.name, **({"namespace": param.namespace} if param.namespace else {})}
+        found["metadata"] = {**found.get("metadata", {}), **named}
+        return found
+
+
+class _Wanted(NamedTuple):
+    """How a kind is followed."""
+
+    plural: str
+    """The name by which it is listed in the GatewayConfiguration. Empty if it is not."""
+    paths: Paths
+    """The parts of its objects that are read."""
+
+
+def _wanted(kinds: Mapping[KindKey, Paths], resources: Mapping[KindKey, str]) -> dict[KindKey, _Wanted]:
+    return {key: _Wanted(resources.get(key, ""), paths) for key, paths in kinds.items()}
 
 
 class ClusterParams:
@@ -88,25 +148,29 @@ class ClusterParams:
         self._accesses: AccessPool[KindKey] = AccessPool(settings)
         self._pace = pace or Pace()
         self._followed: dict[KindKey, _FollowedKind] = {}
-        self._in_use: Mapping[KindKey, str] = NO_RESOURCES
-        """The kinds in force, each with the plural name by which it is listed, or an empty one."""
+        self._in_use: Mapping[KindKey, _Wanted] = {}
+        """The kinds in force."""
         self._listed = self._staged = NO_RESOURCES
         """The plural names of the configuration in force, and of the staged one."""
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def stage(self, kinds: Collection[KindKey], resources: Mapping[KindKey, str] = NO_RESOURCES) -> None:
+    def stage(self, kinds: Mapping[KindKey, Paths], resources: Mapping[KindKey, str] = NO_RESOURCES) -> None:
         """Follow *kinds*, beside those in use, which keep their plural names until :meth:`activate`.
 
-        *resources* are the plural names by which kinds are listed in the GatewayConfiguration. The rights of
-        authors are checked with them, so a kind with another plural name is not read.
+        The values are the parts of the objects that are read. *resources* are the plural names by which kinds
+        are listed in the GatewayConfiguration. The rights of authors are checked with them, so a kind with
+        another plural name is not read.
         """
         self._staged = resources
-        self._set({**_named(kinds, resources), **self._in_use})
+        wanted = _wanted(kinds, resources)
+        for key, used in self._in_use.items():
+            wanted[key] = used._replace(paths=joined([used.paths, kinds.get(key, ())]))
+        self._set(wanted)
 
-    def activate(self, kinds: Collection[KindKey]) -> None:
+    def activate(self, kinds: Mapping[KindKey, Paths]) -> None:
         """Follow only *kinds* from now on, which are in force."""
         self._listed = self._staged
-        self._in_use = _named(kinds, self._listed)
+        self._in_use = _wanted(kinds, self._listed)
         self._set(self._in_use)
 
     def abandon(self) -> None:
@@ -114,16 +178,16 @@ class ClusterParams:
         self._staged = self._listed
         self._set(self._in_use)
 
-    def of(self, kind: ParamKind) -> _FollowedKind | None:
+    def of(self, kind: ParamKind, paths: Paths = NOTHING) -> _FollowedKind | None:
         """Return the objects of *kind*, or None if the API server lacks the kind, or it is not followed.
 
         Raises:
-            UnreadParamsError: they have not been read yet.
+            UnreadParamsError: they have not been read yet, or without some of *paths*.
         """
         followed = self._followed.get((kind.api_version, kind.kind))
         if followed is None or followed.is_unknown:
             return None
-        if not followed.synced.is_set():
+        if not followed.has_read(paths):
             raise UnreadParamsError(ParamLookup(kind.api_version, kind.kind, "", ""))
         return followed
 
@@ -164,13 +228,16 @@ class ClusterParams:
 
     async def close(self) -> None:
         """End the watches and look-ups."""
-        self.activate(())
+        self.activate({})
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._accesses.close()
 
-    def _set(self, wanted: Mapping[KindKey, str]) -> None:
+    def _set(self, wanted: Mapping[KindKey, _Wanted]) -> None:
         for key, followed in tuple(self._followed.items()):
-            if followed.listed_as == wanted.get(key):
+            kept = wanted.get(key)
+            if kept is not None and followed.listed_as == kept.plural:
+                if not covers(followed.paths, kept.paths):
+                    self._keep(followed.read_again(kept.paths))
                 continue
             task = self._followed.pop(key).task
             task.cancel()
@@ -178,7 +245,7 @@ class ClusterParams:
             self._accesses.release(key)
         for key in sorted(wanted.keys() - self._followed.keys()):
             access = self._accesses.acquire(key)
-            self._followed[key] = _FollowedKind(access, ParamKind(*key), self._pace, wanted[key])
+            self._followed[key] = _FollowedKind(access, ParamKind(*key), self._pace, *wanted[key])
 
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
@@ -193,7 +260,8 @@ class ClusterParams:
         try:
             async with asyncio.timeout(max(0.0, min(timeout_s, TIMEOUT_S))):
                 if followed is not None:
-                    await followed.settled.wait()
+                    if not (lookup.name and followed.synced.is_set()):
+                        await followed.settled.wait()
                     result = FoundParam(error="the API server has not answered in time")
                     result = FoundParam(await followed.find(lookup.namespace, lookup.name))
         except TimeoutError:
@@ -209,9 +277,17 @@ class ClusterParams:
 class _FollowedKind:
     """The objects of one kind, a ``ParamObjects``. They are followed until ``task`` is cancelled."""
 
-    def __init__(self, access: ClusterAccess, kind: ParamKind, pace: Pace, listed_as: str) -> None:
+    def __init__(
+        self, access: ClusterAccess, kind: ParamKind, pace: Pace, listed_as: str, paths: Paths
+    ) -> None:
         self.listed_as = listed_as
         """The plural name in the GatewayConfiguration. Empty if it is not listed there."""
+        self.paths = paths
+        """The parts of objects that are kept from now on."""
+        self._pruner = Pruner(paths)
+        self._read_paths = NOTHING
+        """The parts that all objects have."""
+        self._recent = _RecentObjects(kind)
         self._access = access
         self._kind = kind
         self._pace = pace
@@ -219,18 +295,35 @@ class _FollowedKind:
         self._noun = f"{kind.kind} of {kind.api_version}"
         self._resource: _Resource | None = None
         self._store = Store(self._read, self._forget_lists, _key_of)
-        self._lists: dict[str, list[_Param]] = {}
-        """All objects by namespace, from the first :meth:`list` after a change on."""
+        self._lists: _Lists = ({}, {})
+        """All objects by namespace, and those that were selected since the last change."""
         self._watch: Watch[_Param] | None = None
         self._last_error = "the API server has not answered yet"
         self._missing = ""
         self.is_unknown = False
         """Whether the API server does not have the kind."""
         self.synced = asyncio.Event()
-        """Set while the objects have been read."""
+        """Set while the objects have been read, if only in part."""
         self.settled = asyncio.Event()
-        """Set once they have been read, or the kind is known not to exist."""
+        """Set once they have been read with all ``paths``, or the kind is known not to exist."""
         self.task = asyncio.create_task(self._run())
+
+    def has_read(self, paths: Paths) -> bool:
+        """Whether the objects have been read with *paths*."""
+        return self.synced.is_set() and covers(self._read_paths, paths)
+
+    def read_again(self, paths: Paths) -> asyncio.Task[None]:
+        """Read all objects again with *paths*, and return the task that did so before, which ends.
+
+        Until they have been read, the objects have what they had.
+        """
+        before = self.task
+        before.cancel()
+        self.paths, self._pruner = paths, Pruner(paths)
+        self.settled.clear()
+        self._watch, self._last_error = None, ""
+        self.task = asyncio.create_task(self._run())
+        return before
 
     @property
     def is_namespaced(self) -> bool:
@@ -248,9 +341,10 @@ class _FollowedKind:
         if self.is_unknown:
             return f"policies cannot use their parameters: {self._missing}"
         watch = self._watch
-        if self.is_connected or (watch is not None and self.synced.is_set() and not watch.is_failing):
-            return ""
         error = self._last_error if watch is None else watch.last_error
+        is_failing = bool(error) if watch is None else watch.is_failing
+        if self.is_connected or (self.synced.is_set() and not is_failing):
+            return ""
         effect = "the last known ones stay in use" if self.synced.is_set() else "policies cannot use them"
         return f"parameters of policies, {self._noun}, cannot be read: {error}: {effect}"
 
@@ -263,18 +357,26 @@ class _FollowedKind:
         found = self._store.by_name.get(f"{namespace}/{name}")
         if found is None:
             raise UnreadParamsError(ParamLookup(self._kind.api_version, self._kind.kind, namespace, name))
-        return found.object
+        return self._recent.parsed(found)
 
-    def list(self, namespace: str) -> Sequence[Json]:
-        """Return all objects in *namespace*, by name."""
-        lists = self._lists
-        if not lists:
-            # The thread of long evaluations reads them, too: sorted copies at once, and all appear at once.
+    def select(self, namespace: str, selector: Selector) -> Sequence[Json]:
+        """Return the objects in *namespace* that *selector* matches, by name."""
+        # The thread of long evaluations reads them, too: what belongs together is replaced as one.
+        by_namespace, selected = self._lists
+        if not by_namespace:
             made: dict[str, list[_Param]] = {}
-            for one in sorted(self._store.by_name.values(), key=lambda one: one.name):
+            for one in sorted(self._store.by_name.values(), key=_key_of):
                 made.setdefault(one.namespace, []).append(one)
-            lists.update(made)
-        return [one.object for one in lists.get(namespace, ())]
+            by_namespace.update(made)
+        within = by_namespace.get(namespace)
+        if within is None:
+            return []
+        parsed = self._recent.parsed
+        found = selected.get((namespace, selector))
+        if found is None:
+            found = [one for one in within if selector.matches(labels_of(parsed(one)))]
+            selected[namespace, selector] = found
+        return [parsed(one) for one in found]
 
     async def find(self, namespace: str, name: str) -> Json | None:
         """Return the object, from the API server if the watch has not shown it, or None.
@@ -289,11 +391,11 @@ class _FollowedKind:
             return None
         seen = self._store.by_name.get(f"{namespace}/{name}")
         if seen is not None:
-            return seen.object
+            return self._recent.parsed(seen)
         scope = f"/namespaces/{quote(namespace, safe='')}" if resource.is_namespaced else ""
         async with self._access.api() as api:
             found = await api.find(f"{self._path}{scope}/{resource.plural}/{quote(name, safe='')}")
-        return None if found is None else self._read(found).object
+        return None if found is None else self._recent.parsed(self._read(found))
 
     async def _run(self) -> None:
         while True:
@@ -319,6 +421,7 @@ class _FollowedKind:
 
     async def _note_synced(self, watch: Watch[_Param]) -> None:
         await watch.synced.wait()
+        self._read_paths = self.paths
         self.synced.set()
         self.settled.set()
 
@@ -363,17 +466,16 @@ class _FollowedKind:
         name = metadata.get("name") if isinstance(metadata, dict) else None
         if not isinstance(document, dict) or not isinstance(metadata, dict) or not isinstance(name, str):
             raise UnreadableError(f"{self._noun} without a name")
-        kept = {key: value for key, value in metadata.items() if key != "managedFields"}
-        # Items of a list have neither apiVersion nor kind.
-        head = {"apiVersion": self._kind.api_version, "kind": self._kind.kind}
-        return _Param(name, str(metadata.get("namespace") or ""), {**document, **head, "metadata": kept})
+        of_metadata = {key: value for key, value in metadata.items() if key != "managedFields"}
+        kept = self._pruner.pruned({**document, "metadata": of_metadata})
+        return _Param(f"{metadata.get('namespace') or ''}/{name}", kept)
 
     def _forget_lists(self) -> None:
-        self._lists = {}
+        self._lists = ({}, {})
 
 
 def _key_of(param: _Param) -> str:
-    return f"{param.namespace}/{param.name}"
+    return param.key
 
 
 def _resources(answer: Json | None, kind: str) -> Iterator[_Resource]:
