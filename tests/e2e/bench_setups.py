@@ -40,7 +40,10 @@ class GoWebhooks(Directly):
             stdout=subprocess.PIPE,
         )
         self.stack.callback(self.webhook.stop)
-        self.webhook_port = int(_first_line(self.webhook).rpartition(":")[2])
+        assert self.webhook.child.stdout is not None
+        line = self.webhook.child.stdout.readline().strip()
+        assert line, self.webhook.log
+        self.webhook_port = int(line.rpartition(":")[2])
         super().start()
 
     def client_config(self, index: int, hook: Hook) -> dict[str, Any]:
@@ -85,24 +88,13 @@ class GatewayWithWorker(BehindGateway):
         super().write_configuration()
         target = f"unix:{self.folder / 'policies.sock'}"
         self.config.joinpath("policies.yaml").write_text(pool_document("policies", target))
-        self.policies = Process(*self.command, "--listen", target, stdout=subprocess.PIPE)
+        self.policies = Process(*self.command, "--listen", target, stdout=subprocess.DEVNULL)
         self.stack.callback(self.policies.stop)
-        if self.command[0] == sys.executable:
-            self.policies.expect("policies on ")
-        else:
-            _first_line(self.policies)
+        self.policies.expect("policies on ")
 
     @property
     def pids(self) -> list[int]:
         return [self.gateway.child.pid, self.policies.child.pid]
-
-
-def _first_line(process: Process) -> str:
-    """Return the line that a Go program prints when it serves."""
-    assert process.child.stdout is not None
-    line: str = process.child.stdout.readline().strip()
-    assert line, process.log
-    return line
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The policies of ``tools/policy``, with the Python SDK: ``python -m tests.e2e.bench_worker``."""
+"""The policies of ``sdk_worker``, with the Python SDK: ``python -m tests.e2e.bench_worker``."""
 
 from __future__ import annotations
 

@@ -20,18 +20,16 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
-
-	"admission-gateway/tests/e2e/tools/policy"
 )
 
 // The API server's own limit for a request is 3 MiB, and an update carries two objects.
 const maxBody = 7 << 20
 
 type admissionReview struct {
-	APIVersion string          `json:"apiVersion"`
-	Kind       string          `json:"kind"`
-	Request    *policy.Request `json:"request,omitempty"`
-	Response   *response       `json:"response,omitempty"`
+	APIVersion string    `json:"apiVersion"`
+	Kind       string    `json:"kind"`
+	Request    *request  `json:"request,omitempty"`
+	Response   *response `json:"response,omitempty"`
 }
 
 type response struct {
@@ -49,7 +47,7 @@ type status struct {
 }
 
 func answer(w http.ResponseWriter, r *http.Request) {
-	asked, known := policy.All[r.PathValue("name")]
+	asked, known := all[r.PathValue("name")]
 	if !known {
 		http.NotFound(w, r)
 		return
@@ -65,7 +63,7 @@ func answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	verdict := &response{UID: review.Request.UID, Allowed: true}
-	message, patch := asked.Answer(review.Request)
+	message, patch := asked.answer(review.Request)
 	if message != "" {
 		verdict.Allowed = false
 		verdict.Status = &status{http.StatusForbidden, "Forbidden", message}
