@@ -276,28 +276,28 @@ class _Judge:
         effects = self._effects_of(policy)
         for index, mutation in enumerate(policy.rules.mutations):
             place = f"spec.mutations[{index}]"
-            if mutation.patch_type == "JSONPatch" and not all(
-                one is not None and one.is_plain for one in effects.operations(mutation)
-            ):
-                yield (
-                    f"{place}.jsonPatch does more than to set labels or annotations to texts: the API "
-                    "server refuses requests for a field that the kind does not have, and drops it from the "
-                    "patch of a webhook; write an applyConfiguration"
-                )
-            for earlier in range(index):
-                path = effects.of_mutations[index].depend(effects.of_mutations[earlier])
-                if path is not None:
+            if mutation.patch_type == "JSONPatch":
+                if not all(one is not None and one.is_plain for one in effects.operations(mutation)):
                     yield (
-                        f"{place} depends on spec.mutations[{earlier}] by {_named(path)}, and the API server "
+                        f"{place}.jsonPatch does more than to set labels or annotations to texts: the API "
+                        "server refuses requests for a field that the kind does not have, and drops it from "
+                        "the patch of a webhook; write an applyConfiguration"
+                    )
+            else:
+                for path in sorted(effects.of_mutations[index].writes):
+                    if not _leaves_identity(path):
+                        yield (
+                            f"{place} may change {_named(path)}, which can identify the object: the API "
+                            "server does not check that; name the fields that are set one by one"
+                        )
+            for earlier in range(index):
+                common = effects.of_mutations[index].depend(effects.of_mutations[earlier])
+                if common is not None:
+                    yield (
+                        f"{place} depends on spec.mutations[{earlier}] by {_named(common)}, and the API server "
                         "sets defaults in between; write one mutation"
                     )
                     break
-        for path in sorted(effects.all.writes):
-            if not _leaves_identity(path):
-                yield (
-                    f"spec.mutations may change {_named(path)}, which can identify the object: the API "
-                    "server does not check that; name the fields that are set one by one"
-                )
         merges = any(each.patch_type == "ApplyConfiguration" for each in policy.rules.mutations)
         if merges and policy.rules.failure_policy == "Ignore" and not _are_built_in(policy.match):
             yield (
