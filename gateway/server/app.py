@@ -13,7 +13,7 @@ from prometheus_client import disable_created_metrics
 from gateway.base import logs
 from gateway.base.errors import ConfigError, Problem
 from gateway.base.file_changes import FileChanges
-from gateway.config.merge.model import log_change
+from gateway.config.merge.change_log import log_change
 from gateway.engine.cluster_source import NO_CLUSTER
 from gateway.engine.engine import Engine
 from gateway.engine.snapshot import Surroundings

@@ -360,6 +360,13 @@ def test_reason_of_unserved_kind_and_other_excluded_namespace(tmp_path: Path) ->
     assert judged(tmp_path, policy, excluded_namespaces=("gateways",)).can_move
 
 
+def test_kind_that_is_left_to_the_api_server_has_no_placement(tmp_path: Path) -> None:
+    gateway = {**GATEWAY, "policies": {"placement": "APIServer", "leftToAPIServer": [VALIDATING]}}
+    documents = [validating(), binding(validating()), mutating(), binding(mutating())]
+    found = placements(loaded(tmp_path, *documents, gateway=gateway), NEWEST)
+    assert [one.kind for one in found] == [MUTATING]
+
+
 def test_refused_custom_resource_stays() -> None:
     settings = GatewaySettings(kubernetes=KubernetesSettings(), policies=PolicySettings(placement="Auto"))
     policy = validating(paramKind=LIMIT)

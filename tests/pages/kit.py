@@ -197,7 +197,20 @@ def documents(text: Callable[[str], str] = str) -> dict[str, dict[str, Any]]:
             "exceptions": [{"name": text("importer"), "reason": text("r")}],
             "namespaces": [],
         },
-        "explain": {"decisions": [decision(text)], "notReached": ["validate"], "error": text("no")},
+        "explain": {
+            "decisions": [decision(text)],
+            "notReached": ["validate"],
+            "error": text("no"),
+            "placements": [
+                {
+                    "kind": "ValidatingAdmissionPolicy",
+                    "name": text("p"),
+                    "placement": "Auto",
+                    "evaluatedBy": "Gateway",
+                    "reasons": [text("a reason")],
+                }
+            ],
+        },
     }
     query = {name: text(name) for name in ("namespace", "user", "groups")}
     found = {}

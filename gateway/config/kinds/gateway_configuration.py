@@ -246,7 +246,12 @@ class GatewaySettings(Declared):
     @property
     def has_go_types(self) -> bool:
         """Whether values of expressions have Go types, see ``gateway.pure.cel.go_types``."""
-        return has_go_types(int(self.kubernetes_version.partition(".")[2]))
+        return has_go_types(self.kubernetes_minor)
+
+    @property
+    def kubernetes_minor(self) -> int:
+        """The minor version of Kubernetes 1 by which expressions are evaluated."""
+        return int(self.kubernetes_version.partition(".")[2])
 
     def check(self, source: Fields) -> None:
         """Report settings that exclude or require each other."""

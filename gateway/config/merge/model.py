@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
     from gateway.pure.core.namespace import Namespace
     from gateway.pure.core.webhook import CaBundleSource, Webhook
 
-log = logging.getLogger(__name__)
-
-_FIXED_AT_START: Final = ("listen", "admin_listen", "processes")
 SOON_S: Final = 7 * 86_400.0
 """How long before its end an exception is named by ``check``."""
 
@@ -83,6 +79,11 @@ def ca_bundle_sources(config: Config) -> frozenset[CaBundleSource]:
     )
 
 
+def has_policies(config: Config) -> bool:
+    """Whether *config* has any admission policy."""
+    return any(isinstance(webhook.client, PolicyRef) for webhook in config.webhooks)
+
+
 def param_kinds(config: Config) -> dict[tuple[str, str], Paths]:
     """Return apiVersion and kind of the parameters that the policies of *config* take from the cluster.
 
@@ -111,21 +112,6 @@ def summary(config: Config) -> str:
         f"webhooks: {len(config.mutating)} mutating, {len(config.validating)} validating; "
         f"worker pools: {len(config.pools)}; namespaces: {namespaces}"
     )
-
-
-def log_change(old: Config | None, new: Config, *, has_new_files: bool) -> None:
-    """Log what is to be known about *new*, which replaces *old*, or is the first if that is None.
-
-    With *has_new_files* all warnings are logged, otherwise those that *old* does not have.
-    """
-    for name in _FIXED_AT_START:
-        if old is not None and getattr(new.gateway, name) != getattr(old.gateway, name):
-            log.warning("GatewayConfiguration: %s changed, which takes effect at the next start", name)
-    for warning in new.warnings:
-        if old is None or has_new_files or warning not in old.warnings:
-            log.warning("configuration warning: %s", warning)
-    if old is not None:
-        log.info("configuration reloaded: %s", summary(new))
 
 
 def ending(config: Config, now: float) -> Iterator[Problem]:

@@ -110,6 +110,12 @@ def placements(
     return tuple(judge.placement(*key) for key in sorted(by_key))
 
 
+def asked_placements(config: Config) -> tuple[Placement, ...]:
+    """Return the placements by ``kubernetesVersion`` of the policies that are not to stay in the gateway."""
+    found = placements(config, (1, config.gateway.kubernetes_minor))
+    return tuple(one for one in found if one.wanted != "Gateway")
+
+
 class _Judge:
     def __init__(
         self,
@@ -294,8 +300,8 @@ class _Judge:
                 common = effects.of_mutations[index].depend(effects.of_mutations[earlier])
                 if common is not None:
                     yield (
-                        f"{place} depends on spec.mutations[{earlier}] by {_named(common)}, and the API server "
-                        "sets defaults in between; write one mutation"
+                        f"{place} depends on spec.mutations[{earlier}] by {_named(common)}, and the API "
+                        "server sets defaults in between; write one mutation"
                     )
                     break
         merges = any(each.patch_type == "ApplyConfiguration" for each in policy.rules.mutations)

@@ -26,6 +26,7 @@ from gateway.config.kinds.serving_settings import SelfManagedTls
 from gateway.config.kinds.webhook_token_settings import WebhookTokenSettings
 from gateway.config.kinds.webhook_users import WebhookUsers
 from gateway.config.kinds.worker_pool import Hedge, WorkerPool
+from gateway.config.merge.model import has_policies
 from gateway.observe.decisions.redaction import Redactor
 from gateway.pure.core.durations import format_duration
 from gateway.pure.core.exemptions import Patterns, PolicyException
@@ -43,6 +44,7 @@ from gateway.pure.core.webhook import (
 from gateway.server.pages.state import Json
 
 if TYPE_CHECKING:
+    from gateway.config.merge.model import Config
     from gateway.pure.core.conditions import MatchConditions
     from gateway.pure.core.policy import AdmissionPolicy
     from gateway.server.pages.state import ProcessState
@@ -64,17 +66,46 @@ def document(state: ProcessState) -> Json:
     ``metadata``; those of ``mutating`` and ``validating`` also name their ``configuration``.
     """
     config = state.config
+    asked = {(one["kind"], one["name"]): one for one in placements_of(config)}
     found = {
         "digest": state.snapshot.digest,
         "loadedAt": rfc3339(state.loaded_at),
         "gateway": _plain(config.gateway),
         "pools": [_plain(pool) for pool in config.pools.values()],
-        "mutating": [_plain(webhook) for webhook in config.mutating],
-        "validating": [_plain(webhook) for webhook in config.validating],
+        "mutating": [_placed(webhook, asked) for webhook in config.mutating],
+        "validating": [_placed(webhook, asked) for webhook in config.validating],
         "exceptions": [_plain(exception) for exception in config.exceptions],
         "namespaces": [_plain(namespace) for namespace in config.namespaces.values()],
     }
     return cast("Json", _redacted(found, Redactor(secret_names=False)))
+
+
+def placements_of(config: Config) -> list[Json]:
+    """Return where the policies of *config* are to be evaluated that are not to stay in the gateway."""
+    if not has_policies(config):
+        return []
+    # Imported late: it needs the evaluation of expressions.
+    from gateway.config.merge.placement import asked_placements
+
+    return [
+        {
+            "kind": one.kind,
+            "name": one.name,
+            "placement": one.wanted,
+            "evaluatedBy": "APIServer" if one.can_move else "Gateway",
+            "reasons": list(one.reasons),
+        }
+        for one in asked_placements(config)
+    ]
+
+
+def _placed(webhook: Webhook, asked: Mapping[tuple[str, str], Json]) -> Json:
+    """Return *webhook* as it stands in a file; a policy that is not to stay has its placement."""
+    found: Json = _plain(webhook)
+    if isinstance(webhook.client, PolicyRef):
+        one = asked.get((webhook.client.kind, webhook.name), {})
+        found |= {name: value for name, value in one.items() if name not in ("kind", "name")}
+    return found
 
 
 def _redacted(value: object, redactor: Redactor) -> object:

@@ -91,7 +91,8 @@ class OneProcess:
     async def _explain(self, request: PageRequest, state: ProcessState) -> Json:
         secret_names = self._recent.secret_names
         try:
-            return await explain(state.dry_run, request.body, request.query, secret_names=secret_names)
+            found = await explain(state.dry_run, request.body, request.query, secret_names=secret_names)
+            return {**found, "placements": await in_thread(configuration.placements_of, state.config)}
         except ReviewError as error:
             return {"decisions": [], "notReached": [], "error": str(error)}
 

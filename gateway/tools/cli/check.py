@@ -35,6 +35,7 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
     """
     from gateway.config.merge.load import load, require_webhooks
     from gateway.config.merge.model import ending, summary
+    from gateway.tools.inspection.placement import placement_findings, print_placements
     from gateway.tools.inspection.ready_made import ready_made_problems
 
     inspection.refuse_without_cluster(parsed, parsed.parser.error)
@@ -54,9 +55,11 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
         logs.print_error("warning: custom resources in the cluster are not checked without --cluster")
     if not parsed.json:
         logs.print_output(f"valid: {summary(config)}")
-    return (
-        inspection.run(parsed, config) if parsed.cluster or parsed.static is not None or parsed.workers else 0
-    )
+    placed = [] if parsed.cluster else placement_findings(config)
+    if parsed.cluster or parsed.static is not None or parsed.workers:
+        return inspection.run(parsed, config, placed)
+    print_placements(placed)
+    return 0
 
 
 def _of_serving_certificate(config: Config) -> Iterator[Problem]:

@@ -103,7 +103,7 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
         logs.print_error(f"admission-gateway: the request could not be decided: {error}")
         return STATUS["undecided"]
     if parsed.explain:
-        logs.print_error(*reviewed.explained())
+        logs.print_error(*reviewed.explained(), *_placements(config))
     if parsed.json or (is_review and not parsed.text):
         logs.print_output(printable_json(reviewed.response().decode()))
     else:
@@ -111,6 +111,14 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
         is_styled = sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         logs.print_text("".join(f"{line}\n" for line in _changes(reviewed, is_styled=is_styled)))
     return STATUS[reviewed.result]
+
+
+def _placements(config: Config) -> Iterator[str]:
+    """Yield a line for each policy that is not to stay in the gateway, and for each reason why it does."""
+    from gateway.tools.inspection.placement import placement_findings
+
+    for one in placement_findings(config):
+        yield f"{one.place}: {one.message}; {one.advice}" if one.advice else f"{one.place}: {one.message}"
 
 
 def _checked_review(content: bytes, parsed: argparse.Namespace) -> bytes:

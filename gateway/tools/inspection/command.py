@@ -79,8 +79,10 @@ def refuse_without_cluster(parsed: argparse.Namespace, refuse: Callable[[str], o
         refuse(f"argument --expiry-days: found {parsed.expiry_days}, expected a number from 0 to 36500")
 
 
-def run(parsed: argparse.Namespace, config: Config) -> int:
+def run(parsed: argparse.Namespace, config: Config, placed: list[Finding]) -> int:
     """Print the findings, and return the exit status: 1 if one is an error.
+
+    *placed* are those about the placement of policies, which the state of a cluster replaces.
 
     Raises:
         ClusterError: the cluster cannot be reached, or the right to read registrations is missing.
@@ -89,11 +91,13 @@ def run(parsed: argparse.Namespace, config: Config) -> int:
     """
     import asyncio
 
+    from gateway.tools.inspection.placement import print_placements
+
     found: dict[str, list[Finding]] = {}
     if parsed.cluster or parsed.static is not None:
         place = "cluster" if parsed.static is None else "files"
         with Progress("comparing the configuration with the registration"):
-            config, found[place] = _inspect_registration(parsed, config)
+            config, found[place], placed = _inspect_registration(parsed, config, placed)
     if parsed.workers:
         from gateway.tools.inspection.workers import check_workers
 
@@ -101,16 +105,20 @@ def run(parsed: argparse.Namespace, config: Config) -> int:
             found["workers"] = asyncio.run(check_workers(config))
     every = [one for findings in found.values() for one in findings]
     if parsed.json:
-        logs.print_output(*json.dumps([asdict(one) for one in every], indent=2).split("\n"))
+        logs.print_output(*json.dumps([asdict(one) for one in (*every, *placed)], indent=2).split("\n"))
     else:
+        print_placements(placed)
         for place, findings in found.items():
             errors = sum(one.severity == "error" for one in findings)
             logs.print_output(*findings, f"{place}: {errors} errors, {len(findings) - errors} warnings")
     return 1 if any(one.severity == "error" for one in every) else 0
 
 
-def _inspect_registration(parsed: argparse.Namespace, config: Config) -> tuple[Config, list[Finding]]:
-    """Return *config* with the custom resources of the cluster, and the findings, errors first."""
+def _inspect_registration(
+    parsed: argparse.Namespace, config: Config, placed: list[Finding]
+) -> tuple[Config, list[Finding], list[Finding]]:
+    """Return *config* with the custom resources of the cluster, the findings, errors first, and *placed*."""
+    from gateway.tools.inspection.placement import placement_findings
     from gateway.tools.inspection.registration import inspect
 
     refused: list[Problem] = []
@@ -118,6 +126,7 @@ def _inspect_registration(parsed: argparse.Namespace, config: Config) -> tuple[C
     name = parsed.name
     if parsed.static is None:
         seen, whole, of_policies = _from_cluster(parsed, config, refused)
+        placed = placement_findings(whole, seen, name)
     else:
         from gateway.tools.registration.static_manifests import SUFFIX
 
@@ -131,7 +140,7 @@ def _inspect_registration(parsed: argparse.Namespace, config: Config) -> tuple[C
     found = [*static, *map(_of_problem, refused), *inspect(whole, seen, now, days, name, accepted)]
     found += _of_exceptions(config, whole, now.timestamp())
     found += of_policies
-    return whole, sorted(found)
+    return whole, sorted(found), placed
 
 
 def _from_cluster(

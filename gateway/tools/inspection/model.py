@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 ServiceKey = tuple[str, str]
 """Namespace and name of a Service."""
 
-Severity = Literal["error", "warning"]
+Severity = Literal["error", "info", "warning"]
 
 REGISTER: Final = "run admission-gateway manifests --apply again"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """An error or a doubt about cluster and configuration. Errors sort first."""
+    """An error, a doubt or a fact about cluster and configuration. Errors sort first."""
 
     severity: Severity
     place: str
@@ -41,10 +41,11 @@ class Finding:
     message: str
     """The finding, and the expectation."""
     advice: str
-    """What to do."""
+    """What to do. Empty for nothing."""
 
     def __str__(self) -> str:
-        return f"{self.severity}: {self.place}: {self.message}; {self.advice}"
+        advice = f"; {self.advice}" if self.advice else ""
+        return f"{self.severity}: {self.place}: {self.message}{advice}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
