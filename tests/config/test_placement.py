@@ -17,7 +17,10 @@ from gateway.config.merge.custom_resource import CustomResource
 from gateway.config.merge.load import load
 from gateway.config.merge.merged import merge
 from gateway.config.merge.model import Config
+from gateway.config.merge.mutating_order import MAX_NAMED
 from gateway.config.merge.placement import Placement, placements
+from gateway.pure.admission_policies.effects import PolicyEffects
+from gateway.pure.admission_policies.mutating import MutatingPolicyInForce
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -222,6 +225,13 @@ FREQUENT = ["leases.coordination.k8s.io", "events.", "events.events.k8s.io"]
         ([validating(paramKind=LIMIT), binding(validating(), paramRef=BY_NAME)], None),
         ([mutating(paramKind=LIMIT), binding(mutating(), paramRef=BY_NAME)], None),
         (
+            [
+                validating("!has(params.metadata.managedFields)", paramKind=LIMIT),
+                binding(validating(), paramRef=BY_NAME),
+            ],
+            "spec names managedFields, which the gateway leaves out of parameters",
+        ),
+        (
             [mutating(paramKind=LIMIT), *(binding(mutating(), n, paramRef=BY_NAME) for n in "ab")],
             "the policy may be applied several times",
         ),
@@ -358,6 +368,16 @@ def test_reason_of_unserved_kind_and_other_excluded_namespace(tmp_path: Path) ->
     nodes = {**PODS, "resources": ["nodes"]}
     policy = of_admission(VALIDATING, "p", {**validating()["spec"], "matchConstraints": constraints(nodes)})
     assert judged(tmp_path, policy, excluded_namespaces=("gateways",)).can_move
+
+
+def test_custom_resource_with_an_unknown_value_is_refused() -> None:
+    policy = of_admission(VALIDATING, "p", validating()["spec"], {"admission-gateway.io/placement": "Node"})
+    (status,) = merge(Config(), [CustomResource(VALIDATING, "p", policy)], None).statuses
+    (problem,) = status.problems
+    assert (status.reason, problem.field) == (
+        "Invalid",
+        'metadata.annotations["admission-gateway.io/placement"]',
+    )
 
 
 def test_kind_that_is_left_to_the_api_server_has_no_placement(tmp_path: Path) -> None:
@@ -532,3 +552,37 @@ def test_every_reason_says_what_to_do(configuration: tuple[list[Json], dict[str,
     for found in judged_resources(configuration[0], (1, 29)):
         for reason in found.reasons:
             assert all(reason.rpartition("; ")[::2]), reason
+
+
+MUTATIONS = [
+    label("x"),
+    label("y"),
+    merged("Object{metadata: Object.metadata{annotations: object.metadata.labels}}"),
+    merged("Object{spec: Object.spec{hostname: object.metadata.labels['x']}}"),
+    merged("Object{spec: Object.spec{hostname: 'a'}}"),
+    merged("Object{spec: Object.spec{subdomain: object.spec.hostname}}"),
+    merged("object.kind == '' ? Object{} : Object{}"),
+    patched('[JSONPatch{op: "add", path: "/metadata/labels/z", value: "z"}]'),
+]
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcdefgh"), st.lists(st.sampled_from(MUTATIONS), min_size=1, max_size=2))
+)
+def test_order_counts_as_each_pair_says(mutations: dict[str, list[Json]]) -> None:
+    policies = [mutating(*each, name=name) for name, each in mutations.items()]
+    documents = [one for policy in policies for one in (policy, binding(policy))]
+    resources = [CustomResource(one["kind"], one["metadata"]["name"], one) for one in documents]
+    settings = GatewaySettings(policies=PolicySettings(placement="Auto"))
+    config = merge(Config(gateway=settings), resources, None).config
+    effects = {
+        one.policy.policy.name: PolicyEffects(one.policy.policy).all
+        for one in config.mutating
+        if isinstance(one.policy, MutatingPolicyInForce)
+    }
+    for found in placements(config, NEWEST):
+        depends = [one for one in found.reasons if one.startswith("the policy depends by")]
+        before = [name for name in sorted(effects) if name < found.name]
+        wanted = [name for name in before if effects[found.name].depend(effects[name]) is not None]
+        named = [one.partition(f"on {MUTATING} ")[2].split('"')[1] for one in depends]
+        assert named == wanted[:MAX_NAMED]

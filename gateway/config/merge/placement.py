@@ -3,11 +3,6 @@
 A policy can move only if it is certain that it has the same outcome there, whatever the request. What is not
 certain is a reason to stay. The rules, and what is not part of the outcome: docs/policies.md.
 
-The order of mutating policies: the API server evaluates its own before it calls the gateway, and in random
-order among each other. So a policy can move only if no policy before it, in the gateway's order, writes what
-it reads or writes, or reads what it writes. Then it does not matter which of these policies move. Webhooks
-and policies behind it see the object as before.
-
 Pure: the result depends on the configuration and the version, and not on the order of documents.
 
 Source: k8s.io/apiserver pkg/admission/plugin/policy; k8s.io/kubernetes
@@ -16,6 +11,7 @@ pkg/kubeapiserver/admission/exclusion/resources.go.
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -24,21 +20,19 @@ import orjson
 from gateway.base.text import shown
 from gateway.config.kinds.gateway_configuration import has_go_types
 from gateway.config.kinds.namespace import NAME_LABEL
+from gateway.config.merge.mutating_order import MutatingOrder, OrderedPolicy, functions_of, rules_of
 from gateway.config.yaml.documents import ADMISSION_GROUP, MUTATING_POLICY, POLICY, plural_of
-from gateway.pure.admission_policies.effects import LABELS, PolicyEffects, has_map_in_list
-from gateway.pure.admission_policies.effects import overlap as fields_overlap
+from gateway.pure.admission_policies.effects import has_map_in_list
 from gateway.pure.admission_policies.in_force import PolicyInForce
 from gateway.pure.admission_policies.model import MutatingPolicy
 from gateway.pure.cel.introduced import introduced
-from gateway.pure.cel.parse import parse
-from gateway.pure.cel.syntax import Call, nodes
 from gateway.pure.core.matching import checks_parameter_authors
-from gateway.pure.core.overlap import covering, has, overlap, parts
+from gateway.pure.core.overlap import covering, has, parts
 from gateway.pure.core.rules import NEVER_SENT_KINDS
 from gateway.pure.openapi.built_in_resources import RESOURCES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from gateway.config.merge.model import Config
     from gateway.pure.admission_policies.model import MatchResources, NamedRule, PlacementChoice
@@ -65,8 +59,6 @@ _SEEN_BY_API_SERVER_ONLY: Final = tuple(
 """Group and name of resources that no webhook sees, and the API server's policies do."""
 _LEFT_OUT: Final = (("coordination.k8s.io", "leases"), ("", "events"), ("events.k8s.io", "events"))
 """Resources that a registration excludes from wildcards."""
-_COMPARISONS: Final = frozenset({"_==_", "_!=_", "@in", "ofNonZeroValue"})
-"""Functions whose value can depend on whether maps and lists have Go types."""
 _OWN_METADATA: Final = ("labels", "annotations", "finalizers", "ownerReferences")
 """Members of the metadata that do not identify the object."""
 
@@ -130,7 +122,6 @@ class _Judge:
         self._unserved = unserved
         self._excluded_namespaces = excluded_namespaces
         self._by_key = by_key
-        self._effects: dict[str, PolicyEffects] = {}
 
     def placement(self, kind: str, name: str) -> Placement:
         """Return the placement of one policy."""
@@ -189,7 +180,7 @@ class _Judge:
                         f"{field} uses {name}, which API servers accept in new policies from 1.{first} on; "
                         "write it without, or upgrade the cluster"
                     )
-            if minor < _QUANTITIES_FROM and not _functions(text).isdisjoint(("add", "sub")):
+            if minor < _QUANTITIES_FROM and not functions_of(text).isdisjoint(("add", "sub")):
                 yield (
                     f"{field} adds or subtracts quantities, which may change the operand before "
                     f"1.{_QUANTITIES_FROM}; compare them without, or upgrade the cluster"
@@ -276,10 +267,12 @@ class _Judge:
                     "with paramRef.name"
                 )
         yield from self._of_patches(policy)
-        yield from self._of_order(policy)
+        yield from self._order.reasons(
+            policy, has_go_types=self._kubernetes is not None and has_go_types(self._kubernetes[1])
+        )
 
     def _of_patches(self, policy: MutatingPolicy) -> Iterator[str]:
-        effects = self._effects_of(policy)
+        effects = self._order.effects[policy.name]
         for index, mutation in enumerate(policy.rules.mutations):
             place = f"spec.mutations[{index}]"
             if mutation.patch_type == "JSONPatch":
@@ -317,50 +310,24 @@ class _Judge:
                 "write Object.…{}, or leave the policy in the gateway"
             )
 
-    def _of_order(self, policy: MutatingPolicy) -> Iterator[str]:
-        effects = self._effects_of(policy).all
-        writes_labels = any(fields_overlap(path, LABELS) for path in effects.writes)
-        is_before = True
-        for kind, name in sorted(self._by_key):
-            if kind != MUTATING_POLICY:
-                continue
-            entries = self._by_key[kind, name]
-            other: MutatingPolicy = entries[0].policy
-            if other is policy:
-                is_before = False
-                continue
-            if any(each.refusal for each in entries) or not _meet(policy, other):
-                continue
-            if is_before and (path := effects.depend(self._effects_of(other).all)) is not None:
-                yield (
-                    f"the policy depends by {_named(path)} on {MUTATING_POLICY} {shown(name)}, which comes "
-                    "before it by name, and the API server has no order; name it so that it comes first, or "
-                    "let them use other fields"
-                )
-            matches = [other.match, *(each.match for bound in entries for each in bound.bindings)]
-            if writes_labels and any(one is not None and _selects_labels(one) for one in matches):
-                yield (
-                    f"the policy sets labels, and {MUTATING_POLICY} {shown(name)} selects objects by labels, "
-                    "which it has to see without them; use matchConditions there"
-                )
-            if self._has_other_types(policy, other):
-                yield (
-                    f"{MUTATING_POLICY} {shown(name)} has matchConditions: if the API server evaluates it "
-                    "first, maps and lists of this policy compare otherwise; give it matchConditions too"
-                )
-
-    def _has_other_types(self, policy: MutatingPolicy, other: MutatingPolicy) -> bool:
-        """Whether values of *policy* may have Go types because of *other*, and a comparison depends on it."""
-        if self._kubernetes is None or not has_go_types(self._kubernetes[1]):
-            return False
-        if policy.conditions or not other.conditions:
-            return False
-        return any(not _functions(each.text).isdisjoint(_COMPARISONS) for each in policy.expressions)
-
-    def _effects_of(self, policy: MutatingPolicy) -> PolicyEffects:
-        if policy.name not in self._effects:
-            self._effects[policy.name] = PolicyEffects(policy)
-        return self._effects[policy.name]
+    @cached_property
+    def _order(self) -> MutatingOrder:
+        """The mutating policies that can be evaluated."""
+        return MutatingOrder(
+            OrderedPolicy(
+                entries[0].policy,
+                [
+                    match
+                    for match in (
+                        entries[0].policy.match,
+                        *(each.match for bound in entries for each in bound.bindings),
+                    )
+                    if match is not None
+                ],
+            )
+            for (kind, _), entries in self._by_key.items()
+            if kind == MUTATING_POLICY and not any(each.refusal for each in entries)
+        )
 
 
 def _of_parameters(entries: list[InForce]) -> Iterator[str]:
@@ -378,6 +345,11 @@ def _of_parameters(entries: list[InForce]) -> Iterator[str]:
             )
     elif all(bound.cluster_kind is None for bound in entries):
         yield f"{place}, and its objects are in files; apply them to the cluster, and remove the files"
+    elif b"managedFields" in entries[0].policy.document:
+        yield (
+            f"{place}, and spec names managedFields, which the gateway leaves out of parameters; write it "
+            "without"
+        )
     elif is_built_in:
         yield (
             f"{place}, a built-in kind: the API server does not follow its objects again after a time "
@@ -414,39 +386,13 @@ def _expressions(value: object, path: str) -> Iterator[tuple[str, str]]:
                 yield from _expressions(item, f"{path}.{name}")
 
 
-def _functions(text: str) -> set[str]:
-    return {node.function for node in nodes(parse(text)) if isinstance(node, Call)}
-
-
-def _meet(one: MutatingPolicy, other: MutatingPolicy) -> bool:
-    """Whether some request may match both policies, by their rules."""
-    ours, theirs = _rules(one.match.named_rules), _rules(other.match.named_rules)
-    return any(overlap(own, their) for own in ours for their in theirs)
-
-
-def _rules(named: Iterable[NamedRule]) -> list[Rule]:
-    return [rule for each in named for rule in each.rules]
-
-
 def _are_built_in(match: MatchResources) -> bool:
     """Whether the rules name resources of Kubernetes itself only."""
     return all(
         parts(entry)[0] in RESOURCES.get(group, {})
-        for rule in _rules(match.named_rules)
+        for rule in rules_of(match)
         for group in rule.api_groups
         for entry in rule.resources
-    )
-
-
-def _selects_labels(match: MatchResources) -> bool:
-    """Whether labels of the object can decide whether *match* has a request: a Namespace has its own."""
-    rules = _rules(match.named_rules)
-    is_about_namespaces = not rules or any(
-        has(rule.api_groups, "") and any(parts(each)[0] in ("*", "namespaces") for each in rule.resources)
-        for rule in rules
-    )
-    return not match.object_selector.is_empty or (
-        is_about_namespaces and not match.namespace_selector.is_empty
     )
 
 
@@ -469,7 +415,7 @@ def _may_match(
     entry = resource, sub_resource
     rules = [
         rule
-        for rule in _rules(match.named_rules)
+        for rule in rules_of(match)
         if has(rule.api_groups, group) and not covering(entry).isdisjoint(map(parts, rule.resources))
     ]
     if match.named_rules and not rules:
