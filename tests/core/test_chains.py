@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from gateway.pure.core.call import MAX_CHAINED_OBJECT_BYTES
+from gateway.pure.core.call import MAX_CHAINED_BYTES
 from gateway.pure.core.evaluation import Evaluation
 from gateway.pure.core.matching import Selection
 from gateway.pure.core.verdict import ALLOWED, Allowed, Denied, Failed, FailureReason
@@ -190,6 +190,6 @@ def test_a_call_after_a_dropped_one_does_not_count() -> None:
 
 def test_calls_after_an_object_that_grew_large_are_made_again() -> None:
     evaluation, (a, b) = begin(hooks("ab"), "a")
-    (again,) = evaluation.receive(a, patch(add("/x", "x" * MAX_CHAINED_OBJECT_BYTES)))
+    (again,) = evaluation.receive(a, patch(add("/x", "x" * MAX_CHAINED_BYTES)))
     assert list(evaluation.take_withdrawn()) == [b]
     assert not again.is_ahead

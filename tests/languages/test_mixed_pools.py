@@ -70,16 +70,14 @@ def meaning(question: Question, answer: bytes) -> dict[str, Any]:
     review: dict[str, Any] = json.loads(answer)
     response, before = review["response"], json.loads(question.body)["request"].get("object")
     if "patch" in response:
-        response["patch"] = apply_patch(
-            before, json.loads(base64.b64decode(response["patch"])), is_shared=True
-        )
+        response["patch"] = apply_patch(before, json.loads(base64.b64decode(response["patch"])))
     annotations = response.get("auditAnnotations", {})
     # Each patch is of the object that the ones before it leave.
     for key in sorted(
         filter(_PATCH.fullmatch, annotations), key=lambda key: list(map(int, re.findall("[0-9]+", key)))
     ):
         quoted = json.loads(annotations[key])
-        before = apply_patch(before, quoted["patch"], is_shared=True)
+        before = apply_patch(before, quoted["patch"])
         annotations[key] = {**quoted, "patch": before}
     return review
 

@@ -501,7 +501,8 @@ class FakePolicy:
         if not invoked:
             return NOT_MATCHED
         operations = [] if same(before, current) else diff(before, current)
-        allowed = Allowed(orjson.dumps(operations)) if operations else ALLOWED
+        patch = orjson.dumps(operations) if operations else b""
+        allowed = Allowed(patch) if patch else ALLOWED
         verdict = allowed
         if errors and self.failure_policy == "Fail":
             verdict = Denied(403, "Invalid", errors[0], tuple(Cause(message=each) for each in errors))
@@ -509,7 +510,7 @@ class FakePolicy:
             verdict = Failed(FailureReason.POLICY, "; ".join(errors), 500)
         reported = verdict if isinstance(verdict, Denied) else allowed
         repeated = invoked if again is None and self.reinvocation_policy == "IfNeeded" else ()
-        return PolicyResult(verdict, reported, 0.0, current if operations else None, repeated)
+        return PolicyResult(verdict, reported, 0.0, current if operations else None, patch, repeated)
 
 
 numbers_of_policies = st.integers(1, 3)

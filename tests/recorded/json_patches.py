@@ -6,7 +6,6 @@ import json
 import random
 from typing import TYPE_CHECKING, Any, Final
 
-from admission_gateway_worker.json_patch.patch import MAX_SHARED
 from tests.policies.documents import decided, mutating
 from tests.recorded.recording import path_of
 
@@ -103,7 +102,7 @@ def drawn_expression(source: random.Random, live: Json) -> str:
     """An expression with one to four operations, most of which apply to *live*; some are long."""
     operations = [drawn_operation(source, live) for _ in range(source.choice([1, 1, 2, 4]))]
     if source.random() < 0.1:
-        operations = ['JSONPatch{op: "test", path: "/kind", value: "Thing"}'] * MAX_SHARED + operations
+        operations = ['JSONPatch{op: "test", path: "/kind", value: "Thing"}'] * 8 + operations
     return f"[{', '.join(operations)}]"
 
 

@@ -197,7 +197,7 @@ def _after(payload: GatewayPayload, outcome: Outcome) -> GatewayPayload:
     if not isinstance(outcome, pb.ReviewResponse) or not outcome.allowed or not outcome.patch:
         return payload
     try:
-        return finish(payload.patched(parse_patch(outcome.patch))) or payload
+        return finish(payload.patched(parse_patch(outcome.patch), outcome.patch)) or payload
     except (PatchConflict, PatchRefused):
         return payload
 

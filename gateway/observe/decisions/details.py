@@ -89,11 +89,10 @@ class RecordDetails:
         """Return the object before all changes, and after each of ``changes``; empty without an object."""
         if not self.object:
             return []
-        documents = [self.object]
+        stages = [orjson.loads(self.object)]
         for change in self.changes:
-            patched = apply_patch(orjson.loads(documents[-1]), orjson.loads(change.patch or b"[]"))
-            documents.append(orjson.dumps(patched))
-        return [orjson.loads(document) for document in documents]
+            stages.append(cast("Json", apply_patch(stages[-1], orjson.loads(change.patch or b"[]"))))
+        return stages
 
     def overwritten(self) -> dict[str, tuple[int, ...]]:
         """Return the paths that several changes wrote, each with the ``index`` of these changes.

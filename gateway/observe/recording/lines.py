@@ -242,7 +242,7 @@ def _add_plain_patch(answer: Answer, head: dict[str, Any]) -> bool:
     if len(changes) != 1 or not answer.decision.patch:
         return False
     ((index, payload),) = changes
-    if payload.changed_json is None or not is_clean(payload.changed_json):
+    if not is_clean(payload.object_json):
         return False
     # From the object as it came to this one, so that it has values of this one only.
     head["webhooks"][index]["patch"] = orjson.Fragment(answer.decision.patch)

@@ -18,7 +18,6 @@ import orjson
 from admission_gateway_worker.json_patch.diff import MAX_OPERATIONS
 from admission_gateway_worker.json_patch.patch import (
     MAX_LEVELS,
-    MAX_SHARED,
     PatchConflict,
     Work,
     apply_patch,
@@ -114,8 +113,8 @@ def apply(document: Json, operations: list[Operation]) -> Json:
     if len(operations) > MAX_OPERATIONS:
         found = f"has {len(operations)} operations, and at most {MAX_OPERATIONS} are applied"
         raise PatchError(f"JSON Patch: {found}")
-    work = Work(is_shared=len(operations) <= MAX_SHARED)
-    current = document if work.is_shared else _copied(document)
+    work = Work()
+    current = document
     try:
         for operation in operations:
             current = _applied(current, operation, work)
@@ -124,13 +123,6 @@ def apply(document: Json, operations: list[Operation]) -> Json:
     if not isinstance(current, dict):
         raise PatchError("JSON Patch: it leaves an array where the object was")
     return current
-
-
-def _copied(document: Json) -> Json:
-    try:
-        return cast("Json", orjson.loads(orjson.dumps(document)))
-    except TypeError:
-        raise PatchError("JSON Patch: the object nests too deeply") from None
 
 
 def _applied(document: Json, operation: Operation, work: Work) -> Json:
@@ -146,14 +138,14 @@ def _applied(document: Json, operation: Operation, work: Work) -> Json:
         raise _TestFailedError
     if kind == "replace" and path == "" and not isinstance(value, dict | list):
         raise PatchError("JSON Patch: replace operation value must be object or array: %!w(<nil>)")
-    source = operation.get("from", "") if kind == "move" and not work.is_shared else ""
+    source = operation.get("from", "") if kind == "move" and id(document) in work.own else ""
     moved = _part(_parent(document, source), _parts(source)[-1]) if "/" in source else _ABSENT
     try:
-        return cast("Json", apply_patch(document, [operation], is_shared=work.is_shared, work=work))
+        return cast("Json", apply_patch(document, [operation], work))
     except PatchConflict as error:
         if moved is not _ABSENT:
             # It has been removed already when it is found that there is no place for it.
-            apply_patch(document, [{"op": "add", "path": source, "value": moved}])
+            apply_patch(document, [{"op": "add", "path": source, "value": moved}], work)
         raise _error(document, operation, str(error).partition(": ")[2]) from None
 
 
@@ -268,7 +260,7 @@ def _transfer_error(document: Json, operation: Operation, cause: str) -> PatchEr
         return _failed(problem)
     if kind == "move":
         removal: Operation = {"op": "remove", "path": source}
-        document = cast("Json", apply_patch(document, [removal], is_shared=True))
+        document = cast("Json", apply_patch(document, [removal]))
     if _parent(document, path) is None:
         problem = f"doc is missing destination path: {path}"
         return _failed(f"{kind} operation does not apply: {problem}: {_MISSING}")

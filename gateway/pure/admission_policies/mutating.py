@@ -175,10 +175,11 @@ class _MutatingRun(PolicyRun[MutatingPolicy, MutatingBinding]):
         before, after = self._seen.object, self._current
         try:
             operations = diff(before, after) if after is not before else []
-            allowed = Allowed(orjson.dumps(operations)) if operations else ALLOWED
+            patch = orjson.dumps(operations) if operations else b""
         except (TypeError, RecursionError) as error:
             self._fail(None, f"the changed object cannot be written as JSON: {error}")
-            operations, allowed = [], ALLOWED
+            patch = b""
+        allowed = Allowed(patch) if patch else ALLOWED
         verdict: Allowed | Denied | Failed = allowed
         if self._errors:
             message, reason = self._errors[0]
@@ -193,7 +194,8 @@ class _MutatingRun(PolicyRun[MutatingPolicy, MutatingBinding]):
             verdict,
             verdict if isinstance(verdict, Denied) else allowed,
             self._elapsed_s(),
-            after if operations else None,
+            after if patch else None,
+            patch,
             frozenset(self._invoked) if is_repeatable else (),
         )
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import orjson
 
 from admission_gateway_worker.json_patch.diff import same
-from admission_gateway_worker.json_patch.patch import MAX_SHARED, PatchConflict, apply_in_steps
-from admission_gateway_worker.json_patch.steps import finish
+from admission_gateway_worker.json_patch.patch import PatchConflict, Work, apply_in_steps
 from gateway.pure.core.conditions import ConditionInput
 from gateway.pure.core.identity import check_identity
 from gateway.pure.core.matching import selectable_labels
@@ -29,9 +28,19 @@ MAX_GROWTH_BYTES: Final = 3 * 1024 * 1024
 """Bytes that all patches together may add to an object: the API server's own bound for a write of a client.
 etcd stores less, and the next worker has to be able to read the object."""
 
-MAX_CHAINED_OBJECT_BYTES: Final = 64 * 1024
-"""Size of an object up to which the verdicts of a chain count. They are settled in one step of the event
+MAX_CHAINED_BYTES: Final = 64 * 1024
+"""Size of a request up to which the verdicts of a chain count. They are settled in one step of the event
 loop, which this bounds to tens of milliseconds for the longest chain of a hostile worker."""
+
+_MAX_KEPT_BYTES: Final = 32 * 1024
+"""Size of a request up to which its changed object stays parsed while a call is awaited. It shares most with
+the original object, so that the final patch is found by what is not shared."""
+
+_REWRITTEN: Final = 5
+"""Bytes of JSON as orjson writes them again, for each byte: ``1e15`` becomes ``1000000000000000.0``."""
+
+_MAX_MARKS: Final = 200
+"""With at most this many marks a patch makes no object that nests too deeply: orjson writes 254 levels."""
 
 
 class Payload:
@@ -41,57 +50,58 @@ class Payload:
     """
 
     __slots__ = (
-        "_changed_json",
         "_condition_input",
         "_json",
         "_labels",
         "_object",
+        "_object_json",
         "_policy_input",
         "encoded",
+        "is_changed",
         "request",
+        "size_bytes",
     )
 
-    def __init__(self, request: AdmissionRequest, changed: tuple[Json, bytes] | None = None) -> None:
+    def __init__(self, request: AdmissionRequest, changed: Json | None = None, size_bytes: int = 0) -> None:
+        """*changed* is the object after patches; with these, the request has up to *size_bytes*."""
         self.request = request
         self.encoded: tuple[bytes, ...] = ()
         """The parts of its encoding in messages to workers, for the dispatch. Empty before the first call."""
-        self._object: Json | None = None
+        self._object = changed
+        self._object_json: bytes | None = None
         self._labels: tuple[Mapping[str, str], ...] | None = None
         self._condition_input: ConditionInput | None = None
         self._policy_input: PolicyInput | None = None
-        self._changed_json: bytes | None = None
-        self._json: bytes | None = request.json
-        if changed is not None:
-            self._object, self._changed_json = changed
-            self._json = None
+        self.is_changed = changed is not None
+        """Whether patches changed the object."""
+        self._json: bytes | None = None if self.is_changed else request.json
+        self.size_bytes = size_bytes or len(request.json)
+        """Bytes of the JSON of the request and of the patches so far: what they would be at most together,
+        if numbers were written as they were read."""
 
     @property
     def json(self) -> bytes:
         """The AdmissionRequest's JSON with the present object."""
         if self._json is None:
-            assert self._changed_json is not None
-            changed = {**self.request.document, "object": orjson.Fragment(self._changed_json)}
+            changed = {**self.request.document, "object": orjson.Fragment(self.object_json)}
             self._json = orjson.dumps(changed)
         return self._json
 
     @property
     def object(self) -> Json | None:
         """The present object; not to be changed."""
-        if self._changed_json is None:
+        if not self.is_changed:
             return self.request.object
         if self._object is None:
-            self._object = orjson.loads(self._changed_json)
+            self._object = orjson.loads(self.object_json)
         return self._object
 
     @property
-    def changed_json(self) -> bytes | None:
-        """The JSON of the object as patches changed it; None if none did."""
-        return self._changed_json
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of the JSON of the changed object, or of the whole request if no patch changed the object."""
-        return len(self.request.json) if self._changed_json is None else len(self._changed_json)
+    def object_json(self) -> bytes:
+        """The JSON of the present object."""
+        if self._object_json is None:
+            self._object_json = orjson.dumps(self.object)
+        return self._object_json
 
     @property
     def labels(self) -> tuple[Mapping[str, str], ...]:
@@ -103,19 +113,19 @@ class Payload:
     @property
     def outline(self) -> Json | None:
         """The present object, with its labels at least."""
-        return self.object if self._changed_json is not None else self.request.object_outline
+        return self.object if self.is_changed else self.request.object_outline
 
     @property
     def can_be_chained(self) -> bool:
         """Whether calls on the present object may have been sent before it was known."""
-        return self._changed_json is None or len(self._changed_json) <= MAX_CHAINED_OBJECT_BYTES
+        return not self.is_changed or self.size_bytes <= MAX_CHAINED_BYTES
 
     @property
     def condition_input(self) -> ConditionInput:
         """The input of matchConditions for the present object."""
         if self._condition_input is None:
             document = self.request.document
-            current = document.get("object") if self._changed_json is None else self.object
+            current = self.object if self.is_changed else document.get("object")
             self._condition_input = ConditionInput(document, current, document.get("oldObject"))
             self._condition_input.has_go_types = self.request.has_go_types
         return self._condition_input
@@ -131,13 +141,13 @@ class Payload:
 
     def fresh_object(self) -> Json | None:
         """Return a copy of the object that the caller may change."""
-        if self._changed_json is None:
+        if not self.is_changed:
             return self.request.fresh_object()
-        changed: Json = orjson.loads(self._changed_json)
+        changed: Json = orjson.loads(self.object_json)
         return changed
 
-    def patched(self, operations: list[Json]) -> Generator[None, None, Payload | None]:
-        """Return the payload after the *operations* of a JSON Patch; None if they change nothing.
+    def patched(self, operations: list[Json], patch: bytes) -> Generator[None, None, Payload | None]:
+        """Return the payload after the *operations* of the JSON *patch*; None if they change nothing.
 
         It yields between steps.
 
@@ -148,43 +158,64 @@ class Payload:
         """
         if not self.request.can_be_rewritten():
             raise PatchConflict("the request nests too deeply to be written again")
-        is_shared = len(operations) <= MAX_SHARED
-        document = self.object if is_shared else self.fresh_object()
+        document = self.object
         yield
-        patched = yield from apply_in_steps(document, operations, is_shared=is_shared)
+        work = Work()
+        patched = yield from apply_in_steps(document, operations, work)
         if not isinstance(patched, dict):
             raise PatchConflict("it leaves an array where the object was")
-        return (yield from self._replaced(patched))
+        yield
+        added_bytes = len(patch) + work.copied_bytes
+        return self._replaced(patched, added_bytes, is_flat=not work.has_moved and _is_flat(patch))
 
-    def replaced(self, patched: dict[str, Any]) -> Payload | None:
+    def replaced(self, patched: dict[str, Any], patch: bytes) -> Payload | None:
         """Return the payload with the object *patched*; None if it is equal to the present one.
+
+        *patch* are the operations that lead to it, as ``diff`` finds them.
 
         Raises:
             PatchConflict, PatchRefused, TypeError: as :meth:`patched`.
         """
         if not self.request.can_be_rewritten():
             raise PatchConflict("the request nests too deeply to be written again")
-        return finish(self._replaced(patched))
+        return self._replaced(patched, len(patch), is_flat=_is_flat(patch))
 
-    def _replaced(self, patched: dict[str, Any]) -> Generator[None, None, Payload | None]:
-        # Two levels down, like the final patch, so that an object that nests too deeply fails here.
-        patched_json = orjson.dumps([[patched]])[2:-2]
-        if len(patched_json) > len(self.request.json) + MAX_GROWTH_BYTES:
-            raise PatchConflict(
-                f"it leaves an object of {len(patched_json)} bytes, "
-                f"more than {MAX_GROWTH_BYTES} over the request"
-            )
-        yield
+    def _replaced(self, patched: dict[str, Any], added_bytes: int, *, is_flat: bool) -> Payload | None:
         before = cast("Json", self.object)
+        size_bytes = self.size_bytes + added_bytes
+        object_json = None
+        if not is_flat or size_bytes * _REWRITTEN > len(self.request.json) + MAX_GROWTH_BYTES:
+            # Two levels down, like the final patch, so that an object that nests too deeply fails here.
+            object_json = orjson.dumps([[patched]])[2:-2]
+            if len(object_json) > len(self.request.json) + MAX_GROWTH_BYTES:
+                raise PatchConflict(
+                    f"it leaves an object of {len(object_json)} bytes, "
+                    f"more than {MAX_GROWTH_BYTES} over the request"
+                )
         if same(patched, before):
             return None
         check_identity(self.request, before, patched)
-        return Payload(self.request, (patched, patched_json))
+        payload = Payload(self.request, patched, size_bytes)
+        payload._object_json = object_json
+        return payload
 
     def drop_parsed(self) -> None:
-        """Drop the parsed forms; the next access parses again."""
-        self._object = self._condition_input = self._policy_input = None
+        """Drop the parsed forms, unless a small object was changed; the next access parses again."""
+        self._condition_input = self._policy_input = None
+        if self.is_changed:
+            if self.size_bytes <= _MAX_KEPT_BYTES:
+                return
+            self.object_json  # noqa: B018 - it is what is left of the object
+        self._object = None
         self.request.drop_parsed()
+
+
+def _is_flat(patch: bytes) -> bool:
+    """Whether the operations of *patch*, other than move and copy, surely make no object too deep.
+
+    The levels of a value are those of its path, whose slashes may be written with a backslash, and its own.
+    """
+    return sum(map(patch.count, b"/\\{[")) <= _MAX_MARKS
 
 
 @dataclass(frozen=True, slots=True)

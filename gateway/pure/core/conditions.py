@@ -160,7 +160,9 @@ class PolicyResult:
     elapsed_s: float = 0.0
     """Duration of the evaluation."""
     changed: Json | None = None
-    """The object as the policy leaves it. None if it is unchanged. ``reported`` has the patch."""
+    """The object as the policy leaves it. None if it is unchanged."""
+    patch: bytes = b""
+    """The JSON Patch that leads to it."""
     invoked: Collection[object] = ()
     """The bindings and parameters that are invoked again after a change: those with IfNeeded."""
 

@@ -89,7 +89,7 @@ def settle_policy(
     verdict, patched = result.verdict, None
     if result.changed is not None:
         try:
-            patched = payload.replaced(result.changed)
+            patched = payload.replaced(result.changed, result.patch)
         except PatchRefused as error:
             cause = f"it makes an object that the API server refuses: {error}"
             verdict = Failed(FailureReason.PATCH_REFUSED, cause, 500)
@@ -174,7 +174,7 @@ def _applied(payload: Payload, patch: bytes) -> Generator[None, None, Applied]:
         if not operations:
             return Applied(None, None, is_patched=False)
         if payload.request.has_object:
-            return Applied((yield from payload.patched(operations)), None, is_patched=True)
+            return Applied((yield from payload.patched(operations, patch)), None, is_patched=True)
         reason = FailureReason.PATCH_FORBIDDEN
         cause = f"answered a patch, but a {payload.request.operation} request has no object to change"
     except PatchSyntaxError as error:

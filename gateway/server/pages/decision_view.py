@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import orjson
-
 from admission_gateway_worker.json_patch.patch import apply_patch
 from gateway.observe.decisions.record import FAILURES
-from gateway.server.pages.state import encoded
 from gateway.server.pages.yaml_text import DiffLine, difference, lines_of
 
 if TYPE_CHECKING:
@@ -92,8 +89,7 @@ def _stages(decision: DetailedDocument) -> list[list[str]]:
     current: object = decision["object"]
     found = [lines_of(current)]
     for change in decision["changes"]:
-        # A copy, because the patch is applied in place.
-        current = apply_patch(orjson.loads(encoded(current)), change["patch"])
+        current = apply_patch(current, change["patch"])
         found.append(lines_of(current))
     return found
 

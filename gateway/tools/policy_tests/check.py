@@ -58,7 +58,7 @@ def wanted_object(case: Case, reviewed: DryRun) -> object:
     if expect.patch is None or before is None:
         return None
     try:
-        return apply_patch(orjson.loads(orjson.dumps(before)), parse_patch(orjson.dumps(expect.patch)))
+        return apply_patch(before, parse_patch(orjson.dumps(expect.patch)))
     except (PatchConflict, PatchSyntaxError) as error:
         return {"the expected patch does not apply": str(error)}
 

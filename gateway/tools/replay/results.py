@@ -102,7 +102,7 @@ def recorded(line: Json, phase: str, left_out: Collection[WebhookKey]) -> Result
         found: object = request.get("object")
         try:
             for patch in patches.values():
-                found = apply_patch(found, patch, is_shared=True)
+                found = apply_patch(found, patch)
         except (PatchConflict, KeyError, TypeError, ValueError, RecursionError) as error:
             raise UnusableResultError from error
         return found

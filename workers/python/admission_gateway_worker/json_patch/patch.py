@@ -31,7 +31,7 @@ from admission_gateway_worker.json_patch.repair import repaired
 from admission_gateway_worker.json_patch.steps import finish
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
 MAX_COPY_BYTES: Final = 3 * 1024 * 1024
 """The size of all ``copy`` operations of one patch, as kube-apiserver sets it (JSONPatchMaxCopyBytes)."""
@@ -44,10 +44,6 @@ MAX_LEVELS: Final = 1024
 
 _SHOWN_CHARS: Final = 200
 _SPACE: Final = b" \t\r\n"
-
-MAX_SHARED: Final = 8
-"""Operations up to which a patch is applied to a shared document. A copy of a long list of numbers, the worst
-case, takes a fifth of the time of parsing it, and each operation may need one."""
 
 _STEP_OPERATIONS: Final = 100
 """These take a millisecond or two."""
@@ -141,19 +137,24 @@ def _count_signs(patch: bytes) -> int:
 
 
 class Work:
-    """The bounded work of a patch, so far."""
+    """The bounded work of a patch so far, and the containers that it has copied."""
 
-    __slots__ = ("_copied_bytes", "_parts", "_shifted", "is_shared")
+    __slots__ = ("_parts", "_shifted", "copied_bytes", "has_moved", "own")
 
-    def __init__(self, *, is_shared: bool) -> None:
-        self._copied_bytes = self._parts = self._shifted = 0
-        self.is_shared = is_shared
-        """Whether containers are copied before they are changed."""
+    def __init__(self) -> None:
+        self._parts = self._shifted = 0
+        self.copied_bytes = 0
+        """Bytes of JSON that ``copy`` operations have copied."""
+        self.has_moved = False
+        """Whether an operation moved or copied a value, perhaps to a deeper level."""
+        self.own: set[int] = set()
+        """Identities of the containers that were copied, and may be changed. Shared containers exist before,
+        so that none of them can get such an identity later."""
 
     def copy(self, number_bytes: int) -> None:
         """Add bytes that are copied; raise PatchConflict if it is too much."""
-        self._copied_bytes += number_bytes
-        if self._copied_bytes > MAX_COPY_BYTES:
+        self.copied_bytes += number_bytes
+        if self.copied_bytes > MAX_COPY_BYTES:
             raise PatchConflict(f"copies add up to more than {MAX_COPY_BYTES} bytes")
 
     def shift(self, items: int) -> None:
@@ -183,22 +184,19 @@ class Work:
         return parts
 
 
-def apply_patch(
-    document: object, operations: list[Operation], *, is_shared: bool = False, work: Work | None = None
-) -> object:
+def apply_patch(document: object, operations: Sequence[Operation], work: Work | None = None) -> object:
     """Do as :func:`apply_in_steps`, in one step."""
-    return finish(apply_in_steps(document, operations, is_shared=is_shared, work=work))
+    return finish(apply_in_steps(document, operations, work))
 
 
 def apply_in_steps(
-    document: object, operations: list[Operation], *, is_shared: bool = False, work: Work | None = None
+    document: object, operations: Sequence[Operation], work: Work | None = None
 ) -> Generator[None, None, object]:
     """Return *document* with *operations* applied in order; yields after each ``_STEP_OPERATIONS`` of them.
 
-    The document is changed in place, and must not be used after an error. Values of the operations become
-    part of it. If *is_shared*, neither is changed: each operation copies the containers on its path, which
-    usually costs less than to parse the document again if there are at most ``MAX_SHARED`` operations.
-    *work* is that of the operations that came before in the same patch.
+    Neither *document* nor *operations* are changed, and the result shares with them what it can: a patch
+    copies each container on its paths once. *work* is that of the operations that came before in the same
+    patch; a container of *document* that these copied is changed in place.
 
     Raises:
         PatchConflict: an operation is unknown or malformed, its path does not exist, or the patch exceeds a
@@ -207,13 +205,13 @@ def apply_in_steps(
     """
     if len(operations) > MAX_OPERATIONS:
         raise PatchConflict(f"has {len(operations)} operations, and at most {MAX_OPERATIONS} are applied")
-    work = work or Work(is_shared=is_shared)
+    work = work or Work()
+    if isinstance(document, dict | list):
+        document = _own(document, work)
     for index, operation in enumerate(operations):
         if index and not index % _STEP_OPERATIONS:
             yield
         try:
-            if is_shared and isinstance(document, dict | list):
-                document = document.copy()
             document = _apply_operation(document, operation, work)
         except (PatchConflict, TypeError) as error:
             raise PatchConflict(f"operation {index}: {error}") from None
@@ -230,10 +228,12 @@ def _apply_operation(document: object, operation: Operation, work: Work) -> obje
         case "replace":
             document = _replace(document, _text(operation, "path"), operation.get("value"), work)
         case "move":
+            work.has_moved = True
             # Removed first: moving a value into its own child then finds no parent, and fails as it must.
             value = _remove(document, _text(operation, "from"), work)
             _add(document, _text(operation, "path"), value, work)
         case "copy":
+            work.has_moved = True
             value = _copy(document, _text(operation, "from"), work)
             _add(document, _text(operation, "path"), value, work)
         case "test":
@@ -241,6 +241,14 @@ def _apply_operation(document: object, operation: Operation, work: Work) -> obje
         case op:
             raise PatchConflict(f"unexpected kind: {op[:_SHOWN_CHARS] if isinstance(op, str) else 'unknown'}")
     return document
+
+
+def _own(container: _Container, work: Work) -> _Container:
+    """Return *container* if it may be changed, otherwise a copy."""
+    if id(container) not in work.own:
+        container = container.copy()
+        work.own.add(id(container))
+    return container
 
 
 def _text(operation: Operation, member: str) -> str:
@@ -272,7 +280,7 @@ def _replace(document: object, path: str, value: object, work: Work) -> object:
     if path == "":
         if not isinstance(value, dict | list):
             raise PatchConflict("the whole document can be replaced by an object or an array only")
-        return value
+        return _own(value, work)
     container, token = _locate_own(document, path, work)
     if isinstance(container, dict):
         container[token] = value
@@ -327,13 +335,13 @@ def _locate_own(document: object, path: str, work: Work) -> tuple[_Container, st
     for token in parents:
         if isinstance(node, dict):
             child = _container(node.get(token), path)
-            if work.is_shared:
-                child = node[token] = child.copy()
+            if id(child) not in work.own:
+                child = node[token] = _own(child, work)
         else:
             index = _index(token, len(node), path)
             child = _container(node[index], path)
-            if work.is_shared:
-                child = node[index] = child.copy()
+            if id(child) not in work.own:
+                child = node[index] = _own(child, work)
         node = child
     return node, last
 
