@@ -15,6 +15,7 @@ import trustme
 import uvloop
 from hypothesis import HealthCheck, settings
 
+from gateway.pure.core import final_patch
 from tests.change import changed_paths
 from tests.kit import ROOT, GatewayProcess
 from tests.waiting import in_thread
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 OURS = ("gateway", "admission_gateway_worker")
+
+# Every final patch is checked by jsonpatch, too.
+final_patch.SAMPLE = 1
 
 # The examples are the same in every run, so that a failure is due to a change;
 # `--hypothesis-profile=thorough` draws new ones. No deadline and no health check, because an example takes

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import copy
 from typing import Any
+from unittest.mock import patch as replaced
 
 import jsonpatch
 import jsonpointer
 import orjson
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from admission_gateway_worker.json_patch.diff import diff, same
 from admission_gateway_worker.json_patch.patch import PatchConflict, apply_patch, parse_patch
+from gateway.pure.core import final_patch
+from tests.core.build import request
 from tests.properties.examples import Examples
 from tests.properties.strategies import objects, patches_against, values
 from tests.properties.test_laws import strictly
@@ -46,6 +50,31 @@ def test_the_patch_is_empty_exactly_between_equal_objects(before: Any, after: An
     assert same(before, after) is (
         orjson.dumps(before, option=orjson.OPT_SORT_KEYS) == orjson.dumps(after, option=orjson.OPT_SORT_KEYS)
     )
+
+
+@OBJECTS.law
+def test_the_check_of_a_final_patch_finds_any_other_result(before: Any, after: Any) -> None:
+    given_request = request(object=before)
+    operations: Any = orjson.loads(orjson.dumps(diff(before, after)))
+    shared: Any = apply_patch(given_request.object, operations)
+    with replaced.object(final_patch, "SAMPLE", 1 << 40):
+        assert final_patch.final_patch(given_request, shared) == (
+            orjson.dumps(operations) if operations else b""
+        )
+        for wrong in (operations[1:], operations[:-1], [*operations[1:], *operations[:1]]):
+            with replaced.object(final_patch, "diff", lambda *_, wrong=wrong: wrong):
+                if wrong and not same(applied_by_rfc(before, wrong), after):
+                    with pytest.raises(AssertionError, match="does not give the final object"):
+                        final_patch.final_patch(given_request, shared)
+                elif wrong:
+                    final_patch.final_patch(given_request, shared)
+
+
+def applied_by_rfc(document: Any, operations: list[dict[str, Any]]) -> Any:
+    try:
+        return jsonpatch.apply_patch(document, operations)
+    except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException):
+        return None
 
 
 @OBJECTS.law
