@@ -199,12 +199,15 @@ class Payload:
         payload._object_json = object_json
         return payload
 
-    def drop_parsed(self) -> None:
-        """Drop the parsed forms, unless a small object was changed; the next access parses again."""
+    def drop_parsed(self, *, keeps_small: bool) -> None:
+        """Drop the parsed forms; the next access parses again.
+
+        A small object stays if it was changed, or with *keeps_small*.
+        """
         self._condition_input = self._policy_input = None
+        if (self.is_changed or keeps_small) and self.size_bytes <= _MAX_KEPT_BYTES:
+            return
         if self.is_changed:
-            if self.size_bytes <= _MAX_KEPT_BYTES:
-                return
             self.object_json  # noqa: B018 - it is what is left of the object
         self._object = None
         self.request.drop_parsed()

@@ -94,6 +94,7 @@ class Evaluation:
         "_are_policies_settled",
         "_calls",
         "_conditions",
+        "_expects_change",
         "_index",
         "_invocations",
         "_is_refused",
@@ -163,6 +164,8 @@ class Evaluation:
         self._index = 0
         self._ahead = 0
         """Webhooks before this index were considered for a speculative call with the present payload."""
+        self._expects_change = False
+        """Whether a webhook is called that usually changes the object: then it is needed again."""
         self._round = 0
         self._round_payload = self._payload
         """The payload at the beginning of the round, with which selectors of policies are matched."""
@@ -267,7 +270,7 @@ class Evaluation:
             if not are_policies_settled or not self._settle_webhooks(calls):
                 if self._ahead < len(self._invocations):
                     self._speculate(calls)
-                self._payload.drop_parsed()
+                self._payload.drop_parsed(keeps_small=self._expects_change)
                 break
             if self._round == 0 and self.has_changed and not self._is_refused:
                 self._begin_second_round()
@@ -462,6 +465,7 @@ class Evaluation:
                 and memory.usually_changes(webhook, self.request)
                 and self._mode(invocation) == "Enforce"
             ):
+                self._expects_change = True
                 # The webhooks behind it are considered again once it is settled.
                 self._ahead = min(self._ahead, index)
                 if call not in calls or not isinstance(webhook.client, WorkerRef):

@@ -72,7 +72,7 @@ def _applied(document: object, operations: list[Json]) -> object:
     Raises:
         AssertionError, KeyError and others: an operation does not apply.
     """
-    held: Any = [document]
+    held: list[Any] = [document]
     copied: set[int] = set()
     for operation in operations:
         container: Any = held
@@ -83,37 +83,40 @@ def _applied(document: object, operations: list[Json]) -> object:
                 child = container[key] = child.copy()
                 copied.add(id(child))
             container = child
-            key = int(part) if type(child) is list else part.replace("~1", "/").replace("~0", "~")
-        match operation["op"]:
-            case "remove":
-                del container[key]
-            case "add" if type(container) is list:
-                assert 0 <= key <= len(container)
-                container.insert(key, operation["value"])
-            case "add":
-                container[key] = operation["value"]
-            case "replace":
-                container[key]
-                container[key] = operation["value"]
-            case other:
-                raise AssertionError(f"unexpected kind: {other}")
+            if type(child) is list:
+                key = int(part)
+            else:
+                key = part.replace("~1", "/").replace("~0", "~") if "~" in part else part
+        kind = operation["op"]
+        if kind == "remove":
+            del container[key]
+        elif kind == "add" and type(container) is list:
+            assert 0 <= key <= len(container)
+            container.insert(key, operation["value"])
+        else:
+            assert kind == "add" or (kind == "replace" and container[key] is not _ABSENT)
+            container[key] = operation["value"]
     return held[0]
 
 
 def _is_same(left: Any, right: Any) -> bool:  # noqa: ANN401 - any JSON
     """Whether two JSON values are equal; fast where they are one value in memory."""
-    if left is right:
-        return True
-    if type(left) is not type(right):
+    kind = type(left)
+    if kind is not type(right):
         return False
-    if type(left) is dict:
+    if kind is dict:
         if len(left) != len(right):
             return False
         for key, value in left.items():
             other = right.get(key, _ABSENT)
-            if other is not value and not _is_same(value, other):
-                return False
+            if other is not value:
+                # A text equals nothing but a text.
+                is_equal = value == other if type(value) is str else _is_same(value, other)
+                if not is_equal:
+                    return False
         return True
-    if type(left) is list:
-        return len(left) == len(right) and all(map(_is_same, left, right))
+    if kind is list:
+        if len(left) != len(right):
+            return False
+        return all(one is other or _is_same(one, other) for one, other in zip(left, right, strict=True))
     return bool(left == right)

@@ -40,6 +40,9 @@ _SEARCHED_LEVELS: Final = 8
 """Levels at which containers are compared as a whole before their members are. Each such level reads
 everything below it. Kubernetes' own types nest lists three levels deep, and schemas hardly deeper."""
 
+_PAIRED: Final = 16
+"""Items up to which lists of one length are compared item by item."""
+
 
 def same(left: object, right: object) -> bool:
     """Whether two JSON values are equal; objects regardless of the order of their keys. Linear.
@@ -97,7 +100,7 @@ def diff(before: object, after: object, max_operations: int | None = None) -> li
     max_operations = MAX_OPERATIONS if max_operations is None else max_operations
     script = _Script(max_operations)
     try:
-        _diff_value("", before, after, script, (0, 0))
+        _diff_value("", before, after, script, 0, 0)
     except _TooMuchError:
         return _replaced_members(before, after, max_operations)
     return script.operations
@@ -118,16 +121,19 @@ class _Script:
         self._max_operations = max_operations
         self._shifted = self._parts = self._length = 0
 
-    def note(self, op: str, path: str, shifted: int = 0, **value: object) -> None:
-        """Add an operation that moves *shifted* items of a list."""
+    def note(self, operation: Operation, path: str, shifted: int = 0) -> None:
+        """Add *operation* at *path*, which moves *shifted* items of a list."""
         self._shifted += shifted
         self._parts += path.count("/")
         self._length += len(path)
-        is_long = len(self.operations) == self._max_operations
-        are_paths_long = self._parts > MAX_PATH_PARTS or self._length > MAX_PATH_LENGTH
-        if is_long or are_paths_long or self._shifted > MAX_SHIFTED:
+        if (
+            len(self.operations) == self._max_operations
+            or self._parts > MAX_PATH_PARTS
+            or self._length > MAX_PATH_LENGTH
+            or self._shifted > MAX_SHIFTED
+        ):
             raise _TooMuchError
-        self.operations.append({"op": op, "path": path, **value})
+        self.operations.append(operation)
 
 
 def _replaced_members(before: object, after: object, max_operations: int) -> list[Operation]:
@@ -146,27 +152,22 @@ def _replaced_members(before: object, after: object, max_operations: int) -> lis
     return operations if len(operations) <= max_operations else whole
 
 
-_Levels = tuple[int, int]
-"""The number of levels, and how many of these are lists."""
-
-
-def _diff_value(path: str, before: object, after: object, script: _Script, levels: _Levels) -> None:
-    level, lists = levels
+def _diff_value(path: str, before: object, after: object, script: _Script, level: int, lists: int) -> None:
+    """Add what differs at *path*, *level* levels down, of which so many are *lists*."""
     if isinstance(before, dict) and isinstance(after, dict):
-        _diff_object(path, before, after, script, (level + 1, lists))
+        _diff_object(path, before, after, script, level + 1, lists)
     elif isinstance(before, list) and isinstance(after, list):
         if lists < _SEARCHED_LEVELS:
-            _diff_array(path, before, after, script, (level + 1, lists + 1))
+            _diff_array(path, before, after, script, level + 1, lists + 1)
         elif not same(before, after):
-            script.note("replace", path, value=after)
+            script.note({"op": "replace", "path": path, "value": after}, path)
     elif type(before) is not type(after) or before != after:
-        script.note("replace", path, value=after)
+        script.note({"op": "replace", "path": path, "value": after}, path)
 
 
 def _diff_object(
-    path: str, before: dict[str, object], after: dict[str, object], script: _Script, levels: _Levels
+    path: str, before: dict[str, object], after: dict[str, object], script: _Script, level: int, lists: int
 ) -> None:
-    is_searched = levels[0] <= _SEARCHED_LEVELS
     # Members that differ, and containers that were not compared.
     keys: list[str] = []
     for key, value in before.items():
@@ -175,7 +176,7 @@ def _diff_object(
             # As most members are after a patch.
             continue
         if type(value) is dict or type(value) is list:
-            if is_searched and same(value, other):
+            if level <= _SEARCHED_LEVELS and same(value, other):
                 continue
         elif value == other and type(value) is type(other):
             continue
@@ -185,29 +186,35 @@ def _diff_object(
     for key in keys:
         child = f"{path}/{escape(key)}"
         if key not in after:
-            script.note("remove", child)
+            script.note({"op": "remove", "path": child}, child)
         elif key not in before:
-            script.note("add", child, value=after[key])
+            script.note({"op": "add", "path": child, "value": after[key]}, child)
         else:
-            _diff_value(child, before[key], after[key], script, levels)
+            _diff_value(child, before[key], after[key], script, level, lists)
 
 
 def _diff_array(
-    path: str, before: list[object], after: list[object], script: _Script, levels: _Levels
+    path: str, before: list[object], after: list[object], script: _Script, level: int, lists: int
 ) -> None:
-    shorter = min(len(before), len(after))
-    head = _common(before[:shorter], after[:shorter])
-    rest = shorter - head
-    tail = _common(before[len(before) - rest :][::-1], after[len(after) - rest :][::-1])
-    old, new = before[head : len(before) - tail], after[head : len(after) - tail]
+    head = tail = 0
+    old, new = before, after
+    if len(before) != len(after) or len(before) > _PAIRED:
+        shorter = min(len(before), len(after))
+        head = _common(before[:shorter], after[:shorter])
+        rest = shorter - head
+        tail = _common(before[len(before) - rest :][::-1], after[len(after) - rest :][::-1])
+        old, new = before[head : len(before) - tail], after[head : len(after) - tail]
     paired = min(len(old), len(new))
     for index in range(paired):
-        _diff_value(f"{path}/{head + index}", old[index], new[index], script, levels)
+        if old[index] is not new[index]:
+            _diff_value(f"{path}/{head + index}", old[index], new[index], script, level, lists)
     # From the end, so that each index is that in *before*.
     for index in range(len(old) - 1, paired - 1, -1):
-        script.note("remove", f"{path}/{head + index}", tail)
+        child = f"{path}/{head + index}"
+        script.note({"op": "remove", "path": child}, child, tail)
     for index in range(paired, len(new)):
-        script.note("add", f"{path}/{head + index}", tail, value=new[index])
+        child = f"{path}/{head + index}"
+        script.note({"op": "add", "path": child, "value": new[index]}, child, tail)
 
 
 def _common(left: list[object], right: list[object]) -> int:

@@ -330,8 +330,8 @@ def _locate(document: object, path: str, work: Work) -> tuple[_Container, str]:
 
 def _locate_own(document: object, path: str, work: Work) -> tuple[_Container, str]:
     """Do as :func:`_locate`, and return a container that may be changed, as *document* itself."""
-    *parents, last = work.tokens(path)
     node = _container(document, path)
+    *parents, last = work.tokens(path)
     for token in parents:
         if isinstance(node, dict):
             child = _container(node.get(token), path)
