@@ -96,6 +96,9 @@ class Admission:
         *body* is not a review that can be answered, Unavailable if its time was over too early, and otherwise
         a bug.
         """
+        moved = self.snapshot.moved
+        if moved is not None:
+            selection = moved.leave_out(selection)
         review = _Review(self, selection, deadline, answered, failed, origin)
         review.start(body)
         return review.cancel

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gateway.config.merge.merged import Rejections
     from gateway.config.merge.model import Config
     from gateway.engine.credentials.ca_bundle import CaBundle
+    from gateway.engine.moved import MovedPolicies
     from gateway.pure.conditions.resolver import Authorize, LookUpParam
     from gateway.pure.core.namespace import Namespace
     from gateway.pure.core.policy import FollowedSchemas, Params
@@ -47,6 +48,8 @@ class ClusterView:
     """Looks up a parameter that ``params`` has not read yet."""
     schemas: FollowedSchemas | None = None
     """None if objects are merged by the schemas that come with the gateway."""
+    moved: MovedPolicies | None = None
+    """The policies that API servers evaluate instead of the gateway. None without a cluster."""
 
 
 class ClusterSource(Protocol):

@@ -186,7 +186,8 @@ class DryRuns:
     def __init__(self, snapshot: Snapshot) -> None:
         self._paths = snapshot.paths
         # With a memory of its own, so that the order of calls of other reviews does not change.
-        self._snapshot = replace(snapshot, memory=ChangeRates())
+        # With the policies that API servers evaluate: a dry run is what both decide.
+        self._snapshot = replace(snapshot, memory=ChangeRates(), moved=None)
         self._dry_parts: WeakKeyDictionary[Selection, Selection | None] = WeakKeyDictionary()
 
     async def __call__(

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from gateway.engine.credentials.ca_bundle import CaBundle
     from gateway.engine.dispatch.backends import Backend
     from gateway.engine.dispatch.https.server import HttpsServer
+    from gateway.engine.moved import MovedPolicies
     from gateway.engine.paths import Paths
     from gateway.observe.telemetry.metrics import Metrics
     from gateway.pure.core.annotations import AuditLevel
@@ -97,6 +98,8 @@ class Snapshot:
     """The schemas of the kinds of the cluster. None without a cluster."""
     has_go_types: bool = True
     """Whether values of expressions have Go types, as in Kubernetes from 1.37 on."""
+    moved: MovedPolicies | None = None
+    """The policies that API servers evaluate instead. None if all are evaluated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +275,7 @@ class Pools:
             None if cluster is None else cluster.params,
             None if cluster is None else cluster.schemas,
             config.gateway.has_go_types,
+            None if cluster is None else cluster.moved,
         )
 
     def activate(self, staged: StagedPools) -> None:
