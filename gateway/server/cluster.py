@@ -5,15 +5,18 @@ Both are sources of the engine (``gateway.engine.cluster_source``) and stage the
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Final
 
 from gateway.config.merge.merged import Merged
 from gateway.config.merge.model import ca_bundle_sources, merged_versions, param_kinds
 from gateway.engine.cluster_source import ClusterView
+from gateway.engine.moved import MovedPolicies
 from gateway.server.kubernetes.ca_bundles import ClusterCaBundles
 from gateway.server.kubernetes.custom_resources import ClusterCustomResources, read_once
 from gateway.server.kubernetes.namespaces import ClusterNamespaces
 from gateway.server.kubernetes.params import ClusterParams
+from gateway.server.kubernetes.placement import PolicyPlacement
 from gateway.server.kubernetes.schemas import ClusterSchemas
 from gateway.server.kubernetes.version import ClusterVersion
 
@@ -77,6 +80,8 @@ class LiveCluster(_Cluster):
         super().__init__(settings)
         self.resources = ClusterCustomResources(settings, changed) if settings.custom_resources else None
         self.version = ClusterVersion(settings)
+        moved = MovedPolicies(time.monotonic)
+        self.placement = PolicyPlacement(settings, moved, lambda: self.version.minor)
         namespaces, params = self.namespaces, self.params
         self.view = ClusterView(
             namespaces.by_name,
@@ -85,6 +90,7 @@ class LiveCluster(_Cluster):
             params,
             params.look_up,
             self.schemas,
+            moved,
         )
 
     async def start(self) -> None:
@@ -109,6 +115,7 @@ class LiveCluster(_Cluster):
         self.schemas.activate(merged_versions(config))
         # After the others, which reviews need.
         self.version.activate(config)
+        self.placement.activate(config)
         if self.resources is not None:
             self.resources.activate(merged)
 
@@ -130,6 +137,7 @@ class LiveCluster(_Cluster):
 
     async def close(self) -> None:
         """End the watches."""
+        await self.placement.close()
         if self.resources is not None:
             await self.resources.close()
         await super().close()

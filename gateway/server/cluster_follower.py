@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gateway.config.merge.merged import Merged
     from gateway.engine.credentials.ca_bundle import CaBundle
     from gateway.server.cluster import LiveCluster
+    from gateway.server.kubernetes.placement import PolicyPlacement
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +83,13 @@ class ClusterFollower:
             return []
         found = [one.warning for one in cluster.ca_bundles.bundles]
         found += [] if cluster.resources is None else cluster.resources.warnings
-        found += [*cluster.params.warnings, cluster.schemas.warning]
+        found += [*cluster.params.warnings, cluster.schemas.warning, cluster.placement.fault]
         return [warning for warning in found if warning]
+
+    @property
+    def placement(self) -> PolicyPlacement | None:
+        """What moves policies to the API server. None without a cluster."""
+        return None if self._current is None else self._current.placement
 
     async def stage(self, settings: KubernetesSettings | None, *, is_start: bool) -> LiveCluster | None:
         """Return the cluster of *settings*: the current one if they are the same, else a new one.

@@ -11,8 +11,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, get_args
 
 from gateway.base.text import one_of, shown
-from gateway.config.kinds.declare import Choice, Declared, Groups, Read, Text, declare, required
-from gateway.config.kinds.names import dns_1035_label, group_version
+from gateway.config.kinds.declare import (
+    Choice,
+    Declared,
+    Groups,
+    Integer,
+    Read,
+    Text,
+    declare,
+    optional,
+    required,
+)
+from gateway.config.kinds.names import dns_1035_label, dns_1123_label, group_version
 from gateway.config.yaml.documents import POLICY_KINDS
 from gateway.pure.admission_policies.model import PlacementChoice
 from gateway.pure.openapi.built_in_resources import RESOURCES
@@ -33,6 +43,13 @@ def _resource(text: str) -> str | None:
 
 def _check_kind(text: str) -> str | None:
     return dns_1035_label(text.lower())
+
+
+def _check_installation(text: str) -> str | None:
+    namespace, slash, name = text.partition("/")
+    if slash and dns_1123_label(namespace) is None and dns_1123_label(name) is None:
+        return None
+    return f"found {shown(text)}, expected NAMESPACE/NAME"
 
 
 def _read_left(source: Fields, name: str) -> tuple[str, ...]:
@@ -89,6 +106,19 @@ class PolicySettings(Declared):
         "move stays in the gateway, with `APIServer` there is also a warning. The annotation "
         "`admission-gateway.io/placement` of a policy overrides it",
         default="Gateway",
+    )
+
+    installation: str | None = optional(
+        Text("NAMESPACE/NAME", check=_check_installation),
+        "Namespace of the gateway, and a name: the owner of [policies in the API "
+        "server](policies.md#how-a-policy-moves). Needed for `placement`, and until all policies are back in "
+        "the gateway",
+    )
+    settle_seconds: int = declare(
+        Integer(1, 600),
+        "How long [both evaluate a policy](policies.md#how-a-policy-moves) after the proof that the API "
+        "server has it, and before it is deleted there",
+        default=60,
     )
 
     @property

@@ -70,7 +70,8 @@ class ClusterVersion:
     def __init__(self, settings: KubernetesSettings) -> None:
         self._access = ClusterAccess(settings)
         self._config: Config | None = None
-        self._minor: int | None = None
+        self.minor: int | None = None
+        """That of Kubernetes 1. None as long as it is not known."""
         self._task: asyncio.Task[None] | None = None
         self.difference = ""
         """How expressions differ from those of the API server. Empty if they do not, as far as is known."""
@@ -94,7 +95,7 @@ class ClusterVersion:
             wait_s = CHECK_S
             try:
                 async with self._access.api() as api:
-                    self._minor = minor_of(await api.find(VERSION))
+                    self.minor = minor_of(await api.find(VERSION))
                 self._compare()
             except ClusterError as error:
                 # Others need the API server more, and say that it is away.
@@ -104,6 +105,6 @@ class ClusterVersion:
 
     def _compare(self) -> None:
         before = self.difference
-        self.difference = "" if self._config is None else version_difference(self._config, self._minor)
+        self.difference = "" if self._config is None else version_difference(self._config, self.minor)
         if self.difference and self.difference != before:
             log.warning("other version of Kubernetes: %s: %s", self.difference, ADVICE)
