@@ -363,6 +363,14 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             kind="state-timeline",
             is_yes_or_no=True,
         ),
+        Panel(
+            "Policies by where they are evaluated",
+            {"{{state}}": f"max by (state) ({_G}policy_placement{{<pods>}})"},
+        ),
+        Panel(
+            "Policies in the API server that were corrected",
+            {"{{kind}}": _rate(f"{_G}policy_placement_corrections_total", "kind")},
+        ),
         Panel("CA bundles followed", {"{{state}}": f"sum by (state) ({_G}ca_bundles{{<pods>}})"}),
         Panel("Namespaces known", {"{{namespace}} {{pod}}": f"{_G}cluster_namespaces{{<pods>}}"}),
     ),

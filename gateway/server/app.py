@@ -416,6 +416,7 @@ class Gateway:
             not_ready=self._why_not_ready(),
             faults=self._faults(),
             in_flight=self._front_end.router.in_flight,
+            placed=() if (placement := self._follower.placement) is None else placement.placed,
             exception_uses=self.metrics.exceptions.by_id,
         )
 
@@ -435,6 +436,9 @@ class Gateway:
         self._engine.count_endpoints()
         metrics.watch = self._follower.watch_state
         metrics.ca_bundles = Counter(one.state for one in self._follower.ca_bundles)
+        placement = self._follower.placement
+        metrics.placement = None if placement is None else placement.counts
+        metrics.placement_corrections = {} if placement is None else placement.corrections
         metrics.findings_dropped = self._records.findings_dropped
         return await asyncio.to_thread(expose, metrics.registry, accept)
 

@@ -14,6 +14,7 @@ def exposed() -> Series:
     metrics = Metrics("0")
     metrics.watch = (True, 1)
     metrics.findings_dropped = 0
+    metrics.placement = {}
     metrics.is_recording = True
     metrics.history = SimpleNamespace(errors=0, is_pinned=False)
     metrics.spans = spans = SpanCounts()

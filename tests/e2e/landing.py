@@ -117,6 +117,12 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "gateway/pure/admission_policies/type_checking.py",
     ),
     "pages": ("a_denied_command_leads_to_its_page_and_an_explanation_repeats_it", "gateway/server/pages/"),
+    "placement": (
+        "no_request_is_unchecked_while_policies_move_there_and_back",
+        "gateway/pure/admission_policies/placing.py",
+        "gateway/server/kubernetes/placement.py",
+        "gateway/server/kubernetes/placed_objects.py",
+    ),
     "pod_security": (
         "random_pods_have_the_same_texts",
         "workers/python/admission_gateway_worker/policies/pod_security/",

@@ -56,6 +56,14 @@ def overview_part(text: Callable[[str], str] = str, **given: int) -> dict[str, A
             "warnings": [problem],
             "warningsLeftOut": 0,
         },
+        "placement": [
+            {
+                "kind": "ValidatingAdmissionPolicy",
+                "name": text("p"),
+                "state": "Gateway",
+                "reason": text("spec.paramKind"),
+            }
+        ],
         "faults": [text("pool a: no worker is reachable")],
         "reviews": {"mutate": counts(**given), "validate": counts(**given)},
         "webhooks": [

@@ -129,6 +129,7 @@ def test_no_text_of_a_gateway_reaches_the_terminal_unescaped(text: str) -> None:
             {"name": "p", "ready": 0, "endpoints": [{"address": "a", "states": {"down": 1}, "inFlight": 0}]}
         ],
         "certificates": [{"use": "u", "problem": "", "remainingSeconds": -1}],
+        "placement": [{"kind": "K", "name": "n", "state": "Gateway", "reason": "r"}],
         "exceptions": [
             {"name": "e", "uses": 1, "lastUse": "x", "expires": "x", "owner": "x", "remainingSeconds": -1}
         ],

@@ -160,6 +160,18 @@ spec:
     - clusterpolicyexceptions
   verbs: [get, list]
 {{- end }}
+{{- if dig "policies" "installation" "" (.Values.configuration | default dict) }}
+# Policies that API servers have in force are left out.
+- apiGroups: [admissionregistration.k8s.io]
+  resources:
+    - validatingadmissionpolicies
+    - validatingadmissionpolicybindings
+    - mutatingadmissionpolicies
+    - mutatingadmissionpolicybindings
+    - mutatingwebhookconfigurations
+    - validatingwebhookconfigurations
+  verbs: [list]
+{{- end }}
 {{- end -}}
 
 {{/* Rights to read whether the gateway is ready, and its CA. */}}

@@ -280,6 +280,21 @@ CA_BUNDLES: Final = _gauge(
     "state",
 )
 
+POLICY_PLACEMENT: Final = _gauge(
+    "policy_placement",
+    "policies that are to be [evaluated by the API server](policies.md#how-a-policy-moves), by state: "
+    "`Gateway`, `Moving`, `APIServer` or `Returning`. In all states but `APIServer` the gateway evaluates "
+    "them. Only with `policies.installation`; the smallest of all processes",
+    "state",
+    is_lowest=True,
+)
+PLACEMENT_CORRECTIONS: Final = _counter(
+    "policy_placement_corrections",
+    "objects of such policies, by kind of the policy, that were written again because another program had "
+    "changed or deleted them",
+    "kind",
+)
+
 DECISIONS_LOGGED: Final = _counter("decision_log_records", "records of the decision log")
 DECISIONS_DROPPED: Final = _counter(
     "decision_log_dropped",

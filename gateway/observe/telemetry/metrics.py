@@ -135,6 +135,10 @@ class Metrics:
         """Whether the watches are connected, and the number of namespaces. None if no cluster is watched."""
         self.ca_bundles: Mapping[str, int] = {}
         """The number of followed CA bundles by state, see ``gateway.engine.credentials.ca_bundle``."""
+        self.placement: Mapping[str, int] | None = None
+        """The number of policies by where they are evaluated. None if none are ever moved."""
+        self.placement_corrections: Mapping[str, int] = {}
+        """By kind of policy, the objects that were written again."""
         self.findings_dropped: int | None = None
         """Findings that are in no report or Event. None without configured reports."""
         self.decision_log = LogCounts()
@@ -340,6 +344,15 @@ class Metrics:
             yield _family(
                 definitions.CA_BUNDLES,
                 {(state,): self.ca_bundles.get(state, 0) for state in ("current", "kept", "missing")},
+            )
+        if self.placement is not None:
+            states = ("Gateway", "Moving", "APIServer", "Returning")
+            yield _family(
+                definitions.POLICY_PLACEMENT, {(state,): self.placement.get(state, 0) for state in states}
+            )
+            yield _family(
+                definitions.PLACEMENT_CORRECTIONS,
+                {(kind,): count for kind, count in self.placement_corrections.items()},
             )
         if self.findings_dropped is not None:
             yield _family(definitions.FINDINGS_DROPPED, {(): self.findings_dropped})

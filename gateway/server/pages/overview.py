@@ -87,6 +87,10 @@ def _part(
             for client, server in state.snapshot.backends.servers.items()
         ],
         "certificates": _certificates(config),
+        "placement": [
+            {"kind": one.policy.kind, "name": one.policy.name, "state": one.state, "reason": one.reason}
+            for one in state.placed
+        ],
         "exceptions": _exceptions(config.exceptions, state.exception_uses),
         "exceptionsLeftOut": max(len(config.exceptions) - SHOWN_EXCEPTIONS, 0),
     }
@@ -265,6 +269,7 @@ def merge(parts: Sequence[Json], now: float) -> Json:
             | {"remainingSeconds": None if one["problem"] else round(one["notAfterSeconds"] - now)}
             for one in first["certificates"]
         ],
+        "placement": _merged_placement(parts),
         "exceptions": _merged_exceptions(_each(parts, "exceptions"), now),
         "exceptionsLeftOut": first["exceptionsLeftOut"],
     }
@@ -284,6 +289,20 @@ def _grouped(parts: Iterable[Json], member: str, key: str, value: str) -> dict[s
         for one in part[member]:
             found.setdefault(one[key], []).append(one[value])
     return found
+
+
+def _merged_placement(parts: Sequence[Json]) -> list[Json]:
+    """Return each policy once: in the state of the process that is behind, with the reason of any."""
+    found: dict[tuple[str, str], list[Json]] = {}
+    for part in parts:
+        for one in part["placement"]:
+            found.setdefault((one["kind"], one["name"]), []).append(one)
+    behind = ("Gateway", "Moving", "Returning", "APIServer")
+    return [
+        min(seen, key=lambda one: behind.index(one["state"]))
+        | {"reason": next((one["reason"] for one in seen if one["reason"]), "")}
+        for _, seen in sorted(found.items())
+    ]
 
 
 def _merged_webhooks(parts: Sequence[Json], seconds: float) -> list[Json]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gateway.engine.dry_run import DryRuns
     from gateway.engine.snapshot import Snapshot
     from gateway.observe.telemetry.exception_uses import Uses
+    from gateway.pure.admission_policies.placing import Placed
 
 Json = dict[str, Any]
 """A JSON object."""
@@ -63,6 +64,8 @@ class ProcessState:
     """Faults of workers and pools that do not affect readiness."""
     in_flight: int
     """Reviews in flight."""
+    placed: Sequence[Placed]
+    """The policies that are to be evaluated by the API server, and those that still are."""
     exception_uses: Mapping[str, Uses]
     """The uses of each exception by its id."""
 

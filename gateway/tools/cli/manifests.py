@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from gateway.tools.registration.coverage_gaps import CoverageGap
     from gateway.tools.registration.plan import Plan
 
-FIELD_MANAGER: Final = "admission-gateway"
 _NO_CA: Final = (
     "no --ca-file, so the objects have no caBundle: the API server verifies the gateway's certificate with "
     "the roots of its system, unless another component such as cert-manager adds a caBundle"
@@ -68,11 +67,14 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
             _check_workers(files, (parsed.wait or 0.0) - (time.monotonic() - began_at))
         if config.gateway.tls.self_managed is not None and parsed.ca_file is None:
             backend, ca_warnings = _trusting_own(backend, target, config.gateway.tls.self_managed)
+    options = replace(options, backend=backend)
     with Progress("planning the registration"):
-        made = plan(config, replace(options, backend=backend))
+        made = plan(config, options)
     if parsed.apply:
+        from gateway.tools.cli.manifests_apply import apply_unmoved
+
         with Progress("applying the registration"):
-            result = _apply(made, target, parsed)
+            made, result = apply_unmoved(config, options, made, target, parsed)
     elif parsed.static is not None:
         from gateway.tools.registration import static_manifests
 
@@ -104,13 +106,15 @@ def _delete(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
 
 def _print_roles(config: Config, account: tuple[str, str]) -> int:
     from gateway.config.merge.model import ca_bundle_sources
-    from gateway.tools.registration.roles import ca_bundle_roles, param_roles
+    from gateway.tools.registration.roles import ca_bundle_roles, param_roles, placement_roles
     from gateway.tools.registration.yaml_output import to_yaml
 
     of_bundles = ca_bundle_roles(ca_bundle_sources(config), account)
     if not of_bundles:
         logs.print_error("no webhook has caBundleFrom: no rights are needed for it")
-    documents = [*of_bundles, *param_roles(config.gateway.policies.param_kinds, account)]
+    policies = config.gateway.policies
+    documents = [*of_bundles, *param_roles(policies.param_kinds, account)]
+    documents += placement_roles(policies.installation, account)
     logs.print_output(*"---\n".join(map(to_yaml, documents)).splitlines())
     return 0
 
@@ -201,24 +205,3 @@ def _check_workers(files: Config, wait_s: float) -> None:
     if errors:
         what = "1 error" if errors == 1 else f"{errors} errors"
         raise GatewayError(f"nothing was applied, the registration stays as it was: {what} about workers")
-
-
-def _apply(made: Plan, target: KubernetesSettings, parsed: argparse.Namespace) -> str:
-    import asyncio
-
-    from gateway.server.kubernetes.apply import apply
-
-    # An absent list removes entries too, and an empty list would count as a change each time.
-    documents = [
-        {key: value for key, value in document.items() if key != "webhooks" or value}
-        for document in made.documents
-    ]
-    applying = apply(
-        target,
-        documents,
-        field_manager=FIELD_MANAGER,
-        force=parsed.force_conflicts,
-        creates=not parsed.if_registered,
-    )
-    lines = asyncio.run(applying)
-    return "".join(f"{line}\n" for line in lines)

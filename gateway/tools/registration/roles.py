@@ -56,6 +56,30 @@ def param_roles(kinds: Sequence[ListedParamKind], account: tuple[str, str]) -> l
     return _role("admission-gateway-policy-parameters", "", rules, account) if rules else []
 
 
+def placement_roles(installation: str | None, account: tuple[str, str]) -> list[Json]:
+    """Return roles and their bindings for *account* to move policies; nothing without an *installation*."""
+    if installation is None:
+        return []
+    namespace, _, name = installation.partition("/")
+    group = "admissionregistration.k8s.io"
+    kinds = [
+        f"{one}admissionpolic{end}" for one in ("validating", "mutating") for end in ("ies", "ybindings")
+    ]
+    registrations = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"]
+    verbs = ["get", "list", "create", "update", "patch", "delete"]
+    lease: Json = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+    of_cluster: list[Json] = [
+        {"apiGroups": [group], "resources": kinds, "verbs": verbs},
+        {"apiGroups": [group], "resources": registrations, "verbs": ["list"]},
+    ]
+    of_lease: list[Json] = [
+        {**lease, "verbs": ["create"]},
+        {**lease, "resourceNames": [f"{name}-placement"], "verbs": ["get", "update", "patch"]},
+    ]
+    title = "admission-gateway-placement"
+    return [*_role(title, "", of_cluster, account), *_role(title, namespace, of_lease, account)]
+
+
 def _role(name: str, namespace: str, rules: list[Json], account: tuple[str, str]) -> list[Json]:
     """Return a role with *rules* and its binding, of the cluster if *namespace* is empty."""
     kind = "Role" if namespace else "ClusterRole"

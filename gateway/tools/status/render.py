@@ -50,6 +50,7 @@ def render(readings: Sequence[Reading], *, is_styled: bool) -> list[str]:
             ("POOL AND ENDPOINT", _pool_rows(overviews)),
             ("CERTIFICATE", _certificate_rows(overviews)),
             ("EXCEPTION", _exception_rows(overviews)),
+            ("POLICY", _placement_rows(overviews)),
         ):
             if len(rows) > 1:
                 assert rows[0][0][0] == title
@@ -228,6 +229,20 @@ def _exception_rows(overviews: Sequence[Json]) -> list[list[Cell]]:
                 (seen[0]["owner"], ""),
             ]
         )
+    return rows
+
+
+def _placement_rows(overviews: Sequence[Json]) -> list[list[Cell]]:
+    """Return each policy that is to be evaluated by the API server once, with the states in all gateways."""
+    rows = [_head("POLICY", "STATE", "WHY IT STAYS")]
+    found: dict[tuple[str, str], list[Json]] = {}
+    for overview in overviews:
+        for one in overview.get("placement", ()):
+            found.setdefault((one["kind"], one["name"]), []).append(one)
+    for (kind, name), seen in found.items():
+        states = ", ".join(sorted({one["state"] for one in seen}))
+        reason = next((one["reason"] for one in seen if one["reason"]), "")
+        rows.append([(f"{kind} {name}", ""), (states, ""), (reason, "warn")])
     return rows
 
 

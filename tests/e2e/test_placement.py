@@ -1,0 +1,200 @@
+"""Policies that move to a real API server and back, while requests that they decide go on."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import yaml
+
+from tests.e2e.cluster import NAMESPACE
+from tests.e2e.objects import pod
+from tests.e2e.setups import REGISTRATIONS, BehindGateway, rule, run_manifests
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.e2e.client import Answer
+    from tests.e2e.cluster import Cluster
+
+NAME: Final = "placement"
+POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
+PLURALS: Final = {
+    POLICY: "validatingadmissionpolicies",
+    BINDING: "validatingadmissionpolicybindings",
+    "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
+    "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
+}
+
+
+def documents(space: str) -> list[dict[str, Any]]:
+    """Return a policy that refuses host networks in *space*, one that labels its pods, and their bindings."""
+    match = {
+        "resourceRules": [rule("pods", "CREATE")],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": space}},
+    }
+    label = 'Object{metadata: Object.metadata{labels: {"tier": "gold"}}}'
+    specs: list[tuple[str, dict[str, Any]]] = [
+        (
+            POLICY,
+            {
+                "matchConstraints": match,
+                "validations": [
+                    {"expression": "!has(object.spec.hostNetwork)", "message": "no host network"}
+                ],
+            },
+        ),
+        (BINDING, {"policyName": NAME, "validationActions": ["Deny"]}),
+        (
+            "MutatingAdmissionPolicy",
+            {
+                "matchConstraints": match,
+                "reinvocationPolicy": "IfNeeded",
+                "mutations": [
+                    {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": label}}
+                ],
+            },
+        ),
+        ("MutatingAdmissionPolicyBinding", {"policyName": NAME}),
+    ]
+    head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": NAME}}
+    return [{**head, "kind": kind, "spec": spec} for kind, spec in specs]
+
+
+class Traffic:
+    """Creates of pods, one after another, and what was wrong with their answers."""
+
+    def __init__(self, cluster: Cluster, space: str) -> None:
+        self._cluster = cluster
+        self._path = f"/api/v1/namespaces/{space}/pods?dryRun=All"
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.count = 0
+        self.wrong: list[str] = []
+
+    def create(self, **spec: Any) -> Answer:
+        return self._cluster.api.create(self._path, pod("web-", **spec))
+
+    def refusal(self) -> str:
+        """Return why a pod with the host network is refused."""
+        answer = self.create(hostNetwork=True)
+        return "" if answer.status == 201 else answer.message
+
+    def _run(self) -> None:
+        try:
+            while not self._ended.is_set():
+                self._create_both()
+        finally:
+            self._cluster.api.close()
+
+    def _create_both(self) -> None:
+        if "no host network" not in (refusal := self.refusal()):
+            self.wrong.append(f"admitted, or refused otherwise: {refusal}")
+        answer = self.create()
+        if answer.status != 201 or answer.document["metadata"].get("labels") != {"tier": "gold"}:
+            self.wrong.append(f"not labelled: {answer}")
+        self.count += 1
+
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            self._thread.join()
+
+
+class Placing(BehindGateway):
+    """A gateway that moves policies to the API server."""
+
+    def __init__(self, cluster: Cluster, folder: Path, space: str) -> None:
+        super().__init__(cluster, folder, [], NAME)
+        self._space = space
+        self.placement = "Auto"
+
+    def write_configuration(self) -> None:
+        """Write the policies, and where they are to be evaluated."""
+        self._gateway = {
+            "kubernetes": {"kubeconfig": str(self.cluster.kubeconfig())},
+            "policies": {
+                "placement": self.placement,
+                "installation": f"{NAMESPACE}/{NAME}",
+                "settleSeconds": 2,
+            },
+        }
+        (self.config / "policies.yaml").write_text(yaml.safe_dump_all(documents(self._space)))
+        super().write_configuration()
+
+    def apply_registration(self) -> None:
+        """Register the gateway for what it evaluates now."""
+        done = run_manifests(
+            *("--config", self.config, "--service", f"{NAMESPACE}/{self.name}:{self.port}"),
+            *("--name", self.name, "--ca-file", self.cluster.ca_file, "--apply", "--force-conflicts"),
+        )
+        assert done.returncode == 0, done.stderr
+
+    def is_registered_for_pods(self) -> bool:
+        """Whether the API server sends the gateway pods."""
+        resources = set()
+        for plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+            document = self.cluster.api.get(f"{REGISTRATIONS}/{plural}/{self.name}").document
+            for entry in document["webhooks"]:
+                resources |= {one for each in entry["rules"] for one in each["resources"]}
+        return "pods" in resources
+
+    def place(self, placement: str) -> None:
+        self.placement = placement
+        self.write_configuration()
+
+
+def path_of(kind: str, name: str = NAME) -> str:
+    return f"{REGISTRATIONS}/{PLURALS[kind]}/{name}"
+
+
+def states(setup: BehindGateway, text: str) -> int:
+    """Return how often the log says *text* of a policy."""
+    return setup.gateway.log.count(text)
+
+
+@pytest.fixture
+def served(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Placing]:
+    with Placing(cluster, tmp_path, namespace) as setup:
+        yield setup
+        for kind in PLURALS:
+            cluster.api.delete(path_of(kind))
+
+
+def test_no_request_is_unchecked_while_policies_move_there_and_back(
+    cluster: Cluster, served: Placing, namespace: str
+) -> None:
+    traffic = Traffic(cluster, namespace)
+    eventually(lambda: "no host network" in traffic.refusal())
+    with traffic.going_on():
+        eventually(lambda: states(served, ": the API server evaluates it") == 2)
+        # Changed and deleted by others: written again, and evaluated meanwhile.
+        cluster.api.patch(path_of(POLICY), {"spec": {"failurePolicy": "Ignore"}})
+        cluster.api.delete(path_of("MutatingAdmissionPolicyBinding"))
+        eventually(lambda: states(served, "and is written again") == 2)
+        eventually(lambda: states(served, ": the API server evaluates it") == 4)
+        assert served.is_registered_for_pods()
+        served.apply_registration()
+        assert not served.is_registered_for_pods()
+        before = traffic.count
+        eventually(lambda: traffic.count > before + 5)
+        served.place("Gateway")
+        # It is not deleted before the gateway is registered for it.
+        eventually(lambda: "until the gateway is registered for it" in served.gateway.log)
+        assert cluster.api.get(path_of(POLICY)).status == 200
+        served.apply_registration()
+        assert served.is_registered_for_pods()
+        eventually(lambda: states(served, ": the gateway evaluates it") == 2)
+    # The binding of a mutation that another program deletes is gone for a moment.
+    assert [one for one in traffic.wrong if "labelled" not in one] == []
+    for kind in PLURALS:
+        assert cluster.api.get(path_of(kind)).status == 404
+    assert "Traceback" not in served.gateway.log
