@@ -9,7 +9,6 @@ from gateway.base.errors import Problem
 from gateway.base.text import shown
 from gateway.config.kinds.gateway_configuration import GatewaySettings
 from gateway.config.kinds.policy_exception import NAMESPACED
-from gateway.pure.cel.paths import joined
 from gateway.pure.core.webhook import HttpsClient, PolicyRef
 
 if TYPE_CHECKING:
@@ -94,6 +93,10 @@ def param_kinds(config: Config) -> dict[tuple[str, str], Paths]:
         client = webhook.client
         if isinstance(client, PolicyRef) and client.param_kind is not None:
             read.setdefault(client.param_kind, []).append(client.param_paths)
+    if not read:
+        return {}
+    from gateway.pure.cel.paths import joined
+
     return {kind: joined(paths) for kind, paths in read.items()}
 
 
