@@ -102,7 +102,7 @@ class _MutatingRun(PolicyRun[MutatingPolicy, MutatingBinding]):
         allowance: Allowance,
     ) -> None:
         super().__init__(bound, policy_input, decisions, allowance)
-        self._merge = merger(policy_input.schemas)
+        self._merge = merger(policy_input.schemas, self._request.facts)
         self._again: Collection[object] | None = policy_input.invoked
         self._invoked: list[Key] = []
         self._errors: list[tuple[str, str]] = []
@@ -167,7 +167,9 @@ class _MutatingRun(PolicyRun[MutatingPolicy, MutatingBinding]):
         def values(current: Json) -> Values:
             return (current, old, request, whole, authorizer, check, param, types)
 
-        self._current, errors = mutate(rules, self._current, values, self._merge, self._allowance)
+        self._current, errors = mutate(
+            rules, self._current, values, self._merge, self._allowance, self._request.facts
+        )
         for error in errors:
             self._fail(binding, error)
 

@@ -9,8 +9,11 @@ Source: k8s.io/apiserver pkg/admission/plugin/policy/mutating/dispatcher.go (dis
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+
+import orjson
 
 from gateway.pure.admission_policies.evaluation import (
     POLICY_LIMIT,
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from gateway.pure.core.policy import FollowedSchemas
     from gateway.pure.core.review import Json
     from gateway.pure.core.webhook import FailurePolicy, ReinvocationPolicy
+    from gateway.pure.openapi.types import Facts
 
 PatchType = Literal["JSONPatch", "ApplyConfiguration"]
 
@@ -85,11 +89,16 @@ class Mutated(NamedTuple):
 
 
 def mutate(
-    rules: Mutations, current: Json, values: Callable[[Json], Values], merge: Merge, allowance: Allowance
+    rules: Mutations,
+    current: Json,
+    values: Callable[[Json], Values],
+    merge: Merge,
+    allowance: Allowance,
+    facts: Facts,
 ) -> Mutated:
     """Return *current* after all mutations of *rules*; it is not changed.
 
-    *values* returns the values of the expressions for an object.
+    *values* returns the values of the expressions for an object. *facts* are those of the review.
 
     Raises:
         TooLongError: the costs exceed *allowance*.
@@ -101,7 +110,7 @@ def mutate(
             if changed is not current:
                 _check_growth(current, changed)
                 # The API server turns the object into Go values after each mutation.
-                changed = without_empty(changed)
+                changed = without_empty(changed, facts)
             current = changed
         except (PatchError, OutOfBudgetError) as error:
             errors.append(str(error))
@@ -116,6 +125,10 @@ def mutate(
 
 def _check_growth(before: Json, after: Json) -> None:
     """Count the parts of *after*, and raise PatchError if it has become too large."""
+    with suppress(TypeError):
+        # A number takes at least one byte, and counts as four.
+        if 4 * len(orjson.dumps(after)) <= MAX_OBJECT_BYTES:
+            return
     if json_bytes(after, MAX_OBJECT_BYTES) <= MAX_OBJECT_BYTES:
         return
     most = max(MAX_OBJECT_BYTES, json_bytes(before, sys.maxsize))
@@ -155,15 +168,18 @@ def _mutated(
         raise PatchError(f"error applying patch: {error}") from None
 
 
-def merger(schemas: FollowedSchemas | None) -> Merge:
-    """Return the merge by *schemas*, or by those that come with the gateway if that is None."""
+def merger(schemas: FollowedSchemas | None, facts: Facts) -> Merge:
+    """Return the merge by *schemas*, or by those that come with the gateway if that is None.
+
+    *facts* are those of the review.
+    """
 
     def merge(live: Json, patch: Json) -> Json:
         version, kind = str(live.get("apiVersion", "")), str(live.get("kind", ""))
         group, _, version = version.rpartition("/")
         known = built_in_schemas() if schemas is None else schemas.current
         try:
-            return known.merge(group, version, kind, live, patch)
+            return known.merge(group, version, kind, live, patch, facts)
         except MergeError as error:
             raise PatchError(str(error)) from None
         except UnknownKindError as error:

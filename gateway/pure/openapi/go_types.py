@@ -19,6 +19,8 @@ from gateway.pure.openapi.schemas import GroupVersionKind, UnknownKindError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gateway.pure.openapi.types import Facts
+
     Schema = Mapping[str, Any]
     _Container = list[Any] | dict[str, Any]
 
@@ -44,6 +46,7 @@ _NAMESPACE: Final = GroupVersionKind("", "v1", "Namespace")
 _OBJECTS: Final = tuple(map(GLOBALS.index, ("object", "oldObject")))
 _REQUEST_SLOT, _NAMESPACE_SLOT, _PARAMS = map(GLOBALS.index, ("request", "namespaceObject", "params"))
 _CONTAINERS: Final = frozenset({list, dict})
+_WITHOUT_EMPTY: Final = "without empty"
 
 
 _WRITTEN_EMPTY: Final = frozenset(
@@ -161,30 +164,46 @@ def in_conditions_of_mutations(frame: Sequence[object]) -> dict[int, str]:
     return _types(frame, *_OBJECTS, _PARAMS)
 
 
-def without_empty(document: dict[str, Any]) -> dict[str, Any]:
+def without_empty(document: dict[str, Any], facts: Facts) -> dict[str, Any]:
     """Return *document*, an object, without the empty lists and maps that Go leaves out when it writes one.
 
     The objects of custom resources keep them. *document* is not changed; the result shares parts with it.
+    *facts* are those of the review.
     """
     of_document = _of_object(document)
-    found = document if of_document is None else _without_empty(document, of_document)
+    found = document if of_document is None else _without_empty(document, of_document, facts)
     assert isinstance(found, dict)
     return found
 
 
-def _without_empty(value: _Container, of_value: _GoType) -> _Container:
-    if isinstance(value, list):
-        element = of_value.element
-        if element is None:
-            return value
-        items = [_without_empty(each, element) if type(each) in _CONTAINERS else each for each in value]
-        return items if any(one is not other for one, other in zip(items, value, strict=True)) else value
+def _without_empty(value: _Container, of_value: _GoType, facts: Facts) -> _Container:
+    known = facts.get((id(value), _WITHOUT_EMPTY))
+    if known is not None and known[1] is of_value:
+        return value
+    found = (
+        _list_without_empty(value, of_value, facts)
+        if isinstance(value, list)
+        else _map_without_empty(value, of_value, facts)
+    )
+    facts[id(found), _WITHOUT_EMPTY] = (found, of_value)
+    return found
+
+
+def _list_without_empty(value: list[Any], of_value: _GoType, facts: Facts) -> list[Any]:
+    element = of_value.element
+    if element is None:
+        return value
+    items = [_without_empty(each, element, facts) if type(each) in _CONTAINERS else each for each in value]
+    return items if any(one is not other for one, other in zip(items, value, strict=True)) else value
+
+
+def _map_without_empty(value: dict[str, Any], of_value: _GoType, facts: Facts) -> dict[str, Any]:
     changed: dict[str, Any] | None = None
     for key, each in value.items():
         of_part = of_value.fields.get(key, of_value.element)
         if of_part is None or type(each) not in _CONTAINERS:
             continue
-        part = _without_empty(each, of_part)
+        part = _without_empty(each, of_part, facts)
         is_left_out = not part and key in of_value.fields and of_part.name in (LIST, MAP)
         is_left_out = is_left_out and f"{of_value.name.rpartition('.')[2]}.{key}" not in _WRITTEN_EMPTY
         if is_left_out or part is not each:

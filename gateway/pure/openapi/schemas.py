@@ -15,12 +15,11 @@ from gateway.pure.openapi.validation import Validation, atomics
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gateway.pure.openapi.types import Schema, TypeRef
+    from gateway.pure.openapi.types import Facts, Schema, TypeRef
 
     Definition = tuple[Mapping[str, Schema], str]
 
 _PATCH: Final = Validation(is_patch=True)
-_OBJECT: Final = Validation(is_patch=False)
 
 
 class MergeError(ValueError):
@@ -91,12 +90,18 @@ class Schemas:
         return self._others._find(kind)  # noqa: SLF001 # of the same class
 
     def merge(
-        self, group: str, version: str, kind: str, live: dict[str, Any], patch: dict[str, Any]
+        self,
+        group: str,
+        version: str,
+        kind: str,
+        live: dict[str, Any],
+        patch: dict[str, Any],
+        facts: Facts | None = None,
     ) -> dict[str, Any]:
         """Return *live* with the ApplyConfiguration *patch* merged into it, for objects of one kind.
 
         Neither is changed; the result shares parts with both. ``apiVersion`` and ``kind`` of the patch do
-        not count.
+        not count. *facts* are those of the review.
 
         Raises:
             MergeError: the patch is not valid for the kind, has atomic lists or maps, or *live* is not valid.
@@ -105,19 +110,23 @@ class Schemas:
         ref = self.type_of(GroupVersionKind(group, version, kind))
         wanted = {name: value for name, value in patch.items() if name not in ("apiVersion", "kind")}
         try:
-            return self._merge(ref, live, wanted)
+            return self._merge(ref, live, wanted, facts)
         except RecursionError:
             raise MergeError("failed to merge patch: an object nests too deeply") from None
 
-    def _merge(self, ref: TypeRef, live: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    def _merge(
+        self, ref: TypeRef, live: dict[str, Any], patch: dict[str, Any], facts: Facts | None
+    ) -> dict[str, Any]:
         _refuse("failed to convert patch object to typed object", _PATCH.errors(ref, patch))
         if found := list(atomics(ref, patch)):
             raise MergeError(
                 "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: "
                 + ", ".join(found)
             )
-        _refuse("failed to convert original object to typed object", _OBJECT.errors(ref, live))
+        of_live = Validation(is_patch=False, facts=facts)
+        _refuse("failed to convert original object to typed object", of_live.errors(ref, live))
         result = merged(ref, live, patch)
+        of_live.note_valid(ref.get(), result)
         assert isinstance(result, dict), "objects are merged as maps"
         return result
 

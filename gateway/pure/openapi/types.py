@@ -67,16 +67,23 @@ class Type:
     list: ListType | None = None
 
 
+Facts = dict[tuple[int, str], tuple[object, object]]
+"""What was found out about containers of an object, which holds as long as patches share them: by the
+identity of the container and the name of the fact, the container and its type."""
+
+
 class TypeRef:
     """The type of a field, read from its schema when it is first needed: schemas refer to themselves."""
 
-    __slots__ = ("_preserves_unknown", "_schema", "_type", "_types")
+    __slots__ = ("_preserves_unknown", "_schema", "_type", "_types", "is_text")
 
     def __init__(self, types: Types, schema: Schema, *, preserves_unknown: bool) -> None:
         self._types = types
         self._schema = schema
         self._preserves_unknown = preserves_unknown
         self._type: Type | None = None
+        self.is_text = False
+        """Whether the type was read, and is known to have texts."""
 
     def get(self) -> Type:
         """Return the type.
@@ -86,6 +93,7 @@ class TypeRef:
         """
         if self._type is None:
             self._type = self._types.read(self._schema, preserves_unknown=self._preserves_unknown)
+            self.is_text = self._type.scalar in (Scalar.STRING, Scalar.ANY)
         return self._type
 
 

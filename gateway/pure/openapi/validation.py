@@ -6,7 +6,7 @@ pkg/admission/plugin/policy/mutating/patch/smd.go (findAtomics).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gateway.pure.openapi.elements import NoKeyError, key_of
 from gateway.pure.openapi.go_text import go_type, printed, syntax
@@ -15,12 +15,13 @@ from gateway.pure.openapi.types import Scalar, TypeNotFoundError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gateway.pure.openapi.types import ListType, MapType, TypeRef
+    from gateway.pure.openapi.types import Facts, ListType, MapType, Type, TypeRef
 
     _Errors = Sequence[tuple[str, str]]
     """Paths below the value, each with the text of its error."""
 
 _OK: tuple[()] = ()
+_VALID: Final = "valid"
 
 
 class Validation:
@@ -30,12 +31,19 @@ class Validation:
     changes may have both: its undeclared fields are of a version of the kind that the schema does not know.
     """
 
-    def __init__(self, *, is_patch: bool) -> None:
+    def __init__(self, *, is_patch: bool, facts: Facts | None = None) -> None:
+        """*facts* has the containers that earlier validations by these rules found valid, and gets others."""
         self._is_patch = is_patch
+        self._facts = facts
 
     def errors(self, ref: TypeRef, value: object) -> tuple[str, ...]:
         """Return what is wrong with *value*, each as ``.spec.replicas: TEXT``."""
         return tuple(f"{path}: {text}" if path else text for path, text in self._errors(ref, value))
+
+    def note_valid(self, found: Type, value: object) -> None:
+        """Note that *value* is valid for the type *found*."""
+        if self._facts is not None:
+            self._facts[id(value), _VALID] = (value, found)
 
     def _errors(self, ref: TypeRef, value: object) -> _Errors:
         try:
@@ -44,12 +52,19 @@ class Validation:
             return [("", str(error))]
         if value is None:
             return _OK
-        if isinstance(value, dict):
-            if found.map:
-                return self._map_errors(found.map, value)
-        elif isinstance(value, list):
-            if found.list:
-                return self._list_errors(found.list, value)
+        if isinstance(value, dict) or isinstance(value, list):  # noqa: SIM101 - a union takes longer
+            known = None if self._facts is None else self._facts.get((id(value), _VALID))
+            if known is not None and known[1] is found:
+                return _OK
+            errors: _Errors | None = None
+            if isinstance(value, dict):
+                errors = self._map_errors(found.map, value) if found.map else None
+            elif found.list:
+                errors = self._list_errors(found.list, value)
+            if errors is not None:
+                if not errors:
+                    self.note_valid(found, value)
+                return errors
         elif found.scalar and _is_scalar(found.scalar, value):
             return _OK
         if found.map:
@@ -64,6 +79,8 @@ class Validation:
             field = kind.fields.get(name)
             ref = field.type if field else kind.others
             if ref:
+                if type(each) is str and ref.is_text:
+                    continue
                 for path, text in self._errors(ref, each):
                     errors.append((f".{name}{path}", text))
             elif self._is_patch:
