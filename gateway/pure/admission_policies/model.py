@@ -9,8 +9,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from gateway.pure.cel.paths import joined
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -90,6 +88,9 @@ class _Policy(ABC):
 
     def param_paths(self, bindings: Iterable[_Binding]) -> Paths:
         """Return the parts of its parameters that its expressions, and the selectors of *bindings*, read."""
+        # Documents are sorted out with this module where no policy is, and then nothing of CEL is loaded.
+        from gateway.pure.cel.paths import joined
+
         has_selector = any(each.param_ref and each.param_ref.selector for each in bindings)
         of_expressions = (each.param_paths for each in self.expressions)
         return joined([*of_expressions, [("metadata", "labels")] if has_selector else ()])
