@@ -92,7 +92,10 @@ class Validation:
         seen = set()
         for index, each in enumerate(value):
             place: object = f"[{index}]"
-            if not kind.is_atomic:
+            found = self._errors(kind.element, each)
+            # The key of an element that is right counts in a patch only.
+            has_key = type(each) is dict and kind.keys and kind.keys[0] in each
+            if not kind.is_atomic and (self._is_patch or found or not has_key):
                 try:
                     place = key_of(kind, each)
                 except NoKeyError as error:
@@ -100,8 +103,7 @@ class Validation:
                 if place in seen and self._is_patch:
                     errors.append(("", f"duplicate entries for key {place}"))
                 seen.add(place)
-            for path, text in self._errors(kind.element, each):
-                errors.append((f"{place}{path}", text))
+            errors += [(f"{place}{path}", text) for path, text in found]
         return errors
 
 
