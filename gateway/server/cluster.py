@@ -81,7 +81,8 @@ class LiveCluster(_Cluster):
         self.resources = ClusterCustomResources(settings, changed) if settings.custom_resources else None
         self.version = ClusterVersion(settings)
         moved = MovedPolicies(time.monotonic)
-        self.placement = PolicyPlacement(settings, moved, lambda: self.version.minor)
+        note = (lambda policies: None) if self.resources is None else self.resources.note_moved
+        self.placement = PolicyPlacement(settings, moved, lambda: self.version.minor, evaluated_there=note)
         namespaces, params = self.namespaces, self.params
         self.view = ClusterView(
             namespaces.by_name,

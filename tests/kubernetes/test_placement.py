@@ -11,10 +11,13 @@ import orjson
 import pytest
 
 from gateway.base.errors import ClusterError
+from gateway.config.merge.custom_resource import CustomResource
 from gateway.config.merge.load import load
+from gateway.config.merge.merged import Merged, ResourceStatus
 from gateway.engine.moved import MovedPolicies
 from gateway.pure.admission_policies.placing import VIEW_S, WAIT_S, Named
 from gateway.server.kubernetes import placed_objects
+from gateway.server.kubernetes.custom_resources import ClusterCustomResources
 from gateway.server.kubernetes.lease import LEASE_S
 from gateway.server.kubernetes.placed_objects import (
     INSTALLATION,
@@ -151,7 +154,9 @@ class Replica(PolicyPlacement):
 
     def __init__(self, world: World) -> None:
         self.moved = MovedPolicies(lambda: world.now)
-        super().__init__(world.settings, self.moved, lambda: 37, lambda: world.now)
+        self.told: list[frozenset[tuple[str, str]]] = []
+        """What was told of policies that the API server evaluates."""
+        super().__init__(world.settings, self.moved, lambda: 37, lambda: world.now, self.told.append)
         self._access = world  # type: ignore[assignment]
 
     @property
@@ -272,6 +277,7 @@ async def test_a_policy_is_moved_and_returns(
     await world.run(one, two)
     assert set(world.api_server.objects) == {LEASE}
     assert one.states == {}
+    assert one.told == two.told == [frozenset({tuple(key)}), frozenset()]
     assert f"{key}: the API server evaluates it" in caplog.text
     assert f"{key}: the gateway evaluates it" in caplog.text
 
@@ -401,6 +407,28 @@ async def test_nothing_is_moved_without_an_installation(tmp_path: Path) -> None:
     assert "policies.installation is absent" in placement.fault
     assert placement.counts is None
     await placement.close()
+
+
+async def test_the_status_of_a_policy_says_that_the_api_server_evaluates_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def status(reason: str, name: str) -> ResourceStatus:
+        document: Json = {"kind": P.kind, "metadata": {"name": name, "uid": name, "generation": 1}}
+        return ResourceStatus(CustomResource(P.kind, name, document), reason)
+
+    resources = ClusterCustomResources(world.settings, lambda: None)
+    written: list[list[ResourceStatus]] = []
+    monkeypatch.setattr(resources._writer, "use", written.append)
+    resources.note_moved(frozenset({("ValidatingAdmissionPolicy", "before")}))
+    assert not written
+    resources.merged = Merged(
+        world.config, statuses=(status("Accepted", "p"), status("Accepted", "q"), status("Invalid", "r"))
+    )
+    resources.note_moved(frozenset({(P.kind, "p"), (P.kind, "r")}))
+    assert [one.reason for one in written[-1]] == ["InAPIServer", "Accepted", "Invalid"]
+    assert [one.is_in_force for one in written[-1]] == [True, True, False]
+    assert written[-1][0].note == "in force; the API server evaluates it"
+    await resources.close()
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", '{"other/gateway": ["A/b"]}'])

@@ -41,6 +41,14 @@ def merged(page: str, *parts: dict[str, Any], query: dict[str, str] | None = Non
     return found
 
 
+def test_a_policy_is_in_the_state_of_the_process_that_is_behind() -> None:
+    parts = [overview_part(), overview_part()]
+    for part, state, reason in zip(parts, ("APIServer", "Moving"), ("", "why"), strict=True):
+        part["placement"] = [{"kind": "K", "name": "p", "state": state, "reason": reason}]
+    expected = {"kind": "K", "name": "p", "state": "Moving", "reason": "why"}
+    assert merged("overview", *parts)["placement"] == [expected]
+
+
 @pytest.mark.parametrize(
     ("path", "page"),
     [

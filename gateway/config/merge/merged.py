@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     """By custom resource, why workers reject its present version."""
 
 ACCEPTED = "Accepted"
+IN_API_SERVER = "InAPIServer"
 """The reason of a resource that is in force."""
 CANNOT_SUCCEED = "CannotSucceed"
 """The reason of a policy that is in force, with an expression that cannot succeed on a matched kind."""
@@ -78,7 +79,7 @@ class ResourceStatus:
     reason: str
     """The reason of the status condition: Accepted, CannotSucceed, Invalid, NameInFiles, NoWorkerPool,
     RejectedByWorkers, Expired, UnknownWebhook, ParamKindNotListed, PolicyInFiles, NoPolicy,
-    LeftToAPIServer or Pinned."""
+    LeftToAPIServer, InAPIServer or Pinned."""
     problems: tuple[Problem, ...] = ()
     """Why it is refused."""
     effect: str = ""
@@ -91,7 +92,13 @@ class ResourceStatus:
     @property
     def is_in_force(self) -> bool:
         """Whether the present version is in force."""
-        return self.reason in (ACCEPTED, CANNOT_SUCCEED)
+        return self.reason in (ACCEPTED, CANNOT_SUCCEED, IN_API_SERVER)
+
+    def moved(self) -> ResourceStatus:
+        """Return the status of a policy that the API server evaluates."""
+        if self.reason != ACCEPTED:
+            return self
+        return replace(self, reason=IN_API_SERVER, note=f"{self.note}; the API server evaluates it")
 
     def with_type_warnings(self, warnings: tuple[ExpressionWarning, ...]) -> ResourceStatus:
         """Return the status of a policy with *warnings* about its expressions."""

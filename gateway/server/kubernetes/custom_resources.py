@@ -67,6 +67,8 @@ class ClusterCustomResources:
             Watch(self._access, _kind(kind), store, pace or Pace()) for kind, store in self._stores.items()
         ]
         instance = f"{os.uname().nodename}_{uuid.uuid4().hex[:8]}"
+        self._moved: frozenset[tuple[str, str]] = frozenset()
+        """Kind and name of the policies that the API server evaluates."""
         self._writer = StatusWriter(self._access, self._latest, instance)
         self._logged: dict[Key, ResourceStatus] = {}
         self._schemas = ClusterSchemas(settings, changed)
@@ -193,10 +195,22 @@ class ClusterCustomResources:
             is_idle = not status.problems and not status.is_in_force
             if is_idle and (earlier is None or earlier.note != status.note):
                 log.info("custom resource without effect: %s: %s", status.resource.where, status.note)
-        self._writer.use(merged.statuses)
+        self._writer.use(self._statuses(merged))
         policies = (read.content for read in merged.read.values())
         self._schemas.activate(custom_versions(one for one in policies if isinstance(one, ValidatingPolicy)))
         self._wake_at_next_end(merged.config.exceptions)
+
+    def note_moved(self, policies: frozenset[tuple[str, str]]) -> None:
+        """Write into the statuses of *policies*, by kind and name, that the API server evaluates them."""
+        self._moved = policies
+        if self.merged is not None:
+            self._writer.use(self._statuses(self.merged))
+
+    def _statuses(self, merged: Merged) -> list[ResourceStatus]:
+        return [
+            one.moved() if (one.resource.kind, one.resource.name) in self._moved else one
+            for one in merged.statuses
+        ]
 
     def _wake_at_next_end(self, exceptions: Iterable[PolicyException]) -> None:
         """Call back when the next exception expires, whose status changes then."""

@@ -122,13 +122,17 @@ class PolicyPlacement:
         moved: MovedPolicies,
         minor: Callable[[], int | None],
         now: Callable[[], float] = time.monotonic,
+        evaluated_there: Callable[[frozenset[tuple[str, str]]], None] = lambda policies: None,
     ) -> None:
         """*moved* gets the policies that reviews leave out; *now* is its clock.
 
         *minor* returns the minor version of the API server, or None as long as it is not known.
+        *evaluated_there* is called with kind and name of all policies in the state APIServer, when these
+        change.
         """
         self._settings = settings
         self._minor = minor
+        self._evaluated_there = evaluated_there
         self._moved = moved
         self._now = now
         self._access = ClusterAccess(settings)
@@ -154,7 +158,7 @@ class PolicyPlacement:
         if policies.installation is None:
             # What is in the API server stays there, and the gateway evaluates it too.
             self._moved.renew({}, 0.0)
-            self.placed = []
+            self._place([])
             self._warn(_NO_OWNER if policies.placement != "Gateway" else "")
             return
         self._wake.set()
@@ -266,17 +270,27 @@ class PolicyPlacement:
     def _note(self, mover: _Mover, placing: Placing, found: list[Found]) -> None:
         before = {one.policy: one.state for one in self.placed}
         grouped = by_policy(found)
-        self.placed = []
+        placed: list[Placed] = []
         for policy in sorted(grouped.keys() | placing.targets.keys()):
             target, reason = placing.targets.get(policy), ""
             if target is not None and (reason := mover.writer.blocked(policy, target.digest, self._now())):
                 target = None
             state = state_of(target, grouped.get(policy, ()))
-            self.placed.append(Placed(policy, state, reason))
+            placed.append(Placed(policy, state, reason))
             if state != before.get(policy, "Gateway"):
                 log.info("policy placement: %s: %s", policy, _MEANS[state])
-        for policy in before.keys() - {one.policy for one in self.placed}:
+        for policy in before.keys() - {one.policy for one in placed}:
             log.info("policy placement: %s: %s", policy, _MEANS["Gateway"])
+        self._place(placed)
+
+    def _place(self, placed: list[Placed]) -> None:
+        before, now = (
+            frozenset((one.policy.kind, one.policy.name) for one in each if one.state == "APIServer")
+            for each in (self.placed, placed)
+        )
+        self.placed = placed
+        if now != before:
+            self._evaluated_there(now)
 
 
 _MEANS: Final[Mapping[State, str]] = {
