@@ -105,7 +105,12 @@ def _mutating_policy(policy: str, mutation: Document) -> Document:
         "apiVersion": "policies.kyverno.io/v1",
         "kind": "MutatingPolicy",
         "metadata": {"name": policy},
-        "spec": {"matchConstraints": _RULES, "mutations": [mutation]},
+        "spec": {
+            # By default it makes rules for Deployments too, for which an expression about Pods has no value.
+            "autogen": {"podControllers": {"controllers": []}},
+            "matchConstraints": _RULES,
+            "mutations": [mutation],
+        },
     }
 
 
