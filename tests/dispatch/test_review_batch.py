@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections import Counter
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from admission_gateway_worker.pb import worker_pb2
 from gateway.config.kinds.worker_pool import Hedge
 from gateway.engine.dispatch import review_batch
+from gateway.engine.dispatch.calls import CallGroup
 from gateway.engine.dispatch.review_batch import (
     MAX_CALLS,
     GroupEncoder,
+    encoded_allows,
     encoded_cancelled,
     encoded_parameters,
     encoded_payload,
+    group_of_first_verdict,
 )
+from gateway.engine.dispatch.stream import ReviewStream
 from gateway.pure.core.call import Payload
+from gateway.pure.core.deadline import Deadline
 from gateway.pure.core.review import decode
 from tests.world import POD, simulated
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Mapping
 
     from tests.world import SimulatedWorld
 
@@ -86,6 +94,23 @@ def test_a_payload_has_the_bytes_of_protobuf(length: int, namespace_length: int)
     assert encoded[1] is payload.json
 
 
+@given(st.integers(1, 2**58 - 1) | st.integers(1, 300), st.integers(1, MAX_CALLS), st.binary(max_size=30))
+def test_verdicts_that_allow_all_calls_have_the_bytes_of_protobuf(
+    number: int, calls: int, before: bytes
+) -> None:
+    batch = worker_pb2.VerdictBatch()
+    for index in range(calls):
+        batch.verdicts.add(id=number * MAX_CALLS + index).response.allowed = True
+    encoded = encoded_allows(number, calls)
+    assert encoded == batch.SerializeToString()
+    assert group_of_first_verdict(before + encoded, len(before)) == number
+
+
+@given(st.binary(max_size=30), st.integers(0, 30))
+def test_any_bytes_may_be_in_the_place_of_a_verdict(message: bytes, position: int) -> None:
+    assert group_of_first_verdict(message, position) >= 0
+
+
 @simulated
 async def test_workers_a_retry_and_a_hedge_share_the_encoded_payload(
     world: SimulatedWorld, monkeypatch: pytest.MonkeyPatch
@@ -115,3 +140,60 @@ async def test_workers_a_retry_and_a_hedge_share_the_encoded_payload(
     assert [worker.seen["payloads"] for worker in (*hanging, *answering)] == [1] * 6
     assert (world.metrics.pool("hedged").hedges, world.metrics.pool("retried").retries) == (1, 1)
     assert count == 1
+
+
+def read_answer(*, calls: int, groups: int, withdraws: bool, is_compared: bool) -> tuple[object, ...]:
+    """Return what a stream makes of an answer that allows all calls of several groups.
+
+    With *withdraws* the first verdicts that are taken make a call of another group unwanted.
+    """
+    nothing: Any = None
+    written = {}
+    for number in range(1, groups + 1):
+        group = written[number] = CallGroup(nothing, nothing, b"", 0.0, Deadline.after(10.0, 0.0))
+        group.number, group.open_count = number, calls
+        group.calls = [cast("Any", SimpleNamespace(parameters=b"")) for _ in range(calls)]
+    counted, finished = Counter[str](), set[object]()
+
+    def finish(group: CallGroup, answered: Mapping[int, tuple[Any, object]]) -> None:
+        finished.update((group.number, index, verdict) for index, (_, verdict) in answered.items())
+        for index in answered:
+            group.calls[index] = None
+        group.open_count -= len(answered)
+        if withdraws and written[1].calls[0] is not None and group.number != 1:
+            streams[0].withdraw(written[1], 0)
+            written[1].calls[0] = None
+            written[1].open_count -= 1
+
+    async def scenario() -> tuple[object, ...]:
+        never: Any = lambda _: asyncio.Event().wait()  # noqa: E731
+        sink: Any = SimpleNamespace(
+            finish_calls=finish, count=lambda code, number: counted.update({code: number})
+        )
+        found = streams[0] = ReviewStream(never, sink, nothing, nothing, lambda: 0.0)
+        found._written.update(written)
+        if not is_compared:
+            cast("Any", found)._allowed_groups = lambda _: []
+        taken = found.received(b"".join(encoded_allows(number, calls) for number in written))
+        used = taken if isinstance(taken, int) else sum(taken)
+        found._dialing.cancel()
+        late = [found._unsolicited.is_late(number * MAX_CALLS) for number in written]
+        return used, dict(counted), finished, set(found._written), late
+
+    streams: dict[int, ReviewStream] = {}
+    return asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("calls", "groups", "withdraws"),
+    [(1, 1, False), (4, 2, False), (4, 2, True), (4, 20, False), (64, 3, False)],
+)
+def test_an_answer_that_allows_all_calls_is_taken_as_if_it_were_parsed(
+    calls: int, groups: int, withdraws: bool
+) -> None:
+    compared, parsed = (
+        read_answer(calls=calls, groups=groups, withdraws=withdraws, is_compared=is_compared)
+        for is_compared in (True, False)
+    )
+    assert compared == parsed
+    assert compared[:2] == (calls * groups, {"OK": calls * groups - (withdraws and groups > 1)})

@@ -191,7 +191,7 @@ class EvaluationDriver:
                 call.applied = None
             self._receive([(call, result)])
 
-        queue = self._backends.patch_queue(call.invocation.webhook.backend)
+        queue = self._backends.patch_queue(call.invocation.backend)
         stop = queue.begin(apply_ahead(call, verdict.patch), lambda _: end(verdict), self._crash)
         deadline_timer = asyncio.get_running_loop().call_later(
             group.deadline.remaining_s(self._now()), lambda: end(failed_deadline(group.deadline))
@@ -322,16 +322,19 @@ class EvaluationDriver:
         queue, first = deque(calls), len(self._groups)
         groups: dict[GroupKey, CallGroup] = {}
         has_schemas = self._backends.parameters.has_schemas
+        # A call that was just returned is wanted until a verdict comes before it is made.
+        has_received = False
         # First, so that withdrawn calls make room for new ones.
         self._withdraw(evaluation.take_withdrawn())
         while queue and not evaluation.done:
             call = queue.popleft()
-            if not evaluation.wants(call):
+            if has_received and not evaluation.wants(call):
                 continue
             known = self._known(call) if has_schemas or call.invocation.may_be_known else None
             known = known or self._add_to_group(call, groups)
             if known is None:
                 continue
+            has_received = True
             if isinstance(known, Failed):
                 queue.extend(evaluation.receive_refusal(call, known))
             else:
@@ -368,10 +371,11 @@ class EvaluationDriver:
 
     def _add_to_group(self, call: Call, groups: dict[GroupKey, CallGroup]) -> Failed | None:
         """Reserve room for *call* at an endpoint, the same one for all calls of a step to a backend."""
-        webhook = call.invocation.webhook
+        invocation = call.invocation
         if self._trace is not None:
             self._trace.begin(call)
-        key = webhook.backend, webhook.timeout_s, id(call.after or call.payload), call.mode
+        timeout_s = invocation.webhook.timeout_s
+        key = invocation.backend, timeout_s, id(call.after or call.payload), call.mode
         group = groups.get(key)
         if group is None or not group.endpoint.calls.free or len(group.calls) == MAX_CALLS:
             found = self._new_group(call, groups)
@@ -390,7 +394,7 @@ class EvaluationDriver:
             return failed_deadline(deadline)
         if call.after is not None:
             return self._new_follower(call, call.after, groups, now)
-        wanted = webhook.backend
+        wanted = call.invocation.backend
         endpoint: Endpoint | None = None
         for (name, *_), group in groups.items():
             if name == wanted:

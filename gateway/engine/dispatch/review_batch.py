@@ -27,7 +27,12 @@ _ID, _PAYLOAD, _POLICY, _TIMEOUT, _AFTER, _TRACEPARENT, _CALL_PARAMETERS = (
 """The tags of Call."""
 _PARAMETERS_ID, _PARAMETERS_JSON = (b"\x08", b"\x12")
 """The tags of Parameters."""
+_VERDICTS: Final = b"\x0a"
+"""The tag of VerdictBatch. In a Verdict, that of ``id`` is as in Call."""
+_ALLOWED: Final = b"\x12\x02\x08\x01"
+"""The field ``response`` of a Verdict, of which only ``allowed`` is set."""
 
+_MAX_ID_BYTES: Final = 10
 _INDEX_BITS: Final = 6
 """Bits of a call's id that have its index in its group."""
 MAX_CALLS: Final = 1 << _INDEX_BITS
@@ -111,6 +116,28 @@ class GroupEncoder:
             name,
             tail,
         )
+
+
+def group_of_first_verdict(message: bytes | bytearray, position: int) -> int:
+    """Return the number of the group whose call the verdict at *position* answers; 0 if it is unusual."""
+    # Tag and length of the verdict, the tag of its id, and the id.
+    found, shift = 0, 0
+    for byte in message[position + 3 : position + 3 + _MAX_ID_BYTES]:
+        found |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return found >> _INDEX_BITS
+        shift += 7
+    return 0
+
+
+def encoded_allows(number: int, calls: int) -> bytes:
+    """Return the verdicts that allow all *calls* of group *number*, in order, and say nothing else."""
+    # As in GroupEncoder.
+    high = number >> 7 - _INDEX_BITS
+    low = number << _INDEX_BITS & 0x7F | (0x80 if high else 0)
+    end = (varint(high) if high else b"") + _ALLOWED
+    begin = _VERDICTS + _BYTES[2 + len(end)] + _ID
+    return begin + (end + begin).join(_BYTES[low : low + calls]) + end
 
 
 def encoded_cancelled(ids: Iterable[int]) -> bytes:

@@ -204,18 +204,19 @@ class Evaluation:
         """Take the verdicts of several calls, each as :meth:`receive`, and return further calls to make."""
         if self.done:
             return NO_CALLS
-        is_due = False
+        is_due, due = False, self._index
+        by_index = self._calls.by_index
         for call, verdict in answered:
-            if call.verdict is None and self.wants(call):
+            index = call.index
+            # As by wants(), in place of a call of it for each verdict.
+            if call.verdict is None and index < len(by_index) and by_index[index] is call:
                 call.verdict = verdict
-                is_due = is_due or call.index == self._index
+                is_due = is_due or index == due
         return self._advance() if is_due else NO_CALLS
 
     def wants(self, call: Call) -> bool:
         """Whether the verdict of *call*, which was returned earlier, is still needed."""
-        # In place of OpenCalls.has, because it is asked for every call twice.
-        index, calls = call.index, self._calls.by_index
-        return index < len(calls) and calls[index] is call
+        return self._calls.has(call)
 
     def drop(self, call: Call) -> Sequence[Call]:
         """Drop *call*, which the worker left out of its chain and gets again, and return further calls."""
@@ -433,8 +434,9 @@ class Evaluation:
 
     def _speculate(self, calls: list[Call]) -> None:
         """Add speculative calls of webhooks after the present index to *calls*."""
-        is_mutating = self.is_mutating
+        is_mutating, is_first_round, modes = self.is_mutating, self._round == 0, self.modes
         memory = self._memory if is_mutating else None
+        by_index = self._calls.by_index
         after: Call | None = None
         first, self._ahead = max(self._ahead, self._index), len(self._invocations)
         for index in range(first, len(self._invocations)):
@@ -448,15 +450,18 @@ class Evaluation:
                         return
                 continue
             webhook = invocation.webhook
-            call = self._calls.by_index[index]
+            call = by_index[index]
             if index > self._index and call is None:
-                if self._why_not_called(index, invocation) is not None:
+                is_called = is_first_round and invocation.is_always_called
+                if not is_called and self._why_not_called(index, invocation) is not None:
                     continue
-                has_object = after is None or webhook.backend == after.invocation.webhook.backend
+                has_object = after is None or invocation.backend == after.invocation.backend
                 if not is_mutating or (webhook.side_effects == "None" and has_object):
-                    call = Call(index, invocation, self._payload, is_ahead=is_mutating, after=after)
-                    call.mode = self._mode(invocation) if self.modes else "Enforce"
-                    self._calls.by_index[index] = call
+                    mode = self._mode(invocation) if modes else "Enforce"
+                    call = Call(
+                        index, invocation, self._payload, is_ahead=is_mutating, after=after, mode=mode
+                    )
+                    by_index[index] = call
                     calls.append(call)
                     if after is not None:
                         after.is_followed = True
@@ -506,8 +511,11 @@ class Evaluation:
 
     def _conclude(self, outcome: Outcome) -> None:
         self.outcomes.append(outcome)
-        if not self.is_mutating:
-            return
+        if self.is_mutating:
+            self._note(outcome)
+
+    def _note(self, outcome: Outcome) -> None:
+        """Note what the rest of a mutating phase depends on."""
         self._reinvocation.note(outcome)
         is_first_call = outcome.call is not None and self._round == 0
         if self._memory is not None and is_first_call and outcome.mode == "Enforce":

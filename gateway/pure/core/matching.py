@@ -19,7 +19,7 @@ from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.review import is_namespace, is_namespace_write, labels_of
 from gateway.pure.core.rules import is_never_sent, rules_match
 from gateway.pure.core.verdict import Failed, FailureReason
-from gateway.pure.core.webhook import PolicyRef, WorkerRef
+from gateway.pure.core.webhook import HttpsClient, PolicyRef, WorkerRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -64,13 +64,29 @@ class WebhookInvocation(_Invocation):
 
     can_allow_fast: ClassVar[Literal[False]] = False
     """See ``PolicyInvocation``."""
+    # What is the same for all calls is found once.
+    backend: str | HttpsClient = field(init=False)
+    """The pool's name, or the client: equal for webhooks that share connections."""
+    worker_policy: str = field(init=False)
+    """The name of the policy of a worker; empty if it has no worker."""
     may_be_known: bool = field(init=False)
     """Whether a call can have a verdict without being made: from a cache, or because of its parameters."""
+    is_always_called: bool = field(init=False)
+    """Whether nothing is left to evaluate: no selector, exception or condition, and no dry run to refuse."""
 
     def __post_init__(self) -> None:
-        client = self.webhook.client
-        has_parameters = isinstance(client, WorkerRef) and client.has_parameters
-        object.__setattr__(self, "may_be_known", has_parameters or self.webhook.cache is not None)
+        webhook, client = self.webhook, self.webhook.client
+        assert not isinstance(client, PolicyRef)
+        worker = client if isinstance(client, WorkerRef) else None
+        is_left = not self.has_matched_selectors or self.exceptions is not None
+        found = {
+            "backend": client if isinstance(client, HttpsClient) else client.pool,
+            "worker_policy": "" if worker is None else worker.policy,
+            "may_be_known": (worker is not None and worker.has_parameters) or webhook.cache is not None,
+            "is_always_called": not is_left and webhook.match_conditions is None and webhook.allows_dry_run,
+        }
+        for name, value in found.items():
+            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

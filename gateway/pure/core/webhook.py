@@ -257,13 +257,6 @@ class Webhook:
         return not isinstance(self.client, PolicyRef), self.configuration.encode()
 
     @property
-    def backend(self) -> str | HttpsClient:
-        """The pool's name, or the client: equal for webhooks that share connections. A policy has none."""
-        client = self.client
-        assert not isinstance(client, PolicyRef)
-        return client.pool if isinstance(client, WorkerRef) else client
-
-    @property
     def worker(self) -> WorkerRef:
         """The client, which has to be a worker."""
         return cast("WorkerRef", self.client)
