@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission_gateway_worker import PolicyServer, Review, room
-from admission_gateway_worker.counters import Counters, CountingEvaluator
+from admission_gateway_worker.counters import Counters
 from admission_gateway_worker.evaluation import Evaluator, Running
 from admission_gateway_worker.room import Room
 from tests.kit import PATIENCE_S
@@ -99,7 +99,7 @@ async def test_a_request_larger_than_the_bound_is_evaluated_alone() -> None:
 
 async def test_a_call_that_waits_expires_without_being_begun() -> None:
     counters = Counters(["task", "thread", "at once"])
-    held = HeldPolicies(CountingEvaluator(counters))
+    held = HeldPolicies(Evaluator(counters))
     for _ in range(3):
         held.begin("task", "a")
     timeout_s = 0.01

@@ -10,11 +10,9 @@ import mmap
 import os
 import tempfile
 from bisect import bisect_left
-from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from admission_gateway_worker.answer import ALLOWED
-from admission_gateway_worker.evaluation import Evaluator, Running
 from admission_gateway_worker.http2.messages import StatusCode
 from admission_gateway_worker.pb import worker_pb2 as pb
 
@@ -22,9 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from admission_gateway_worker.answer import Outcome
-    from admission_gateway_worker.evaluation import Finish
-    from admission_gateway_worker.policy import Policy
-    from admission_gateway_worker.review import Review
 
 BOUNDS_S: Final = (
     0.0001,
@@ -158,44 +153,6 @@ class Counters:
         """Return the durations by bucket (up to each bound, and above all), and their sum in seconds."""
         at = self._at[policy]
         return list(self._cells[at + _BUCKETS : at + _CELLS]), self._cells[at + _SUM]
-
-
-class CountingEvaluator(Evaluator):
-    """Counts the calls that it runs."""
-
-    def __init__(self, counters: Counters) -> None:
-        super().__init__()
-        self._counters = counters
-        counters.attach_families()
-
-    def begin(
-        self,
-        policy: Policy,
-        review: Review,
-        finish: Finish,
-        parameters: bytes = b"",
-        owner: object = None,
-    ) -> Outcome | Running:
-        """See ``Evaluator``."""
-        counters, name = self._counters, policy.name
-        started = monotonic()
-
-        def finished(outcome: Outcome) -> None:
-            counters.leave(name)
-            counters.end(name, outcome, monotonic() - started)
-            finish(outcome)
-
-        outcome = super().begin(policy, review, finished, parameters, owner)
-        # A call that ends at once is never seen in flight.
-        if isinstance(outcome, Running):
-            counters.enter(name)
-        else:
-            counters.end(name, outcome, None if review.deadline <= started else monotonic() - started)
-        return outcome
-
-    def note_cancelled(self, policy: Policy) -> None:
-        """See ``Evaluator``."""
-        self._counters.leave(policy.name)
 
 
 def size(policies: int) -> int:

@@ -34,6 +34,7 @@ from admission_gateway_worker.traceparent import continued
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from admission_gateway_worker.counters import Counters
     from admission_gateway_worker.invoke import Unfinished
     from admission_gateway_worker.policy import Policy
 
@@ -57,7 +58,11 @@ log = logging.getLogger("admission_gateway_worker")
 class Evaluator:
     """Runs policies on the current event loop, and owns their tasks and threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, counters: Counters | None = None) -> None:
+        """*counters* count the calls that it runs."""
+        self._counters = counters
+        if counters is not None:
+            counters.attach_families()
         self.loop = asyncio.get_running_loop()
         self.tasks: set[asyncio.Task[Outcome]] = set()
         self.large = ThreadPoolExecutor(1, thread_name_prefix="large")
@@ -89,12 +94,13 @@ class Evaluator:
         """
         started = time.monotonic()
         if review.deadline <= started:
-            return deadline_exceeded()
+            return self.counted(policy, deadline_exceeded(), None)
         if parameters or policy.parameters is not None:
             try:
                 review.parameters = policy.prepared.get(policy, review, parameters)
             except ParametersRefused as refused:
-                return error(StatusCode.INVALID_ARGUMENT, str(refused))
+                outcome = error(StatusCode.INVALID_ARGUMENT, str(refused))
+                return self.counted(policy, outcome, time.monotonic() - started)
         in_thread = (
             policy.blocking
             or policy.slowness.until > started
@@ -102,19 +108,34 @@ class Evaluator:
         )
         if in_thread or policy.suspends:
             review.isolate()
-            return Running(self, policy, review, finish, owner, in_thread=in_thread)
+            return Running(self, policy, review, finish, owner, started, in_thread=in_thread)
         result = run(policy, review)
-        if time.monotonic() - started > INLINE_LIMIT_S:
+        took_s = time.monotonic() - started
+        if took_s > INLINE_LIMIT_S:
             self._note_long_run(policy, review, started)
         elif policy.slowness:
             policy.slowness.note_short()
         if isinstance(result, CoroutineType):
             policy.suspends = True
-            return Running(self, policy, review, finish, owner, coroutine=result)
-        return result
+            return Running(self, policy, review, finish, owner, started, coroutine=result)
+        # A call that ends at once is never seen in flight.
+        return self.counted(policy, result, took_s)
 
-    def note_cancelled(self, policy: Policy) -> None:
-        """Called when a call of *policy* that has begun is cancelled."""
+    def counted(self, policy: Policy, outcome: Outcome, took_s: float | None) -> Outcome:
+        """Count *outcome* of a call of *policy*, and return it; *took_s* is None if it has not begun."""
+        if self._counters is not None:
+            self._counters.end(policy.name, outcome, took_s)
+        return outcome
+
+    def entered(self, policy: Policy) -> None:
+        """Count a call of *policy* as in flight."""
+        if self._counters is not None:
+            self._counters.enter(policy.name)
+
+    def left(self, policy: Policy) -> None:
+        """Count a call of *policy* as no longer in flight."""
+        if self._counters is not None:
+            self._counters.leave(policy.name)
 
     async def close(self) -> None:
         """Cancel tasks and wait up to one second for their end; threads keep running."""
@@ -163,6 +184,7 @@ class Running:
         "_policy",
         "_review",
         "_size",
+        "_started",
         "_timer",
         "_work",
     )
@@ -173,22 +195,28 @@ class Running:
         policy: Policy,
         review: Review,
         finish: Finish,
-        owner: object = None,
+        owner: object,
+        started: float,
         *,
         in_thread: bool = False,
         coroutine: Unfinished | None = None,
     ) -> None:
-        """*coroutine* is that of a call that has begun; any other begins as soon as there is room."""
+        """*started* is the monotonic time of the call.
+
+        *coroutine* is that of a call that has begun; any other begins as soon as there is room.
+        """
         self._evaluator = evaluator
         self._policy = policy
         self._review = review
         self._finish: Finish | None = finish
         self._owner = owner
+        self._started = started
         self._in_thread = in_thread
         self._size = review.size_bytes
         self._expired = False
         self._work: asyncio.Task[Outcome] | Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        evaluator.entered(policy)
         if review.deadline != math.inf:
             self._timer = evaluator.loop.call_later(max(0.0, review.remaining_s), self._expire)
         if coroutine is None:
@@ -200,7 +228,7 @@ class Running:
     def cancel(self) -> None:
         """Cancel the call; ``finish`` is not called. A thread keeps running."""
         if self._finish is not None:
-            self._evaluator.note_cancelled(self._policy)
+            self._evaluator.left(self._policy)
         self._settle(None)
         self._cancel_work()
 
@@ -286,4 +314,5 @@ class Running:
         if self._timer is not None:
             self._timer.cancel()
         if finish is not None and outcome is not None:
-            finish(outcome)
+            self._evaluator.left(self._policy)
+            finish(self._evaluator.counted(self._policy, outcome, time.monotonic() - self._started))

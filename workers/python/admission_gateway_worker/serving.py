@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from admission_gateway_worker.accept import Acceptor
 from admission_gateway_worker.connection import Connections
-from admission_gateway_worker.counters import Counters, CountingEvaluator
 from admission_gateway_worker.evaluation import Evaluator
 from admission_gateway_worker.health import Health
 from admission_gateway_worker.listen import Address, Tls, claim, listening, tls_context
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from admission_gateway_worker.counters import Counters
     from admission_gateway_worker.policy import Policy
 
 CLOSE_S: Final = 0.5
@@ -36,7 +36,7 @@ class Serving:
         self, policies: Mapping[str, Policy], *, reuse_port: bool = False, counters: Counters | None = None
     ) -> None:
         """*counters* count the calls of the policies."""
-        self._evaluator = Evaluator() if counters is None else CountingEvaluator(counters)
+        self._evaluator = Evaluator(counters)
         self._worker = PolicyWorker(policies, self._evaluator)
         self._health = Health(SERVICE)
         self._connections = Connections({**self._worker.methods(), **self._health.methods()})

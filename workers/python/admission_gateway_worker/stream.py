@@ -42,6 +42,9 @@ TOGETHER_S: Final = 0.005
 PAUSE_BYTES: Final = 1024 * 1024
 """Bytes of verdicts that are sent before further calls begin."""
 
+_DRAINING: Final = pb.VerdictBatch(draining=True).SerializeToString()
+_BYTES: Final = tuple(bytes((byte,)) for byte in range(256))
+
 QUIET_S: Final = 0.5
 """Time without a message after which the worker ends a draining stream: several round trips, for batches that
 the gateway sent before it received the drain notice."""
@@ -66,7 +69,16 @@ class ReviewStream:
         self._calls = Calls(policies, evaluator, self._add, self._flush_soon, rpc, self.parameters)
         self._held_bytes = 0
         """The bytes of the batch that begins, and of verdicts that wait."""
-        self._batch = pb.VerdictBatch()
+        self._verdicts: list[bytes] = []
+        """The encoded verdicts of the next message."""
+        self._has_notice = False
+        """Whether it has the drain notice."""
+        self._high = -1
+        """The id of the last allowed call without its low seven bits."""
+        self._allowed_begin = self._allowed_end = b""
+        """How its verdict begins and ends, around the byte with the low bits."""
+        self._continues = 0
+        """The bit that says whether more bytes of the id follow."""
         self._batch_bytes = self._batch_size = 0
         """The bytes of the verdicts of the next message, and of the last batch."""
         self._full: deque[bytes] = deque()
@@ -86,7 +98,7 @@ class ReviewStream:
         if self._draining or self._over:
             return
         self._draining = True
-        self._batch.draining = True
+        self._has_notice = True
         self._last_batch = time.monotonic()
         self._flush()
         self._evaluator.loop.call_later(QUIET_S, self._end_if_quiet)
@@ -169,7 +181,7 @@ class ReviewStream:
     def _flush(self) -> None:
         """Send the verdicts that are ready, as far as they do not wait; end the stream after the last."""
         self._is_flush_due = False
-        while self._rpc.can_send and (self._full or self._batch_bytes or self._batch.draining):
+        while self._rpc.can_send and (self._full or self._batch_bytes or self._has_notice):
             if not self._full:
                 self._seal()
             self._rpc.send(self._full.popleft())
@@ -195,18 +207,36 @@ class ReviewStream:
         self._batch_bytes += size
         if self._batch_bytes > PAUSE_BYTES or self._full:
             self._calls.is_pausing = True
-        verdict = self._batch.verdicts.add()
-        verdict.id = number
-        if is_chained:
-            verdict.chained = True
-        if outcome is ALLOWED:
-            verdict.response.allowed = True
-        elif isinstance(outcome, pb.ReviewResponse):
+        # The id 0 is not written.
+        if outcome is ALLOWED and number and not is_chained:
+            self._verdicts.append(self._allowed(number))
+            return
+        verdict = pb.Verdict(id=number, chained=is_chained)
+        if isinstance(outcome, pb.ReviewResponse):
             verdict.response.CopyFrom(outcome)
         else:
             verdict.error.CopyFrom(outcome)
+        self._verdicts.append(pb.VerdictBatch(verdicts=[verdict]).SerializeToString())
+
+    def _allowed(self, number: int) -> bytes:
+        """Return the encoded verdict that allows the call *number*, as protobuf writes it.
+
+        Most verdicts are such, and successive ones differ in the low seven bits of their ids.
+        """
+        high = number >> 7
+        if high != self._high:
+            low, self._high = number & 0x7F, high
+            verdict = pb.Verdict(id=number, response=ALLOWED)
+            encoded = pb.VerdictBatch(verdicts=[verdict]).SerializeToString()
+            # Tag, length and the tag of the id are before its first byte.
+            self._allowed_begin, self._allowed_end = encoded[:3], encoded[4:]
+            self._continues = encoded[3] ^ low
+        return self._allowed_begin + _BYTES[self._continues | number & 0x7F] + self._allowed_end
 
     def _seal(self) -> None:
-        self._full.append(self._batch.SerializeToString())
-        self._batch = pb.VerdictBatch()
+        if self._has_notice:
+            self._verdicts.append(_DRAINING)
+            self._has_notice = False
+        self._full.append(b"".join(self._verdicts))
+        self._verdicts.clear()
         self._batch_bytes = 0
