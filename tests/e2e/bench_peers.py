@@ -31,7 +31,7 @@ from loadtest.report import markdown_table
 from loadtest.reviews import POD
 from loadtest.servers import BenchError
 from tests.e2e.bench import Measured, Plan, create_pods
-from tests.e2e.bench_setups import alternating, publish, report_file
+from tests.e2e.bench_setups import alternating, publish, report_file, settle
 from tests.e2e.binaries import VERSIONS, obtain
 from tests.e2e.cluster import NAMESPACE, Cluster
 from tests.e2e.setups import KINDS, rule
@@ -213,6 +213,7 @@ def main() -> None:
             Cluster(binaries, folder / "cluster", "--allow-privileged=true", sync=True)
         )
         started = start(cluster, stack, folder, parsed.only)
+        settle(cluster.api_server_pid)
         for number in range(plan.rounds):
             found = {}
             for case in alternating(started.cases, number):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from loadtest.measurement import cpu_clock
 from loadtest.report import machine, versions
 from loadtest.result_files import RESULTS
 from tests.e2e.setups import BehindGateway, Directly, Hook, Phase, rule
@@ -171,6 +173,18 @@ CASES: Final = (
     Case("10 Go webhooks, validating", "validate", POLICIES),
     *BEHIND,
 )
+
+
+def settle(pid: int) -> None:
+    """Wait until the API server *pid* uses little CPU, ten seconds at most.
+
+    It goes on for a while after a controller has made its definitions, whose schemas it publishes.
+    """
+    for _ in range(20):
+        before = time.clock_gettime(cpu_clock(pid))
+        time.sleep(0.5)
+        if time.clock_gettime(cpu_clock(pid)) - before < 0.05:
+            return
 
 
 def alternating(cases: Sequence[T], number: int) -> Sequence[T]:

@@ -30,7 +30,7 @@ from loadtest.measurement import cpu_clock
 from loadtest.report import markdown_table, targets_table
 from loadtest.servers import BenchError
 from loadtest.targets import Found, Target, judge
-from tests.e2e.bench_setups import alternating, publish, report_file
+from tests.e2e.bench_setups import alternating, publish, report_file, settle
 from tests.e2e.binaries import VERSIONS, obtain
 from tests.e2e.cluster import Cluster
 from tests.e2e.controllers import Controllers
@@ -137,6 +137,7 @@ def measure(setup: Setup, binaries: Binaries, folder: Path, tools: Mapping[str, 
             entered.pids,
             [process.child.pid for process in controllers.processes.values()],
         ]
+        settle(cluster.api_server_pid)
         histograms, cpu = _histograms(cluster, entered), _cpu_s(groups)
         seconds = roll_out(cluster, pods)
         api_server, others, rest = (
