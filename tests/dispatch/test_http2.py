@@ -108,10 +108,11 @@ def framed(*messages: bytes) -> bytes:
     window=st.sampled_from([0, 1000, 65_535, 1_000_000]),
     max_frame=st.sampled_from([16_384, 20_000, 100_000]),
     cut=st.integers(1, 50) | st.integers(1000, 20_000),
+    ends_first=st.booleans(),
 )
 @settings(deadline=None, max_examples=50)
 def test_messages_arrive_complete_and_in_order_for_any_reads_and_windows(
-    request_bytes: list[int], answer_bytes: list[int], window: int, max_frame: int, cut: int
+    request_bytes: list[int], answer_bytes: list[int], window: int, max_frame: int, cut: int, ends_first: bool
 ) -> None:
     requests = [bytes([size % 251]) * size for size in request_bytes]
     answered = [bytes([size % 251]) * size for size in answer_bytes]
@@ -124,8 +125,11 @@ def test_messages_arrive_complete_and_in_order_for_any_reads_and_windows(
     exchange(call, server, pieces)
     for message in requests:
         call.send(message)
+    if ends_first:
+        call.http2.finish_writing()
     exchange(call, server, pieces)
     if call.http2.is_blocked:
+        assert not server.has_ended
         assert len(server.body) < len(framed(*requests))
         server.h2.increment_flow_control_window(2**21, 1)
         server.h2.increment_flow_control_window(2**21)
@@ -138,6 +142,7 @@ def test_messages_arrive_complete_and_in_order_for_any_reads_and_windows(
     for start in range(0, len(body), 16_000):
         server.h2.send_data(1, body[start : start + 16_000], pad_length=cut % 7 or None)
     assert exchange(call, server, pieces) == answered
+    assert server.has_ended is ends_first
     call.http2.finish_writing()
     exchange(call, server, pieces)
     assert server.has_ended

@@ -179,7 +179,7 @@ class Http2Stream(Endpoint):
                 self._take_unsent(size, written)
             # Each part is copied once, here: a write of each would cost more for usual messages.
             self.output = bytearray().join(written)
-        if self._is_ending and not self._has_ended and not self.is_over:
+        if self._is_ending and not self._unsent_bytes and not self._has_ended and not self.is_over:
             self._has_ended = True
             self.output += frame(DATA, END_STREAM, _STREAM)
 
