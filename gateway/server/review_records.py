@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.engine.admit import Observers
@@ -133,12 +134,16 @@ class DecisionObserver:
 
     def review_answered(self, answer: Answer, seconds: float) -> None:
         """Pass *answer* on, which was given after *seconds*."""
-        noteworthy = is_noteworthy(answer)
-        if not noteworthy and answer.started_at + seconds < self._ordinary_at:
+        noteworthy, now = is_noteworthy(answer), answer.started_at + seconds
+        if not noteworthy and now < self._ordinary_at:
             return
+        next_at = inf
         for sink in self._sinks:
-            sink.offer(answer, seconds, self._digest, is_noteworthy=noteworthy)
-        self._ordinary_at = min(sink.ordinary_at for sink in self._sinks)
+            if noteworthy or sink.ordinary_at <= now:
+                sink.offer(answer, seconds, self._digest, is_noteworthy=noteworthy)
+            if sink.ordinary_at < next_at:
+                next_at = sink.ordinary_at
+        self._ordinary_at = next_at
 
     def review_cancelled(self, phase: Phase) -> None:
         """A cancelled review has no decision."""

@@ -59,6 +59,8 @@ class DecisionLog:
         self._closing: list[Thread] = []
         self._has_noteworthy = self._has_all = self._has_secret_names = False
         self._sampled = 0.0
+        self.ordinary_at = inf
+        """No decision that is not noteworthy is logged before this time, in monotonic seconds."""
         self._rate = TokenBucket(1, 1)
         self._refusals = TokenBucket(REFUSALS_PER_SECOND, REFUSALS_AT_ONCE)
         self._redactors = Redactors(clock)
@@ -73,6 +75,7 @@ class DecisionLog:
         self._has_all = settings.decisions == "All"
         self._has_noteworthy = settings.decisions != "None"
         self._sampled = chosen.sample_percent / 100
+        self.ordinary_at = 0.0 if self._has_all or self._sampled else inf
         self._has_secret_names = chosen.secret_names
         self._rate = TokenBucket(chosen.max_per_second, chosen.max_per_second)
         if not self.is_on:
@@ -101,11 +104,6 @@ class DecisionLog:
     def is_on(self) -> bool:
         """Whether any decision is logged."""
         return self._has_noteworthy or self._sampled > 0
-
-    @property
-    def ordinary_at(self) -> float:
-        """No decision that is not noteworthy is logged before this time, in monotonic seconds."""
-        return 0.0 if self._has_all or self._sampled else inf
 
     def offer(self, answer: Answer, seconds: float, digest: str, *, is_noteworthy: bool) -> None:
         """Log *answer*, which was given after *seconds*, if it is one of those that are logged.
@@ -179,7 +177,7 @@ class DecisionLog:
         """Write the last records, if that takes no longer than ``CLOSE_S``."""
         self._settings = None
         self._has_noteworthy = self._has_all = False
-        self._sampled = 0.0
+        self._sampled, self.ordinary_at = 0.0, inf
         self._end_outputs()
         deadline = time.monotonic() + CLOSE_S
         for thread in self._closing:
