@@ -18,20 +18,12 @@ func member(o object, key string) object {
 	return found
 }
 
-func text(o object, key string) string {
-	found, _ := o[key].(string)
-	return found
-}
-
-// each returns a policy that calls check for each container until one returns an error.
-func each(check func(container object) error) worker.PolicyFunc {
+// check returns a policy that denies the first container with this problem.
+func check(problem string, isDenied func(container worker.Value) bool) worker.PolicyFunc {
 	return func(_ context.Context, review *worker.Review) error {
-		containers, _ := member(review.Object(), "spec")["containers"].([]any)
-		for _, item := range containers {
-			if container, ok := item.(object); ok {
-				if err := check(container); err != nil {
-					return err
-				}
+		for container := range review.Read("object", "spec", "containers").Items() {
+			if isDenied(container) {
+				return worker.Deny(fmt.Sprintf("container %s %s", container.Get("name").Text(), problem))
 			}
 		}
 		return nil
@@ -40,39 +32,40 @@ func each(check func(container object) error) worker.PolicyFunc {
 
 func requireLabel(label string) worker.PolicyFunc {
 	return func(_ context.Context, review *worker.Review) error {
-		if text(member(member(review.Object(), "metadata"), "labels"), label) == "" {
+		if review.Read("object", "metadata", "labels", label).Text() == "" {
 			return worker.Deny(fmt.Sprintf("label %s is required", label), worker.WithField("metadata.labels"))
 		}
 		return nil
 	}
 }
 
-func denyPrivileged(container object) error {
-	if privileged, _ := member(container, "securityContext")["privileged"].(bool); privileged {
-		return worker.Deny(fmt.Sprintf("container %s is privileged", text(container, "name")))
-	}
-	return nil
+func isPrivileged(container worker.Value) bool {
+	return container.Get("securityContext", "privileged").Bool()
 }
 
-func denyLatest(container object) error {
-	if strings.HasSuffix(text(container, "image"), ":latest") {
-		return worker.Deny(fmt.Sprintf("container %s has the tag latest", text(container, "name")))
-	}
-	return nil
+func isLatest(container worker.Value) bool {
+	return strings.HasSuffix(container.Get("image").Text(), ":latest")
 }
 
-func requireLimits(container object) error {
-	limits := member(member(container, "resources"), "limits")
-	if limits["cpu"] == nil || limits["memory"] == nil {
-		return worker.Deny(fmt.Sprintf("container %s has no limits", text(container, "name")))
-	}
-	return nil
+func isUnlimited(container worker.Value) bool {
+	limits := container.Get("resources", "limits")
+	return !limits.Get("cpu").Exists() || !limits.Get("memory").Exists()
 }
 
-func alwaysPull(container object) error {
-	container["imagePullPolicy"] = "Always"
-	return nil
+// each returns a policy that changes each container.
+func each(change func(container object)) worker.PolicyFunc {
+	return func(_ context.Context, review *worker.Review) error {
+		containers, _ := member(review.Object(), "spec")["containers"].([]any)
+		for _, item := range containers {
+			if container, ok := item.(object); ok {
+				change(container)
+			}
+		}
+		return nil
+	}
 }
+
+func alwaysPull(container object) { container["imagePullPolicy"] = "Always" }
 
 func addLabel(_ context.Context, review *worker.Review) error {
 	metadata := member(review.Object(), "metadata")
@@ -89,7 +82,7 @@ func addToleration(_ context.Context, review *worker.Review) error {
 	spec := member(review.Object(), "spec")
 	found, _ := spec["tolerations"].([]any)
 	for _, item := range found {
-		if toleration, _ := item.(object); text(toleration, "key") == "dedicated" {
+		if toleration, _ := item.(object); toleration["key"] == "dedicated" {
 			return nil
 		}
 	}
@@ -97,7 +90,7 @@ func addToleration(_ context.Context, review *worker.Review) error {
 	return nil
 }
 
-func defaultRequests(container object) error {
+func defaultRequests(container object) {
 	resources := member(container, "resources")
 	if resources == nil {
 		resources = object{}
@@ -106,7 +99,6 @@ func defaultRequests(container object) error {
 	if resources["requests"] == nil {
 		resources["requests"] = object{"cpu": "100m", "memory": "128Mi"}
 	}
-	return nil
 }
 
 func main() {
@@ -114,9 +106,9 @@ func main() {
 	for _, label := range labels {
 		server.Policy("require-"+label, "", requireLabel(label))
 	}
-	server.Policy("deny-privileged", "", each(denyPrivileged))
-	server.Policy("deny-latest", "", each(denyLatest))
-	server.Policy("require-limits", "", each(requireLimits))
+	server.Policy("deny-privileged", "", check("is privileged", isPrivileged))
+	server.Policy("deny-latest", "", check("has the tag latest", isLatest))
+	server.Policy("require-limits", "", check("has no limits", isUnlimited))
 	server.MutatingPolicy("always-pull", "", each(alwaysPull))
 	server.MutatingPolicy("add-label", "", addLabel)
 	server.MutatingPolicy("add-toleration", "", addToleration)

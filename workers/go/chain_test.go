@@ -18,8 +18,8 @@ func after(earlier uint64, call *pb.Call) *pb.Call {
 	return call
 }
 
-// newCounter returns a probe with policies that count in a label: "add" adds one, "say" denies with the number, and "set"
-// changes what it gets although it is not mutating, and denies with the number too.
+// newCounter returns a probe with policies that count in a label: "add" adds one, "say" and "read" deny with the number, and
+// "set" changes what it gets although it is not mutating, and denies with the number too.
 func newCounter() *probe {
 	p := newProbe()
 	labels := func(review *Review) map[string]any {
@@ -31,6 +31,9 @@ func newCounter() *probe {
 		return nil
 	})
 	p.Policy("say", "", func(_ context.Context, review *Review) error { return Deny(fmt.Sprint(labels(review)["count"])) })
+	p.Policy("read", "", func(_ context.Context, review *Review) error {
+		return Deny(fmt.Sprint(review.Read("object", "metadata", "count").Any()))
+	})
 	p.Policy("set", "", func(_ context.Context, review *Review) error {
 		found := fmt.Sprint(labels(review)["count"])
 		labels(review)["count"] = "set"
@@ -54,16 +57,18 @@ func TestAChainPassesOnTheObject(t *testing.T) {
 		asked(1, "add"), after(1, asked(2, "add")), after(2, asked(3, "say")), after(1, asked(4, "say")), asked(5, "say"),
 		after(2, asked(6, "set")), after(6, asked(7, "say")), after(2, asked(8, "say")), asked(9, "set"), asked(10, "say"),
 		after(1, asked(11, "add")), after(11, asked(12, "say")), after(5, asked(13, "say")), after(2, asked(14, "panic")),
-		after(14, asked(15, "say")),
+		after(14, asked(15, "say")), asked(16, "read"), after(1, asked(17, "read")), after(17, asked(18, "read")),
+		after(6, asked(19, "read")), after(11, asked(20, "read")),
 	)
-	found := stream.verdicts(15)
+	found := stream.verdicts(20)
 	for id, verdict := range found {
-		if verdict.Chained == (id == 1 || id == 5 || id == 9 || id == 10) {
+		if verdict.Chained == (id == 1 || id == 5 || id == 9 || id == 10 || id == 16) {
 			t.Errorf("chained: %v", verdict)
 		}
 	}
 	expectSaid(t, found, map[uint64]string{
 		3: "11", 4: "1", 5: "<nil>", 6: "11", 7: "11", 8: "11", 9: "<nil>", 10: "<nil>", 12: "11", 13: "<nil>", 15: "11",
+		16: "<nil>", 17: "1", 18: "1", 19: "11", 20: "11",
 	})
 }
 

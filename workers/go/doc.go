@@ -3,8 +3,7 @@
 //	server := worker.NewServer()
 //	server.Policy("require-team-label", "Every workload names its team.",
 //		func(ctx context.Context, review *worker.Review) error {
-//			team, _, _ := unstructured.NestedString(review.Object(), "metadata", "labels", "team")
-//			if team == "" {
+//			if review.Read("object", "metadata", "labels", "team").Text() == "" {
 //				return worker.Deny("every workload names its team", worker.WithField("metadata.labels"))
 //			}
 //			return nil

@@ -40,6 +40,12 @@ func (i *incoming) problem() error {
 	return status.Error(codes.InvalidArgument, fmt.Sprintf("not a %s: %v", name, i.err))
 }
 
+// messagePool has buffers for messages in several parts, of at most twice their size: the library clears a whole buffer for
+// each message, and its own have 1 MiB for all messages of more than 32 KiB.
+var messagePool = mem.NewTieredBufferPool(
+	1<<14, 1<<15, 1<<16, 1<<17, 1<<18, 1<<19, 1<<20, 1<<21, 1<<22, maxMessageBytes,
+)
+
 // codec is the codec of the library, except that incoming records decoding errors.
 type codec struct{ encoding.CodecV2 }
 
@@ -50,7 +56,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, into any) error {
 	if !ok {
 		return c.CodecV2.Unmarshal(data, into)
 	}
-	text := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	text := data.MaterializeToBuffer(messagePool)
 	defer text.Free()
 	if _, ok := message.message.(*pb.ReviewBatch); ok {
 		if message.excess = excess(text.ReadOnlyData()); message.excess != "" {

@@ -12,7 +12,7 @@ import (
 )
 
 // payload is a request as one version of its object, for calls that one goroutine makes one after another. It is
-// parsed once for all of them.
+// parsed once for all of them: to an index for those that only read, and to maps for the others.
 type payload struct {
 	requestJSON, namespaceJSON []byte
 	// patches lead from the object of requestJSON to the version; nil: it is that object.
@@ -27,6 +27,9 @@ type payload struct {
 	// request is nil before the first use.
 	request map[string]any
 	err     error
+	// index is that of the version; nil before the first use.
+	index    *tree.Index
+	indexErr error
 	// shared is set if several calls use the payload.
 	shared bool
 	// lent is set when a policy has got a part of request. If the payload is shared, the record has its content.
@@ -117,6 +120,7 @@ func (p *payload) forget() { p.request, p.err, p.lent, p.record = nil, nil, fals
 // after returns the version of the payload after a patch, for other calls of the same goroutine.
 func (p *payload) after(patch []byte) *payload {
 	changed := p.fresh()
+	changed.index, changed.indexErr = nil, nil
 	changed.patches = &patches{before: p.patches, last: patch, bytes: len(patch)}
 	if p.patches != nil {
 		changed.patches.bytes += p.patches.bytes
@@ -129,10 +133,11 @@ func (p *payload) after(patch []byte) *payload {
 	return changed
 }
 
-// fresh returns the same version for another goroutine, which parses it again.
+// fresh returns the same version for another goroutine, which parses it again to maps.
 func (p *payload) fresh() *payload {
 	return &payload{
 		requestJSON: p.requestJSON, namespaceJSON: p.namespaceJSON, patches: p.patches, of: p.of, limits: p.limits,
+		index: p.index, indexErr: p.indexErr,
 	}
 }
 

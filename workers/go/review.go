@@ -158,17 +158,15 @@ func (r *Review) Operation() admissionv1.Operation {
 
 // Kind returns group, version and kind of the object.
 func (r *Review) Kind() metav1.GroupVersionKind {
-	kind := objectIn(r.look(), "kind")
 	return metav1.GroupVersionKind{
-		Group: textIn(kind, "group"), Version: textIn(kind, "version"), Kind: textIn(kind, "kind"),
+		Group: r.text("kind", "group"), Version: r.text("kind", "version"), Kind: r.text("kind", "kind"),
 	}
 }
 
 // Resource returns group, version and resource of the request.
 func (r *Review) Resource() metav1.GroupVersionResource {
-	found := objectIn(r.look(), "resource")
 	return metav1.GroupVersionResource{
-		Group: textIn(found, "group"), Version: textIn(found, "version"), Resource: textIn(found, "resource"),
+		Group: r.text("resource", "group"), Version: r.text("resource", "version"), Resource: r.text("resource", "resource"),
 	}
 }
 
@@ -190,7 +188,7 @@ func (r *Review) Traceparent() string { return validTraceparent(r.traceparent) }
 
 // DryRun reports whether the request will not be stored; a policy must have no side effects then.
 func (r *Review) DryRun() bool {
-	dry, _ := r.look()["dryRun"].(bool)
+	dry, _ := r.value("dryRun").(bool)
 	return dry
 }
 
@@ -222,14 +220,24 @@ func (r *Review) Warnings() []string { return r.warnings }
 // Annotations returns the annotations so far.
 func (r *Review) Annotations() map[string]string { return r.annotations }
 
-func (r *Review) text(key string) string { return textIn(r.look(), key) }
+func (r *Review) text(path ...string) string {
+	text, _ := r.value(path...).(string)
+	return text
+}
+
+// value returns the value at a path, from what is parsed already.
+func (r *Review) value(path ...string) any {
+	if r.request == nil && r.payload.request == nil {
+		return r.Read(path...).Any()
+	}
+	members := r.look()
+	for _, key := range path[:len(path)-1] {
+		members = objectIn(members, key)
+	}
+	return members[path[len(path)-1]]
+}
 
 func objectIn(members map[string]any, key string) map[string]any {
 	object, _ := members[key].(map[string]any)
 	return object
-}
-
-func textIn(members map[string]any, key string) string {
-	text, _ := members[key].(string)
-	return text
 }

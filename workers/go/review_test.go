@@ -197,6 +197,10 @@ func TestWhatIsMalformedShowsWhenThePolicyLooks(t *testing.T) {
 		if review.Object() != nil || review.Operation() != "" || review.Err() == nil {
 			t.Errorf("%q reads as something", text)
 		}
+		reading := &Review{payload: &payload{requestJSON: []byte(text)}}
+		if reading.Read("object").Exists() || reading.Operation() != "" || fmt.Sprint(reading.Err()) != fmt.Sprint(review.Err()) {
+			t.Errorf("%q is read with %v, expected %v", text, reading.Err(), review.Err())
+		}
 		if err := review.Err(); err != nil && !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q is %q, expected %q", text, err, want)
 		}
@@ -208,6 +212,24 @@ func TestWhatIsMalformedShowsWhenThePolicyLooks(t *testing.T) {
 	odd := &Review{payload: &payload{requestJSON: []byte(`{"userInfo":{"username":7}}`)}}
 	if odd.UserInfo(); odd.Err() == nil {
 		t.Error("a number is taken for a name")
+	}
+}
+
+func TestPatchesCanNestAnObjectTooDeeply(t *testing.T) {
+	nested := func(depth int) string { return strings.Repeat("[", depth) + strings.Repeat("]", depth) }
+	first := &patches{last: []byte(`[{"op":"add","path":"/a","value":` + nested(900) + `}]`)}
+	last := &patches{before: first, last: []byte(
+		`[{"op":"add","path":"/a` + strings.Repeat("/0", 900) + `","value":` + nested(9900) + `}]`,
+	)}
+	for _, each := range []*patches{first, last} {
+		review := &Review{payload: &payload{requestJSON: []byte(`{"object":{"b":"x"}}`), patches: each}}
+		want := "the object is nested too deeply"
+		if text := review.Read("object", "b").Text(); each == first && text == "x" {
+			want = "<nil>"
+		}
+		if fmt.Sprint(review.Err()) != want {
+			t.Errorf("read with %v, expected %s", review.Err(), want)
+		}
 	}
 }
 

@@ -30,33 +30,33 @@ func ProtectBusy(_ context.Context, review *worker.Review) error {
 	if review.Operation() != admissionv1.Delete || review.SubResource() != "" {
 		return nil
 	}
-	metadata := member(review.OldObject(), "metadata")
-	work := text(member(metadata, "annotations"), busyAnnotation)
+	metadata := review.Read("oldObject", "metadata")
+	work := metadata.Get("annotations", busyAnnotation).Text()
 	if work == "" {
 		return nil
 	}
 	return worker.Deny(
 		"busy with "+work,
 		worker.WithCode(http.StatusTooManyRequests), worker.WithReason(metav1.StatusReasonTooManyRequests),
-		worker.WithRetryAfterSeconds(retryAfterSeconds), worker.WithName(text(metadata, "name")),
-		worker.WithKind(review.Kind().Group, review.Kind().Kind), worker.WithUID(types.UID(text(metadata, "uid"))),
+		worker.WithRetryAfterSeconds(retryAfterSeconds), worker.WithName(metadata.Get("name").Text()),
+		worker.WithKind(review.Kind().Group, review.Kind().Kind), worker.WithUID(types.UID(metadata.Get("uid").Text())),
 	)
 }
 
 // RequireLabels denies objects that do not name their team in a label.
 func RequireLabels(_ context.Context, review *worker.Review) error {
-	found := review.Object()
 	operation := review.Operation()
 	if operation != admissionv1.Create && operation != admissionv1.Update {
 		return nil
 	}
-	if found == nil || review.SubResource() != "" || isOnItsWayOut(found) {
+	found := review.Read("object")
+	metadata := found.Get("metadata")
+	if !found.IsObject() || review.SubResource() != "" || isSet(metadata.Get("deletionTimestamp").Any()) {
 		return nil
 	}
-	labels := member(member(found, "metadata"), "labels")
 	var causes []metav1.StatusCause
 	for _, label := range requiredLabels {
-		if !isSet(labels[label]) {
+		if !isSet(metadata.Get("labels", label).Any()) {
 			causes = append(causes, metav1.StatusCause{
 				Type:    metav1.CauseTypeFieldValueRequired,
 				Message: fmt.Sprintf(`label "%s" is missing`, label),
@@ -173,7 +173,7 @@ func maxReplicas(text json.RawMessage) (any, error) {
 
 // LimitReplicas denies objects with more replicas than its parameter max.
 func LimitReplicas(_ context.Context, review *worker.Review) error {
-	number, _ := member(review.Object(), "spec")["replicas"].(json.Number)
+	number := review.Read("object", "spec", "replicas").Number()
 	most := review.Parameters().(int64)
 	if replicas, err := number.Int64(); err == nil && replicas > most {
 		message := fmt.Sprintf("%d replicas, at most %d are allowed", replicas, most)

@@ -184,11 +184,9 @@ const (
 	high = 0x8080808080808080
 )
 
-// string returns the string that begins here, if it has neither escapes nor characters that are not ASCII, and
-// otherwise lets encoding/json read it.
-func (p *parser) string() (string, bool) {
-	first := p.at + 1
-	at := first
+// unquotedEnd returns the index of the first character from an index on that is a quote, a backslash, a control character or
+// not ASCII; the length of the text if there is none.
+func (p *parser) unquotedEnd(at int) int {
 	// Eight characters at a time: has the high bit of the first byte that is a quote, a backslash, a control
 	// character or not ASCII; later bytes may be wrong.
 	for ; at+8 <= len(p.text); at += 8 {
@@ -203,6 +201,14 @@ func (p *parser) string() (string, bool) {
 	for at < len(p.text) && p.text[at] >= ' ' && p.text[at] != '"' && p.text[at] != '\\' && p.text[at] < 0x80 {
 		at++
 	}
+	return at
+}
+
+// string returns the string that begins here, if it has neither escapes nor characters that are not ASCII, and
+// otherwise lets encoding/json read it.
+func (p *parser) string() (string, bool) {
+	first := p.at + 1
+	at := p.unquotedEnd(first)
 	if at == len(p.text) {
 		return "", false
 	}
@@ -236,18 +242,26 @@ func (p *parser) shared(first, end int) string {
 // number returns the number that begins here.
 func (p *parser) number() (any, bool) {
 	first := p.at
+	if !p.digitsOfNumber() {
+		return nil, false
+	}
+	return json.Number(p.shared(first, p.at)), true
+}
+
+// digitsOfNumber steps over the number that begins here.
+func (p *parser) digitsOfNumber() bool {
 	if p.is('-') {
 		p.at++
 	}
 	if p.is('0') {
 		p.at++
 	} else if !p.digits() {
-		return nil, false
+		return false
 	}
 	if p.is('.') {
 		p.at++
 		if !p.digits() {
-			return nil, false
+			return false
 		}
 	}
 	if p.is('e') || p.is('E') {
@@ -255,11 +269,9 @@ func (p *parser) number() (any, bool) {
 		if p.is('+') || p.is('-') {
 			p.at++
 		}
-		if !p.digits() {
-			return nil, false
-		}
+		return p.digits()
 	}
-	return json.Number(p.shared(first, p.at)), true
+	return true
 }
 
 func (p *parser) is(c byte) bool { return p.at < len(p.text) && p.text[p.at] == c }

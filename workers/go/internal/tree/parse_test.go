@@ -38,6 +38,44 @@ func expectLikeEncodingJSON(t *testing.T, text string) {
 	if err == nil && !strings.Contains(text, "duplicate") && !record.Unchanged() {
 		t.Fatalf("the record of %.300q differs", text)
 	}
+	index := NewIndex([]byte(text))
+	if (index == nil) != (wantErr != nil) {
+		t.Fatalf("the index of %.300q is %v, expected %v", text, index, wantErr)
+	}
+	if index != nil && !reflect.DeepEqual(index.Root().Any(), want) {
+		t.Fatalf("the index of %.300q has %v, expected %v", text, index.Root().Any(), want)
+	}
+	if index != nil && !reflect.DeepEqual(read(index.Root()), want) {
+		t.Fatalf("the index of %.300q reads as %v, expected %v", text, read(index.Root()), want)
+	}
+}
+
+// read returns a value as its methods give it.
+func read(value Value) any {
+	switch value.kind() {
+	case objectKind:
+		members := make(map[string]any)
+		for key, member := range value.Members() {
+			if _, ok := members[key]; ok || member != value.Get(key) {
+				return "a key with several values: " + key
+			}
+			members[key] = read(member)
+		}
+		return members
+	case listKind:
+		items := []any{}
+		for item := range value.Items() {
+			items = append(items, read(item))
+		}
+		return items
+	case plainKind, textKind:
+		return value.Text()
+	case numberKind:
+		return value.Number()
+	case trueKind, falseKind:
+		return value.Bool()
+	}
+	return nil
 }
 
 func TestDocumentsAreReadLikeByEncodingJSON(t *testing.T) {
@@ -48,7 +86,9 @@ func TestDocumentsAreReadLikeByEncodingJSON(t *testing.T) {
 		`{}`, `{ }`, `[]`, "[ \n]", `{"a"}`, `{"a":}`, `{"a":1,}`, `[1,]`, `[,1]`, `{,}`, `{"a":1 "b":2}`, `{1:2}`, `[1 2]`,
 		`{"duplicate":1,"duplicate":[2]}`, `{"a":{"duplicate":1},"a":{"duplicate":2}}`, "{}\x00", "\x00", ` {} `, `{}{}`, `{"a":[1,{}]}]`,
 		`{"`+long+`":"`+long+`","x":["y","`+long+`"]}`,
+		`{"\u0061duplicate":1,"aduplicate":2}`, `{"aduplicate":2,"\u0061duplicate":1}`, "{\"\xffduplicate\":1,\"\xfeduplicate\":2}", `{"a\`, `["\u12`, `"\x"`, `"\u12g4"`, `"\uABCD\/\b\f"`,
 		strings.Repeat("[", maxDepth+5)+strings.Repeat("]", maxDepth+5), strings.Repeat("[", 20_000),
+		strings.Repeat("[", deepest)+strings.Repeat("]", deepest), strings.Repeat("[", deepest+1)+strings.Repeat("]", deepest+1),
 	) {
 		expectLikeEncodingJSON(t, text)
 	}
@@ -109,5 +149,33 @@ func TestListsHaveNoSpareCapacity(t *testing.T) {
 	list := parsed(t, `[1,2,3]`).([]any)
 	if cap(list) != len(list) {
 		t.Errorf("capacity %d", cap(list))
+	}
+}
+
+func TestWhatDoesNotExistReadsAsEmpty(t *testing.T) {
+	root := NewIndex([]byte(`{"a":{"b":["x",1,true,null]},"n":null,"a\"":"quoted"}`)).Root()
+	for _, path := range [][]string{{"x"}, {"a", "x"}, {"a", "b", "x"}, {"n"}, {"n", "x"}, {"", "a"}} {
+		value := root.Get(path...)
+		if value.Exists() || value.Text() != "" || value.Bool() || value.Number() != "" || value.Any() != nil {
+			t.Errorf("%q: found %v", path, value.Any())
+		}
+		for range value.Items() {
+			t.Errorf("%q has an item", path)
+		}
+		for range value.Members() {
+			t.Errorf("%q has a member", path)
+		}
+	}
+	if found := root.Get(`a"`).Text(); found != "quoted" {
+		t.Errorf("found %q", found)
+	}
+	if list := root.Get("a", "b"); list.Text() != "" || list.Bool() || list.Number() != "" || (Value{}).Exists() {
+		t.Error("a list reads as something else")
+	}
+	for item := range root.Get("a", "b").Items() {
+		if item.Text() != "x" {
+			t.Errorf("found %v", item.Any())
+		}
+		break
 	}
 }
