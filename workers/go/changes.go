@@ -42,16 +42,16 @@ func (r *Review) derived() ([]Operation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the object cannot be written as JSON: %w", err)
 	}
-	if tree.Same(r.before, after) {
+	_, isObject := after.(map[string]any)
+	switch {
+	case r.before != nil && isObject:
+		return tree.Diff(r.before, after), nil
+	case tree.Same(r.before, after):
 		return nil, nil
-	}
-	if r.before == nil {
+	case r.before == nil:
 		return nil, errors.New("the object was set, but the request has no object to change")
 	}
-	if _, ok := after.(map[string]any); !ok {
-		return nil, errors.New("the object is to stay an object; to change nothing, leave it as it is")
-	}
-	return tree.Diff(r.before, after), nil
+	return nil, errors.New("the object is to stay an object; to change nothing, leave it as it is")
 }
 
 func (r *Review) ownPatch() ([]Operation, error) {
