@@ -2,6 +2,7 @@ package io.admissiongateway.worker;
 
 import java.math.BigDecimal;
 import java.util.Locale;
+import java.util.Map;
 import tools.jackson.core.JacksonException;
 import tools.jackson.core.StreamReadConstraints;
 import tools.jackson.core.StreamReadFeature;
@@ -12,6 +13,7 @@ import tools.jackson.databind.DeserializationFeature;
 import tools.jackson.databind.JsonNode;
 import tools.jackson.databind.cfg.JsonNodeFeature;
 import tools.jackson.databind.json.JsonMapper;
+import tools.jackson.databind.node.ArrayNode;
 import tools.jackson.databind.node.ObjectNode;
 
 /** Reads and writes JSON so that nothing is lost or added on the way: numbers keep their digits. */
@@ -62,16 +64,39 @@ final class Json {
         throw new MalformedPayload(what + " is to be a JSON object, found " + found);
     }
 
-    /** Whether two values are equal as JSON: 1 and 1.0 are not, an int and a long of the same value are. */
+    /**
+     * Whether two values are equal as JSON: 1 and 1.0 are not, an int and a long of the same value are. It is found out
+     * at once where {@code right} is a copy of {@code left} by {@link LazyCopy}.
+     */
     static boolean same(JsonNode left, JsonNode right) {
-        return left == right || left.equals(Json::compareLeaves, right);
+        if (left == right || LazyCopy.isUntouched(left, right)) {
+            return true;
+        }
+        if (left instanceof ObjectNode before && right instanceof ObjectNode after) {
+            boolean isSame = before.size() == after.size();
+            for (Map.Entry<String, JsonNode> member : before.properties()) {
+                JsonNode other = isSame ? after.get(member.getKey()) : null;
+                if (other == null || !same(member.getValue(), other)) {
+                    return false;
+                }
+            }
+            return isSame;
+        }
+        if (left instanceof ArrayNode before && right instanceof ArrayNode after) {
+            int index = 0;
+            while (index < before.size() && index < after.size() && same(before.get(index), after.get(index))) {
+                index++;
+            }
+            return index == before.size() && index == after.size();
+        }
+        return areSameLeaves(left, right);
     }
 
-    /** Returns 0 for two values that are equal and not both objects or lists. */
-    private static int compareLeaves(JsonNode left, JsonNode right) {
+    /** Whether two values are equal that are not both objects or lists. */
+    private static boolean areSameLeaves(JsonNode left, JsonNode right) {
         boolean areNumbers = left.isNumber() && right.isNumber();
         boolean areAlike = areNumbers && left.isIntegralNumber() == right.isIntegralNumber();
-        return left.equals(right) || areAlike && decimal(left).compareTo(decimal(right)) == 0 ? 0 : 1;
+        return left.equals(right) || areAlike && decimal(left).compareTo(decimal(right)) == 0;
     }
 
     private static BigDecimal decimal(JsonNode number) {

@@ -129,7 +129,7 @@ public final class Review {
                             switch (member.getKey()) {
                                 case "object" -> object();
                                 case "oldObject" -> oldObject();
-                                default -> member.getValue().deepCopy();
+                                default -> LazyCopy.of(member.getValue());
                             };
                     copy.set(member.getKey(), own.isMissingNode() ? copy.nullNode() : own);
                 }
@@ -380,7 +380,7 @@ public final class Review {
         if (isNone(found)) {
             return MissingNode.getInstance();
         }
-        return isOwn() || request != null ? found : found.deepCopy();
+        return isOwn() || request != null ? found : LazyCopy.of(found);
     }
 
     private static boolean isNone(JsonNode node) {
