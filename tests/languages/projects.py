@@ -63,7 +63,14 @@ def publish(language: Language, folder: Path) -> Published:
             proxies = f"{built.as_uri()},{_output('go', 'env', 'GOPROXY')}"
             # The checksum database has no unpublished module. A writable module cache can be cleaned.
             flags = f"{_output('go', 'env', 'GOFLAGS')} -modcacherw".strip()
-            return Published({"GOPROXY": proxies, "GONOSUMDB": artifacts.GO_MODULE, "GOFLAGS": flags})
+            environment_of_go = {
+                "GOPROXY": proxies,
+                "GONOSUMDB": artifacts.GO_MODULE,
+                "GOFLAGS": flags,
+                # Without the list of the version's files that Go keeps: that of another test may have others.
+                "GODEBUG": "goindex=0",
+            }
+            return Published(environment_of_go)
         case "typescript":
             (package,) = built.glob("*.tgz")
             instead = {
