@@ -49,6 +49,7 @@ WITHOUT_DATA = {
     "admission_gateway_webhook_cache": "its webhooks have no cache",
     "admission_gateway_record": "it records no reviews",
     "admission_gateway_ca_bundles": "it follows no CA bundles",
+    "admission_gateway_policy_placement": "it moves no policies to an API server",
 }
 """The beginnings of metrics that a plain gateway has not, with the reason."""
 
