@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.config.kinds.namespace import NAME_LABEL
 from gateway.engine.paths import Paths
 from gateway.pure.cel.compile import compile_condition
 from gateway.pure.conditions.match_conditions import CompiledConditions
 from gateway.pure.core.labels import Requirement, Selector
 from gateway.tools.inspection.model import ClusterState
 from gateway.tools.inspection.registration import inspect
-from gateway.tools.registration.exclusions import NAMESPACE_LABEL
 from gateway.tools.registration.plan import RegistrationOptions, plan
 from tests.core.build import webhook
 from tests.inspection.kit import NOW, PODS, Registered
@@ -34,7 +34,7 @@ KUBE_SYSTEM = "kube-system"
 
 
 def is_not(*namespaces: str) -> Selector:
-    return Selector((Requirement(NAMESPACE_LABEL, "NotIn", frozenset(namespaces)),))
+    return Selector((Requirement(NAME_LABEL, "NotIn", frozenset(namespaces)),))
 
 
 def test_webhooks_that_are_not_called_in_kube_system_are_an_error(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_an_entry_for_the_namespace_closes_the_gap(tmp_path: Path) -> None:
     case = Registered(tmp_path)
     again = copy.deepcopy(case.entry())
     again["name"] = "by-hand.admission-gateway.io"
-    again["namespaceSelector"] = {"matchLabels": {NAMESPACE_LABEL: KUBE_SYSTEM}}
+    again["namespaceSelector"] = {"matchLabels": {NAME_LABEL: KUBE_SYSTEM}}
     case.seen.configurations[1]["webhooks"].append(again)
     (error,) = [one for one in case.lost() if one.severity == "error"]
     assert "a.policies.test" in error.message
@@ -182,7 +182,7 @@ label_selectors = st.builds(
     st.none()
     | st.builds(
         Requirement,
-        st.just(NAMESPACE_LABEL),
+        st.just(NAME_LABEL),
         st.sampled_from(["In", "NotIn"]),
         st.sets(st.sampled_from([KUBE_SYSTEM, "storage", "x"]), min_size=1).map(frozenset),
     ),
@@ -226,7 +226,7 @@ def test_exactly_the_webhooks_that_lose_requests_are_named(
     rules_of = {hook: [as_json(one) for one in hook.rules] for hook in several}
     for namespace in (KUBE_SYSTEM, "policies", "storage", "elsewhere"):
         named = names_lost(config, documents, namespace, labels)
-        whole = {NAMESPACE_LABEL: namespace, **labels}
+        whole = {NAME_LABEL: namespace, **labels}
         here = [replace(each, namespace=namespace) for each in client_request]
         for hook in several:
             name = f"{hook.configuration}/{hook.name}"

@@ -10,7 +10,6 @@ import argparse
 import json
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +18,7 @@ import trustme
 from loadtest.report import machine, markdown_table, versions
 from tests.kit import GatewayProcess
 from tests.kubernetes.server import ApiServer, Handler
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,11 +131,8 @@ def measured(number: int, expression: str, processes: int) -> list[tuple[float, 
         write_configuration(config, server.kubeconfig(folder), expression, processes)
         gateway = GatewayProcess(config, pair, authority)
         try:
-            give_up = time.monotonic() + 600
-            while server.asked("watch params") < processes:
-                assert time.monotonic() < give_up, gateway.log
-                time.sleep(0.2)
-            time.sleep(1.0)
+            # A process watches once it has read the list.
+            eventually(lambda: server.asked("watch params") >= processes, "the watches of all processes")
             found = gateway.children() if processes > 1 else [gateway.child.pid]
             return [(_memory_mib(pid), _cpu_s(pid)) for pid in found]
         finally:

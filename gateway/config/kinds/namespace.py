@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from gateway.config.yaml.fields import Fields
 
 NAME_LABEL: Final = "kubernetes.io/metadata.name"
+"""Set by the API server on every namespace; immutable."""
+KUBE_SYSTEM: Final = "kube-system"
 
 
 def _read_mapping(source: Fields, name: str) -> Fields | None:

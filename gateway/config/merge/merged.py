@@ -58,8 +58,9 @@ if TYPE_CHECKING:
     """By custom resource, why workers reject its present version."""
 
 ACCEPTED = "Accepted"
-IN_API_SERVER = "InAPIServer"
 """The reason of a resource that is in force."""
+IN_API_SERVER = "InAPIServer"
+"""The reason of a policy that the API server evaluates."""
 CANNOT_SUCCEED = "CannotSucceed"
 """The reason of a policy that is in force, with an expression that cannot succeed on a matched kind."""
 REJECTED = "RejectedByWorkers"

@@ -19,7 +19,7 @@ import orjson
 
 from gateway.base.text import shown
 from gateway.config.kinds.gateway_configuration import has_go_types
-from gateway.config.kinds.namespace import NAME_LABEL
+from gateway.config.kinds.namespace import KUBE_SYSTEM, NAME_LABEL
 from gateway.config.merge.mutating_order import MutatingOrder, OrderedPolicy, functions_of, rules_of
 from gateway.config.yaml.documents import ADMISSION_GROUP, MUTATING_POLICY, POLICY, plural_of
 from gateway.pure.admission_policies.effects import has_map_in_list
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     Version = tuple[int, int]
     InForce = PolicyInForce[Any, Any]
 
-KUBE_SYSTEM: Final = "kube-system"
 SERVED_FROM: Final[Mapping[str, Version]] = {POLICY: (1, 30), MUTATING_POLICY: (1, 36)}
 """The version of Kubernetes that has each kind in ``admissionregistration.k8s.io/v1``, without a feature
 gate."""
@@ -93,13 +92,22 @@ def placements(
     *kubernetes* is the version of the API server, or None if it is not known. It does not serve the kinds
     *unserved*. *excluded_namespaces* are those that the registration leaves out.
     """
+    by_key = policies_by_key(config)
+    judge = _Judge(config, kubernetes, unserved, excluded_namespaces, by_key)
+    return tuple(judge.placement(*key) for key in sorted(by_key))
+
+
+def policies_by_key(config: Config) -> dict[tuple[str, str], list[InForce]]:
+    """Return the policies of *config* that have a binding, without the gateway's own, by kind and name.
+
+    A MutatingAdmissionPolicy has an entry for each mode of a binding.
+    """
     by_key: dict[tuple[str, str], list[InForce]] = {}
     for webhook in config.webhooks:
         found = webhook.policy
         if isinstance(found, PolicyInForce) and not checks_parameter_authors(webhook):
             by_key.setdefault((found.kind, found.policy.name), []).append(found)
-    judge = _Judge(config, kubernetes, unserved, excluded_namespaces, by_key)
-    return tuple(judge.placement(*key) for key in sorted(by_key))
+    return by_key
 
 
 def asked_placements(config: Config) -> tuple[Placement, ...]:

@@ -272,9 +272,9 @@ class ReviewStream:
     # -- reading ----------------------------------------------------------------------------------
 
     def _allowed_groups(self, message: bytes | bytearray) -> list[CallGroup]:
-        """Return the groups of which *message* allows every call and says nothing else; empty if it is other.
+        """Return the groups that *message* answers, if it only allows all calls of each; otherwise none.
 
-        Most answers are like that. Comparing their bytes takes a fraction of the time of reading them.
+        Most answers only allow. Comparing their bytes takes a fraction of the time of reading them.
         """
         groups: dict[CallGroup, None] = {}
         position, end = 0, len(message)

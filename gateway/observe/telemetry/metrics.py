@@ -17,6 +17,7 @@ from gateway.observe.telemetry.exception_uses import ExceptionUses
 from gateway.observe.telemetry.process import OwnProcess
 from gateway.observe.telemetry.rollouts import RolloutCounts
 from gateway.observe.telemetry.series import PHASES, TYPES, Counts, Numbers, Timings
+from gateway.pure.admission_policies.placing import STATES
 from gateway.pure.core.trace import is_sampled, trace_id_of
 from gateway.pure.core.verdict import Allowed, Denied, DryRunRefused, Failed, FailureReason
 
@@ -346,9 +347,8 @@ class Metrics:
                 {(state,): self.ca_bundles.get(state, 0) for state in ("current", "kept", "missing")},
             )
         if self.placement is not None:
-            states = ("Gateway", "Moving", "APIServer", "Returning")
             yield _family(
-                definitions.POLICY_PLACEMENT, {(state,): self.placement.get(state, 0) for state in states}
+                definitions.POLICY_PLACEMENT, {(state,): self.placement.get(state, 0) for state in STATES}
             )
             yield _family(
                 definitions.PLACEMENT_CORRECTIONS,

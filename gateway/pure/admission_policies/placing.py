@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -46,6 +46,7 @@ BINDINGS: Final = {
 }
 POLICIES: Final = {binding: policy for policy, binding in BINDINGS.items()}
 State = Literal["Gateway", "Moving", "APIServer", "Returning"]
+STATES: Final[tuple[State, ...]] = get_args(State)
 
 
 class Named(NamedTuple):

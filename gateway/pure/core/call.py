@@ -32,7 +32,7 @@ MAX_CHAINED_BYTES: Final = 64 * 1024
 """Size of a request up to which the verdicts of a chain count. They are settled in one step of the event
 loop, which this bounds to tens of milliseconds for the longest chain of a hostile worker."""
 
-_MAX_KEPT_BYTES: Final = 32 * 1024
+MAX_KEPT_BYTES: Final = 32 * 1024
 """Size of a request up to which its changed object stays parsed while a call is awaited. It shares most with
 the original object, so that the final patch is found by what is not shared."""
 
@@ -205,7 +205,7 @@ class Payload:
         A small object stays if it was changed, or with *keeps_small*.
         """
         self._condition_input = self._policy_input = None
-        if (self.is_changed or keeps_small) and self.size_bytes <= _MAX_KEPT_BYTES:
+        if (self.is_changed or keeps_small) and self.size_bytes <= MAX_KEPT_BYTES:
             return
         if self.is_changed:
             self.object_json  # noqa: B018 - it is what is left of the object

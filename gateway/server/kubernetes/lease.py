@@ -36,8 +36,6 @@ class Lease:
         self._seen: tuple[str, float] = ("", 0.0)
         """The version of the Lease of another holder, and when it was first seen."""
         self._until = 0.0
-        self.holder = ""
-        """Who held it when it was last read. Empty if nobody is known to."""
 
     @property
     def is_held(self) -> bool:
@@ -67,7 +65,6 @@ class Lease:
             # Another one was faster.
             self._until = 0.0
             return False
-        self.holder = self._holder
         # A quarter is kept back for what is under way when it ends.
         self._until = began_at + 0.75 * LEASE_S
         return True
@@ -85,7 +82,6 @@ class Lease:
 
     def _is_free(self, found: dict[str, Any]) -> bool:
         holder = found.setdefault("spec", {}).get("holderIdentity") or ""
-        self.holder = holder
         if holder in ("", self._holder):
             return True
         self._until = 0.0

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from gateway.base.errors import ClusterError
+from gateway.config.kinds.namespace import KUBE_SYSTEM
 from gateway.pure.admission_policies.placing import (
     BINDINGS,
     VIEW_S,
@@ -84,21 +85,16 @@ def placing_of(config: Config, minor: int | None) -> Placing | None:
     if settings.installation is None:
         return None
     # Imported late: they need CEL.
-    from gateway.config.merge.placement import KUBE_SYSTEM, placements
-    from gateway.pure.admission_policies.in_force import PolicyInForce
+    from gateway.config.merge.placement import placements, policies_by_key
 
-    policies: dict[Named, list[PolicyInForce[Any, Any]]] = {}
-    for webhook in config.webhooks:
-        found = webhook.policy
-        if isinstance(found, PolicyInForce):
-            policies.setdefault(Named(found.kind, found.policy.name), []).append(found)
+    policies = policies_by_key(config)
     targets, reasons = dict[Named, Target](), dict[Named, str]()
     # A registration leaves out its own namespace too: a policy must not keep the gateway from starting there.
     excluded = KUBE_SYSTEM, settings.installation.partition("/")[0]
     version = None if minor is None else (1, minor)
     for one in placements(config, version, excluded_namespaces=excluded):
         key = Named(one.kind, one.name)
-        entries = policies.get(key, [])
+        entries = policies[key]
         if one.can_move and len(entries) == 1:
             targets[key] = _target(key, entries[0])
         elif one.wanted != "Gateway":

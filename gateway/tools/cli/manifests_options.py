@@ -117,8 +117,9 @@ def registration_options(parsed: argparse.Namespace, refuse: Callable[[str], obj
     """Return the options of the registration. *refuse* prints a usage error and exits."""
     from gateway.base.text import did_you_mean, one_of, shown
     from gateway.config.kinds.names import configuration_name, dns_1123_label, webhook_name
+    from gateway.config.kinds.namespace import KUBE_SYSTEM
     from gateway.pure.core.versions import LONGEST_KEY
-    from gateway.tools.registration.exclusions import INCLUDABLE, KUBE_SYSTEM
+    from gateway.tools.registration.exclusions import INCLUDABLE
     from gateway.tools.registration.plan import RegistrationOptions, entry_name
 
     backend = _backend(parsed, refuse)

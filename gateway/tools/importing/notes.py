@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.text import printable
+from gateway.config.kinds.namespace import KUBE_SYSTEM
 from gateway.config.kinds.policy_binding import MODE
 from gateway.config.yaml.documents import PHASES
 from gateway.pure.core.webhook import PolicyRef
@@ -23,7 +24,7 @@ from gateway.tools.importing.field_managers import (
 from gateway.tools.importing.objects import name_of, texts, title
 from gateway.tools.importing.policies import deletions, is_policy, param_kinds
 from gateway.tools.registration.coverage_gaps import is_called_in
-from gateway.tools.registration.exclusions import KUBE_SYSTEM, match_conditions
+from gateway.tools.registration.exclusions import match_conditions
 from gateway.tools.registration.gateway_entries import entries
 
 if TYPE_CHECKING:

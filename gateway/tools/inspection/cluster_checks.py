@@ -6,10 +6,10 @@ import shlex
 from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.text import printable
+from gateway.config.kinds.namespace import KUBE_SYSTEM, NAME_LABEL
 from gateway.config.yaml.documents import PHASES
 from gateway.server.kubernetes.version import ADVICE, version_difference
 from gateway.tools.inspection.model import REGISTER, Finding
-from gateway.tools.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL
 from gateway.tools.registration.gateway_entries import entries
 from gateway.tools.registration.unregistered import is_unregistered
 
@@ -67,7 +67,7 @@ def _fail_closed(entry: RegisteredEntry, seen: ClusterState) -> Iterator[Finding
     for name in dict.fromkeys((KUBE_SYSTEM, own)):
         if name is None:
             continue
-        labels = {NAMESPACE_LABEL: name, **seen.labels.get(name, {})}
+        labels = {NAME_LABEL: name, **seen.labels.get(name, {})}
         if entry.hook.namespace_selector.matches(labels):
             which = "the gateway's own namespace" if name == own else "the namespace"
             message = (

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gateway.config.kinds.namespace import NAME_LABEL
 from gateway.pure.core.labels import Requirement
 from gateway.pure.core.overlap import has, parts
 from gateway.pure.core.review import OPERATIONS
 from gateway.pure.core.webhook import Rule
-from gateway.tools.registration.exclusions import NAMESPACE_LABEL, hidden_from
+from gateway.tools.registration.exclusions import hidden_from
 from gateway.tools.registration.union import covers, union
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def hiding(entry: RegisteredEntry, webhook: Webhook) -> Iterator[str]:
         ("objectSelector", entry.hook.object_selector, webhook.object_selector),
     ):
         for requirement in selector.requirements:
-            is_exclusion = requirement.key == NAMESPACE_LABEL and requirement.operator == "NotIn"
+            is_exclusion = requirement.key == NAME_LABEL and requirement.operator == "NotIn"
             if not (is_exclusion and field == "namespaceSelector") and not implied(wanted, requirement):
                 yield f"{field} requires {_shown(requirement)}, which the webhook does not"
     for name, expression in entry.conditions:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gateway.config.kinds.namespace import KUBE_SYSTEM, NAME_LABEL
 from gateway.tools.inspection.coverage import uncovered
 from gateway.tools.inspection.entries import rules_of
 from gateway.tools.inspection.model import REGISTER, Finding, Severity
@@ -15,10 +16,10 @@ from gateway.tools.registration.coverage_gaps import (
     is_called_in,
     selected,
 )
-from gateway.tools.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL, sendable
+from gateway.tools.registration.exclusions import sendable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from gateway.config.merge.model import Config
     from gateway.pure.core.webhook import Webhook
@@ -29,14 +30,18 @@ if TYPE_CHECKING:
 def excluded(entries: Sequence[RegisteredEntry]) -> dict[str, bool]:
     """Return the namespaces that *entries* may exclude, and whether each is a gateway's own."""
     own = {entry.service[0] for entry in entries if entry.service is not None}
-    named = {
+    return {name: name in own for name in sorted({KUBE_SYSTEM, *own, *excluded_by_name(entries)})}
+
+
+def excluded_by_name(entries: Iterable[RegisteredEntry]) -> set[str]:
+    """Return the namespaces that selectors of *entries* exclude by their names."""
+    return {
         name
         for entry in entries
         for one in entry.hook.namespace_selector.requirements
-        if one.key == NAMESPACE_LABEL and one.operator == "NotIn"
+        if one.key == NAME_LABEL and one.operator == "NotIn"
         for name in one.values
     }
-    return {name: name in own for name in sorted({KUBE_SYSTEM, *own, *named})}
 
 
 def check_namespaces(

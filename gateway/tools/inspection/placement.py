@@ -8,7 +8,7 @@ from gateway.base import logs
 from gateway.base.text import shown
 from gateway.config.merge.model import has_policies
 from gateway.tools.inspection.model import Finding, gateway_entries
-from gateway.tools.registration.exclusions import NAMESPACE_LABEL
+from gateway.tools.inspection.namespaces import excluded_by_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -37,13 +37,7 @@ def placement_findings(
     entries = gateway_entries(seen.configurations, name)
     if not entries:
         return list(_findings(placements(config, version)))
-    excluded = {
-        namespace
-        for entry in entries
-        for one in entry.hook.namespace_selector.requirements
-        if one.key == NAMESPACE_LABEL and one.operator == "NotIn"
-        for namespace in one.values
-    }
+    excluded = excluded_by_name(entries)
     return list(_findings(placements(config, version, excluded_namespaces=excluded)))
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.base.errors import Problem
 from gateway.base.text import shown
+from gateway.config.kinds.namespace import KUBE_SYSTEM, NAME_LABEL
 from gateway.pure.admission_policies.expression_warnings import kinds_of
 from gateway.pure.admission_policies.in_force import PolicyInForce
 from gateway.pure.admission_policies.model import ValidatingPolicy
@@ -14,7 +15,6 @@ from gateway.pure.core.matching import checks_parameter_authors
 from gateway.pure.core.webhook import PolicyRef
 from gateway.pure.openapi.documents import built_in_schemas
 from gateway.tools.inspection.model import Finding
-from gateway.tools.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gateway.pure.openapi.schemas import Schemas
 
 _SCHEMAS_WITHIN_S: Final = 5.0
-_KUBE_SYSTEM_LABELS: Final = {NAMESPACE_LABEL: KUBE_SYSTEM}
+_KUBE_SYSTEM_LABELS: Final = {NAME_LABEL: KUBE_SYSTEM}
 
 
 def policy_warnings(config: Config, schemas: Schemas) -> Iterator[Problem]:

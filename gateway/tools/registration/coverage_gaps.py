@@ -12,10 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from gateway.config.kinds.namespace import KUBE_SYSTEM, NAME_LABEL
 from gateway.pure.conditions.match_conditions import CompiledConditions
 from gateway.pure.core.overlap import has, parts
 from gateway.pure.core.review import OPERATIONS
-from gateway.tools.registration.exclusions import KUBE_SYSTEM, NAMESPACE_LABEL, OWN_NAMESPACE
+from gateway.tools.registration.exclusions import OWN_NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -100,13 +101,13 @@ def is_called_in(webhook: Webhook, namespace: str, labels: Mapping[str, str] | N
 
 def selected(webhook: Webhook, namespace: str, labels: Mapping[str, str] | None) -> bool | None:
     """Whether the namespaceSelector of *webhook* selects *namespace*. None if it needs labels not known."""
-    own = {NAMESPACE_LABEL: namespace}
+    own = {NAME_LABEL: namespace}
     selector = webhook.namespace_selector
     if labels is not None:
         return selector.matches({**labels, **own})
-    if not all(one.matches(own) for one in selector.requirements if one.key == NAMESPACE_LABEL):
+    if not all(one.matches(own) for one in selector.requirements if one.key == NAME_LABEL):
         return False
-    return True if all(one.key == NAMESPACE_LABEL for one in selector.requirements) else None
+    return True if all(one.key == NAME_LABEL for one in selector.requirements) else None
 
 
 def in_namespaces(rule: Rule) -> Iterator[Rule]:

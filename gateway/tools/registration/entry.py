@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gateway.tools.registration.exclusions import NAMESPACE_LABEL, match_conditions
+from gateway.config.kinds.namespace import NAME_LABEL
+from gateway.tools.registration.exclusions import match_conditions
 from gateway.tools.registration.union import union
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class Entry:
         ]
         if namespaces:
             excluded: dict[str, object] = {
-                "key": NAMESPACE_LABEL,
+                "key": NAME_LABEL,
                 "operator": "NotIn",
                 "values": list(namespaces),
             }

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from gateway.config.kinds.namespace import KUBE_SYSTEM
 from gateway.pure.core.overlap import has, overlap, parts
 from gateway.pure.core.rules import NEVER_SENT_RESOURCES
 from gateway.pure.core.webhook import Rule
@@ -26,14 +27,10 @@ if TYPE_CHECKING:
     from gateway.pure.core.webhook import Webhook
 
 OWN_NAMESPACE: Final = "own-namespace"
-KUBE_SYSTEM: Final = "kube-system"
 LEASES: Final = "leases.coordination.k8s.io"
 EVENTS: Final = "events"
 INCLUDABLE: Final = (OWN_NAMESPACE, KUBE_SYSTEM, LEASES, EVENTS)
 """The values of ``--include``."""
-
-NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
-"""Set by the API server on every namespace; immutable."""
 
 
 @dataclass(frozen=True, slots=True)

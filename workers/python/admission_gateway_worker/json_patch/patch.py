@@ -334,14 +334,10 @@ def _locate_own(document: object, path: str, work: Work) -> tuple[_Container, st
     *parents, last = work.tokens(path)
     for token in parents:
         if isinstance(node, dict):
-            child = _container(node.get(token), path)
-            if id(child) not in work.own:
-                child = node[token] = _own(child, work)
+            child = node[token] = _own(_container(node.get(token), path), work)
         else:
             index = _index(token, len(node), path)
-            child = _container(node[index], path)
-            if id(child) not in work.own:
-                child = node[index] = _own(child, work)
+            child = node[index] = _own(_container(node[index], path), work)
         node = child
     return node, last
 
