@@ -34,7 +34,7 @@ GATEWAY = {
     "apiVersion": "admission-gateway.io/v1alpha1",
     "kind": "GatewayConfiguration",
     "kubernetes": {},
-    "policies": {"placement": "APIServer"},
+    "policies": {"placement": "APIServer", "installation": "kube-system/gateway"},
 }
 PODS = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
 EVERYTHING = {"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}
@@ -131,7 +131,8 @@ def test_policy_can_move(tmp_path: Path, policy: Json) -> None:
 def test_annotation_overrides_setting(
     tmp_path: Path, policy: Json, default: str | None, annotation: str | None, expected: str
 ) -> None:
-    gateway = {**GATEWAY, "policies": {} if default is None else {"placement": default}}
+    asked = {} if default is None else {"placement": default}
+    gateway = {**GATEWAY, "policies": {"installation": "kube-system/gateway", **asked}}
     metadata = dict(policy["metadata"])
     if annotation is not None:
         metadata["annotations"] = {"admission-gateway.io/placement": annotation}
@@ -319,6 +320,9 @@ def test_reasons_of_the_gateway(tmp_path: Path) -> None:
     gateway = {**GATEWAY, "imageReview": {"webhooks": ["p"]}}
     (reason,) = judged(tmp_path, validating(), gateway=gateway).reasons
     assert reason.startswith("imageReview.webhooks of the GatewayConfiguration names the policy")
+    of_gateway = {**GATEWAY, "policies": {"placement": "Auto", "installation": "policies/gateway"}}
+    (reason,) = judged(tmp_path, validating(), gateway=of_gateway).reasons
+    assert "matches the namespace policies" in reason
     del gateway["kubernetes"], gateway["imageReview"]
     (reason,) = judged(tmp_path, validating(), gateway=gateway).reasons
     assert reason.startswith("kubernetes of the GatewayConfiguration is absent")
@@ -378,6 +382,40 @@ def test_custom_resource_with_an_unknown_value_is_refused() -> None:
         "Invalid",
         'metadata.annotations["admission-gateway.io/placement"]',
     )
+
+
+@pytest.mark.parametrize("placement", ["Auto", "APIServer"])
+def test_missing_owner_is_named_with_its_file_and_field(tmp_path: Path, placement: str) -> None:
+    stays = "the owner of policies in the API server; without it policies stay in the gateway"
+    policy, plain = validating(), {**GATEWAY, "policies": {"placement": placement}}
+    config = loaded(tmp_path, policy, binding(policy), gateway=plain)
+    (warning,) = config.warnings
+    assert str(warning) == (
+        f"{tmp_path / 'all.json'}: document 1: GatewayConfiguration: items[0].policies.installation: found "
+        f"none, expected NAMESPACE/NAME, because placement is {placement}: {stays}"
+    )
+    (found,) = placements(config, NEWEST)
+    assert found.reasons[0].startswith("policies.installation of the GatewayConfiguration is absent; set it")
+    assert not found.can_move
+    # The same, asked for by an annotation, in a file and in a custom resource.
+    metadata = {"name": "p", "annotations": {"admission-gateway.io/placement": placement}}
+    policy, plain = {**policy, "metadata": metadata}, {**plain, "policies": {}}
+    message = (
+        f"found {placement}, without policies.installation in the GatewayConfiguration, expected "
+        f"NAMESPACE/NAME there: {stays}"
+    )
+    (warning,) = loaded(tmp_path, policy, binding(policy), gateway=plain).warnings
+    assert (warning.field, warning.message) == (
+        'items[1].metadata.annotations["admission-gateway.io/placement"]',
+        message,
+    )
+    resources = [CustomResource(one["kind"], "p", one) for one in (policy, binding(policy))]
+    files = Config(gateway=GatewaySettings(kubernetes=KubernetesSettings()))
+    (warning,) = merge(files, resources, None).config.warnings
+    assert (warning.where, warning.message) == (resources[0].where, message)
+    for settings in (PolicySettings(installation="policies/gateway"), PolicySettings(placement="Auto")):
+        files = Config(gateway=GatewaySettings(policies=settings))
+        assert merge(files, resources, None).config.warnings == ()
 
 
 def test_kind_that_is_left_to_the_api_server_has_no_placement(tmp_path: Path) -> None:
@@ -509,7 +547,9 @@ def judged_resources(documents: list[Json], version: tuple[int, int] | None) -> 
     settings = GatewaySettings(
         kubernetes=KubernetesSettings(),
         policies=PolicySettings(
-            placement="Auto", param_kinds=(ListedParamKind("example.com/v1", "Limit", "limits"),)
+            placement="Auto",
+            installation="kube-system/gateway",
+            param_kinds=(ListedParamKind("example.com/v1", "Limit", "limits"),),
         ),
     )
     resources = [CustomResource(one["kind"], one["metadata"]["name"], one) for one in documents]

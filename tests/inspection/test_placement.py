@@ -60,6 +60,7 @@ def written(folder: Path, placement: str, version: str = "1.30", kubeconfig: Pat
         "kind": "GatewayConfiguration",
         "kubernetes": {"kubeconfig": str(kubeconfig)},
         "kubernetesVersion": version,
+        "policies": {"installation": "kube-system/gateway"},
     }
     documents = [
         gateway,
@@ -82,6 +83,19 @@ def test_check_warns_of_a_policy_that_cannot_move_as_asked(tmp_path: Path) -> No
     done = call_command("check", "--config", written(tmp_path, "APIServer"))
     assert (done.returncode, done.stdout.splitlines()[1:]) == (0, [MOVES])
     assert f"warning: {STAYS.format('APIServer')}" in done.stderr.splitlines()
+
+
+def test_check_names_the_missing_owner(tmp_path: Path) -> None:
+    config = written(tmp_path, "Gateway")
+    file = config / "all.json"
+    file.write_text(file.read_text().replace('"installation": "kube-system/gateway"', ""))
+    done = call_command("check", "--config", config)
+    absent = "policies.installation of the GatewayConfiguration is absent; set it to NAMESPACE/NAME"
+    (line,) = done.stdout.splitlines()[1:]
+    assert line.startswith(f'info: {KIND} "moves": placement Auto: the gateway evaluates it: {absent}')
+    (warning,) = (one for one in done.stderr.splitlines() if "installation" in one)
+    assert f"{file}: document 1: " in warning
+    assert "found Auto, without policies.installation in the GatewayConfiguration, expected" in warning
 
 
 def test_check_says_nothing_if_no_policy_asks(tmp_path: Path) -> None:

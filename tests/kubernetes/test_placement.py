@@ -404,7 +404,7 @@ async def test_nothing_is_moved_without_an_installation(tmp_path: Path) -> None:
     assert without_owner.gateway.kubernetes is not None
     placement = PolicyPlacement(without_owner.gateway.kubernetes, MovedPolicies(lambda: 0.0), lambda: 37)
     placement.activate(without_owner)
-    assert "policies.installation is absent" in placement.fault
+    assert "policies.installation of the GatewayConfiguration is absent" in placement.fault
     assert placement.counts is None
     await placement.close()
 

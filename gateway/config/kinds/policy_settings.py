@@ -30,8 +30,11 @@ from gateway.pure.openapi.built_in_resources import RESOURCES
 if TYPE_CHECKING:
     from gateway.config.yaml.fields import Fields
 
+PLACEMENT: Final = "admission-gateway.io/placement"
+"""The annotation of a policy that overrides ``GatewayConfiguration.policies.placement``."""
 PLACEMENTS: tuple[PlacementChoice, ...] = get_args(PlacementChoice)
 MAX_PARAM_KINDS: Final = 32
+_STAYS: Final = "the owner of policies in the API server; without it policies stay in the gateway"
 _RESOURCE: Final = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -126,8 +129,20 @@ class PolicySettings(Declared):
         """The plural names of ``param_kinds``, by apiVersion and kind."""
         return {(one.api_version, one.kind): one.resource for one in self.param_kinds}
 
+    def owner_problem(self, annotation: PlacementChoice | None) -> str:
+        """Return what keeps a policy whose *annotation* alone asks to move it; empty if nothing does."""
+        if annotation in (None, "Gateway") or self.placement != "Gateway" or self.installation is not None:
+            return ""
+        return (
+            f"found {annotation}, without policies.installation in the GatewayConfiguration, expected "
+            f"NAMESPACE/NAME there: {_STAYS}"
+        )
+
     def check(self, source: Fields) -> None:
-        """Report kinds that are listed twice."""
+        """Report kinds that are listed twice, and policies that are to move without an owner."""
+        if self.placement != "Gateway" and not source.content.get("installation"):
+            message = f"found none, expected NAMESPACE/NAME, because placement is {self.placement}: {_STAYS}"
+            source.problems.warn(source.at("installation"), message)
         seen = set[tuple[str, str]]()
         for index, one in enumerate(self.param_kinds):
             key = one.api_version, one.kind

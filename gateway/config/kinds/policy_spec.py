@@ -31,7 +31,7 @@ from gateway.config.kinds.names import (
     group_version,
 )
 from gateway.config.kinds.policy_matching import ConstraintsEntry
-from gateway.config.kinds.policy_settings import PLACEMENTS
+from gateway.config.kinds.policy_settings import PLACEMENT, PLACEMENTS
 from gateway.pure.cel.compile import Condition, Expression, compile_expression
 from gateway.pure.cel.environment import policy_environment
 from gateway.pure.cel.errors import InvalidExpression
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from gateway.pure.cel.types import Type
     from gateway.pure.core.webhook import FailurePolicy
 
-PLACEMENT: Final = "admission-gateway.io/placement"
-"""The annotation of a policy that overrides ``GatewayConfiguration.policies.placement``."""
 MAX_EXPRESSION_CHARS: Final = 65536
 MAX_EXPRESSIONS: Final = 200
 """Expressions in each list of a policy, and characters of one, in a custom resource."""

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 from gateway.base.errors import Problem
 from gateway.base.text import did_you_mean, one_of, shown
 from gateway.config.kinds.policy_exception import CLUSTER_WIDE, NAMESPACED, unknown_webhooks
+from gateway.config.kinds.policy_settings import PLACEMENT
 from gateway.config.kinds.webhook_configuration import WebhookConfiguration
 from gateway.config.kinds.worker_pool import WorkerPool
 from gateway.config.merge.custom_policies import REFUSED, CustomPolicies, is_identified
@@ -47,7 +48,7 @@ from gateway.pure.core.exemptions import PolicyException
 from gateway.pure.core.webhook import Phase, Webhook, WorkerRef
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from gateway.config.merge.custom_policies import BoundEntry
     from gateway.config.merge.custom_resource import Content, Key
@@ -258,7 +259,7 @@ class _Merge:
             problems, reason = self._unlisted_params(read), "ParamKindNotListed"
         if not problems:
             self._valid[resource.key] = read
-            self._warnings += read.warnings
+            self._warnings += (*read.warnings, *self._missing_owner(read))
         valid = self._valid.get(resource.key)
         if valid is not None and not self._unlisted_params(valid):
             assert isinstance(valid.content, _POLICY_TYPES)
@@ -335,6 +336,12 @@ class _Merge:
             f"GatewayConfiguration does not list{expected}"
         )
         return (Problem(read.resource.where, "spec.paramKind", message),)
+
+    def _missing_owner(self, read: ReadResource) -> Iterator[Problem]:
+        """Yield a warning if the annotation of a policy asks to move it, and nothing names the owner."""
+        assert isinstance(read.content, _POLICY_TYPES)
+        if message := self._files.gateway.policies.owner_problem(read.content.placement):
+            yield Problem(read.resource.where, f"metadata.annotations[{shown(PLACEMENT)}]", message)
 
     def _add_exception(self, read: ReadResource) -> ResourceStatus:
         resource, exception = read.resource, read.content

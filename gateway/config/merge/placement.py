@@ -84,15 +84,20 @@ def placements(
     kubernetes: Version | None,
     *,
     unserved: Collection[str] = (),
-    excluded_namespaces: Collection[str] = (KUBE_SYSTEM,),
+    excluded_namespaces: Collection[str] | None = None,
 ) -> tuple[Placement, ...]:
     """Return the placement of each policy of *config* that has a binding, by kind and name.
 
     Policies of a kind in ``policies.leftToAPIServer`` are not among them, nor is the gateway's own.
     *kubernetes* is the version of the API server, or None if it is not known. It does not serve the kinds
-    *unserved*. *excluded_namespaces* are those that the registration leaves out.
+    *unserved*. *excluded_namespaces* are those that the registration leaves out, by default
+    kube-system and that of the gateway, which a policy must not keep from starting there.
     """
     by_key = policies_by_key(config)
+    if excluded_namespaces is None:
+        installation = config.gateway.policies.installation
+        own = () if installation is None else (installation.partition("/")[0],)
+        excluded_namespaces = {KUBE_SYSTEM, *own}
     judge = _Judge(config, kubernetes, unserved, excluded_namespaces, by_key)
     return tuple(judge.placement(*key) for key in sorted(by_key))
 
@@ -153,6 +158,11 @@ class _Judge:
         settings, found = self._config.gateway, self._kubernetes
         if settings.kubernetes is None:
             yield "kubernetes of the GatewayConfiguration is absent; name the cluster that is to evaluate it"
+        if settings.policies.installation is None:
+            yield (
+                "policies.installation of the GatewayConfiguration is absent; set it to NAMESPACE/NAME, the "
+                "owner of the objects in the API server"
+            )
         if found is None:
             yield "the version of the API server is not known; the gateway moves the policy when it is"
             return

@@ -23,6 +23,7 @@ from gateway.config.kinds.policy_exception import (
     read_policy_exception,
     unknown_webhooks,
 )
+from gateway.config.kinds.policy_settings import PLACEMENT
 from gateway.config.kinds.webhook_configuration import WebhookConfiguration, read_webhook_configuration
 from gateway.config.kinds.webhook_entry import V1, V1BETA1
 from gateway.config.kinds.worker_pool import WorkerPool, read_worker_pool
@@ -137,6 +138,7 @@ def read(found: Iterable[Document]) -> Config:
     if problems:
         raise ConfigError(problems)
     _warn_if_all_are_left(collected)
+    _warn_of_missing_owner(collected)
     warnings = [warning for document in documents for warning in document.problems.warnings()]
     warnings += _unknown_namespaces(collected)
     config = _config(collected, bound, tuple(warnings))
@@ -196,6 +198,14 @@ def _warn_if_all_are_left(collected: _Collected) -> None:
             f"all policies ({len(kinds)}) are left to the API server, and there are no webhooks: the gateway "
             "checks no request; apply the policies to the cluster, or nothing evaluates them",
         )
+
+
+def _warn_of_missing_owner(collected: _Collected) -> None:
+    """Warn of annotations that ask to move a policy if nothing names the owner of the objects."""
+    for document, _, policy in collected.policies.policies:
+        if message := collected.gateway.policies.owner_problem(policy.placement):
+            annotations = child(child(document.path, "metadata"), "annotations")
+            document.problems.warn(child(annotations, PLACEMENT), message)
 
 
 def _unknown_namespaces(collected: _Collected) -> Iterator[Problem]:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from gateway.base.errors import ClusterError
-from gateway.config.kinds.namespace import KUBE_SYSTEM
 from gateway.pure.admission_policies.placing import (
     BINDINGS,
     VIEW_S,
@@ -60,7 +59,10 @@ MAX_ROUNDS: Final = 8
 """Of steps in one look: the Lease has to be renewed."""
 _CONFLICT: Final = 409
 _OF_ONE_POLICY: Final = (400, 403, 404, 409, 422)
-_NO_OWNER: Final = "policies.installation is absent, which names the owner of the objects"
+_NO_OWNER: Final = (
+    "policies.installation of the GatewayConfiguration is absent; set it to NAMESPACE/NAME, the owner of the "
+    "objects"
+)
 _FAULT: Final = "policies cannot be moved to the API server or back now"
 
 
@@ -89,10 +91,8 @@ def placing_of(config: Config, minor: int | None) -> Placing | None:
 
     policies = policies_by_key(config)
     targets, reasons = dict[Named, Target](), dict[Named, str]()
-    # A registration leaves out its own namespace too: a policy must not keep the gateway from starting there.
-    excluded = KUBE_SYSTEM, settings.installation.partition("/")[0]
     version = None if minor is None else (1, minor)
-    for one in placements(config, version, excluded_namespaces=excluded):
+    for one in placements(config, version):
         key = Named(one.kind, one.name)
         entries = policies[key]
         if one.can_move and len(entries) == 1:
