@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import copy
+from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from admission_gateway_worker.json_patch.patch import apply_patch
 from gateway.pure.openapi.documents import built_in_schemas
 from gateway.pure.openapi.go_types import without_empty
-from gateway.pure.openapi.schemas import MergeError, Schemas
+from gateway.pure.openapi.schemas import GroupVersionKind, MergeError, Schemas
+from gateway.pure.openapi.validation import Validation, is_valid
+from tests.openapi.drawing import NAMED, draw, draw_schemas
 
 if TYPE_CHECKING:
-    from gateway.pure.openapi.types import Facts
+    from gateway.pure.openapi.types import Facts, TypeRef
 
     Json = dict[str, Any]
 
@@ -49,6 +54,8 @@ STEPS: Final[list[Json | list[Json]]] = [
     [{"op": "add", "path": "/metadata/labels", "value": {"a": 7}}],
     [{"op": "add", "path": "/spec/containers/1/ports", "value": "none"}],
     [{"op": "remove", "path": "/spec/containers/1"}],
+    [{"op": "add", "path": "/spec/containers/-", "value": None}],
+    [{"op": "add", "path": "/spec/containers/0", "value": {"name": "first", "args": []}}],
     [{"op": "copy", "from": "/spec/containers/0", "path": "/spec/containers/-"}],
     [{"op": "move", "from": "/metadata/labels", "path": "/metadata/annotations"}],
 ]
@@ -68,7 +75,7 @@ def _after(schemas: Schemas, held: Json, step: Json | list[Json], facts: Facts) 
 
 @given(steps=st.lists(st.sampled_from(STEPS), min_size=1, max_size=6))
 def test_facts_change_no_result(steps: list[Json | list[Json]]) -> None:
-    schemas, facts, held = built_in_schemas(), dict[Any, Any](), POD
+    schemas, facts, held = built_in_schemas(), dict[str, Any](), POD
     for step in steps:
         found = _after(schemas, held, step, facts)
         assert found == _after(schemas, held, step, {})
@@ -76,11 +83,43 @@ def test_facts_change_no_result(steps: list[Json | list[Json]]) -> None:
 
 
 def test_only_what_a_patch_has_changed_is_validated_again() -> None:
-    schemas, facts = built_in_schemas(), dict[Any, Any]()
-    held = schemas.merge("", "v1", "Pod", POD, {"metadata": {"labels": {"a": "1"}}}, facts)
-    before = set(facts)
-    found: Any = apply_patch(held, [{"op": "add", "path": "/metadata/labels/b", "value": "2"}])
-    schemas.merge("", "v1", "Pod", found, {"metadata": {"labels": {"c": "3"}}}, facts)
-    read = [facts[key][0] for key in facts.keys() - before]
-    assert any(one is found["metadata"]["labels"] for one in read)
-    assert not any(one is found["spec"]["containers"][0] for one in read)
+    schemas, facts = built_in_schemas(), dict[str, Any]()
+    held = schemas.merge("", "v1", "Pod", copy.deepcopy(POD), {"metadata": {"labels": {"a": "1"}}}, facts)
+    changed: Any = apply_patch(held, [{"op": "add", "path": "/spec/containers/0/image", "value": "y"}])
+    # What is valid is never changed. Here it is, and what is read again is found.
+    changed["spec"]["containers"][1]["name"] = changed["metadata"]["name"] = 7
+    patch = {"metadata": {"labels": {"c": "3"}}}
+    assert schemas.merge("", "v1", "Pod", changed, patch, facts)["metadata"]["labels"]["c"] == "3"
+    changed = apply_patch(changed, [{"op": "replace", "path": "/spec/containers/0/name", "value": 7}])
+    with pytest.raises(MergeError, match=r"\[name=7\].name: expected string"):
+        schemas.merge("", "v1", "Pod", changed, patch, facts)
+
+
+@given(seed=st.integers(0, 1 << 32), parts=st.lists(st.integers(0, 1 << 32), max_size=4))
+def test_an_object_is_valid_if_it_has_no_errors(seed: int, parts: list[int]) -> None:
+    source = Random(seed)
+    schemas = Schemas([{"components": {"schemas": draw_schemas(source)}}])
+    ref = schemas.type_of(GroupVersionKind("example.io", "v1", f"Kind{source.randrange(NAMED)}"))
+    known = None
+    value = draw(source, ref, is_patch=False)
+    for part in parts:
+        is_right = not Validation(is_patch=False).errors(ref, value)
+        assert is_valid(ref, value) == is_right
+        assert is_valid(ref, value, known) == is_right
+        known = value if is_right else known
+        value = _changed(value, Random(part), ref)
+
+
+def _changed(value: Any, source: Random, ref: TypeRef) -> Any:
+    """Return *value* with another part; it is not changed, and the result shares the rest with it."""
+    if not isinstance(value, dict | list) or not value or source.random() < 0.1:
+        return source.choice([None, 1, "a", {}, [], True, draw(source, ref, is_patch=False)])
+    copied: Any = value.copy()
+    key = source.choice(list(value)) if isinstance(value, dict) else source.randrange(len(value))
+    if source.random() < 0.2:
+        del copied[key]
+    elif isinstance(copied, list) and source.random() < 0.4:
+        copied.insert(source.choice([key, len(copied)]), source.choice([None, copied[key], {}, "a"]))
+    else:
+        copied[key] = _changed(value[key], source, ref)
+    return copied

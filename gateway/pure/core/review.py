@@ -103,8 +103,8 @@ class AdmissionRequest:
     _object: Json | None = field(default=None, repr=False)
     """The object of a large request of which only the object was needed."""
     _can_be_rewritten: bool | None = field(default=None, repr=False)
-    facts: dict[tuple[int, str], tuple[object, object]] = field(default_factory=dict, repr=False)
-    """What policies found out about containers of the object, see ``gateway.pure.openapi.types.Facts``."""
+    facts: dict[str, tuple[object, object]] = field(default_factory=dict, repr=False)
+    """What policies found out about the object, see ``gateway.pure.openapi.types.Facts``."""
     has_go_types: bool = field(default=True, repr=False)
     """Whether values of expressions have Go types, by the configuration that the review is made with."""
 

@@ -47,6 +47,8 @@ _OBJECTS: Final = tuple(map(GLOBALS.index, ("object", "oldObject")))
 _REQUEST_SLOT, _NAMESPACE_SLOT, _PARAMS = map(GLOBALS.index, ("request", "namespaceObject", "params"))
 _CONTAINERS: Final = frozenset({list, dict})
 _WITHOUT_EMPTY: Final = "without empty"
+_NO_MAP: Final[dict[str, Any]] = {}
+_NO_LIST: Final[list[Any]] = []
 
 
 _WRITTEN_EMPTY: Final = frozenset(
@@ -171,40 +173,59 @@ def without_empty(document: dict[str, Any], facts: Facts) -> dict[str, Any]:
     *facts* are those of the review.
     """
     of_document = _of_object(document)
-    found = document if of_document is None else _without_empty(document, of_document, facts)
-    assert isinstance(found, dict)
+    if of_document is None:
+        return document
+    known, known_type = facts.get(_WITHOUT_EMPTY, (None, None))
+    found = _map_without_empty(document, of_document, known if known_type is of_document else None)
+    facts[_WITHOUT_EMPTY] = found, of_document
     return found
 
 
-def _without_empty(value: _Container, of_value: _GoType, facts: Facts) -> _Container:
-    known = facts.get((id(value), _WITHOUT_EMPTY))
-    if known is not None and known[1] is of_value:
-        return value
-    found = (
-        _list_without_empty(value, of_value, facts)
-        if isinstance(value, list)
-        else _map_without_empty(value, of_value, facts)
-    )
-    facts[id(found), _WITHOUT_EMPTY] = (found, of_value)
-    return found
+def _without_empty(value: _Container, of_value: _GoType, known: object) -> _Container:
+    """Return *value* without what is empty.
+
+    *known* is such a value, of the same type, which is never changed: parts that *value* shares with it at
+    the same place are not read again. It is anything else if there is no such value.
+    """
+    if isinstance(value, list):
+        return _list_without_empty(value, of_value, known)
+    return _map_without_empty(value, of_value, known)
 
 
-def _list_without_empty(value: list[Any], of_value: _GoType, facts: Facts) -> list[Any]:
+def _list_without_empty(value: list[Any], of_value: _GoType, known: object) -> list[Any]:
     element = of_value.element
     if element is None:
         return value
-    items = [_without_empty(each, element, facts) if type(each) in _CONTAINERS else each for each in value]
-    return items if any(one is not other for one, other in zip(items, value, strict=True)) else value
+    earlier = known if type(known) is list else _NO_LIST
+    # Elements that were added at the head or in the middle move those behind them.
+    moved = len(value) - len(earlier)
+    changed: list[Any] | None = None
+    for index, each in enumerate(value):
+        if type(each) not in _CONTAINERS:
+            continue
+        same_place = earlier[index] if index < len(earlier) else None
+        if each is same_place or (0 <= index - moved < len(earlier) and each is earlier[index - moved]):
+            continue
+        part = _without_empty(each, element, same_place)
+        if part is not each:
+            changed = list(value) if changed is None else changed
+            changed[index] = part
+    return value if changed is None else changed
 
 
-def _map_without_empty(value: dict[str, Any], of_value: _GoType, facts: Facts) -> dict[str, Any]:
+def _map_without_empty(value: dict[str, Any], of_value: _GoType, known: object) -> dict[str, Any]:
+    fields, element = of_value.fields, of_value.element
+    earlier = known if type(known) is dict else _NO_MAP
     changed: dict[str, Any] | None = None
     for key, each in value.items():
-        of_part = of_value.fields.get(key, of_value.element)
-        if of_part is None or type(each) not in _CONTAINERS:
+        if type(each) not in _CONTAINERS:
             continue
-        part = _without_empty(each, of_part, facts)
-        is_left_out = not part and key in of_value.fields and of_part.name in (LIST, MAP)
+        same_place = earlier.get(key)
+        of_part = fields.get(key, element)
+        if of_part is None or each is same_place:
+            continue
+        part = _without_empty(each, of_part, same_place)
+        is_left_out = not part and key in fields and of_part.name in (LIST, MAP)
         is_left_out = is_left_out and f"{of_value.name.rpartition('.')[2]}.{key}" not in _WRITTEN_EMPTY
         if is_left_out or part is not each:
             changed = dict(value) if changed is None else changed

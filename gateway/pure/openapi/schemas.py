@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gateway.pure.openapi.merge import merged
 from gateway.pure.openapi.types import Types
-from gateway.pure.openapi.validation import Validation, atomics
+from gateway.pure.openapi.validation import Validation, atomics, is_valid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     Definition = tuple[Mapping[str, Schema], str]
 
 _PATCH: Final = Validation(is_patch=True)
+_LIVE: Final = Validation(is_patch=False)
+_VALID: Final = "valid"
 
 
 class MergeError(ValueError):
@@ -123,10 +125,13 @@ class Schemas:
                 "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: "
                 + ", ".join(found)
             )
-        of_live = Validation(is_patch=False, facts=facts)
-        _refuse("failed to convert original object to typed object", of_live.errors(ref, live))
+        found_type = ref.get()
+        known, known_type = (None, None) if facts is None else facts.get(_VALID, (None, None))
+        if not is_valid(ref, live, known if known_type is found_type else None):
+            _refuse("failed to convert original object to typed object", _LIVE.errors(ref, live))
         result = merged(ref, live, patch)
-        of_live.note_valid(ref.get(), result)
+        if facts is not None:
+            facts[_VALID] = result, found_type
         assert isinstance(result, dict), "objects are merged as maps"
         return result
 

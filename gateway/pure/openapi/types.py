@@ -29,6 +29,15 @@ class Scalar(Enum):
     ANY = "any"
 
 
+_NO_SCALARS: Final[frozenset[type]] = frozenset()
+_PYTHON_TYPES: Final[Mapping[Scalar | None, frozenset[type]]] = {
+    Scalar.NUMERIC: frozenset({int, float}),
+    Scalar.STRING: frozenset({str}),
+    Scalar.BOOLEAN: frozenset({bool}),
+    Scalar.ANY: frozenset({str, int, float, bool}),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class ListType:
     """A list: one that is atomic replaces another; others are merged by their elements.
@@ -67,23 +76,23 @@ class Type:
     list: ListType | None = None
 
 
-Facts = dict[tuple[int, str], tuple[object, object]]
-"""What was found out about containers of an object, which holds as long as patches share them: by the
-identity of the container and the name of the fact, the container and its type."""
+Facts = dict[str, tuple[object, object]]
+"""What was found out about an object: by the name of the fact, the last object that it holds for, and the
+type of that. After a patch it holds for every part that both objects share in memory, at the same place."""
 
 
 class TypeRef:
     """The type of a field, read from its schema when it is first needed: schemas refer to themselves."""
 
-    __slots__ = ("_preserves_unknown", "_schema", "_type", "_types", "is_text")
+    __slots__ = ("_preserves_unknown", "_schema", "_type", "_types", "scalars")
 
     def __init__(self, types: Types, schema: Schema, *, preserves_unknown: bool) -> None:
         self._types = types
         self._schema = schema
         self._preserves_unknown = preserves_unknown
         self._type: Type | None = None
-        self.is_text = False
-        """Whether the type was read, and is known to have texts."""
+        self.scalars: frozenset[type] = _NO_SCALARS
+        """The Python types of the scalars that the type takes; empty before it is read."""
 
     def get(self) -> Type:
         """Return the type.
@@ -93,7 +102,7 @@ class TypeRef:
         """
         if self._type is None:
             self._type = self._types.read(self._schema, preserves_unknown=self._preserves_unknown)
-            self.is_text = self._type.scalar in (Scalar.STRING, Scalar.ANY)
+            self.scalars = _PYTHON_TYPES.get(self._type.scalar, _NO_SCALARS)
         return self._type
 
 

@@ -15,13 +15,15 @@ from gateway.pure.openapi.types import Scalar, TypeNotFoundError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gateway.pure.openapi.types import Facts, ListType, MapType, Type, TypeRef
+    from gateway.pure.openapi.types import ListType, MapType, TypeRef
 
     _Errors = Sequence[tuple[str, str]]
     """Paths below the value, each with the text of its error."""
 
 _OK: tuple[()] = ()
-_VALID: Final = "valid"
+_ABSENT: Final = object()
+_NO_MAP: Final[dict[str, object]] = {}
+_NO_LIST: Final[list[object]] = []
 
 
 class Validation:
@@ -31,19 +33,12 @@ class Validation:
     changes may have both: its undeclared fields are of a version of the kind that the schema does not know.
     """
 
-    def __init__(self, *, is_patch: bool, facts: Facts | None = None) -> None:
-        """*facts* has the containers that earlier validations by these rules found valid, and gets others."""
+    def __init__(self, *, is_patch: bool) -> None:
         self._is_patch = is_patch
-        self._facts = facts
 
     def errors(self, ref: TypeRef, value: object) -> tuple[str, ...]:
         """Return what is wrong with *value*, each as ``.spec.replicas: TEXT``."""
         return tuple(f"{path}: {text}" if path else text for path, text in self._errors(ref, value))
-
-    def note_valid(self, found: Type, value: object) -> None:
-        """Note that *value* is valid for the type *found*."""
-        if self._facts is not None:
-            self._facts[id(value), _VALID] = (value, found)
 
     def _errors(self, ref: TypeRef, value: object) -> _Errors:
         try:
@@ -53,18 +48,11 @@ class Validation:
         if value is None:
             return _OK
         if isinstance(value, dict) or isinstance(value, list):  # noqa: SIM101 - a union takes longer
-            known = None if self._facts is None else self._facts.get((id(value), _VALID))
-            if known is not None and known[1] is found:
-                return _OK
-            errors: _Errors | None = None
             if isinstance(value, dict):
-                errors = self._map_errors(found.map, value) if found.map else None
+                if found.map:
+                    return self._map_errors(found.map, value)
             elif found.list:
-                errors = self._list_errors(found.list, value)
-            if errors is not None:
-                if not errors:
-                    self.note_valid(found, value)
-                return errors
+                return self._list_errors(found.list, value)
         elif found.scalar and _is_scalar(found.scalar, value):
             return _OK
         if found.map:
@@ -79,8 +67,6 @@ class Validation:
             field = kind.fields.get(name)
             ref = field.type if field else kind.others
             if ref:
-                if type(each) is str and ref.is_text:
-                    continue
                 for path, text in self._errors(ref, each):
                     errors.append((f".{name}{path}", text))
             elif self._is_patch:
@@ -121,6 +107,57 @@ _SCALAR_ERRORS = {
     Scalar.BOOLEAN: lambda value: f"expected boolean, got &{{{printed(value)}}}",
     Scalar.ANY: lambda value: f"expected any scalar, got &{{{printed(value)}}}",
 }
+
+
+def is_valid(ref: TypeRef, value: object, known: object = None) -> bool:
+    """Whether an object that is no patch has no :meth:`Validation.errors`.
+
+    *known* is valid for the same type, and is never changed: parts that *value* shares with it in memory, at
+    the same place, are not read again. None if there is no such object.
+    """
+    try:
+        return _is_valid(ref, value, known)
+    except (TypeNotFoundError, NoKeyError):
+        return False
+
+
+def _is_valid(ref: TypeRef, value: object, known: object) -> bool:
+    found = ref.get()
+    if type(value) is dict:
+        earlier = known if type(known) is dict else _NO_MAP
+        return found.map is not None and _is_valid_map(found.map, value, earlier)
+    if type(value) is list:
+        before = known if type(known) is list else _NO_LIST
+        return found.list is not None and _is_valid_list(found.list, value, before)
+    return value is None or (found.scalar is not None and _is_scalar(found.scalar, value))
+
+
+def _is_valid_map(kind: MapType, value: dict[str, object], known: dict[str, object]) -> bool:
+    fields, others = kind.fields, kind.others
+    for name, each in value.items():
+        earlier = known.get(name, _ABSENT)
+        if each is earlier:
+            continue
+        field = fields.get(name)
+        ref = field.type if field else others
+        if ref and type(each) not in ref.scalars and not _is_valid(ref, each, earlier):
+            return False
+    return True
+
+
+def _is_valid_list(kind: ListType, value: list[object], known: list[object]) -> bool:
+    element, key = kind.element, kind.keys[0] if kind.keys else None
+    # Elements that were added at the head or in the middle move those behind them.
+    moved = len(value) - len(known)
+    for index, each in enumerate(value):
+        earlier = known[index] if index < len(known) else _ABSENT
+        if each is earlier or (0 <= index - moved < len(known) and each is known[index - moved]):
+            continue
+        if not _is_valid(element, each, earlier):
+            return False
+        if not kind.is_atomic and not (type(each) is dict and key in each):
+            key_of(kind, each)
+    return True
 
 
 def atomics(ref: TypeRef, value: object, path: str = "") -> Iterator[str]:
