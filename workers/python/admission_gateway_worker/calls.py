@@ -253,11 +253,12 @@ class Calls:
             text = "the call has an id of parameters that this stream has not had"
             self._report(call.number, error(StatusCode.INVALID_ARGUMENT, text), call.is_chained)
         else:
+            shares = (payload.calls > 0 or call.link is not None) and not policy.mutating
             review = Review(
                 payload,
                 deadline=now + call.timeout_s,
                 mutating=policy.mutating,
-                shares=(payload.calls > 0 or call.link is not None) and not policy.mutating,
+                sharing=policy.sharing if shares else None,
                 traceparent=call.traceparent,
             )
             finish = partial(self._finished, call, payload, review)

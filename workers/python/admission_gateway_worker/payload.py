@@ -1,13 +1,18 @@
 """The request that calls of one batch share: parsed once for policies that leave it as it was.
 
-A policy may change what it gets, and keep parts of it, without effect on any other policy. Therefore the
-parsed request goes to another policy only if its fingerprint is the same after the first one: the values with
-their types, the order of keys, and which values are referenced from elsewhere. For a Pod of 6 KB a
-fingerprint costs half as much as parsing it again (7 and 14 us); comparing its JSON would cost a quarter, but
-would not notice a part that a policy kept. A copy by ``msgspec.to_builtins`` costs 0.7 of parsing; the JSON
-together with all reference counts costs 0.6 of the fingerprint, but a member of an Enum in the place of an
-equal string has the same JSON. A mutating policy gets a request of its own: even if it changes
-nothing, it often assigns an equal value, which is another one for a fingerprint.
+A policy may change what it gets without effect on any other policy. Therefore the parsed request goes to
+another policy only if it is the same after the first one. For a Pod of 6 KB, which takes 14 us to parse:
+
+- Its JSON (4 us) shows all changes but those to values of other types with the same JSON, such as a member of
+  an Enum in the place of an equal string. It does not show that a policy kept a part.
+- Its fingerprint (7 to 13 us) shows these too: the values with their types, the order of keys, and which
+  values are referenced from elsewhere.
+
+``sharing`` decides which is compared. A copy by ``msgspec.to_builtins`` takes 0.7 of parsing; to compare with
+such a copy takes as long as the JSON, but does not see the order of keys, and takes 1 for true. A comparison
+after several policies would come too late: none can be called again, since a webhook with side effects is
+never called twice. A mutating policy gets a request of its own, which no policy before it can have kept: even
+if it changes nothing, it often assigns an equal value, which is another one for a fingerprint.
 
 ``left_by`` gives the payload of the calls after a call, for chains: the same bytes as the gateway would send.
 
@@ -73,7 +78,17 @@ class Held:
 class Payload:
     """One AdmissionRequest with its Namespace, as JSON and, while no policy has it, parsed."""
 
-    __slots__ = ("_fingerprint", "_object_json", "_parsed", "calls", "held", "json", "namespace_json")
+    __slots__ = (
+        "_fingerprint",
+        "_may_be_kept",
+        "_object_json",
+        "_parsed",
+        "_written",
+        "calls",
+        "held",
+        "json",
+        "namespace_json",
+    )
 
     def __init__(
         self,
@@ -91,6 +106,11 @@ class Payload:
         self._parsed: list[JsonObject] = [] if parsed is None else [parsed]
         """The parsed request, or nothing. In a list, so that a fingerprint contains its references too."""
         self._fingerprint = b""
+        """Of ``_parsed``. Empty unless the last call that had it is checked in full."""
+        self._written = b""
+        """The JSON as orjson writes it, or ``json`` until that is known to be another. Empty before that."""
+        self._may_be_kept = False
+        """Whether a call had ``_parsed`` that was not checked in full."""
         self._object_json = object_json
 
     def parse(self) -> JsonObject:
@@ -109,20 +129,25 @@ class Payload:
         """
         if not self._parsed:
             self._parsed.append(self.parse())
+            self._fingerprint = b""
+            self._may_be_kept = False
         return self._parsed[0]
 
-    def take(self) -> JsonObject:
-        """Return the request, which is the caller's.
+    def take(self, *, to_change: bool = False) -> JsonObject:
+        """Return the request, which is the caller's. *to_change*: no other policy may have kept a part of it.
 
         Raises:
             MalformedPayload: it is not a JSON object.
         """
+        if to_change and self._may_be_kept:
+            self.drop_parsed()
         return self._parsed.pop() if self._parsed else self.parse()
 
     def drop_parsed(self) -> None:
         """Forget what was parsed; it is parsed again when it is needed."""
         self._parsed.clear()
-        self._fingerprint = b""
+        self._fingerprint = self._written = b""
+        self._may_be_kept = False
 
     def object_json(self, request: JsonObject) -> bytes:
         """Return the object's JSON as orjson writes it, from the *request* that ``take`` returned."""
@@ -130,24 +155,39 @@ class Payload:
             self._object_json = orjson.dumps(request.get("object"))
         return self._object_json
 
-    def lend(self) -> JsonObject:
-        """Return the request until ``give_back`` or ``take``.
+    def lend(self, *, in_full: bool) -> JsonObject:
+        """Return the request until ``give_back`` or ``take``. *in_full*: how ``give_back`` checks it.
 
         Raises:
             MalformedPayload: it is not a JSON object.
         """
         request = self.original()
-        if not self._fingerprint:
+        if not in_full:
+            self._fingerprint = b""
+            if not self._written:
+                # Usually equal to what orjson writes, but Go escapes more characters.
+                self._written = self.json if b"\\" not in self.json else _written(request)
+        elif not self._fingerprint:
             del request
             self._fingerprint = marshal.dumps(self._parsed)
         return self._parsed[0]
 
     def give_back(self) -> bool:
-        """Whether the request that ``lend`` returned is as it was, and nothing refers to it or its parts."""
-        try:
-            return marshal.dumps(self._parsed) == self._fingerprint
-        except ValueError:  # a value of another type than JSON's
+        """Whether the request that ``lend`` returned is as it was; in full: and nobody refers to a part."""
+        if self._fingerprint:
+            try:
+                return marshal.dumps(self._parsed) == self._fingerprint
+            except ValueError:  # a value of another type than JSON's
+                return False
+        self._may_be_kept = True
+        # A review that a policy kept may have taken it.
+        written = _written(self._parsed[0]) if self._parsed else b""
+        if written == self._written:
+            return bool(written)
+        if self._written is not self.json:
             return False
+        self._written = _written(self.parse())
+        return written == self._written
 
     def left_by(self, outcome: Outcome, *, is_derived: bool) -> Payload:
         """Return the payload of the calls after a call with *outcome*.
@@ -169,7 +209,7 @@ class Payload:
             parse_patch,
         )
 
-        request = self.take()
+        request = self.take(to_change=True)
         try:
             operations = orjson.loads(patch) if is_derived else parse_patch(patch)
             request["object"] = patched = apply_patch(request["object"], operations)
@@ -185,6 +225,14 @@ class Payload:
         if len(json) > MAX_CHAINED_BYTES:
             return TOO_LARGE
         return Payload(json, self.namespace_json, request, object_json)
+
+
+def _written(request: JsonObject) -> bytes:
+    """Return the JSON of *request*; empty if it has other types than JSON's, or nests too deeply."""
+    try:
+        return orjson.dumps(request)
+    except TypeError:
+        return b""
 
 
 TOO_LARGE: Final = Payload(b"")

@@ -15,6 +15,7 @@ import orjson
 from admission_gateway_worker.invoke import never_suspends
 from admission_gateway_worker.parameters import PreparedParameters
 from admission_gateway_worker.review import Review
+from admission_gateway_worker.sharing import Sharing
 from admission_gateway_worker.slowness import Slowness
 
 PolicyFunction = Callable[[Review], Awaitable[None] | None]
@@ -46,6 +47,7 @@ class Policy:
     """JSON of ``parameters``. Empty if it takes none."""
     prepared: PreparedParameters = field(default_factory=PreparedParameters, repr=False)
     slowness: Slowness = field(default_factory=Slowness, repr=False)
+    sharing: Sharing = field(default_factory=Sharing, repr=False)
     was_slow: bool = False
     """Whether it has been logged that it blocks the event loop."""
     no_failure_until: float = field(default=0.0, repr=False)

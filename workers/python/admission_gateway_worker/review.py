@@ -15,13 +15,16 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from admission_gateway_worker.json_patch.diff import diff
 from admission_gateway_worker.payload import JsonObject, MalformedPayload, Payload, decode
 from admission_gateway_worker.traceparent import valid_traceparent
+
+if TYPE_CHECKING:
+    from admission_gateway_worker.sharing import Sharing
 
 __all__ = ["Cause", "Denied", "MalformedPayload", "Review"]
 
@@ -113,7 +116,7 @@ class Review:
         "_mutating",
         "_payload",
         "_request",
-        "_shares",
+        "_sharing",
         "annotations",
         "deadline",
         "parameters",
@@ -129,11 +132,11 @@ class Review:
         *,
         deadline: float = math.inf,
         mutating: bool = False,
-        shares: bool = False,
+        sharing: Sharing | None = None,
         traceparent: str = "",
     ) -> None:
-        """*traceparent* is that of the call, not validated. *shares*: other calls need the same Payload, so
-        the parsed request is given back to it.
+        """*traceparent* is that of the call, not validated. *sharing* is that of the policy if other calls
+        need the same Payload, so that the parsed request is given back to it.
         """
         self._payload = (
             admission_request
@@ -143,7 +146,7 @@ class Review:
         self._request: JsonObject | None = None
         self._before = b""
         self._mutating = mutating
-        self._shares = shares
+        self._sharing = sharing
         self.deadline = deadline
         self.traceparent = traceparent and valid_traceparent(traceparent)
         self.parameters: Any = None
@@ -188,12 +191,15 @@ class Review:
         """
         request = self._request
         if request is None:
-            if self._shares:
-                request = self._request = self._payload.lend()
-            else:
-                request = self._request = self._payload.take()
+            if self._sharing is None:
+                request = self._request = self._payload.take(to_change=self._mutating)
                 if self._mutating:
                     self._before = self._payload.object_json(request)
+            elif (way := self._sharing.next_way()) == "own":
+                self._sharing = None
+                request = self._request = self._payload.parse()
+            else:
+                request = self._request = self._payload.lend(in_full=way == "full")
         return request
 
     # Any instead of dict | None: the operation determines which, and every policy would need an assertion.
@@ -278,18 +284,18 @@ class Review:
 
     def give_back(self) -> None:
         """Give the parsed request back to the Payload, unless the policy changed or kept a part of it."""
-        if self._shares:
-            self._shares = False
-            if self._request is not None:
-                self._request = None
-                if not self._payload.give_back():
-                    self._request = self._payload.take()
+        sharing, self._sharing = self._sharing, None
+        if sharing is not None and self._request is not None:
+            self._request = None
+            if not self._payload.give_back():
+                self._request = self._payload.take()
+                sharing.failed()
 
     def isolate(self) -> None:
         """Share nothing from now on, for a policy that goes on while others run."""
-        if self._shares and self._request is not None:
+        if self._sharing is not None and self._request is not None:
             self._payload.take()
-        self._shares = False
+        self._sharing = None
         self._payload = Payload(self._payload.json, self._payload.namespace_json)
 
     def warn(self, text: str) -> None:
@@ -310,7 +316,7 @@ class Review:
         """
         if not self._mutating or (self.patch is None and self._request is None):
             return []
-        if self._shares:
+        if self._sharing is not None:
             self.isolate()
         request = self._payload.original() if self._request is None else self._request
         after = request.get("object")
