@@ -345,6 +345,9 @@ def test_reasons_of_the_gateway(tmp_path: Path) -> None:
         (validating("isSemver(object.x)"), (1, 33), "spec.validations[0].expression uses isSemver()"),
         (validating("[1].sortBy(x, x) == [1]"), (1, 34), "uses sortBy()"),
         (validating("[1].sortBy(x, x) == [1]"), (1, 35), None),
+        (validating("[1].all(x, x == 1 && .object.y == x)"), (1, 30), None),
+        (validating("[1].all(object, .object.y == object)"), (1, 36), "uses .object where a macro has a"),
+        (validating("[1].all(i, object, .object.y == object)"), (1, 37), None),
         (validating("quantity('1').add(1) == quantity('2')"), (1, 36), "adds or subtracts quantities"),
     ],
 )
@@ -543,7 +546,7 @@ def drawn(draw: st.DrawFn) -> tuple[list[Json], dict[str, set[str]]]:
     return documents, features
 
 
-def judged_resources(documents: list[Json], version: tuple[int, int] | None) -> tuple[Placement, ...]:
+def merged_resources(documents: list[Json]) -> Config:
     settings = GatewaySettings(
         kubernetes=KubernetesSettings(),
         policies=PolicySettings(
@@ -553,7 +556,11 @@ def judged_resources(documents: list[Json], version: tuple[int, int] | None) -> 
         ),
     )
     resources = [CustomResource(one["kind"], one["metadata"]["name"], one) for one in documents]
-    return placements(merge(Config(gateway=settings), resources, None).config, version)
+    return merge(Config(gateway=settings), resources, None).config
+
+
+def judged_resources(documents: list[Json], version: tuple[int, int] | None) -> tuple[Placement, ...]:
+    return placements(merged_resources(documents), version)
 
 
 def labels_of(policy: Json) -> list[str]:

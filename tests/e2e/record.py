@@ -25,12 +25,12 @@ from tests.e2e.openapi_oracle import ask
 from tests.e2e.policy_comparison import PATHS, Comparison, existing, seen_in, stable
 from tests.e2e.policy_documents import DOCUMENTS
 from tests.e2e.policy_documents import FILE as POLICY_DOCUMENTS
-from tests.e2e.policy_subjects import FILES, SUBJECTS
+from tests.e2e.policy_subjects import FILES, OLDEST, SUBJECTS
 from tests.e2e.setups import REGISTRATIONS
 from tests.e2e.webhook_recording import record_webhooks
 from tests.e2e.webhook_subjects import WEBHOOK_FILES, WebhookSubject
 from tests.kit import ROOT
-from tests.recorded.engine import RecordedEngine
+from tests.recorded.engine import RecordedEngine, first_failure
 from tests.recorded.json_patches import FILE as JSON_PATCHES
 from tests.recorded.json_patches import RECORDED, cases
 from tests.recorded.recording import (
@@ -52,11 +52,14 @@ if TYPE_CHECKING:
 
     from tests.e2e.client import Answer, Api
     from tests.e2e.compare import Operation as SentOperation
-    from tests.e2e.policy_comparison import Seen
+    from tests.e2e.policy_comparison import Outcomes, Seen
     from tests.e2e.policy_subjects import Subject
+    from tests.recorded.recording import Operations
 
     Json = dict[str, Any]
 
+_COMPLETED: Final = ("Deployment", "Pod")
+"""Kinds of which the API server completes objects: those in answers are not those that were recorded."""
 ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
@@ -180,6 +183,35 @@ def _only_answers(recording: Recording) -> Recording:
         name: tuple(replace(one, reviews=()) for one in each) for name, each in recording.operations.items()
     }
     return replace(recording, operations=operations)
+
+
+def differences(found: Outcomes, recorded: Operations, version: str) -> list[tuple[str, Json, Json]]:
+    """Return each outcome of *found*, in an API server of *version*, that is not as it was *recorded*.
+
+    Each with the name of its scenario, and what was recorded. Objects that the API server completes after
+    the policies are not compared.
+    """
+    differing = []
+    for (name, number), seen in found.items():
+        warnings = tuple(each for each in seen.warnings if " is deprecated in " not in each)
+        answer, before = answer_of(replace(seen, warnings=warnings)), dict(recorded[name][number].answer)
+        if version == OLDEST:
+            answer, before = first_failure(answer), first_failure(before)
+        is_completed = answer.get("object", {}).get("kind", _COMPLETED[0]) in _COMPLETED
+        for each in (answer, before):
+            if is_completed:
+                each.pop("object", None)
+            else:
+                each["object"] = _in_any_version(each["object"])
+        if answer != before:
+            differing.append((name, answer, before))
+    return differing
+
+
+def _in_any_version(document: Json) -> Json:
+    """Return *document* without what the API server changes after the policies."""
+    metadata = {key: value for key, value in document["metadata"].items() if key != "generation"}
+    return {**document, "apiVersion": "", "metadata": metadata}
 
 
 class _Access:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -11,6 +12,10 @@ import yaml
 
 from tests.e2e.cluster import NAMESPACE
 from tests.e2e.objects import pod
+from tests.e2e.placed_policies import moved
+from tests.e2e.policy_comparison import Comparison
+from tests.e2e.policy_subjects import CONTROLS, MUTATING, VALIDATING
+from tests.e2e.record import differences, furnished, stored, version_of
 from tests.e2e.setups import REGISTRATIONS, BehindGateway, rule, run_manifests
 from tests.waiting import eventually
 
@@ -20,6 +25,7 @@ if TYPE_CHECKING:
 
     from tests.e2e.client import Answer
     from tests.e2e.cluster import Cluster
+    from tests.e2e.policy_subjects import Subject
 
 NAME: Final = "placement"
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
@@ -198,3 +204,28 @@ def test_no_request_is_unchecked_while_policies_move_there_and_back(
     for kind in PLURALS:
         assert cluster.api.get(path_of(kind)).status == 404
     assert "Traceback" not in served.gateway.log
+
+
+@pytest.mark.parametrize("subject", [VALIDATING, CONTROLS, MUTATING], ids=lambda each: each.name)
+def test_a_policy_that_moves_has_the_outcomes_of_the_gateway(
+    cluster: Cluster, widgets: None, subject: Subject
+) -> None:
+    """The gateway has those that are recorded: ``tests/recorded/test_placed_policies.py``."""
+    if subject is MUTATING and cluster.binaries.version < "v1.36":
+        pytest.skip("the API server has no MutatingAdmissionPolicies")
+    version = version_of(cluster)
+    scenarios = [written for _, written in moved(subject, version)]
+    comparison = Comparison(
+        cluster, subject.name, scenarios, subject.canary, with_objects=subject is MUTATING
+    )
+    with furnished(cluster, subject):
+        found = comparison.natively()
+    assert {name for name, _ in found} == {one.name for one in scenarios}
+    with furnished(cluster, subject):
+        for scenario in scenarios:
+            for number, operation in enumerate(scenario.operations):
+                seen, own = found[scenario.name, number], comparison.perform(operation).warnings
+                warnings = tuple(each for each in seen.warnings if each not in own)
+                found[scenario.name, number] = replace(seen, warnings=warnings)
+    differing = differences(found, stored(subject, version).operations, version)
+    assert differing == [], "\n".join(map(str, differing))

@@ -16,9 +16,8 @@ from tests.e2e import policy_requests, policy_scenarios
 from tests.e2e.changing_policies import STAGES, is_expected, object_named
 from tests.e2e.policy_comparison import PATHS, Comparison, follow_config_maps
 from tests.e2e.policy_subjects import CONTROLS, VALIDATING
-from tests.e2e.record import answer_of, compare, furnished, record, stored, version_of
+from tests.e2e.record import compare, differences, furnished, record, stored, version_of
 from tests.e2e.setups import REGISTRATIONS
-from tests.recorded.engine import first_failure
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -60,11 +59,7 @@ def test_a_gateway_in_place_of_the_policies_answers_as_recorded(
         stack.enter_context(furnished(cluster, subject))
         comparison = Comparison(cluster, subject.name, known, subject.canary)
         found = comparison.behind(tmp_path, subject.documents(subject.name))
-    is_old = version_of(cluster) == "1.33"
-    for (name, number), seen in found.items():
-        answer = answer_of(seen)
-        recorded = recording.operations[name][number].answer
-        assert (first_failure(answer) if is_old else answer) == recorded, (name, number)
+    assert differences(found, recording.operations, version_of(cluster)) == []
 
 
 @pytest.fixture

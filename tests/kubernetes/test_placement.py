@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
+from hypothesis import given
 
 from gateway.base.errors import ClusterError
 from gateway.config.merge.custom_resource import CustomResource
 from gateway.config.merge.load import load
 from gateway.config.merge.merged import Merged, ResourceStatus
 from gateway.engine.moved import MovedPolicies
-from gateway.pure.admission_policies.placing import VIEW_S, WAIT_S, Named
+from gateway.pure.admission_policies.placing import POLICIES, VIEW_S, WAIT_S, Named
 from gateway.server.kubernetes import placed_objects
 from gateway.server.kubernetes.custom_resources import ClusterCustomResources
 from gateway.server.kubernetes.lease import LEASE_S
@@ -29,6 +30,7 @@ from gateway.server.kubernetes.placed_objects import (
     policies_left_out,
 )
 from gateway.server.kubernetes.placement import PolicyPlacement, placing_of
+from tests.config.test_placement import drawn, merged_resources
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -407,6 +409,27 @@ async def test_nothing_is_moved_without_an_installation(tmp_path: Path) -> None:
     assert "policies.installation of the GatewayConfiguration is absent" in placement.fault
     assert placement.counts is None
     await placement.close()
+
+
+@given(drawn())
+def test_what_is_moved_is_what_was_written(configuration: tuple[list[Json], dict[str, set[str]]]) -> None:
+    documents, _ = configuration
+    placing = placing_of(merged_resources(documents), 37)
+    assert placing is not None
+    specs = {Named(one["kind"], one["metadata"]["name"]): one["spec"] for one in documents}
+    for policy, target in placing.targets.items():
+        wanted = {
+            key: spec
+            for key, spec in specs.items()
+            if key == policy or Named(POLICIES.get(key.kind, ""), spec.get("policyName", "")) == policy
+        }
+        assert {key: sorted_json(spec) for key, spec in target.specs.items()} == {
+            key: sorted_json(spec) for key, spec in wanted.items()
+        }
+
+
+def sorted_json(spec: Json) -> bytes:
+    return orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
 
 
 async def test_the_status_of_a_policy_says_that_the_api_server_evaluates_it(

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _ADDRESSES, _FORMATS, _SELECTORS, _TWO_VARIABLES, _VERSIONS, _LISTS = 31, 32, 32, 33, 34, 35
+_ABSOLUTE_NAMES: Final = 37
+"""The first version that is known to find a name with a leading dot outside of all macros; 1.33 does not."""
 _ACCEPTED_FROM: Final = {
     **dict.fromkeys(("ip", "isIP", "isCanonical", "cidr", "isCIDR"), _ADDRESSES),
     **dict.fromkeys(("fieldSelector", "labelSelector"), _SELECTORS),
@@ -36,8 +38,12 @@ def introduced(text: str) -> Iterator[tuple[str, int]]:
     minor version of Kubernetes 1 that accepts it in a new object.
     """
     for node in nodes(parse(text)):
-        if isinstance(node, Comprehension) and node.variable2 is not None:
-            yield f"{node.macro} with two variables", _TWO_VARIABLES
+        if isinstance(node, Comprehension):
+            if node.variable2 is not None:
+                yield f"{node.macro} with two variables", _TWO_VARIABLES
+            hidden = {f".{node.variable}", f".{node.variable2}"}
+            for name in sorted({one.name for one in nodes(node) if isinstance(one, Ident)} & hidden):
+                yield f"{name} where a macro has a variable {name[1:]}", _ABSOLUTE_NAMES
         elif isinstance(node, Call):
             if node.function in _ACCEPTED_FROM:
                 yield f"{_SHOWN.get(node.function, node.function)}()", _ACCEPTED_FROM[node.function]
