@@ -16,6 +16,7 @@ from gateway.pure.cel.errors import CostExceeded, EvaluationError, InvalidExpres
 from gateway.pure.cel.lazy import LazyVariables
 from gateway.pure.cel.meter import EXPRESSION_LIMIT, METER, cost_so_far, start
 from gateway.pure.cel.program.source import all_true_source
+from gateway.pure.cel.values import Optional, Struct
 from gateway.pure.conditions.match_conditions import KnownDecisions
 from tests.cel.expressions import EXPRESSIONS, REQUEST
 from tests.cel.grammar import draw_expression
@@ -24,7 +25,7 @@ from tests.kit import REVIEWS
 REQUESTS: Final = [json.loads(file.read_bytes())["request"] for file in sorted(REVIEWS.glob("*.json"))]
 VARIABLE: Final = compile_expression("object.metadata.name.size()", policy_environment({}, has_params=True))
 VARIABLE.program.use_source()
-ENVIRONMENT: Final = policy_environment({"v": VARIABLE.type}, has_params=True)
+ENVIRONMENT: Final = policy_environment({"v": VARIABLE.type}, has_params=True, has_structs=True)
 USUAL: Final = (
     "has({o}.spec) && has({o}.spec.containers) && {o}.spec.containers.all(c, {c})",
     "{o}.spec.containers.exists(c, {c}) || {o}.metadata.name != 'a'",
@@ -34,6 +35,16 @@ USUAL: Final = (
     "{o}.?metadata.?labels.?app.orValue('x') != {s} && {o}.?spec.?none.hasValue() == false",
     "{o}.metadata.labels.all(k, k.contains('a') || {o}.metadata.labels[k] == {s})",
     "variables.v == {n} || params == null || {o}.spec.containers.all(c, c.?resources.?limits.cpu.hasValue())",
+)
+MUTATIONS: Final = (
+    "Object{metadata: Object.metadata{labels: {{s}: {o}.metadata.name, 'b': dyn({s})}}}",
+    "Object{spec: Object.spec{containers: {o}.spec.containers.map(c, Object.spec.containers{name: c.name})}}",
+    "[JSONPatch{op: 'add', path: '/spec/' + {o}.metadata.name, value: {'a': {o}.spec, {s}: {list}}}]",
+    "{o}.spec.containers.filter(c, {c}).map(c, JSONPatch{op: c.name, path: c.image, value: {c.name: c}})",
+    "has({o}.spec) ? [] : [JSONPatch{op: {o}.metadata.name, path: {s}, value: {o}.?spec.orValue({})}]",
+    "{o}.spec.containers.map(c, {?c.?name.orValue('x'): c.?image, c.image: dyn(Object{?spec: c.?args})})",
+    "[JSONPatch{op: 'add', path: dyn({list}), value: {n}}, JSONPatch{path: {o}.metadata.labels}]",
+    "{{o}.metadata.name: 1, dyn({s}): 2, dyn({s}): 3}",
 )
 OF_CONTAINER: Final = (
     "has(c.securityContext) && c.securityContext.privileged", "!c.image.endsWith(':latest')", "c.name == {s}",
@@ -45,6 +56,7 @@ OF_CONTAINER: Final = (
 
 
 def drawn(draw: random.Random, text: str) -> str:
+    text = text.replace("{list}", "dyn([dyn({n}), {o}.spec.containers[0]])")
     text = text.replace("{c}", draw.choice(OF_CONTAINER)).replace("{o}", draw.choice(("object", "oldObject")))
     return text.replace("{n}", str(draw.randrange(4))).replace("{s}", draw.choice(("'a'", "'nginx'", "''")))
 
@@ -80,13 +92,27 @@ def inputs(request: dict[str, Any]) -> LazyVariables:
     )
 
 
+def shown_value(value: object) -> str:
+    """Return *value* with the order of its members, and the types of its structs."""
+    match value:
+        case Struct():
+            return f"{value.cel_type}{shown_value(value.fields)}"
+        case list():
+            return f"[{', '.join(map(shown_value, value))}]"
+        case dict():
+            return f"{{{', '.join(f'{key!r}: {shown_value(each)}' for key, each in value.items())}}}"
+        case Optional():
+            return f"{value.present}({shown_value(value.value)})"
+    return repr(value)
+
+
 def evaluated(expression: Expression, code: Any, request: dict[str, Any]) -> tuple[str, float, float, float]:
     lazy = inputs(request)
     frame = lazy.frame(expression.program.slots)
     start(EXPRESSION_LIMIT)
     METER.left -= expression.program.cost
     try:
-        shown = f"value {code(frame)!r}"
+        shown = f"value {shown_value(code(frame))}"
     except (EvaluationError, CostExceeded) as error:
         shown = f"{type(error).__name__} {error}"
     return shown, cost_so_far(), METER.steps, lazy.take_cost()
@@ -138,6 +164,15 @@ def test_expressions_that_people_write() -> None:
         for request in draw.choices(pods, k=600)
     ]
     assert sum(map(bool, proved)) > 100
+
+
+def test_expressions_of_mutations() -> None:
+    draw = random.Random(1)
+    pods = [one for one in REQUESTS if "containers" in ((one.get("object") or {}).get("spec") or {})]
+    for text in MUTATIONS:
+        for request in draw.choices(pods, k=60):
+            found = check(drawn(draw, text), {**request, "object": edited(draw, request["object"])})
+            assert found is not None, text
 
 
 def test_the_expressions_of_the_vectors() -> None:

@@ -77,6 +77,7 @@ class PolicyInForce(ABC, Generic[P, B]):
         self._needs_namespace = policy.needs_namespace
         self._may_fail = bool(refusal) or self.cluster_kind is not None
         """Whether the policy may fail without a binding that matches."""
+        self._uses_params = kind is not None and any(each.param_ref is not None for each in bindings)
 
     def as_entry(
         self,

@@ -39,6 +39,8 @@ MAX_PATH_CHARS: Final = 64 * 1024
 """The length of a path, which is read several times, and which messages quote."""
 _PATH_CHARACTER: Final = 100
 """Steps to read a character of a path."""
+_MEMBER: Final = 10
+"""Bytes of a member beside its name and value, and of a value that is missing, which is null."""
 _KINDS: Final = frozenset({"add", "remove", "replace", "move", "copy", "test"})
 
 
@@ -46,8 +48,8 @@ class _TestFailedError(Exception):
     """A ``test`` found another value."""
 
 
-def operations_of(value: object) -> list[Operation]:
-    """Return the operations in *value*, a list of ``JSONPatch``.
+def operations_of(value: object) -> tuple[list[Operation], int]:
+    """Return the operations in *value*, a list of ``JSONPatch``, and the bytes of their paths and values.
 
     Raises:
         PatchError: a value has no JSON form, or a name in it is wrong, or the values are too large together.
@@ -57,6 +59,7 @@ def operations_of(value: object) -> list[Operation]:
         raise PatchError("type mismatch: JSONPatchType.expression should evaluate to array")
     found: list[Operation] = []
     room = Room("JSON Patch")
+    taken = 0
     for each in value:
         if not isinstance(each, Struct):
             raise PatchError("type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch")
@@ -66,8 +69,9 @@ def operations_of(value: object) -> list[Operation]:
             operation["from"] = fields["from"]
         _check_size(operation["path"])
         _check_size(operation.get("from", ""))
+        taken += len(operation["path"]) + _MEMBER
         if "value" in fields:
-            room.take(fields["value"])
+            taken += room.take(fields["value"])
             if isinstance(fields["value"], Struct):
                 check_type_names(fields["value"])
             try:
@@ -77,7 +81,7 @@ def operations_of(value: object) -> list[Operation]:
                 raise PatchError(f"{problem}: {error}") from None
             _check_json(operation["value"])
         found.append(operation)
-    return found
+    return found, taken
 
 
 def _check_size(path: str) -> None:

@@ -13,15 +13,16 @@ from admission_gateway_worker.json_patch.diff import diff
 from gateway.pure.admission_policies.evaluation import TooLongError
 from gateway.pure.admission_policies.in_force import PolicyInForce, PolicyRun
 from gateway.pure.admission_policies.model import MutatingBinding, MutatingPolicy
-from gateway.pure.admission_policies.mutations import merger, mutate
+from gateway.pure.admission_policies.mutations import BYTES_OF_JSON, merger, mutate
 from gateway.pure.admission_policies.params import NO_PARAMS
 from gateway.pure.admission_policies.shared_values import namespace_values
 from gateway.pure.cel.values import quoted
 from gateway.pure.core.conditions import NOT_MATCHED, PolicyResult
+from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
 from gateway.pure.core.webhook import Mode, Rollout
 from gateway.pure.openapi.documents import built_in_schemas
-from gateway.pure.openapi.go_types import in_conditions_of_mutations, in_mutations
+from gateway.pure.openapi.go_types import in_conditions_of_mutations
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from gateway.pure.admission_policies.params import FixedParams
     from gateway.pure.admission_policies.validating import Values
     from gateway.pure.core.conditions import AccessCheck, AccessDecision, PolicyAnswer
-    from gateway.pure.core.namespace import Namespace
     from gateway.pure.core.policy import PolicyInput
     from gateway.pure.core.webhook import Webhook
 
@@ -82,6 +82,23 @@ class MutatingPolicyInForce(PolicyInForce[MutatingPolicy, MutatingBinding]):
 
     kind = "MutatingAdmissionPolicy"
 
+    def evaluate(
+        self, policy_input: PolicyInput, decisions: Mapping[AccessCheck, AccessDecision]
+    ) -> PolicyAnswer:
+        """Return the decision, or the tasks that it needs first; see ``AdmissionPolicy``."""
+        is_due = policy_input.invoked is None or len(policy_input.invoked) > 0
+        if not is_due and self._always_matches and isinstance(policy_input.namespace, Namespace):
+            return NOT_MATCHED
+        return super().evaluate(policy_input, decisions)
+
+    @property
+    def _always_matches(self) -> bool:
+        """Whether it is known without an error if a binding matches a request in a namespace that is known.
+
+        Such an error counts also in a round in which nothing is invoked.
+        """
+        return not (self._may_fail or self._uses_params or self.policy.conditions)
+
     def _application(
         self,
         policy_input: PolicyInput,
@@ -108,6 +125,7 @@ class _MutatingRun(PolicyRun[MutatingPolicy, MutatingBinding]):
         self._errors: list[tuple[str, str]] = []
         """Message and reason."""
         self._current: Json | None = self._seen.object
+        self._most_bytes: float = BYTES_OF_JSON * policy_input.size_bytes
 
     def _result(self) -> PolicyAnswer:
         # DELETE has no object to change.
@@ -162,13 +180,19 @@ class _MutatingRun(PolicyRun[MutatingPolicy, MutatingBinding]):
         # A matchCondition leaves the object in the form in which it read it.
         types = self._go_types
         if types is not None and not self._policy.conditions:
-            types = in_mutations
+            types = prepared.in_mutations
 
         def values(current: Json) -> Values:
             return (current, old, request, whole, authorizer, check, param, types)
 
-        self._current, errors = mutate(
-            rules, self._current, values, self._merge, self._allowance, self._request.facts
+        self._current, errors, self._most_bytes = mutate(
+            rules,
+            self._current,
+            values,
+            self._merge,
+            self._allowance,
+            self._request.facts,
+            self._most_bytes,
         )
         for error in errors:
             self._fail(binding, error)

@@ -8,6 +8,7 @@ Source: k8s.io/apiserver pkg/admission/plugin/policy/mutating/dispatcher.go (dis
 
 from __future__ import annotations
 
+import math
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
@@ -46,6 +47,11 @@ PatchType = Literal["JSONPatch", "ApplyConfiguration"]
 
 MAX_BRIEF_OPERATIONS: Final = 100
 """Operations that are applied on the event loop."""
+BYTES_OF_JSON: Final = 4
+"""What ``json_bytes`` counts at most for a byte of JSON: a number takes at least one, and counts as four."""
+_WRITTEN: Final = 16
+"""What ``json_bytes`` counts at most for the JSON of a value, for each byte that it counts for the value:
+durations and large integers count as numbers, and become texts."""
 MAX_OBJECT_BYTES: Final = 3 * 1024 * 1024
 """The size of the object as JSON after a mutation, unless it was larger before: the most that kube-apiserver
 accepts in a request (MaxRequestBodyBytes)."""
@@ -68,6 +74,10 @@ class Mutations:
     mutations: Sequence[Mutation]
     reinvocation_policy: ReinvocationPolicy
 
+    def __post_init__(self) -> None:
+        for expression in (*self.variables.values(), *(each.expression for each in self.mutations)):
+            expression.program.use_source()
+
 
 class Merge(Protocol):
     """Merges objects by the schema of their kind."""
@@ -86,6 +96,8 @@ class Mutated(NamedTuple):
     object: Json
     errors: list[str]
     """The errors of mutations that failed, in order. The others were applied."""
+    most_bytes: float
+    """At least what ``json_bytes`` counts of the object."""
 
 
 def mutate(
@@ -95,10 +107,12 @@ def mutate(
     merge: Merge,
     allowance: Allowance,
     facts: Facts,
+    most_bytes: float,
 ) -> Mutated:
     """Return *current* after all mutations of *rules*; it is not changed.
 
     *values* returns the values of the expressions for an object. *facts* are those of the review.
+    *most_bytes* is at least what ``json_bytes`` counts of *current*.
 
     Raises:
         TooLongError: the costs exceed *allowance*.
@@ -106,9 +120,11 @@ def mutate(
     errors = []
     for mutation in rules.mutations:
         try:
-            changed = _mutated(mutation, rules.variables, current, values(current), merge, allowance)
+            changed, added = _mutated(mutation, rules.variables, current, values(current), merge, allowance)
             if changed is not current:
-                _check_growth(current, changed)
+                if most_bytes + added > MAX_OBJECT_BYTES:
+                    _check_growth(current, changed)
+                most_bytes += added
                 # The API server turns the object into Go values after each mutation.
                 changed = without_empty(changed, facts)
             current = changed
@@ -120,14 +136,13 @@ def mutate(
             errors.append(str(error))
         except RecursionError:
             errors.append("an object nests too deeply")
-    return Mutated(current, errors)
+    return Mutated(current, errors, most_bytes)
 
 
 def _check_growth(before: Json, after: Json) -> None:
     """Count the parts of *after*, and raise PatchError if it has become too large."""
     with suppress(TypeError):
-        # A number takes at least one byte, and counts as four.
-        if 4 * len(orjson.dumps(after)) <= MAX_OBJECT_BYTES:
+        if BYTES_OF_JSON * len(orjson.dumps(after)) <= MAX_OBJECT_BYTES:
             return
     if json_bytes(after, MAX_OBJECT_BYTES) <= MAX_OBJECT_BYTES:
         return
@@ -143,7 +158,13 @@ def _mutated(
     values: Values,
     merge: Merge,
     allowance: Allowance,
-) -> Json:
+) -> tuple[Json, float]:
+    """Return the object after *mutation*, and at least the bytes that it has more, as ``json_bytes`` counts.
+
+    Raises:
+        PatchError: the expression has no value, or the patch does not apply.
+        OutOfBudgetError, TooLongError, CostExceeded: it costs too much.
+    """
     (result,), _ = evaluate_all([mutation.expression], variables, values, POLICY_LIMIT, allowance)
     if isinstance(result, EvaluationError):
         raise PatchError(str(result))
@@ -151,19 +172,20 @@ def _mutated(
     value = result[0]
     if mutation.patch_type == "JSONPatch":
         with typed_by(values):
-            operations = operations_of(value)
+            operations, taken = operations_of(value)
         if allowance.is_brief and len(operations) > MAX_BRIEF_OPERATIONS:
             raise TooLongError
-        return apply(current, operations)
+        has_copied = any(each["op"] in ("copy", "move") for each in operations)
+        return apply(current, operations), math.inf if has_copied else _WRITTEN * taken
     if not isinstance(value, Struct):
         raise PatchError(f"unsupported return type from ApplyConfiguration expression: {type_name(value)}")
-    Room("ApplyConfiguration").take(value)
+    taken = Room("ApplyConfiguration").take(value)
     check_type_names(value)
     patch = object_value(value, is_exact=True)
     assert isinstance(patch, dict)
     identity: Json = {name: current[name] for name in ("apiVersion", "kind") if name in current}
     try:
-        return merge(current, {**patch, **identity})
+        return merge(current, {**patch, **identity}), _WRITTEN * taken
     except PatchError as error:
         raise PatchError(f"error applying patch: {error}") from None
 

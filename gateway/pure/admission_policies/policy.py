@@ -77,7 +77,7 @@ class ValidatingPolicyInForce(PolicyInForce[ValidatingPolicy, ValidatingBinding]
             and not policy.conditions
             and not policy.rules.audit_annotations
             and not policy.needs_authorizer
-            and (policy.param_kind is None or all(each.param_ref is None for each in bindings))
+            and not self._uses_params
         )
         self._all_true = policy.rules.all_true if is_plain else None
         """Decides the usual case alone: nothing but bindings and validations counts."""

@@ -15,7 +15,7 @@ from gateway.pure.conditions.match_conditions import RequestVariables, request_v
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.review import is_namespace
 from gateway.pure.core.verdict import Failed, FailureReason
-from gateway.pure.openapi.go_types import in_conditions
+from gateway.pure.openapi.go_types import InMutations, in_conditions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +35,7 @@ _NAMESPACE_METADATA: Final = (
 class Prepared:
     """The values of variables that all policies of a request share."""
 
-    __slots__ = ("authorizer", "check", "known", "of_conditions", "request")
+    __slots__ = ("authorizer", "check", "in_mutations", "known", "of_conditions", "request")
 
     def __init__(self, document: Json) -> None:
         of_request = RequestVariables(document)
@@ -46,6 +46,7 @@ class Prepared:
         )
         self.of_conditions = of_request.request
         self.request: Json = request_variable(document)
+        self.in_mutations = InMutations()
 
 
 def shared_values(policy_input: PolicyInput) -> Values:

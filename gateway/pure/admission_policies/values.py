@@ -55,16 +55,18 @@ class Room:
         self._patch = patch
         self._left = MAX_VALUE_BYTES
 
-    def take(self, value: object) -> None:
-        """Take the bytes of *value*, before anything copies or writes it.
+    def take(self, value: object) -> int:
+        """Take the bytes of *value*, before anything copies or writes it, and return them.
 
         Raises:
             PatchError: there are not so many left.
             CostExceeded: it has too many parts.
         """
-        self._left -= json_bytes(value, self._left)
+        taken = json_bytes(value, self._left)
+        self._left -= taken
         if self._left < 0:
             raise PatchError(f"{self._patch}: its values have more than {MAX_VALUE_BYTES} bytes")
+        return taken
 
 
 def json_value(value: object) -> object:

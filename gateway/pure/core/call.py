@@ -136,7 +136,9 @@ class Payload:
         """Return the input of policies for the present object; the arguments are the same for a review."""
         if self._policy_input is None:
             conditions = self.condition_input
-            self._policy_input = PolicyInput(conditions, self.request, namespace, params, schemas)
+            self._policy_input = PolicyInput(
+                conditions, self.request, namespace, params, schemas, self.size_bytes
+            )
         return self._policy_input
 
     def fresh_object(self) -> Json | None:
@@ -197,6 +199,8 @@ class Payload:
         check_identity(self.request, before, patched)
         payload = Payload(self.request, patched, size_bytes)
         payload._object_json = object_json
+        if self._policy_input is not None:
+            payload._policy_input = self._policy_input.after(payload.condition_input, size_bytes)
         return payload
 
     def drop_parsed(self, *, keeps_small: bool) -> None:

@@ -101,6 +101,7 @@ class PolicyInput:
         "request",
         "schemas",
         "shared",
+        "size_bytes",
     )
 
     def __init__(
@@ -110,6 +111,7 @@ class PolicyInput:
         namespace: Namespace | Failed | None,
         params: Params | None = None,
         schemas: FollowedSchemas | None = None,
+        size_bytes: int = 0,
     ) -> None:
         self.conditions = conditions
         self.request = request
@@ -119,6 +121,8 @@ class PolicyInput:
         """The objects of the cluster from which policies take parameters. None without a cluster."""
         self.schemas = schemas
         """The schemas of the kinds of the cluster. None without a cluster."""
+        self.size_bytes = size_bytes or len(request.json)
+        """At least the bytes of the object's JSON, if numbers are written as they were read."""
         self.found_params = _NONE_FOUND
         """The parameters that were looked up for this review."""
         self.matched: Selectable | None = None
@@ -127,9 +131,15 @@ class PolicyInput:
         """In the round of reinvocation, ``PolicyResult.invoked`` of the first round. None if all may be
         invoked."""
         self.prepared: object | None = None
-        """The values of expressions that all policies share."""
+        """The values of expressions that all policies of the review share."""
         self.shared: tuple[object, ...] | None = None
         """Likewise, of policies that need neither parameters nor the authorizer."""
+
+    def after(self, conditions: ConditionInput, size_bytes: int) -> PolicyInput:
+        """Return the input for the object that a patch leaves, which *conditions* have."""
+        found = PolicyInput(conditions, self.request, self.namespace, self.params, self.schemas, size_bytes)
+        found.prepared = self.prepared
+        return found
 
 
 class AdmissionPolicy(Protocol):

@@ -158,6 +158,29 @@ def in_mutations(frame: Sequence[object]) -> dict[int, str]:
     return _types(frame, _PARAMS)
 
 
+class InMutations:
+    """:func:`in_mutations` for the expressions of one review, whose request and namespace are read once."""
+
+    __slots__ = ("_known", "_namespace", "_request")
+
+    def __init__(self) -> None:
+        self._known: dict[int, str] = {}
+        self._request: object = None
+        self._namespace: object = None
+
+    def __call__(self, frame: Sequence[object]) -> dict[int, str]:
+        """Return the types of the values of *frame*."""
+        request, namespace, param = frame[_REQUEST_SLOT], frame[_NAMESPACE_SLOT], frame[_PARAMS]
+        if request is not self._request or namespace is not self._namespace:
+            self._request, self._namespace = request, namespace
+            self._known = _types(frame)
+        if param is None:
+            return self._known
+        found = self._known.copy()
+        _add(found, param, _of_object(param))
+        return found
+
+
 def in_conditions_of_mutations(frame: Sequence[object]) -> dict[int, str]:
     """Do as :func:`in_conditions`, for matchConditions of a MutatingAdmissionPolicy.
 

@@ -17,7 +17,7 @@ from gateway.pure.cel.environment import GLOBALS, TYPE_NAMES, VARIABLES
 from gateway.pure.cel.errors import EvaluationError
 from gateway.pure.cel.indexing import KEY_TYPES, check_key, has_field, invalid_key
 from gateway.pure.cel.lexer import CompileError
-from gateway.pure.cel.meter import METER, charge
+from gateway.pure.cel.meter import LONG_TEXT, METER, charge
 from gateway.pure.cel.operators import no_overload
 from gateway.pure.cel.program.calls import call_code
 from gateway.pure.cel.program.code import Built, all_values, constant_code, rests_of
@@ -25,10 +25,12 @@ from gateway.pure.cel.program.comprehensions import comprehension
 from gateway.pure.cel.program.constants import folded
 from gateway.pure.cel.program.selections import Step, has_source, select, select_path, select_source
 from gateway.pure.cel.program.source import Source, value_code
-from gateway.pure.cel.structs import struct
-from gateway.pure.cel.values import NONE, Optional, TypeName, type_name
+from gateway.pure.cel.structs import JSON_PATCH, struct
+from gateway.pure.cel.values import NONE, Optional, Struct, TypeName, type_name
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gateway.pure.cel.lazy import LazyVariables
     from gateway.pure.cel.program.code import Code, Frame
     from gateway.pure.cel.program.source import Writer
@@ -115,6 +117,41 @@ def _write_variable(writer: Writer, name: str) -> str:
     """Write ``variables.name``, whose evaluation may charge the meter."""
     writer.uses_variables = writer.uses_meter = True
     return f"{writer.slot(_VARIABLES_SLOT)}.get({writer.constant(name)})"
+
+
+def _map_source(entries: Sequence[tuple[Built, Built, bool]]) -> Source | None:
+    """Return the source of a map with these keys and values, or None if any of them is optional."""
+    if any(is_optional for _, _, is_optional in entries):
+        return None
+
+    def write(writer: Writer) -> str:
+        members = []
+        for key, value in [entry[:2] for entry in entries]:
+            name = writer.named(writer.part(key))
+            writer.require(name, str)
+            if not writer.is_constant(name):
+                writer.give_up_if(f"len({name}) > {LONG_TEXT}")
+            members.append(f"{name}: {writer.named(writer.part(value))}")
+        return f"{{{', '.join(members)}}}"
+
+    return Source(write)
+
+
+def _struct_source(name: str, fields: Sequence[tuple[str, Built, bool]]) -> Source | None:
+    """Return the source of a struct of the type *name*, or None if any of its *fields* is optional."""
+    if any(is_optional for _, _, is_optional in fields):
+        return None
+
+    def write(writer: Writer) -> str:
+        members = []
+        for field, built, _ in fields:
+            value = writer.named(writer.part(built))
+            if name == JSON_PATCH and field != "value":
+                writer.require(value, str)
+            members.append(f"{writer.constant(field)}: {value}")
+        return f"{writer.constant(Struct)}({writer.constant(name)}, {{{', '.join(members)}}})"
+
+    return Source(write)
 
 
 class _Builder:
@@ -318,7 +355,7 @@ class _Builder:
                 found[key] = value
             return found
 
-        return Built(build_map, cost)
+        return Built(build_map, cost, _map_source(built))
 
     def _struct(self, node: syntax.StructLiteral) -> Built:
         built = [(field, self.build(value), is_optional) for field, value, is_optional in node.fields]
@@ -343,7 +380,8 @@ class _Builder:
                 found[field] = value
             return struct(name, found)
 
-        return Built(build_struct, sum(each.cost for _, each, _ in built) + _STRUCT)
+        cost = sum(each.cost for _, each, _ in built) + _STRUCT
+        return Built(build_struct, cost, _struct_source(name, built))
 
     def _comprehension(self, node: syntax.Comprehension) -> Built:
         over = self.build(node.range)
