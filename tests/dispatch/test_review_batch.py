@@ -150,12 +150,18 @@ def read_answer(*, calls: int, groups: int, withdraws: bool, is_compared: bool) 
     nothing: Any = None
     written = {}
     for number in range(1, groups + 1):
-        group = written[number] = CallGroup(nothing, nothing, b"", 0.0, Deadline.after(10.0, 0.0))
+        group = written[number] = CallGroup(
+            cast("Any", object()), nothing, b"", 0.0, Deadline.after(10.0, 0.0)
+        )
         group.number, group.open_count = number, calls
         group.calls = [cast("Any", SimpleNamespace(parameters=b"")) for _ in range(calls)]
     counted, finished = Counter[str](), set[object]()
 
-    def finish(group: CallGroup, answered: Mapping[int, tuple[Any, object]]) -> None:
+    def finish(answers: Mapping[CallGroup, Mapping[int, tuple[Any, object]]]) -> None:
+        for group, answered in answers.items():
+            finish_one(group, answered)
+
+    def finish_one(group: CallGroup, answered: Mapping[int, tuple[Any, object]]) -> None:
         finished.update((group.number, index, verdict) for index, (_, verdict) in answered.items())
         for index in answered:
             group.calls[index] = None

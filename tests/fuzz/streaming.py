@@ -203,13 +203,15 @@ class FuzzedStream:
     def refuse(self, group: CallGroup, index: int) -> None:
         raise AssertionError("there are no chains")
 
-    def finish_calls(self, group: CallGroup, answered: Mapping[int, tuple[Call, Verdict]]) -> None:
+    def finish_calls(self, answered: Mapping[CallGroup, Mapping[int, tuple[Call, Verdict]]]) -> None:
         assert not self._is_over, "a verdict after the end"
         assert answered
-        for index, (call, verdict) in answered.items():
-            assert call is group.calls[index]
-            assert isinstance(verdict, Allowed | Denied | Failed)
-            self._settle(group, index)
+        for group, calls in answered.items():
+            assert calls
+            for index, (call, verdict) in calls.items():
+                assert call is group.calls[index]
+                assert isinstance(verdict, Allowed | Denied | Failed)
+                self._settle(group, index)
 
     def count(self, code: str, number: int = 1, *, is_enforced: bool = True) -> None:
         assert number > 0

@@ -69,8 +69,11 @@ class CallSink(Protocol):
     def finish(self, group: CallGroup, index: int, verdict: Verdict, code: str) -> None:
         """End a call unless it has ended; *code* is its gRPC status."""
 
-    def finish_calls(self, group: CallGroup, answered: Mapping[int, tuple[Call, Verdict]]) -> None:
-        """End open calls, by index, with their verdicts; their gRPC statuses are counted already."""
+    def finish_calls(self, answered: Mapping[CallGroup, Mapping[int, tuple[Call, Verdict]]]) -> None:
+        """End open calls of groups of one observer, by index, with their verdicts.
+
+        Their gRPC statuses are counted already.
+        """
 
     def refuse(self, group: CallGroup, index: int) -> None:
         """Take back a call of a chain that was not evaluated as a part of it."""
@@ -99,8 +102,8 @@ class CallSink(Protocol):
 class CallObserver(Protocol):
     """Receives the results of calls. For each call at most one of the first three methods is called, once."""
 
-    def on_verdicts(self, group: CallGroup, answered: Collection[tuple[Call, Verdict]]) -> None:
-        """Take the verdicts of calls that have ended together."""
+    def on_verdicts(self, answered: Mapping[CallGroup, Collection[tuple[Call, Verdict]]]) -> None:
+        """Take the verdicts of calls that have ended together, by their groups."""
 
     def refuse(self, call: Call, *, was_sent: bool) -> None:
         """Take back a call of a chain, which was not evaluated as a part of it."""
@@ -204,7 +207,7 @@ class CallGroup:
         for index, _ in expired:
             self.endpoint.withdraw(self, index, "DEADLINE_EXCEEDED")
         failure = failed_deadline(self.deadline)
-        self.observer.on_verdicts(self, [(call, failure) for _, call in expired])
+        self.observer.on_verdicts({self: [(call, failure) for _, call in expired]})
 
 
 def with_followers(group: CallGroup) -> list[CallGroup]:
@@ -306,7 +309,7 @@ class InFlightCalls:
                     ):
                         group.endpoint.withdraw(group, index, "CANCELLED")
                         asyncio.get_running_loop().call_soon(
-                            group.observer.on_verdicts, group, [(call, failure)]
+                            group.observer.on_verdicts, {group: [(call, failure)]}
                         )
                         return True
                 groups.pop(group, None)

@@ -21,7 +21,7 @@ from gateway.pure.core.verdict import Allowed, Failed
 from gateway.pure.core.webhook import WorkerRef
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from gateway.engine.dispatch.backends import Backends
     from gateway.engine.dispatch.calls import Endpoint, Sheds
@@ -118,30 +118,31 @@ class EvaluationDriver:
                     group.endpoint.withdraw(group, index, "CANCELLED")
         self._release()
 
-    def on_verdicts(self, group: CallGroup, answered: Collection[tuple[Call, Verdict]]) -> None:
+    def on_verdicts(self, answered: Mapping[CallGroup, Collection[tuple[Call, Verdict]]]) -> None:
         """Give the verdicts of calls to the evaluation, and make the calls that follow from them."""
         if self._is_over:
             return
         now = self._now()
-        started_at, address = group.first_started_at, group.endpoint.address
-        is_repeated = group.is_second_attempt or group.hedge_peer is not None
-        is_alone = group.hedge_peer is None and not group.followers
         received = []
-        for call, verdict in answered:
-            if not is_alone and not self._is_first(group, call, verdict, now):
-                continue
-            call.started_at = started_at
-            call.elapsed_s = now - started_at
-            call.endpoint = address
-            call.is_repeated = is_repeated
-            if call.cache_key:
-                self._backends.verdicts.keep(call, verdict)
-            if (
-                type(verdict) is not Allowed
-                or not verdict.patch
-                or self._can_be_applied(group, call, verdict)
-            ):
-                received.append((call, verdict))
+        for group, verdicts in answered.items():
+            started_at, address = group.first_started_at, group.endpoint.address
+            is_repeated = group.is_second_attempt or group.hedge_peer is not None
+            is_alone = group.hedge_peer is None and not group.followers
+            for call, verdict in verdicts:
+                if not is_alone and not self._is_first(group, call, verdict, now):
+                    continue
+                call.started_at = started_at
+                call.elapsed_s = now - started_at
+                call.endpoint = address
+                call.is_repeated = is_repeated
+                if call.cache_key:
+                    self._backends.verdicts.keep(call, verdict)
+                if (
+                    type(verdict) is not Allowed
+                    or not verdict.patch
+                    or self._can_be_applied(group, call, verdict)
+                ):
+                    received.append((call, verdict))
         self._receive(received)
 
     def _is_first(self, group: CallGroup, call: Call, verdict: Verdict, now: float) -> bool:
@@ -153,7 +154,7 @@ class EvaluationDriver:
                 return False
             other.endpoint.withdraw(other, other.calls.index(call), "CANCELLED")
         for follower in group.followers:
-            if follower.after is call:
+            if follower.after is call and follower.open_count:
                 follower.endpoint.calls.restart(follower, now, self._deadline.capped(follower.timeout_s, now))
         return True
 
@@ -237,7 +238,7 @@ class EvaluationDriver:
         if second is not None:
             second.endpoint.count_retries(second.open_count)
         left = [(call, failure) for call in calls if second is None or call not in second.calls]
-        self.on_verdicts(group, left)
+        self.on_verdicts({group: left})
 
     def hedge(self, group: CallGroup) -> int:
         """Send the repeatable calls of *group* to a second endpoint too, and return how many."""
@@ -387,13 +388,13 @@ class EvaluationDriver:
 
     def _new_group(self, call: Call, groups: dict[GroupKey, CallGroup]) -> CallGroup | Failed:
         """Return a new group for *call*; Failed if there is no time or no endpoint."""
-        webhook = call.invocation.webhook
         now = self._now()
+        if call.after is not None:
+            return self._new_follower(call, call.after, groups, now)
+        webhook = call.invocation.webhook
         deadline = self._deadline.capped(webhook.timeout_s, now)
         if deadline.has_passed(now):
             return failed_deadline(deadline)
-        if call.after is not None:
-            return self._new_follower(call, call.after, groups, now)
         wanted = call.invocation.backend
         endpoint: Endpoint | None = None
         for (name, *_), group in groups.items():

@@ -121,16 +121,20 @@ class WorkerEndpoint:
         call = group.calls[index]
         if call is not None:
             self.count_one(group, code)
-            self.finish_calls(group, {index: (call, verdict)})
+            self.finish_calls({group: {index: (call, verdict)}})
 
-    def finish_calls(self, group: CallGroup, answered: Mapping[int, tuple[Call, Verdict]]) -> None:
-        """End open calls, by index, with their verdicts; their gRPC statuses are counted already."""
-        self.calls.release(group, answered)
-        if self._hedging is not None and group.after is None:
-            for _, verdict in answered.values():
-                if type(verdict) is not Failed:
-                    self._hedging.answered(group)
-        group.observer.on_verdicts(group, answered.values())
+    def finish_calls(self, answered: Mapping[CallGroup, Mapping[int, tuple[Call, Verdict]]]) -> None:
+        """End open calls of groups of one observer, by index, with their verdicts.
+
+        Their gRPC statuses are counted already.
+        """
+        for group, calls in answered.items():
+            self.calls.release(group, calls)
+            if self._hedging is not None and group.after is None:
+                for _, verdict in calls.values():
+                    if type(verdict) is not Failed:
+                        self._hedging.answered(group)
+        group.observer.on_verdicts({group: calls.values() for group, calls in answered.items()})
 
     def refuse(self, group: CallGroup, index: int) -> None:
         """End a call of a chain that was not evaluated as a part of it; the observer gets it back."""
@@ -308,7 +312,7 @@ class WorkerEndpoint:
 
 def _fits_into_a_batch(group: CallGroup) -> bool:
     """Whether a batch can have all parameters of *group* and its chains."""
-    parameters = {call.parameters for call in open_calls(group)}
+    parameters = {call.parameters for call in open_calls(group) if call.parameters}
     return len(parameters) <= MAX_IDS and sum(map(len, parameters)) <= MAX_BATCH_BYTES
 
 

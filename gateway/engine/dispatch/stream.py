@@ -304,7 +304,7 @@ class ReviewStream:
                     # It was withdrawn in a step before this one.
                     used += self._is_of_withdrawn_call(group.number * MAX_CALLS + index)
             answered += len(allowed)
-            self._finish(group, allowed)
+            self._finish({group: allowed} if allowed else {})
             if answered >= STEP_VERDICTS:
                 self._sink.count("OK", answered)
                 yield used + answered
@@ -354,56 +354,59 @@ class ReviewStream:
     def _take(self, verdicts: Sequence[worker_pb2.Verdict]) -> int:
         """Take *verdicts* in one step, and return how many calls they answer.
 
-        Verdicts of a group that follow each other are taken together, and all in reverse: then the first
+        Verdicts of a review that follow each other are taken together, and all in reverse: then the first
         webhook of a review settles all of them in one go, which needs the object parsed once.
         """
         written = self._written
         answered = used = number = 0
         group: CallGroup | None = None
-        taken: dict[int, tuple[Call, Verdict]] = {}
+        taken: dict[CallGroup, dict[int, tuple[Call, Verdict]]] = {}
         try:
             for verdict in reversed(verdicts):
                 last, (number, index) = number, divmod(verdict.id, MAX_CALLS)
                 if number != last:
-                    ended, taken = taken, {}
-                    self._finish(group, ended)
                     group = written.get(number)
+                    if group is not None and any(group.observer is not other.observer for other in taken):
+                        ended, taken = taken, {}
+                        self._finish(ended)
                 call = None if group is None or index >= len(group.calls) else group.calls[index]
-                if group is None or call is None or index in taken:
+                if group is None or call is None or index in taken.get(group, ()):
                     used += self._is_of_withdrawn_call(verdict.id)
                     continue
                 used += 1
                 if group.after is not None and not verdict.chained:
                     ended, taken = taken, {}
-                    self._finish(group, ended)
+                    self._finish(ended)
                     self._refuse(group, index)
                     answered += 1
                     continue
                 # An unset response reads as not allowed, so that WhichOneof is needed for few verdicts.
                 response = verdict.response
+                found: Verdict
                 if response.allowed or (outcome := verdict.WhichOneof("outcome")) == "response":
                     answered += 1
-                    has_parameters = call.parameters != b""
-                    taken[index] = call, verdict_of(response, has_parameters=has_parameters)
+                    found = verdict_of(response, has_parameters=call.parameters != b"")
                 elif outcome == "error":
-                    failure, code = _failure_of(verdict.error, group.deadline)
-                    taken[index] = call, failure
+                    found, code = _failure_of(verdict.error, group.deadline)
                     self._sink.count_one(group, code)
                 else:
                     answered += 1
-                    taken[index] = call, failed_malformed("a verdict without an outcome")
+                    found = failed_malformed("a verdict without an outcome")
+                taken.setdefault(group, {})[index] = call, found
         finally:
             # Also those before a Flood.
-            self._finish(group, taken)
+            self._finish(taken)
             if answered:
                 self._sink.count("OK", answered)
         return used
 
-    def _finish(self, group: CallGroup | None, answered: Mapping[int, tuple[Call, Verdict]]) -> None:
-        if group is not None and answered:
-            if group.open_count == len(answered):
+    def _finish(self, answered: Mapping[CallGroup, Mapping[int, tuple[Call, Verdict]]]) -> None:
+        """End calls of one observer, if there are any."""
+        for group, calls in answered.items():
+            if group.open_count == len(calls):
                 del self._written[group.number]
-            self._sink.finish_calls(group, answered)
+        if answered:
+            self._sink.finish_calls(answered)
 
     def _refuse(self, group: CallGroup, index: int) -> None:
         """Take back a call whose worker has no chains, unless it has ended."""

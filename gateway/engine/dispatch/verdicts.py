@@ -48,11 +48,15 @@ def verdict_of(response: worker_pb2.ReviewResponse, *, has_parameters: bool = Fa
     if response.allowed:
         if has_parameters and not response.parameters_applied:
             return _IGNORED_PARAMETERS
-        if response.ByteSize() == _BARE_ALLOW_BYTES[has_parameters]:
+        patch = response.patch
+        others = response.ByteSize() - _BARE_ALLOW_BYTES[has_parameters]
+        if not others:
             return ALLOWED
-        return Allowed(
-            response.patch, tuple(response.warnings), tuple(sorted(response.audit_annotations.items()))
-        )
+        # The size of the field: its tag, the varint of its length, and the patch.
+        if others == 1 + (len(patch).bit_length() + 6) // 7 + len(patch):
+            # To read the other fields would take longer than the rest.
+            return Allowed(patch)
+        return Allowed(patch, tuple(response.warnings), tuple(sorted(response.audit_annotations.items())))
     status = response.status
     return Denied(
         status.code if 400 <= status.code <= 599 else 400,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import orjson
 
 from admission_gateway_worker.json_patch.diff import same
-from admission_gateway_worker.json_patch.patch import PatchConflict, Work, apply_in_steps
+from admission_gateway_worker.json_patch.patch import STEP_BYTES, PatchConflict, Work, apply_in_steps
 from gateway.pure.core.conditions import ConditionInput
 from gateway.pure.core.identity import check_identity
 from gateway.pure.core.matching import selectable_labels
@@ -151,7 +150,7 @@ class Payload:
     def patched(self, operations: list[Json], patch: bytes) -> Generator[None, None, Payload | None]:
         """Return the payload after the *operations* of the JSON *patch*; None if they change nothing.
 
-        It yields between steps.
+        It yields between steps if *patch* is longer than ``STEP_BYTES``.
 
         Raises:
             PatchConflict: the patch does not apply, or makes the object too large.
@@ -160,13 +159,15 @@ class Payload:
         """
         if not self.request.can_be_rewritten():
             raise PatchConflict("the request nests too deeply to be written again")
-        document = self.object
-        yield
-        work = Work()
+        document, work = self.object, Work()
+        has_steps = len(patch) > STEP_BYTES
+        if has_steps:
+            yield
         patched = yield from apply_in_steps(document, operations, work)
         if not isinstance(patched, dict):
             raise PatchConflict("it leaves an array where the object was")
-        yield
+        if has_steps:
+            yield
         added_bytes = len(patch) + work.copied_bytes
         return self._replaced(patched, added_bytes, is_flat=not work.has_moved and _is_flat(patch))
 
@@ -225,8 +226,7 @@ def _is_flat(patch: bytes) -> bool:
     return sum(map(patch.count, b"/\\{[")) <= _MAX_MARKS
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(NamedTuple):
     """The result of a webhook's patch."""
 
     payload: Payload | None

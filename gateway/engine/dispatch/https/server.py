@@ -176,7 +176,7 @@ class HttpsServer:
         if call is not None:
             self._metrics.called(self.client.url, code)
             self.calls.release(group, (index,))
-            group.observer.on_verdicts(group, [(call, verdict)])
+            group.observer.on_verdicts({group: [(call, verdict)]})
 
     async def review(self, group: CallGroup, call: Call, slot: LargeAnswerSlot) -> tuple[str, Verdict]:
         """Return the status code for the metrics, and the verdict."""

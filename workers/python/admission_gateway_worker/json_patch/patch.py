@@ -16,7 +16,7 @@ Source: kubernetes/apiserver plugin/webhook/mutating/dispatcher.go; evanphx/json
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -48,6 +48,9 @@ _SPACE: Final = b" \t\r\n"
 _STEP_OPERATIONS: Final = 100
 """These take a millisecond or two."""
 
+STEP_BYTES: Final = 4096
+"""A patch up to this size is parsed in one step."""
+
 _Container = dict[str, object] | list[object]
 
 _INDEX = re.compile(r"[+-]?[0-9]+\Z")
@@ -70,7 +73,7 @@ def parse_patch(patch: bytes) -> list[Operation]:
 def parse_in_steps(patch: bytes) -> Generator[None, None, list[Operation]]:
     """Return the operations of a JSON Patch; empty bytes, ``null`` and ``[]`` give none.
 
-    It yields between steps; each step reads *patch* once or twice.
+    It yields between steps if *patch* is longer than ``STEP_BYTES``; each step reads it once or twice.
 
     Raises:
         PatchSyntaxError: not JSON, not an array of objects (a null element fails later, when applied), nested
@@ -81,7 +84,28 @@ def parse_in_steps(patch: bytes) -> Generator[None, None, list[Operation]]:
         return []
     if len(patch) > MAX_VALUES and _count_values(patch) > MAX_VALUES:
         raise PatchConflict(f"has more than {MAX_VALUES} values")
-    yield
+    has_steps = len(patch) > STEP_BYTES
+    if has_steps:
+        yield
+    operations, patch = _operations(patch)
+    if has_steps:
+        yield
+    try:
+        # orjson reads deeper than it writes, and an audit annotation quotes the patch one level down.
+        read = orjson.dumps([operations])[1:-1]
+    except TypeError:
+        raise PatchSyntaxError("nested too deeply") from None
+    if has_steps:
+        yield
+    # Usually nothing differs.
+    if operations and patch != read and _has_lost_members(patch, read):
+        # Some libraries take the first of them, some the last, and some a mixture.
+        raise PatchSyntaxError("two members of an object have the same name")
+    return operations
+
+
+def _operations(patch: bytes) -> tuple[list[Operation], bytes]:
+    """Return the operations of a JSON Patch, and the text from which they were read."""
     try:
         operations = orjson.loads(patch)
     except orjson.JSONDecodeError as error:
@@ -91,29 +115,20 @@ def parse_in_steps(patch: bytes) -> Generator[None, None, list[Operation]]:
         except orjson.JSONDecodeError:
             raise PatchSyntaxError(f"not JSON: {error}") from None
     if operations is None:
-        return []
+        return [], patch
     if not isinstance(operations, list):
         raise PatchSyntaxError("not a JSON array of operations")
-    yield
     for index, operation in enumerate(operations):
-        if operation is not None and not isinstance(operation, dict):
+        if operation is None:
+            operations[index] = {}
+        elif not isinstance(operation, dict):
             raise PatchSyntaxError(f"operation {index} is not a JSON object")
-    try:
-        # orjson reads deeper than it writes, and an audit annotation quotes the patch one level down.
-        read = orjson.dumps([operations])
-    except TypeError:
-        raise PatchSyntaxError("nested too deeply") from None
-    yield
-    if _has_lost_members(patch, read[1:-1]):
-        # Some libraries take the first of them, some the last, and some a mixture.
-        raise PatchSyntaxError("two members of an object have the same name")
-    return [operation or {} for operation in operations]
+    return operations, patch
 
 
 def _has_lost_members(text: bytes, read: bytes) -> bool:
     """Whether the objects in JSON *text* have more members than in *read*, the same value written again."""
-    # Usually nothing differs, or only white space.
-    if text == read or text.translate(None, _SPACE) == read.translate(None, _SPACE):
+    if text.translate(None, _SPACE) == read.translate(None, _SPACE):
         return False
     return without_strings(text).count(b":") != without_strings(read).count(b":")
 
@@ -330,14 +345,16 @@ def _locate(document: object, path: str, work: Work) -> tuple[_Container, str]:
 
 def _locate_own(document: object, path: str, work: Work) -> tuple[_Container, str]:
     """Do as :func:`_locate`, and return a container that may be changed, as *document* itself."""
-    node = _container(document, path)
+    node: Any = _container(document, path)
     *parents, last = work.tokens(path)
+    own = work.own
     for token in parents:
-        if isinstance(node, dict):
-            child = node[token] = _own(_container(node.get(token), path), work)
-        else:
-            index = _index(token, len(node), path)
-            child = node[index] = _own(_container(node[index], path), work)
+        key = token if isinstance(node, dict) else _index(token, len(node), path)
+        child = _container(node.get(key) if key is token else node[key], path)
+        if id(child) not in own:
+            # As _own(), in place of a call of it for each part.
+            child = node[key] = child.copy()
+            own.add(id(child))
         node = child
     return node, last
 
