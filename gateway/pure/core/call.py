@@ -223,7 +223,7 @@ def _is_flat(patch: bytes) -> bool:
 
     The levels of a value are those of its path, whose slashes may be written with a backslash, and its own.
     """
-    return sum(map(patch.count, b"/\\{[")) <= _MAX_MARKS
+    return len(patch) - len(patch.translate(None, b"/\\{[")) <= _MAX_MARKS
 
 
 class Applied(NamedTuple):

@@ -39,11 +39,11 @@ def check_identity(request: AdmissionRequest, before: Json, after: Json) -> None
     Raises:
         PatchRefused: it is not; the text names the field, the found and the expected value.
     """
-    is_built_in = _is_built_in(before.get("apiVersion"))
     for field in ("apiVersion", "kind"):
         expected, found = before.get(field), after.get(field)
         # The API server takes built-in types from the request, if the object does not name its type.
-        if expected and found != expected and not (is_built_in and found in (None, "")):
+        is_filled_in = found in (None, "") and _is_built_in(before.get("apiVersion"))
+        if expected and found != expected and not is_filled_in:
             raise _refused(field, found, shown_briefly(expected))
     old, new = before.get("metadata"), after.get("metadata")
     if not isinstance(old, dict):

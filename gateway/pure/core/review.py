@@ -105,6 +105,7 @@ class AdmissionRequest:
     _can_be_rewritten: bool | None = field(default=None, repr=False)
     facts: dict[str, tuple[object, object]] = field(default_factory=dict, repr=False)
     """What policies found out about the object, see ``gateway.pure.openapi.types.Facts``."""
+    _shape: tuple[Hashable, ...] | None = field(default=None, repr=False, compare=False)
     has_go_types: bool = field(default=True, repr=False)
     """Whether values of expressions have Go types, by the configuration that the review is made with."""
 
@@ -176,15 +177,17 @@ class AdmissionRequest:
     @property
     def shape(self) -> tuple[Hashable, ...]:
         """Everything that rules compare; requests of equal shape match the same rules."""
-        return (
-            self.operation,
-            self.resource,
-            self.sub_resource,
-            self.request_resource,
-            self.request_sub_resource,
-            self.kind,
-            self.namespace == "",
-        )
+        if self._shape is None:
+            self._shape = (
+                self.operation,
+                self.resource,
+                self.sub_resource,
+                self.request_resource,
+                self.request_sub_resource,
+                self.kind,
+                self.namespace == "",
+            )
+        return self._shape
 
 
 def decode(body: bytes) -> AdmissionRequest:

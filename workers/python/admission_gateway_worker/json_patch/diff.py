@@ -170,18 +170,22 @@ def _diff_object(
 ) -> None:
     # Members that differ, and containers that were not compared.
     keys: list[str] = []
+    kept = len(before)
     for key, value in before.items():
         other = after.get(key, _ABSENT)
         if other is value:
             # As most members are after a patch.
             continue
-        if type(value) is dict or type(value) is list:
+        if other is _ABSENT:
+            kept -= 1
+        elif type(value) is dict or type(value) is list:
             if level <= _SEARCHED_LEVELS and same(value, other):
                 continue
         elif value == other and type(value) is type(other):
             continue
         keys.append(key)
-    keys.extend([key for key in after if key not in before])
+    if len(after) > kept:
+        keys += [key for key in after if key not in before]
     keys.sort()
     for key in keys:
         child = f"{path}/{escape(key)}"
