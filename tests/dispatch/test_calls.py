@@ -7,15 +7,18 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from admission_gateway_worker.pb import worker_pb2
 from gateway.engine.dispatch import stream
+from gateway.engine.dispatch.verdicts import verdict_of
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Details, Failed, FailureReason
 from tests.world import in_world, simulated
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from tests.worker.server import StartWorker
     from tests.world import SimulatedWorld, World
@@ -235,3 +238,23 @@ async def test_a_refused_stream_fails_no_call(world: SimulatedWorld) -> None:
     assert [outcome.verdict for outcome in (await evaluation).outcomes] == [ALLOWED, ALLOWED]
     assert repr(pool.endpoints[0]).split()[3] == "unary,"
     assert await world.ask({}) is ALLOWED
+
+
+@given(
+    patch=st.one_of(st.binary(max_size=40), st.sampled_from((127, 128, 16_383, 16_384)).map(bytes)),
+    warnings=st.lists(st.text(max_size=3), max_size=2),
+    annotations=st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2),
+    has_parameters=st.booleans(),
+)
+def test_an_answer_that_allows_is_read_in_full(
+    patch: bytes, warnings: Sequence[str], annotations: Mapping[str, str], *, has_parameters: bool
+) -> None:
+    answer = worker_pb2.ReviewResponse(
+        allowed=True,
+        patch=patch,
+        warnings=warnings,
+        audit_annotations=annotations,
+        parameters_applied=has_parameters,
+    )
+    verdict = verdict_of(answer, has_parameters=has_parameters)
+    assert verdict == Allowed(patch, tuple(warnings), tuple(sorted(annotations.items())))
