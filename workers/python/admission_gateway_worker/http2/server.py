@@ -23,6 +23,7 @@ from admission_gateway_worker.http2.frames import (
     FRAME_HEAD,
     HEADERS,
     LARGEST_WINDOW_BYTES,
+    MAX_FRAME_BYTES,
     NO_ERROR,
     PREFACE,
     PROTOCOL_ERROR,
@@ -111,10 +112,15 @@ class ServerStream:
     def send(self, body: bytes) -> None:
         """Send a part of the body, as soon as there is room."""
         if self.is_open and self._trailers is None:
+            connection = self._connection
+            if not self.unsent and connection.has_room(len(body), self.window):
+                connection.write_frame(self, body)
+                connection.has_worked()
+                return
             self.unsent.append(memoryview(body))
-            self._connection.unsent_bytes += len(body)
+            connection.unsent_bytes += len(body)
             if len(self.unsent) == 1 and self.window > 0:
-                self._connection.add_writer(self)
+                connection.add_writer(self)
             self.has_waited = bool(self.unsent)
 
     def end(self, block: bytes) -> None:
@@ -340,6 +346,25 @@ class Http2Server(Endpoint):
         self._append_writer(stream)
         self.pump()
 
+    def has_room(self, size: int, window: int) -> bool:
+        """Whether *size* bytes of a stream with this *window* fit into a frame, and no other stream waits."""
+        return (
+            size <= window
+            and size <= self._connection_window
+            and size <= MAX_FRAME_BYTES
+            and not self._writers
+            and not self.is_paused
+            and len(self.output) < OUTPUT_BYTES
+        )
+
+    def write_frame(self, stream: ServerStream, data: bytes | memoryview) -> None:
+        """Write *data*, which the windows allow, as a frame of *stream*."""
+        size = len(data)
+        self.output += FRAME_HEAD.pack(size >> 8, size & 0xFF, DATA, 0, stream.number)
+        self.output += data
+        self._connection_window -= size
+        stream.window -= size
+
     def _open_window(self, stream: ServerStream, increment: int) -> None:
         was_open = stream.window > 0
         stream.window += increment
@@ -383,11 +408,8 @@ class Http2Server(Endpoint):
             *(self._connection_window, stream.window, self._max_frame_bytes),
             *(len(piece), _SENT_FRAME_BYTES),
         )
-        self.output += FRAME_HEAD.pack(room >> 8, room & 0xFF, DATA, 0, stream.number)
-        self.output += piece[:room]
+        self.write_frame(stream, piece[:room])
         self.unsent_bytes -= room
-        self._connection_window -= room
-        stream.window -= room
         if room == len(piece):
             stream.unsent.popleft()
             self.has_worked()
