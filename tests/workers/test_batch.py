@@ -13,7 +13,7 @@ from admission_gateway_worker import PolicyServer, Review, batch
 from admission_gateway_worker.batch import ProtocolViolation, read_batch
 from admission_gateway_worker.evaluation import Evaluator
 from admission_gateway_worker.pb import worker_pb2 as pb
-from admission_gateway_worker.stream import ReviewStream
+from admission_gateway_worker.stream import AllowedVerdicts
 from admission_gateway_worker.turns import Turns
 from tests.workers.conftest import make_calls
 
@@ -173,9 +173,8 @@ async def test_clients_take_turns_and_of_one_the_connection_that_had_least() -> 
 
 @given(st.lists(st.integers(1, 2**64 - 1) | st.integers(1, 300)))
 def test_verdicts_that_allow_have_the_bytes_of_protobuf(numbers: list[int]) -> None:
-    stream = ReviewStream.__new__(ReviewStream)
-    stream._high = -1
+    verdicts = AllowedVerdicts()
     expected = pb.VerdictBatch()
     for number in numbers:
         expected.verdicts.add(id=number).response.allowed = True
-    assert b"".join(map(stream._allowed, numbers)) == expected.SerializeToString()
+    assert b"".join(map(verdicts.encoded, numbers)) == expected.SerializeToString()

@@ -52,10 +52,14 @@ def read_batch(message: bytes) -> pb.ReviewBatch:
         batch = pb.ReviewBatch.FromString(message)
     except DecodeError as problem:
         raise ProtocolViolation(f"not a ReviewBatch: {problem}") from None
-    found = (len(batch.payloads), len(batch.calls), len(batch.cancelled), len(batch.parameters))
-    for (field, (_, bound)), count in zip(_BOUNDS.items(), found, strict=True):
-        if count > bound:
-            raise _too_many(field)
+    if len(batch.payloads) > MAX_PAYLOADS:
+        raise _too_many(1)
+    if len(batch.calls) > MAX_CALLS:
+        raise _too_many(2)
+    if len(batch.cancelled) > MAX_CANCELLED:
+        raise _too_many(3)
+    if len(batch.parameters) > MAX_ID:
+        raise _too_many(4)
     return batch
 
 

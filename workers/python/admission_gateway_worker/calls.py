@@ -22,7 +22,7 @@ from admission_gateway_worker.payload import MAX_CHAINED_BYTES, TOO_LARGE, Held,
 from admission_gateway_worker.review import Review
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from admission_gateway_worker.pb import worker_pb2 as pb
     from admission_gateway_worker.policy import Policy
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 MAX_IN_FLIGHT: Final = 4096
 """Limit of waiting calls for each stream, and of calls in a batch: four times the default maxInFlight of the
 gateway."""
+
+LISTED_CALLS: Final = 1024
+"""Calls of a batch up to which their objects are made once. In larger ones each is made when it is looked at,
+and freed, because an object takes more memory than the shortest call in its message."""
 
 
 def unknown_policy(name: str, policies: Mapping[str, Policy]) -> pb.Error:
@@ -87,11 +91,14 @@ class _Batch:
         self.payloads = [
             Payload(payload.admission_request, payload.namespace_object) for payload in batch.payloads
         ]
-        self.size = len(batch.calls)
-        self.links = _prepare(batch, self.payloads)
+        calls: Sequence[pb.Call] = batch.calls
+        self.size = len(calls)
+        if self.size <= LISTED_CALLS:
+            calls = list(calls)
+        self.links = _prepare(calls, self.payloads)
         self.cancelled = set(batch.cancelled)
         self.arrived = arrived
-        self.rest: Iterator[tuple[int, pb.Call]] = enumerate(batch.calls)
+        self.rest: Iterator[tuple[int, pb.Call]] = enumerate(calls)
         """The calls that have not begun, with their positions."""
 
 
@@ -339,11 +346,11 @@ class Calls:
         self._report(call.number, error(StatusCode.RESOURCE_EXHAUSTED, text), call.is_chained)
 
 
-def _prepare(batch: pb.ReviewBatch, payloads: list[Payload]) -> dict[int, _Link | None]:
-    """Count the calls of each payload, and return the ids of the calls that others follow, without links."""
+def _prepare(calls: Sequence[pb.Call], payloads: list[Payload]) -> dict[int, _Link | None]:
+    """Count the *calls* of each payload, and return the ids of those that others follow, without links."""
     links: dict[int, _Link | None] = {}
-    if len(batch.calls) > len(payloads):
-        for call in batch.calls:
+    if len(calls) > len(payloads):
+        for call in calls:
             if call.payload < len(payloads):
                 payloads[call.payload].calls += 1
             if call.after:

@@ -43,6 +43,8 @@ PAUSE_BYTES: Final = 1024 * 1024
 """Bytes of verdicts that are sent before further calls begin."""
 
 _DRAINING: Final = pb.VerdictBatch(draining=True).SerializeToString()
+_VERDICTS, _ID, _ALLOWED_RESPONSE = (b"\x0a", b"\x08", b"\x12\x02\x08\x01")
+"""The tags of VerdictBatch.verdicts and Verdict.id, and the response that only allows."""
 _BYTES: Final = tuple(bytes((byte,)) for byte in range(256))
 
 QUIET_S: Final = 0.5
@@ -73,12 +75,7 @@ class ReviewStream:
         """The encoded verdicts of the next message."""
         self._has_notice = False
         """Whether it has the drain notice."""
-        self._high = -1
-        """The id of the last allowed call without its low seven bits."""
-        self._allowed_begin = self._allowed_end = b""
-        """How its verdict begins and ends, around the byte with the low bits."""
-        self._continues = 0
-        """The bit that says whether more bytes of the id follow."""
+        self._allowed = AllowedVerdicts()
         self._batch_bytes = self._batch_size = 0
         """The bytes of the verdicts of the next message, and of the last batch."""
         self._full: deque[bytes] = deque()
@@ -209,7 +206,7 @@ class ReviewStream:
             self._calls.is_pausing = True
         # The id 0 is not written.
         if outcome is ALLOWED and number and not is_chained:
-            self._verdicts.append(self._allowed(number))
+            self._verdicts.append(self._allowed.encoded(number))
             return
         verdict = pb.Verdict(id=number, chained=is_chained)
         if isinstance(outcome, pb.ReviewResponse):
@@ -218,21 +215,6 @@ class ReviewStream:
             verdict.error.CopyFrom(outcome)
         self._verdicts.append(pb.VerdictBatch(verdicts=[verdict]).SerializeToString())
 
-    def _allowed(self, number: int) -> bytes:
-        """Return the encoded verdict that allows the call *number*, as protobuf writes it.
-
-        Most verdicts are such, and successive ones differ in the low seven bits of their ids.
-        """
-        high = number >> 7
-        if high != self._high:
-            low, self._high = number & 0x7F, high
-            verdict = pb.Verdict(id=number, response=ALLOWED)
-            encoded = pb.VerdictBatch(verdicts=[verdict]).SerializeToString()
-            # Tag, length and the tag of the id are before its first byte.
-            self._allowed_begin, self._allowed_end = encoded[:3], encoded[4:]
-            self._continues = encoded[3] ^ low
-        return self._allowed_begin + _BYTES[self._continues | number & 0x7F] + self._allowed_end
-
     def _seal(self) -> None:
         if self._has_notice:
             self._verdicts.append(_DRAINING)
@@ -240,3 +222,32 @@ class ReviewStream:
         self._full.append(b"".join(self._verdicts))
         self._verdicts.clear()
         self._batch_bytes = 0
+
+
+class AllowedVerdicts:
+    """Encodes verdicts that only allow. Most are such, and successive ones differ in the end of their ids."""
+
+    __slots__ = ("_begin", "_continues", "_end", "_high")
+
+    def __init__(self) -> None:
+        self._high = -1
+        """The last id without its low seven bits."""
+        self._begin = self._end = b""
+        """How its verdict begins and ends, around the byte with the low bits."""
+        self._continues = 0
+        """The bit that says whether more bytes of the id follow."""
+
+    def encoded(self, number: int) -> bytes:
+        """Return the verdict that allows the call *number*, which is not 0, as protobuf writes it."""
+        high = number >> 7
+        if high != self._high:
+            self._high = high
+            rest = b""
+            while high:
+                low, high = high & 0x7F, high >> 7
+                rest += _BYTES[low | 0x80 if high else low]
+            self._continues = 0x80 if rest else 0
+            self._end = rest + _ALLOWED_RESPONSE
+            # The tag of the id and its first byte come before.
+            self._begin = _VERDICTS + _BYTES[2 + len(self._end)] + _ID
+        return self._begin + _BYTES[self._continues | number & 0x7F] + self._end
