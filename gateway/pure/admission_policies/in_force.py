@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 from gateway.pure.admission_policies.bindings import Bindings, included
 from gateway.pure.admission_policies.evaluation import Allowance, OutOfBudgetError, TooLongError, evaluate_all
@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from gateway.pure.core.webhook import Phase, ReinvocationPolicy, Rollout
 
     Json = dict[str, Any]
+
+
+_NO_PARAM: Final = (None,)
+"""The parameters of a binding that uses none."""
 
 
 class PolicyInForce(ABC, Generic[P, B]):
@@ -276,15 +280,18 @@ class PolicyRun(ABC, Generic[P, B]):
     def _matching(self) -> Iterator[tuple[B, Sequence[Json | None]]]:
         """Yield the bindings that match with their parameters. Errors are noted, and give none."""
         for binding, unmatched in self._bound.matching(self._input):
-            params: Sequence[Json | None] = ()
+            params: Sequence[Json | None] = _NO_PARAM
             if unmatched is not None:
+                params = ()
                 self._misconfigured(binding, unmatched.cause)
-            else:
+            elif binding.param_ref is not None:
                 try:
                     params = self._bound.params_of(binding, self._input, self._request.namespace)
                 except ParamsError as error:
+                    params = ()
                     self._misconfigured(binding, str(error))
                 except UnreadParamsError as unread:
+                    params = ()
                     self._lookups[unread.lookup] = None
             yield binding, params
 

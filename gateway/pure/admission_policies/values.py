@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import base64
 import math
-from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gateway.pure.cel.conversions import to_string
 from gateway.pure.cel.go_types import LIST, MAP, is_struct, type_in_go
 from gateway.pure.cel.sizes import json_bytes
 from gateway.pure.cel.values import Duration, Optional, Struct, Timestamp, TypeName, Uint, quoted, type_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MAX_EXACT: Final = (1 << 53) - 1
 """The largest integer that every JSON parser reads exactly."""
@@ -39,6 +35,7 @@ _NULL: Final = _Null()
 
 MAX_VALUE_BYTES: Final = 4 * 1024 * 1024
 """The size of the values in one patch as JSON. An expression can repeat a large object at no cost."""
+_WITH_PARTS: Final = frozenset({Struct, list, dict})
 _MAX_NAMES: Final = 100
 """Wrong names of types in a message."""
 
@@ -156,18 +153,23 @@ def _key(key: object) -> str:
 
 def check_type_names(value: Struct) -> None:
     """Raise PatchError if a part of *value* is an ``Object`` whose name is not the path of its field."""
-    problems = list(islice(_wrong_names(value, value.cel_type), _MAX_NAMES))
+    problems: list[str] = []
+    _note_wrong_names(value, value.cel_type, problems)
     if problems:
         raise PatchError("type mismatch: " + "\n".join(problems))
 
 
-def _wrong_names(value: object, path: str) -> Iterator[str]:
-    if isinstance(value, Struct):
+def _note_wrong_names(value: object, path: str, problems: list[str]) -> None:
+    if len(problems) == _MAX_NAMES:
+        return
+    if type(value) is Struct:
         if value.cel_type != path:
             wanted = f"expected {quoted(path)}, which matches field name path from root Object type"
-            yield f"unexpected type name {quoted(value.cel_type)}, {wanted}"
+            problems.append(f"unexpected type name {quoted(value.cel_type)}, {wanted}")
         for field, each in value.fields.items():
-            yield from _wrong_names(each, f"{path}.{field}")
+            if type(each) in _WITH_PARTS:
+                _note_wrong_names(each, f"{path}.{field}", problems)
     elif isinstance(value, list | dict):
         for each in value.values() if isinstance(value, dict) else value:
-            yield from _wrong_names(each, path)
+            if type(each) in _WITH_PARTS:
+                _note_wrong_names(each, path, problems)

@@ -26,7 +26,8 @@ BRIEF_LIMIT: Final = 10_000
 _BRIEF_STEPS: Final = 2_000_000
 _STEPS: Final = 1_000_000_000
 # A loop inside one call of C code counts fivefold: the event loop waits for all of it.
-_VALUE: Final = 50
+VALUE: Final = 50
+"""Steps of a value that is visited."""
 # A unit of costs takes as long as ten steps.
 _UNIT: Final = 10
 # A copy counts by its memory, not its time: the limit is 80 MB of items, or 50 million characters.
@@ -147,7 +148,7 @@ def count_steps(steps: float) -> None:
 
 def count_values(values: int) -> None:
     """Count *values* that are visited one by one. Raises CostExceeded as ``count_steps``."""
-    count_steps(values * _VALUE)
+    count_steps(values * VALUE)
 
 
 def count_items(items: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from gateway.pure.cel.meter import count_steps, count_values
+from gateway.pure.cel.meter import VALUE, count_steps
 from gateway.pure.cel.values import Optional, Struct
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _CONTAINER: Final = 10
 """The number of values that take as long as an empty list or map."""
+_COUNTED: Final = 100_000
+"""Steps that are counted together: they take at most a millisecond."""
 _NUMBER: Final = 4
 """Bytes of a value that is neither a text nor a container."""
 
@@ -28,7 +30,7 @@ def json_bytes(value: object, limit: int) -> int:
     Raises:
         CostExceeded: there are too many steps.
     """
-    size = 0
+    size = steps = 0
     waiting: list[object] = [[value]]
     while waiting and size <= limit:
         one = waiting.pop()
@@ -41,7 +43,10 @@ def json_bytes(value: object, limit: int) -> int:
             parts, number = one, len(one)
         else:
             parts, number = ([one.value] if isinstance(one, Optional) else []), 1
-        count_values(number + _CONTAINER)
+        steps += (number + _CONTAINER) * VALUE
+        if steps > _COUNTED:
+            count_steps(steps)
+            steps = 0
         size += number + 1
         text = 0
         for each in parts:
@@ -53,5 +58,6 @@ def json_bytes(value: object, limit: int) -> int:
             else:
                 text += _NUMBER
         size += text
-        count_steps(text // 4)
+        steps += text // 4
+    count_steps(steps)
     return size

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from gateway.pure.openapi.types import Facts
 
     Schema = Mapping[str, Any]
-    _Container = list[Any] | dict[str, Any]
 
 _REFERENCE: Final = "#/components/schemas/"
 _UNTYPED: Final = ("RawExtension", "FieldsV1", "JSON", "JSONSchemaPropsOrArray", "JSONSchemaPropsOrBool")
@@ -204,15 +203,15 @@ def without_empty(document: dict[str, Any], facts: Facts) -> dict[str, Any]:
     return found
 
 
-def _without_empty(value: _Container, of_value: _GoType, known: object) -> _Container:
-    """Return *value* without what is empty.
+def _part_without_empty(value: object, of_value: _GoType, known: object) -> object:
+    """Return *value* without what is empty, itself if nothing is or if it is no list or map.
 
     *known* is such a value, of the same type, which is never changed: parts that *value* shares with it at
     the same place are not read again. It is anything else if there is no such value.
     """
-    if isinstance(value, list):
-        return _list_without_empty(value, of_value, known)
-    return _map_without_empty(value, of_value, known)
+    if type(value) is dict:
+        return _map_without_empty(value, of_value, known)
+    return _list_without_empty(value, of_value, known) if type(value) is list else value
 
 
 def _list_without_empty(value: list[Any], of_value: _GoType, known: object) -> list[Any]:
@@ -224,12 +223,10 @@ def _list_without_empty(value: list[Any], of_value: _GoType, known: object) -> l
     moved = len(value) - len(earlier)
     changed: list[Any] | None = None
     for index, each in enumerate(value):
-        if type(each) not in _CONTAINERS:
-            continue
         same_place = earlier[index] if index < len(earlier) else None
         if each is same_place or (0 <= index - moved < len(earlier) and each is earlier[index - moved]):
             continue
-        part = _without_empty(each, element, same_place)
+        part = _part_without_empty(each, element, same_place)
         if part is not each:
             changed = list(value) if changed is None else changed
             changed[index] = part
@@ -238,6 +235,8 @@ def _list_without_empty(value: list[Any], of_value: _GoType, known: object) -> l
 
 def _map_without_empty(value: dict[str, Any], of_value: _GoType, known: object) -> dict[str, Any]:
     fields, element = of_value.fields, of_value.element
+    if not fields and element is None:
+        return value
     earlier = known if type(known) is dict else _NO_MAP
     changed: dict[str, Any] | None = None
     for key, each in value.items():
@@ -247,7 +246,7 @@ def _map_without_empty(value: dict[str, Any], of_value: _GoType, known: object) 
         of_part = fields.get(key, element)
         if of_part is None or each is same_place:
             continue
-        part = _without_empty(each, of_part, same_place)
+        part: Any = _part_without_empty(each, of_part, same_place)
         is_left_out = not part and key in fields and of_part.name in (LIST, MAP)
         is_left_out = is_left_out and f"{of_value.name.rpartition('.')[2]}.{key}" not in _WRITTEN_EMPTY
         if is_left_out or part is not each:

@@ -53,6 +53,8 @@ class Schemas:
         self._others = others
         self._types: dict[GroupVersionKind, tuple[Types, str]] = {}
         """Each kind with its document, and its name in it."""
+        self._refs: dict[GroupVersionKind, TypeRef] = {}
+        """The types of kinds that were asked for."""
         for document in documents:
             schemas: Mapping[str, Schema] = document["components"]["schemas"]
             types = Types(schemas)
@@ -81,8 +83,11 @@ class Schemas:
         Raises:
             UnknownKindError: there is no schema of the kind.
         """
-        types, name = self._find(kind)
-        return types.field({"$ref": name})
+        found = self._refs.get(kind)
+        if found is None:
+            types, name = self._find(kind)
+            found = self._refs[kind] = types.field({"$ref": name})
+        return found
 
     def _find(self, kind: GroupVersionKind) -> tuple[Types, str]:
         if kind in self._types:

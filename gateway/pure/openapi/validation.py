@@ -135,12 +135,11 @@ def _is_valid(ref: TypeRef, value: object, known: object) -> bool:
 def _is_valid_map(kind: MapType, value: dict[str, object], known: dict[str, object]) -> bool:
     fields, others = kind.fields, kind.others
     for name, each in value.items():
-        earlier = known.get(name, _ABSENT)
-        if each is earlier:
+        if known and each is known.get(name, _ABSENT):
             continue
         field = fields.get(name)
         ref = field.type if field else others
-        if ref and type(each) not in ref.scalars and not _is_valid(ref, each, earlier):
+        if ref and type(each) not in ref.scalars and not _is_valid(ref, each, known.get(name)):
             return False
     return True
 

@@ -201,7 +201,14 @@ class Work:
 
 def apply_patch(document: object, operations: Sequence[Operation], work: Work | None = None) -> object:
     """Do as :func:`apply_in_steps`, in one step."""
-    return finish(apply_in_steps(document, operations, work))
+    if len(operations) > _STEP_OPERATIONS:
+        return finish(apply_in_steps(document, operations, work))
+    work = work or Work()
+    if isinstance(document, dict | list):
+        document = _own(document, work)
+    for index, operation in enumerate(operations):
+        document = _applied(document, index, operation, work)
+    return document
 
 
 def apply_in_steps(
@@ -226,11 +233,16 @@ def apply_in_steps(
     for index, operation in enumerate(operations):
         if index and not index % _STEP_OPERATIONS:
             yield
-        try:
-            document = _apply_operation(document, operation, work)
-        except (PatchConflict, TypeError) as error:
-            raise PatchConflict(f"operation {index}: {error}") from None
+        document = _applied(document, index, operation, work)
     return document
+
+
+def _applied(document: object, index: int, operation: Operation, work: Work) -> object:
+    """Return the document after *operation*, that at *index*, which the text of an error names."""
+    try:
+        return _apply_operation(document, operation, work)
+    except (PatchConflict, TypeError) as error:
+        raise PatchConflict(f"operation {index}: {error}") from None
 
 
 def _apply_operation(document: object, operation: Operation, work: Work) -> object:
