@@ -6,7 +6,6 @@ label ``refused-by`` with its name; documents and engines that only mutate canno
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -19,8 +18,9 @@ from loadtest.peers.setups import Bed, Chain, Opa
 from tests.e2e.bench_peers import SERVICE, webhook
 from tests.e2e.bench_setups import CREATES, Case
 from tests.e2e.objects import pod
-from tests.e2e.policy_comparison import HEAD, PATHS
-from tests.e2e.setups import REGISTRATIONS, BehindGateway
+from tests.e2e.placing import NOT_SYSTEM, Placing
+from tests.e2e.policy_comparison import HEAD
+from tests.e2e.setups import REGISTRATIONS
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -77,13 +77,16 @@ def created(cluster: Cluster, labels: Mapping[str, str] | None = None) -> dict[s
 
 
 def documents() -> list[dict[str, Any]]:
-    """Return the policies as MutatingAdmissionPolicies with their bindings."""
+    """Return the policies as MutatingAdmissionPolicies with their bindings, which can move."""
     found: list[dict[str, Any]] = []
     for label in LABELS:
         spec = {
             "failurePolicy": "Fail",
-            "reinvocationPolicy": "Never",
-            "matchConstraints": {"resourceRules": list(CREATES)},
+            "reinvocationPolicy": "IfNeeded",
+            "matchConstraints": {
+                "resourceRules": list(CREATES),
+                "namespaceSelector": {"matchExpressions": [NOT_SYSTEM]},
+            },
             "mutations": [
                 {
                     "patchType": "ApplyConfiguration",
@@ -104,29 +107,19 @@ def documents() -> list[dict[str, Any]]:
     return found
 
 
-class GatewayWithDocuments(BehindGateway):
-    """The gateway, which evaluates the documents; its worker serves the canaries alone."""
-
-    def write_configuration(self) -> None:
-        super().write_configuration()
-        text = "".join(json.dumps(each) + "\n---\n" for each in documents())
-        (self.config / "policies.yaml").write_text(text)
-
-    @property
-    def pids(self) -> list[int]:
-        return [self.gateway.child.pid]
-
-
 def _documents_in_gateway(cluster: Cluster, folder: Path, _: object) -> AbstractContextManager[Any]:
-    return GatewayWithDocuments(cluster, folder, [])
+    setup = Placing(cluster, folder, documents(), "gateway")
+    setup.placement = "Gateway"
+    return setup
 
 
 @contextmanager
-def _in_api_server(cluster: Cluster, *_: object) -> Iterator[Any]:
-    for document in documents():
-        answer = cluster.api.create(f"{REGISTRATIONS}/{PATHS[document['kind']]}", document)
-        assert answer.status == 201, answer.message
-    yield SimpleNamespace(pids=[])
+def _placed(cluster: Cluster, folder: Path, _: object) -> Iterator[Any]:
+    with Placing(cluster, folder, documents(), "gateway", settle_s=1) as setup:
+        eventually(setup.are_in_api_server, "the policies in the API server")
+        setup.apply_registration()
+        assert not setup.is_registered_for_pods()
+        yield setup
 
 
 def _peer(kind: type[Subject]) -> Setup:
@@ -161,9 +154,9 @@ WORKERS: Final = (
     _case("gateway, Python worker", "worker", len(LABELS), "python"),
 )
 DOCUMENTS: Final = Setup("gateway, documents", "documents", _documents_in_gateway)
-NATIVE: Final = Setup("the same documents, in the API server", "API server", _in_api_server)
+PLACED: Final = Setup("the same documents, moved to the API server", "API server", _placed)
 SETUPS: Final = (
-    NATIVE,
+    PLACED,
     DOCUMENTS,
     *WORKERS,
     _case("1 Go webhook, a tenth of the policies", "peer", 1, "webhook"),

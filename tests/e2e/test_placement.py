@@ -8,15 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-import yaml
 
-from tests.e2e.cluster import NAMESPACE
 from tests.e2e.objects import pod
 from tests.e2e.placed_policies import moved
+from tests.e2e.placing import Placing
 from tests.e2e.policy_comparison import Comparison
 from tests.e2e.policy_subjects import CONTROLS, MUTATING, VALIDATING
 from tests.e2e.record import differences, furnished, stored, version_of
-from tests.e2e.setups import REGISTRATIONS, BehindGateway, rule, run_manifests
+from tests.e2e.setups import REGISTRATIONS, rule
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -115,61 +114,18 @@ class Traffic:
             self._thread.join()
 
 
-class Placing(BehindGateway):
-    """A gateway that moves policies to the API server."""
-
-    def __init__(self, cluster: Cluster, folder: Path, space: str) -> None:
-        super().__init__(cluster, folder, [], NAME)
-        self._space = space
-        self.placement = "Auto"
-
-    def write_configuration(self) -> None:
-        """Write the policies, and where they are to be evaluated."""
-        self._gateway = {
-            "kubernetes": {"kubeconfig": str(self.cluster.kubeconfig())},
-            "policies": {
-                "placement": self.placement,
-                "installation": f"{NAMESPACE}/{NAME}",
-                "settleSeconds": 2,
-            },
-        }
-        (self.config / "policies.yaml").write_text(yaml.safe_dump_all(documents(self._space)))
-        super().write_configuration()
-
-    def apply_registration(self) -> None:
-        """Register the gateway for what it evaluates now."""
-        done = run_manifests(
-            *("--config", self.config, "--service", f"{NAMESPACE}/{self.name}:{self.port}"),
-            *("--name", self.name, "--ca-file", self.cluster.ca_file, "--apply", "--force-conflicts"),
-        )
-        assert done.returncode == 0, done.stderr
-
-    def is_registered_for_pods(self) -> bool:
-        """Whether the API server sends the gateway pods."""
-        resources = set()
-        for plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
-            document = self.cluster.api.get(f"{REGISTRATIONS}/{plural}/{self.name}").document
-            for entry in document["webhooks"]:
-                resources |= {one for each in entry["rules"] for one in each["resources"]}
-        return "pods" in resources
-
-    def place(self, placement: str) -> None:
-        self.placement = placement
-        self.write_configuration()
-
-
 def path_of(kind: str, name: str = NAME) -> str:
     return f"{REGISTRATIONS}/{PLURALS[kind]}/{name}"
 
 
-def states(setup: BehindGateway, text: str) -> int:
+def states(setup: Placing, text: str) -> int:
     """Return how often the log says *text* of a policy."""
     return setup.gateway.log.count(text)
 
 
 @pytest.fixture
 def served(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Placing]:
-    with Placing(cluster, tmp_path, namespace) as setup:
+    with Placing(cluster, tmp_path, documents(namespace)) as setup:
         yield setup
         for kind in PLURALS:
             cluster.api.delete(path_of(kind))

@@ -13,7 +13,7 @@ from tests.e2e.go_tools import build_tools
 from tests.e2e.histograms import Histogram
 from tests.e2e.objects import deployment
 from tests.e2e.rollout import DEPLOYMENTS, Measured, check_pods, ratios, references, roll_out, sequence
-from tests.e2e.rollout_setups import DOCUMENTS, NATIVE, NOTHING, SETUPS, Setup
+from tests.e2e.rollout_setups import DOCUMENTS, NOTHING, PLACED, SETUPS, Setup
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def setup(request: pytest.FixtureRequest, cluster: Cluster) -> Setup:
     found: Setup = request.param
     if why := found.missing():
         pytest.skip(why)
-    if found is NATIVE and cluster.binaries.version < "v1.36":
+    if found is PLACED and cluster.binaries.version < "v1.36":
         pytest.skip("the API server has no MutatingAdmissionPolicies")
     return found
 
@@ -97,5 +97,5 @@ def test_a_rollout_is_compared_with_the_two_without_webhooks_around_it() -> None
 
 
 def test_odd_rounds_are_reversed_and_references_are_first_last_and_between() -> None:
-    order = sequence((NATIVE, DOCUMENTS), 2)
-    assert order == [NOTHING, NATIVE, DOCUMENTS, NOTHING, DOCUMENTS, NATIVE, NOTHING]
+    order = sequence((PLACED, DOCUMENTS), 2)
+    assert order == [NOTHING, PLACED, DOCUMENTS, NOTHING, DOCUMENTS, PLACED, NOTHING]
