@@ -215,6 +215,14 @@ GROUPS: Final = (
         rounds=4,
         is_paced=True,
     ),
+    Group(
+        "floor-rate",
+        "Open loop, the floor",
+        Case("floor-full", "its highest rate, closed loop of 64 connections", "floor", FLOOR_PATH),
+        (Case("floor-rate-50", "50 % of it, open loop", "floor", FLOOR_PATH, Load(share=0.5)),),
+        rounds=4,
+        is_paced=True,
+    ),
     *map(_slow_rate, SLOW_RATES),
     Group(
         f"at-{FRONT_RATE}",

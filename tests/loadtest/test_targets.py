@@ -43,6 +43,16 @@ def test_a_case_that_this_machine_cannot_start_is_not_judged() -> None:
     assert ("not judged", "agnhost: not built") in remarks
 
 
+@pytest.mark.parametrize(("windows", "remark"), [(1, ""), (2, "the floor, at half of its own: 4.0")])
+def test_the_tail_of_the_floor_stands_beside_that_of_the_gateway(windows: int, remark: str) -> None:
+    measured = (
+        a_window("rate-50", p50_ms=1.0, p99_ms=5.0),
+        a_window("floor-rate-50", p50_ms=0.5, p99_ms=2.0),
+    )
+    [result] = judge(TARGETS, Found([measured[:windows]]))
+    assert (result.found, result.verdict, result.remark) == (5.0, "FAIL", remark)
+
+
 @pytest.mark.parametrize(("busy", "verdict"), [(0.94, "not judged"), (0.95, "FAIL")])
 def test_the_throughput_of_an_idle_floor_is_no_reference(busy: float, verdict: str) -> None:
     windows = (
