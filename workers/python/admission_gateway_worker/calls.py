@@ -180,8 +180,8 @@ class Calls:
             elif position >= MAX_IN_FLIGHT:
                 self._refuse_above_limit(_Call(message, None))
             else:
-                parameters = self._stream_parameters.get(message.parameters)
-                call = _Call(message, link, parameters)
+                named = message.parameters
+                call = _Call(message, link, self._stream_parameters.get(named) if named else b"")
                 self._accept(message, call, before, batch.payloads, batch.arrived)
             if (self.is_pausing or time.monotonic() > end) and position + 1 < batch.size:
                 break
@@ -237,7 +237,7 @@ class Calls:
                 call.link.leaves = payload
         elif before.leaves is not None:
             self._begin(call, before.leaves, time.monotonic())
-        elif self._is_full:
+        elif len(self._in_flight) >= MAX_IN_FLIGHT:
             self._refuse_above_limit(call)
             before.followers.append(call)
         else:
@@ -247,14 +247,15 @@ class Calls:
 
     def _begin(self, call: _Call, payload: Payload, now: float) -> bool:
         """Begin a call whose timeout counts from the monotonic time *now*; return whether it has ended."""
-        self._keep_parsed(payload)
+        if self._parsed is not payload:
+            self._keep_parsed(payload)
         policy = self._policies.get(call.policy)
         if policy is None:
             self._report(call.number, unknown_policy(call.policy, self._policies), call.is_chained)
         elif payload is TOO_LARGE:
             text = f"a call before this one leaves a request of more than {MAX_CHAINED_BYTES} bytes"
             self._report(call.number, error(StatusCode.RESOURCE_EXHAUSTED, text), call.is_chained)
-        elif self._is_full:
+        elif len(self._in_flight) >= MAX_IN_FLIGHT:
             self._refuse_above_limit(call)
         elif (parameters := call.parameters) is None:
             text = "the call has an id of parameters that this stream has not had"
@@ -332,10 +333,6 @@ class Calls:
                     for follower in link.followers
                     if self._in_flight.get(follower.number) is follower
                 ]
-
-    @property
-    def _is_full(self) -> bool:
-        return len(self._in_flight) >= MAX_IN_FLIGHT
 
     def _refuse(self, call: _Call, text: str) -> None:
         call.is_chained = False

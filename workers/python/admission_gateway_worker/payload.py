@@ -161,16 +161,17 @@ class Payload:
         Raises:
             MalformedPayload: it is not a JSON object.
         """
-        request = self.original()
+        parsed = self._parsed
+        if not parsed:
+            self.original()
         if not in_full:
             self._fingerprint = b""
             if not self._written:
                 # Usually equal to what orjson writes, but Go escapes more characters.
-                self._written = self.json if b"\\" not in self.json else _written(request)
+                self._written = self.json if b"\\" not in self.json else _written(parsed[0])
         elif not self._fingerprint:
-            del request
-            self._fingerprint = marshal.dumps(self._parsed)
-        return self._parsed[0]
+            self._fingerprint = marshal.dumps(parsed)
+        return parsed[0]
 
     def give_back(self) -> bool:
         """Whether the request that ``lend`` returned is as it was; in full: and nobody refers to a part."""
@@ -180,8 +181,10 @@ class Payload:
             except ValueError:  # a value of another type than JSON's
                 return False
         self._may_be_kept = True
-        # A review that a policy kept may have taken it.
-        written = _written(self._parsed[0]) if self._parsed else b""
+        try:
+            written = orjson.dumps(self._parsed[0])
+        except (IndexError, TypeError):  # a review that a policy kept has taken it, or see ``_written``
+            written = b""
         if written == self._written:
             return bool(written)
         if self._written is not self.json:

@@ -121,6 +121,7 @@ class Review:
         "deadline",
         "parameters",
         "patch",
+        "size_bytes",
         "traceparent",
         "warnings",
     )
@@ -143,6 +144,8 @@ class Review:
             if isinstance(admission_request, Payload)
             else Payload(admission_request, namespace_object)
         )
+        self.size_bytes = len(self._payload.json)
+        """Length of the request's JSON."""
         self._request: JsonObject | None = None
         self._before = b""
         self._mutating = mutating
@@ -276,11 +279,6 @@ class Review:
     def remaining_s(self) -> float:
         """Seconds until the deadline; negative after it."""
         return self.deadline - time.monotonic()
-
-    @property
-    def size_bytes(self) -> int:
-        """Length of the request's JSON."""
-        return len(self._payload.json)
 
     def give_back(self) -> None:
         """Give the parsed request back to the Payload, unless the policy changed or kept a part of it."""
