@@ -60,16 +60,16 @@ class Placing(BehindGateway):
         self.placement = placement
         self.write_configuration()
 
-    def states(self, gateway: GatewayProcess | None = None) -> Counter[str]:
-        """Return how many policies are in each state, by the overview of *gateway*, or of the first one."""
-        status, text = (gateway or self.gateway).admin("/?format=json")
+    def states(self, gateway: GatewayProcess) -> Counter[str]:
+        """Return how many policies are in each state, by the overview of *gateway*."""
+        status, text = gateway.admin("/?format=json")
         assert status == 200, text
         return Counter(one["state"] for one in json.loads(text)["placement"])
 
-    def are_in_api_server(self) -> bool:
-        """Whether the API server evaluates all policies."""
+    def are_in_api_server(self, gateway: GatewayProcess) -> bool:
+        """Whether the API server evaluates all policies, by the overview of *gateway*."""
         policies = sum(not one["kind"].endswith("Binding") for one in self._documents)
-        return self.states() == {"APIServer": policies}
+        return self.states(gateway) == {"APIServer": policies}
 
     def apply_registration(self) -> None:
         """Register the gateway for what it evaluates now."""

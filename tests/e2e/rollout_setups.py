@@ -116,7 +116,7 @@ def _documents_in_gateway(cluster: Cluster, folder: Path, _: object) -> Abstract
 @contextmanager
 def _placed(cluster: Cluster, folder: Path, _: object) -> Iterator[Any]:
     with Placing(cluster, folder, documents(), "gateway", settle_s=1) as setup:
-        eventually(setup.are_in_api_server, "the policies in the API server")
+        eventually(lambda: setup.are_in_api_server(setup.gateway), "the policies in the API server")
         setup.apply_registration()
         assert not setup.is_registered_for_pods()
         yield setup

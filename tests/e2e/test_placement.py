@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,12 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from tests.e2e.cluster import NAMESPACE
 from tests.e2e.objects import pod
 from tests.e2e.placed_policies import moved
 from tests.e2e.placing import Placing
 from tests.e2e.policy_comparison import Comparison
 from tests.e2e.policy_subjects import CONTROLS, MUTATING, VALIDATING
 from tests.e2e.record import differences, furnished, stored, version_of
+from tests.e2e.replicas import Replicas
 from tests.e2e.setups import REGISTRATIONS, rule
 from tests.waiting import eventually
 
@@ -25,8 +28,10 @@ if TYPE_CHECKING:
     from tests.e2e.client import Answer
     from tests.e2e.cluster import Cluster
     from tests.e2e.policy_subjects import Subject
+    from tests.kit import GatewayProcess
 
 NAME: Final = "placement"
+LEASE: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{NAME}-placement"
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
 PLURALS: Final = {
     POLICY: "validatingadmissionpolicies",
@@ -123,9 +128,17 @@ def states(setup: Placing, text: str) -> int:
     return setup.gateway.log.count(text)
 
 
-@pytest.fixture
-def served(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Placing]:
-    with Placing(cluster, tmp_path, documents(namespace)) as setup:
+class Replicated(Placing, Replicas):
+    """Two replicas behind one Service."""
+
+
+@pytest.fixture(params=[Placing])
+def served(
+    request: pytest.FixtureRequest, cluster: Cluster, namespace: str, tmp_path: Path
+) -> Iterator[Placing]:
+    if cluster.binaries.version < "v1.36":
+        pytest.skip("the API server has no MutatingAdmissionPolicies")
+    with request.param(cluster, tmp_path, documents(namespace)) as setup:
         yield setup
         for kind in PLURALS:
             cluster.api.delete(path_of(kind))
@@ -160,6 +173,38 @@ def test_no_request_is_unchecked_while_policies_move_there_and_back(
     for kind in PLURALS:
         assert cluster.api.get(path_of(kind)).status == 404
     assert "Traceback" not in served.gateway.log
+
+
+@pytest.mark.parametrize("served", [Replicated], indirect=True)
+def test_another_replica_writes_when_the_one_with_the_lease_has_ended(
+    cluster: Cluster, served: Replicated, namespace: str
+) -> None:
+    def has_lease(gateway: GatewayProcess) -> bool:
+        return f"-{gateway.child.pid}-" in cluster.api.get(LEASE).document["spec"]["holderIdentity"]
+
+    traffic = Traffic(cluster, namespace)
+    eventually(lambda: "no host network" in traffic.refusal())
+    with traffic.going_on():
+        eventually(lambda: all(served.are_in_api_server(each) for each in served.replicas))
+        served.apply_registration()
+        assert not served.is_registered_for_pods()
+        (ended,) = filter(has_lease, served.replicas)
+        served.forget(ended)
+        ended.signal(signal.SIGKILL)
+        (other,) = served.replicas
+        # Written again by the other one, which has to wait for the Lease.
+        cluster.api.patch(path_of(POLICY), {"spec": {"failurePolicy": "Ignore"}})
+        eventually(lambda: "and is written again" in other.log)
+        assert has_lease(other)
+        eventually(lambda: served.are_in_api_server(other))
+        served.place("Gateway")
+        eventually(lambda: "until the gateway is registered for it" in other.log)
+        served.apply_registration()
+        eventually(lambda: not served.states(other))
+    assert traffic.wrong == []
+    for kind in PLURALS:
+        assert cluster.api.get(path_of(kind)).status == 404
+    assert "Traceback" not in other.log
 
 
 @pytest.mark.parametrize("subject", [VALIDATING, CONTROLS, MUTATING], ids=lambda each: each.name)
