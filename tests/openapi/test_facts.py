@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from admission_gateway_worker.json_patch.patch import apply_patch
 from gateway.pure.openapi.documents import built_in_schemas
+from gateway.pure.openapi.elements import key_of, keys_of
 from gateway.pure.openapi.go_types import without_empty
 from gateway.pure.openapi.schemas import GroupVersionKind, MergeError, Schemas
-from gateway.pure.openapi.validation import Validation, is_valid
+from gateway.pure.openapi.types import Types
+from gateway.pure.openapi.validation import Validation, atomics, is_plain, is_valid
 from tests.openapi.drawing import NAMED, draw, draw_schemas
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ POD: Final[Json] = {
         "tolerations": [],
     },
 }
+
+KEYED: Final = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["key"]}
 
 # Merges and JSON Patches, right and wrong; some make an object that nothing can be merged into.
 STEPS: Final[list[Json | list[Json]]] = [
@@ -108,6 +112,51 @@ def test_an_object_is_valid_if_it_has_no_errors(seed: int, parts: list[int]) -> 
         assert is_valid(ref, value, known) == is_right
         known = value if is_right else known
         value = _changed(value, Random(part), ref)
+
+
+@given(seed=st.integers(0, 1 << 32))
+def test_a_plain_patch_has_neither_errors_nor_atomic_parts(seed: int) -> None:
+    source = Random(seed)
+    schemas = Schemas([{"components": {"schemas": draw_schemas(source)}}])
+    ref = schemas.type_of(GroupVersionKind("example.io", "v1", f"Kind{source.randrange(NAMED)}"))
+    patch = draw(source, ref, is_patch=True)
+    for _ in range(3):
+        errors = Validation(is_patch=True).errors(ref, patch)
+        assert not is_plain(ref, patch) or not (errors or list(atomics(ref, patch)))
+        patch = _changed(patch, source, ref)
+
+
+@pytest.mark.parametrize(
+    ("patch", "expected"),
+    [
+        ({"metadata": {"labels": {"a": "1"}}, "spec": {"hostNetwork": True, "nodeName": None}}, True),
+        ({"spec": {"containers": [{"name": "a", "image": "x"}, {"name": "b"}]}}, True),
+        ({"spec": {"containers": [{"name": "a"}, {"name": "a"}]}}, False),
+        ({"spec": {"containers": [{"image": "x"}, {"name": ""}]}}, False),
+        ({"spec": {"containers": [{"name": "a", "args": ["x"]}]}}, False),
+        ({"spec": {"containers": [{"name": "a", "ports": [{"containerPort": 80}]}]}}, True),
+        ({"spec": {"nodeSelector": {}}}, False),
+        ({"spec": {"replicas": 1}}, False),
+        ({"spec": {"hostNetwork": 1}}, False),
+    ],
+)
+def test_usual_patches_are_plain(patch: Json, expected: bool) -> None:
+    ref = built_in_schemas().type_of(GroupVersionKind("", "v1", "Pod"))
+    assert is_plain(ref, patch) == expected
+
+
+@given(
+    names=st.lists(st.sampled_from(["a", "b", 1, 1.0, True, None, ""]), max_size=4),
+    others=st.lists(st.sampled_from(["a", "b", "", 1]), max_size=4),
+)
+def test_keys_are_equal_as_the_keys_of_single_elements(names: list[object], others: list[object]) -> None:
+    element = {"type": "object", "properties": {"key": {"type": "string"}}}
+    kind = Types({}).field({"type": "array", "items": element, **KEYED}).get().list
+    assert kind is not None
+    lists: list[list[object]] = [[{"key": name} for name in one] for one in (names, others)]
+    found = [key for keys in keys_of(kind, *lists) for key in keys]
+    plain = [key_of(kind, each) for one in lists for each in one]
+    assert [[a == b for b in found] for a in found] == [[a == b for b in plain] for a in plain]
 
 
 def _changed(value: Any, source: Random, ref: TypeRef) -> Any:

@@ -11,7 +11,7 @@ from gateway.pure.cel.values import quoted
 from gateway.pure.openapi.go_text import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Sequence
 
     from gateway.pure.openapi.types import ListType
 
@@ -60,6 +60,22 @@ def key_of(kind: ListType, element: object) -> Key:
             raise NoKeyError("associative list without keys has an element that's an explicit null")
         case _:
             return Key([("", element)])
+
+
+def keys_of(kind: ListType, *lists: list[object]) -> tuple[Sequence[Hashable], ...]:
+    """Return the keys of the elements of each of *lists*, of *kind*, which is not atomic.
+
+    Two of them are equal if the :class:`Key` of the elements is. They are texts where all elements have one.
+
+    Raises:
+        NoKeyError: an element has none; the text says why.
+    """
+    if len(kind.keys) == 1:
+        (name,) = kind.keys
+        texts = [[each.get(name) if type(each) is dict else None for each in one] for one in lists]
+        if all(type(text) is str for one in texts for text in one):
+            return tuple(texts)
+    return tuple([key_of(kind, each) for each in one] for one in lists)
 
 
 def _key_fields(kind: ListType, element: object) -> Key:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.pure.openapi.elements import key_of
+from gateway.pure.openapi.elements import keys_of
 
 if TYPE_CHECKING:
-    from gateway.pure.openapi.elements import Key
+    from collections.abc import Hashable
+
     from gateway.pure.openapi.types import ListType, MapType, TypeRef
 
 
@@ -58,12 +59,12 @@ def _zipped(kind: ListType, live: list[object], patch: list[object]) -> list[obj
     around them. If several elements of *live* have one key, the element of the patch replaces them all and is
     merged with none.
     """
-    of_live, of_patch = [key_of(kind, each) for each in live], [key_of(kind, each) for each in patch]
-    one: dict[Key, object] = {}
+    of_live, of_patch = keys_of(kind, live, patch)
+    one: dict[Hashable, object] = {}
     for key, each in zip(of_live, live, strict=True):
         one[key] = _SEVERAL if key in one else each
     in_patch = set(of_patch)
-    done: set[Key] = set()
+    done: set[Hashable] = set()
     shared = [key for key in reversed(of_patch) if key in one]
     result: list[object] = []
     i = j = 0

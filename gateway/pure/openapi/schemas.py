@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gateway.pure.openapi.merge import merged
 from gateway.pure.openapi.types import Types
-from gateway.pure.openapi.validation import Validation, atomics, is_valid
+from gateway.pure.openapi.validation import Validation, atomics, is_plain, is_valid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -124,12 +124,13 @@ class Schemas:
     def _merge(
         self, ref: TypeRef, live: dict[str, Any], patch: dict[str, Any], facts: Facts | None
     ) -> dict[str, Any]:
-        _refuse("failed to convert patch object to typed object", _PATCH.errors(ref, patch))
-        if found := list(atomics(ref, patch)):
-            raise MergeError(
-                "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: "
-                + ", ".join(found)
-            )
+        if not is_plain(ref, patch):
+            _refuse("failed to convert patch object to typed object", _PATCH.errors(ref, patch))
+            if found := list(atomics(ref, patch)):
+                raise MergeError(
+                    "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: "
+                    + ", ".join(found)
+                )
         found_type = ref.get()
         known, known_type = (None, None) if facts is None else facts.get(_VALID, (None, None))
         if not is_valid(ref, live, known if known_type is found_type else None):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gateway.pure.openapi.elements import NoKeyError, key_of
+from gateway.pure.openapi.elements import NoKeyError, key_of, keys_of
 from gateway.pure.openapi.go_text import go_type, printed, syntax
 from gateway.pure.openapi.types import Scalar, TypeNotFoundError
 
@@ -157,6 +157,38 @@ def _is_valid_list(kind: ListType, value: list[object], known: list[object]) -> 
         if not kind.is_atomic and not (type(each) is dict and key in each):
             key_of(kind, each)
     return True
+
+
+def is_plain(ref: TypeRef, patch: object) -> bool:
+    """Whether a patch has no :meth:`Validation.errors` and no :func:`atomics`; false for some such, too."""
+    try:
+        return _is_plain(ref, patch)
+    except (TypeNotFoundError, NoKeyError):
+        return False
+
+
+def _is_plain(ref: TypeRef, value: object) -> bool:
+    found = ref.get()
+    if type(value) is dict:
+        of_map = found.map
+        if of_map is None or of_map.is_atomic:
+            return False
+        for name, each in value.items():
+            field = of_map.fields.get(name)
+            of_part = field.type if field else of_map.others
+            if of_part is None or not (type(each) in of_part.scalars or _is_plain(of_part, each)):
+                return False
+        return True
+    if type(value) is list:
+        of_list = found.list
+        if (
+            of_list is None
+            or of_list.is_atomic
+            or not all(_is_plain(of_list.element, each) for each in value)
+        ):
+            return False
+        return len(set(keys_of(of_list, value)[0])) == len(value)
+    return value is None or (found.scalar is not None and _is_scalar(found.scalar, value))
 
 
 def atomics(ref: TypeRef, value: object, path: str = "") -> Iterator[str]:
