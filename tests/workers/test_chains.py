@@ -284,7 +284,7 @@ def equal_a_serial_run(batch: Batch, end: float, calls: int = 0) -> None:
     kept.clear()
     server = _serve(steps)
     for policy in server.policies.values():
-        policy.sharing = Sharing(calls)
+        policy.sharing = Sharing(policy.function, calls)
     expected: dict[int, Outcome] = {}
     payloads = {0: GatewayPayload(request)}
     for number, (step, _, mutating) in enumerate(steps, 1):
@@ -359,7 +359,7 @@ def test_a_request_is_parsed_once_for_policies_that_leave_it(monkeypatch: pytest
 
 
 def test_the_first_calls_are_checked_in_full_and_then_some() -> None:
-    sharing = Sharing()
+    sharing = Sharing(None)
     full = [number for number in range(1, 4 * PERIOD + 1) if sharing.next_way() == "full"]
     assert full == [*range(1, FIRST_CALLS + 1), *range(PERIOD, 4 * PERIOD + 1, PERIOD)]
     sharing.failed()

@@ -8,11 +8,11 @@ another policy only if it is the same after the first one. For a Pod of 6 KB, wh
 - Its fingerprint (7 to 13 us) shows these too: the values with their types, the order of keys, and which
   values are referenced from elsewhere.
 
-``sharing`` decides which is compared. A copy by ``msgspec.to_builtins`` takes 0.7 of parsing; to compare with
-such a copy takes as long as the JSON, but does not see the order of keys, and takes 1 for true. A comparison
-after several policies would come too late: none can be called again, since a webhook with side effects is
-never called twice. A mutating policy gets a request of its own, which no policy before it can have kept: even
-if it changes nothing, it often assigns an equal value, which is another one for a fingerprint.
+``sharing`` decides which is compared, if any. A copy by ``msgspec.to_builtins`` takes 0.7 of parsing; to
+compare with such a copy takes as long as the JSON, but does not see the order of keys, and takes 1 for true.
+A comparison after several policies would come too late: none can be called again, since a webhook with side
+effects is never called twice. A mutating policy gets a request of its own, which no policy before it can have
+kept: even if it changes nothing, it often assigns an equal value, which is another one for a fingerprint.
 
 ``left_by`` gives the payload of the calls after a call, for chains: the same bytes as the gateway would send.
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from admission_gateway_worker.answer import Outcome
+    from admission_gateway_worker.sharing import Way
 
 MAX_CHAINED_BYTES: Final = 512 * 1024
 """Length of a changed request above which the calls after the change are refused, so that the requests of a
@@ -83,6 +84,7 @@ class Payload:
         "_may_be_kept",
         "_object_json",
         "_parsed",
+        "_way",
         "_written",
         "calls",
         "held",
@@ -106,7 +108,9 @@ class Payload:
         self._parsed: list[JsonObject] = [] if parsed is None else [parsed]
         """The parsed request, or nothing. In a list, so that a fingerprint contains its references too."""
         self._fingerprint = b""
-        """Of ``_parsed``. Empty unless the last call that had it is checked in full."""
+        """Of ``_parsed``. Empty if not known."""
+        self._way: Way = "full"
+        """How the present call is checked."""
         self._written = b""
         """The JSON as orjson writes it, or ``json`` until that is known to be another. Empty before that."""
         self._may_be_kept = False
@@ -155,8 +159,8 @@ class Payload:
             self._object_json = orjson.dumps(request.get("object"))
         return self._object_json
 
-    def lend(self, *, in_full: bool) -> JsonObject:
-        """Return the request until ``give_back`` or ``take``. *in_full*: how ``give_back`` checks it.
+    def lend(self, way: Way) -> JsonObject:
+        """Return the request until ``give_back`` or ``take``. *way* is how ``give_back`` checks it.
 
         Raises:
             MalformedPayload: it is not a JSON object.
@@ -164,18 +168,21 @@ class Payload:
         parsed = self._parsed
         if not parsed:
             self.original()
-        if not in_full:
+        self._way = way
+        if way == "json":
             self._fingerprint = b""
             if not self._written:
                 # Usually equal to what orjson writes, but Go escapes more characters.
                 self._written = self.json if b"\\" not in self.json else _written(parsed[0])
-        elif not self._fingerprint:
+        elif way == "full" and not self._fingerprint:
             self._fingerprint = marshal.dumps(parsed)
         return parsed[0]
 
     def give_back(self) -> bool:
         """Whether the request that ``lend`` returned is as it was; in full: and nobody refers to a part."""
-        if self._fingerprint:
+        if self._way == "unchecked":
+            return True
+        if self._way == "full":
             try:
                 return marshal.dumps(self._parsed) == self._fingerprint
             except ValueError:  # a value of another type than JSON's

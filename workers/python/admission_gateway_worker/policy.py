@@ -47,13 +47,16 @@ class Policy:
     """JSON of ``parameters``. Empty if it takes none."""
     prepared: PreparedParameters = field(default_factory=PreparedParameters, repr=False)
     slowness: Slowness = field(default_factory=Slowness, repr=False)
-    sharing: Sharing = field(default_factory=Sharing, repr=False)
+    sharing: Sharing = field(init=False, repr=False)
     was_slow: bool = False
     """Whether it has been logged that it blocks the event loop."""
     no_failure_until: float = field(default=0.0, repr=False)
     """Time before which no further failure is logged, monotonic seconds."""
     unlogged_failures: int = field(default=0, repr=False)
     """Failures since the last logged failure."""
+
+    def __post_init__(self) -> None:
+        self.sharing = Sharing(self.function)
 
 
 def make_policy(

@@ -202,7 +202,7 @@ class Review:
                 self._sharing = None
                 request = self._request = self._payload.parse()
             else:
-                request = self._request = self._payload.lend(in_full=way == "full")
+                request = self._request = self._payload.lend(way)
         return request
 
     # Any instead of dict | None: the operation determines which, and every policy would need an assertion.

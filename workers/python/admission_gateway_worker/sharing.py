@@ -3,7 +3,8 @@
 Policies that leave the request as it is share one. Whether a policy did is found out after each call: by the
 request's JSON, or by its values, types and references, which costs three times as much, see ``payload``. Most
 policies that change or keep a part do so in their first calls, which are checked in full, as are some of the
-later ones. A policy that did gets requests of its own from then on, since parsing costs less than to check it
+later ones. What a function left that only reads, see ``reading``, is checked in no others. A policy that
+changed or kept a part gets requests of its own from then on, since parsing costs less than to check it
 and to parse for the others.
 """
 
@@ -11,8 +12,10 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-Way = Literal["own", "full", "json"]
-"""A request of its own; shared, and checked in full; shared, and its JSON checked."""
+from admission_gateway_worker.reading import only_reads
+
+Way = Literal["own", "full", "json", "unchecked"]
+"""A request of its own, or shared, and how it is checked."""
 
 FIRST_CALLS: Final = 32
 """The calls that are checked in full before others."""
@@ -25,20 +28,26 @@ OWN_CALLS: Final = 100
 class Sharing:
     """What the calls of one policy did with the requests that they shared."""
 
-    __slots__ = ("_calls",)
+    __slots__ = ("_calls", "_function", "_usual")
 
-    def __init__(self, calls: int = 0) -> None:
-        """*calls* left the request as it was."""
+    def __init__(self, function: object, calls: int = 0) -> None:
+        """*function* is the policy's, of which so many *calls* left the request as it was."""
+        self._function = function
         self._calls = calls
         """Negative: so many calls are to have a request of their own."""
+        self._usual: Way | None = None
+        """That of most calls. None until it is needed, when the names in the function have their values."""
 
     def next_way(self) -> Way:
         """Return how the next call gets its request."""
         calls = self._calls = self._calls + 1
         if calls > FIRST_CALLS and calls % PERIOD:
-            return "json"
+            if self._usual is None:
+                self._usual = "unchecked" if only_reads(self._function) else "json"
+            return self._usual
         return "full" if calls > 0 else "own"
 
     def failed(self) -> None:
         """The last call changed or kept a part of the request."""
         self._calls = -OWN_CALLS
+        self._usual = "json"
