@@ -310,3 +310,40 @@ def test_a_row_of_stops_and_dashes_is_searched_for_an_option_once() -> None:
     assert without_credentials(f"{row} --token abcdef", mark) == f"{row} --token {mark('abcdef')}"
     url = f"postgres://user:{'p' * 480}@host"
     assert without_credentials(url, mark) == f"postgres://{mark('user:' + 'p' * 480)}@host"
+
+
+NAMES = ("metadata", "annotations", "env", "name", "value", "data", "stringData", "args", "command")
+PARTS = st.recursive(
+    st.sampled_from([CANARY, "password", "Secret", "plain text", f"--password={CANARY}x", "a", 7, None]),
+    lambda part: (
+        st.lists(part, max_size=3)
+        | st.dictionaries(
+            st.sampled_from([*NAMES, "kind", "password", "token", "secretKeyRef"]), part, max_size=4
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(
+    first=st.dictionaries(st.sampled_from(NAMES), PARTS),
+    changes=st.lists(PARTS, max_size=3),
+    kind=st.booleans(),
+)
+def test_stages_of_an_object_are_redacted_as_each_alone(
+    first: dict[str, object], changes: list[object], kind: bool
+) -> None:
+    """What stages share is learned from and redacted once. Parts are shared, at other places, too."""
+    stages = [{**first, "kind": "Secret" if kind else "Pod"}]
+    for number, change in enumerate(changes):
+        before = stages[-1]
+        stages.append({**before, NAMES[number]: [change, before], "spec": {"password": before, "a": change}})
+    together, alone = Redactor(secret_names=True), Redactor(secret_names=True)
+    known: dict[int, object] = {}
+    for stage in stages:
+        together.learn(stage, known)
+        alone.learn(orjson.loads(orjson.dumps(stage)))
+    found = list(together.redacted_stages(stages))
+    assert found == [alone.redacted(orjson.loads(orjson.dumps(stage))) for stage in stages]
+    assert found == [together.redacted(stage) for stage in stages]
+    assert together.message(f"is {CANARY}") == alone.message(f"is {CANARY}")

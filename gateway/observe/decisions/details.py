@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from gateway.observe.decisions.redaction import Redactor
+    from gateway.observe.decisions.secret_values import Known
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.call import Payload
     from gateway.pure.core.evaluation import Evaluation
@@ -185,14 +186,15 @@ def _objects(
     documents = [before, *(payload.object for _, payload in after)]
     if is_secret(request.kind):
         documents = [{**cast("Json", document), "kind": "Secret"} for document in documents]
+    known: Known = {}
     for document in documents:
-        redactor.learn(document)
+        redactor.learn(document, known)
         yield
-    first = current = redactor.redacted(documents[0])
+    stages = redactor.redacted_stages(documents)
+    first = current = next(stages)
     changes = []
-    for (index, _), document in zip(after, documents[1:], strict=True):
+    for (index, _), following in zip(after, stages, strict=True):
         yield
-        following = redactor.redacted(document)
         changes.append(Change(index, orjson.dumps(diff(current, following))))
         current = following
     return orjson.dumps(first), tuple(changes)

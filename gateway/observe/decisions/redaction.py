@@ -54,9 +54,10 @@ from gateway.observe.decisions.secret_values import (
 from gateway.pure.core.large import LARGE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from gateway.observe.decisions.record import DecisionRecord
+    from gateway.observe.decisions.secret_values import Known
     from gateway.pure.core.review import AdmissionRequest, Resource
 
 _KEY: Final = os.urandom(16)
@@ -118,19 +119,23 @@ class Redactor:
         """Without secrets: the deciding webhook has the message of the record."""
         self._searched_chars = 0
         self._leaves_out_messages = False
+        self._stages: dict[int, tuple[object, object]] | None = None
+        """See :meth:`redacted_stages`: lists and maps by their identity, as they are and without secrets."""
 
     @property
     def is_full(self) -> bool:
         """Whether there were too many secret values to search for all of them."""
         return self._quotations.is_full or len(self._repeated) >= MAX_REPEATED
 
-    def learn(self, document: object) -> None:
+    def learn(self, document: object, known: Known | None = None) -> None:
         """Note the secret values of *document*, so that they are replaced in all objects and texts.
+
+        *known* has the lists and maps that were learned from before, and gets those of *document*.
 
         Raises:
             RecursionError: it nests too deeply.
         """
-        for text in secret_values(document):
+        for text in secret_values(document, known):
             self.learn_text(text, is_encoded=isinstance(text, Encoded))
 
     def learn_text(self, text: str, *, is_encoded: bool = False) -> None:
@@ -208,6 +213,21 @@ class Redactor:
     def _mark(self, text: str) -> str:
         return mark(text)
 
+    def redacted_stages(self, documents: Iterable[object]) -> Iterator[object]:
+        """Yield a copy of each of *documents* without secrets. They are one object at several points.
+
+        What the documents share in memory, the copies share, too, and is redacted once.
+
+        Raises:
+            RecursionError: one of them nests too deeply.
+        """
+        self._stages = {}
+        try:
+            for document in documents:
+                yield self.redacted(document)
+        finally:
+            self._stages = None
+
     def redacted(self, document: object) -> object:
         """Return a copy of *document* without secrets.
 
@@ -216,10 +236,18 @@ class Redactor:
         """
         if isinstance(document, str):
             return self.text(document)
+        if not isinstance(document, list | dict):
+            return document
+        if self._stages is None:
+            return self._redacted_container(document)
+        found = self._stages.get(id(document))
+        if found is None:
+            found = self._stages[id(document)] = document, self._redacted_container(document)
+        return found[1]
+
+    def _redacted_container(self, document: list[object] | dict[str, object]) -> object:
         if isinstance(document, list):
             return self._redacted_list(document)
-        if not isinstance(document, dict):
-            return document
         is_secret, is_credential = document.get("kind") == "Secret", is_named_credential(document)
         redacted: dict[str, object] = {}
         for name, value in document.items():

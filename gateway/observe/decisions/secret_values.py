@@ -24,6 +24,9 @@ from gateway.observe.decisions.credential_forms import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    Known = dict[int, object]
+    """Lists and maps whose values are known, by identity. It keeps them: a new one has no such identity."""
+
 EARLIER_VERSION: Final = re.compile(r"last-applied|/applied\Z|/original\Z")
 """The key of an annotation with an earlier version of its object."""
 _SHORT_ANNOTATION: Final = 256
@@ -46,13 +49,16 @@ class Encoded(str):
     __slots__ = ()
 
 
-def secret_values(document: object) -> Iterator[str]:
-    """Yield the secret values of *document*, and the credentials in its other texts."""
+def secret_values(document: object, known: Known | None = None) -> Iterator[str]:
+    """Yield the secret values of *document*, and the credentials in its other texts.
+
+    Parts that *known* has are left out, and the others are added to it.
+    """
     if isinstance(document, str):
         yield from credentials_in(document[:_MAX_TEXT_CHARS])
         yield from secret_values(json_of(document))
     elif isinstance(document, list):
-        yield from _values_of_list(document)
+        yield from _values_of_list(document, None, known)
     elif isinstance(document, dict):
         is_secret, is_credential = document.get("kind") == "Secret", is_named_credential(document)
         for name, value in document.items():
@@ -61,34 +67,44 @@ def secret_values(document: object) -> Iterator[str]:
             elif name == "stringData" or (is_credential and name == "value"):
                 yield from texts_in(value)
             elif is_credential_name(name):
-                yield from _values_below(value)
+                yield from _values_below(value, known)
             elif is_secret and name == "metadata" and isinstance(value, dict):
                 yield from _values_of_annotations(value.get("annotations"), is_secret=True)
             elif name == "annotations":
                 yield from _values_of_annotations(value, is_secret=False)
             elif name == "args" and isinstance(value, list):
-                yield from _values_of_list(value, document.get("command"))
-            elif name != "managedFields":
-                yield from secret_values(value)
+                yield from _values_of_list(value, document.get("command"), known)
+            elif name != "managedFields" and not _is_known(value, known):
+                yield from secret_values(value, known)
 
 
-def _values_of_list(items: list[object], command: object = None) -> Iterator[str]:
+def _is_known(value: object, known: Known | None) -> bool:
+    """Whether *known* has *value*; if not, it gets it."""
+    if known is None or not isinstance(value, list | dict):
+        return False
+    if id(value) in known:
+        return True
+    known[id(value)] = value
+    return False
+
+
+def _values_of_list(items: list[object], command: object, known: Known | None) -> Iterator[str]:
     for item, found in zip(items, credentials_of_arguments(items, command), strict=True):
         if found:
             yield found
-        else:
-            yield from secret_values(item)
+        elif not _is_known(item, known):
+            yield from secret_values(item, known)
 
 
-def _values_below(value: object) -> Iterator[str]:
+def _values_below(value: object, known: Known | None) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
         for item in value:
-            yield from _values_below(item)
+            yield from _values_below(item, known)
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from secret_values(item) if is_reference(key) else _values_below(item)
+            yield from secret_values(item, known) if is_reference(key) else _values_below(item, known)
 
 
 def _values_of_annotations(annotations: object, *, is_secret: bool) -> Iterator[str]:
