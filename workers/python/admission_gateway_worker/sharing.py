@@ -1,7 +1,7 @@
 """Decides how a policy gets a request that other calls of the batch need as well.
 
 Policies that leave the request as it is share one. Whether a policy did is found out after each call: by the
-request's JSON, or by its values, types and references, which costs three times as much, see ``payload``. Most
+request's JSON, or by its values, types and references, which takes twice as long, see ``payload``. Most
 policies that change or keep a part do so in their first calls, which are checked in full, as are some of the
 later ones. What a function left that only reads, see ``reading``, is checked in no others. A policy that
 changed or kept a part gets requests of its own from then on, since parsing costs less than to check it
