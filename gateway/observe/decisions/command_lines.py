@@ -39,9 +39,13 @@ _WORDS: Final = (
 )
 ORDINARY: Final = rf"""(?:{_WORDS.replace(" ", "|")})(?=[\s,;&"'\\)]|\.?(?:\s|\Z))"""
 """Regular expression of words that are not a credential where one may stand in a text."""
+MARK: Final = r"\(redacted[ ][0-9a-f]{8}\)"
+"""Regular expression of a mark, see ``redaction.mark``."""
+AFTER_VALUE: Final = r"""(?=[\s"',;&|)\]\\]|\Z)"""
+"""Regular expression of what may follow a value."""
 _NOT: Final = (
-    r"(?:\$(?:\w+|\{[^}\s]{0,200}\}|\([^)]{0,200}\))|`[^`]{0,200}`|[0-9]{1,5}|\(redacted[ ][0-9a-f]+\))"
-    r"""(?=[\s"',;&|)\]\\]|\Z)"""
+    rf"(?:\$(?:\w+|\{{[^}}\s]{{0,200}}\}}|\([^)]{{0,200}}\))|`[^`]{{0,200}}`|[0-9]{{1,5}}|{MARK})"
+    f"{AFTER_VALUE}"
 )
 _IS_NOT: Final = re.compile(_NOT)
 _WITHOUT_VALUE: Final = re.compile(r"-[evhV]+\Z")

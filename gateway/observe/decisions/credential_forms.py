@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Final
 import re2
 
 from gateway.observe.decisions.command_lines import (
+    AFTER_VALUE,
     HINTS,
+    MARK,
     ORDINARY,
     PROGRAMS,
     password_spans,
@@ -56,8 +58,8 @@ _CREDENTIAL: Final = re.compile(
     | (?<![\w.-])--?[\w.-]{{0,60}}?(?:{_NAME})(?:[ ]{{1,3}}|["'],[ ]?)["']?
         (?P<option>(?!-|{ORDINARY})[^\s"',;&]+)
     | (?:{_NAME})(?:\\*["'][ ]{{0,3}}:(?!\s{{0,3}}[{{\[])|\s{{0,3}}(?::=|[=:](?!=)))\s{{0,3}}
-        (?:(?P<bars>\\*)(?P<mark>["'])(?P<quoted>.{{1,500}}?)(?P=bars)(?P=mark)
-        |(?:\\*["'])?(?P<assigned>(?!{ORDINARY})[^\s,;&"'\\]+))
+        (?:(?P<bars>\\*)(?P<mark>["'])(?!{MARK}(?P=bars)(?P=mark))(?P<quoted>.{{1,500}}?)(?P=bars)(?P=mark)
+        |(?:\\*["'])?(?P<assigned>(?!{ORDINARY}|{MARK}{AFTER_VALUE})[^\s,;&"'\\]+))
     """,
     re.IGNORECASE | re.VERBOSE,
 )
