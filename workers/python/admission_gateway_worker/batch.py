@@ -28,6 +28,7 @@ _BOUNDS: Final = {
     3: ("cancelled ids", MAX_CANCELLED),
     4: ("parameters", MAX_ID),
 }
+_LEAST_BOUND: Final = min(bound for _, bound in _BOUNDS.values())
 _UNCOUNTED_BYTES: Final = 2 * MAX_FIELDS
 """Length up to which the items are counted after they are parsed, since they take a few MB at most. Counting
 them before costs 7 % of parsing the Pods of a usual batch."""
@@ -52,14 +53,11 @@ def read_batch(message: bytes) -> pb.ReviewBatch:
         batch = pb.ReviewBatch.FromString(message)
     except DecodeError as problem:
         raise ProtocolViolation(f"not a ReviewBatch: {problem}") from None
-    if len(batch.payloads) > MAX_PAYLOADS:
-        raise _too_many(1)
-    if len(batch.calls) > MAX_CALLS:
-        raise _too_many(2)
-    if len(batch.cancelled) > MAX_CANCELLED:
-        raise _too_many(3)
-    if len(batch.parameters) > MAX_ID:
-        raise _too_many(4)
+    found = (len(batch.payloads), len(batch.calls), len(batch.cancelled), len(batch.parameters))
+    if max(found) > _LEAST_BOUND:
+        for (field, (_, bound)), count in zip(_BOUNDS.items(), found, strict=True):
+            if count > bound:
+                raise _too_many(field)
     return batch
 
 
