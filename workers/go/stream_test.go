@@ -287,6 +287,30 @@ func TestVerdictsThatDoNotFitGoInSeveralMessages(t *testing.T) {
 	}
 }
 
+// Each call of a slow policy has a goroutine of its own.
+func TestVerdictsOfASlowPolicyShareMessages(t *testing.T) {
+	const count = 1000
+	probe := newCounter()
+	probe.policies[0].isSlow.Store(true)
+	stream := open(t, probe.serve(t))
+	calls := make([]*pb.Call, count)
+	for index := range calls {
+		calls[index] = asked(uint64(index+1), probe.policies[0].name)
+	}
+	stream.ask(calls...)
+	messages := 0
+	for verdicts := 0; verdicts < count; messages++ {
+		batch, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		verdicts += len(batch.Verdicts)
+	}
+	if messages > count/4 {
+		t.Errorf("%d messages for %d calls", messages, count)
+	}
+}
+
 // A gateway that sends without ever reading is not read from for ever: of 40 MiB that make as many of verdicts,
 // a message of verdicts may wait, and what the windows hold.
 func TestStreamStopsReadingWhileVerdictsWait(t *testing.T) {
