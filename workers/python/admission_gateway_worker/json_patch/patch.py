@@ -203,12 +203,7 @@ def apply_patch(document: object, operations: Sequence[Operation], work: Work | 
     """Do as :func:`apply_in_steps`, in one step."""
     if len(operations) > _STEP_OPERATIONS:
         return finish(apply_in_steps(document, operations, work))
-    work = work or Work()
-    if isinstance(document, dict | list):
-        document = _own(document, work)
-    for index, operation in enumerate(operations):
-        document = _applied(document, index, operation, work)
-    return document
+    return _apply_step(document, operations, 0, work or Work())
 
 
 def apply_in_steps(
@@ -228,21 +223,23 @@ def apply_in_steps(
     if len(operations) > MAX_OPERATIONS:
         raise PatchConflict(f"has {len(operations)} operations, and at most {MAX_OPERATIONS} are applied")
     work = work or Work()
-    if isinstance(document, dict | list):
-        document = _own(document, work)
-    for index, operation in enumerate(operations):
-        if index and not index % _STEP_OPERATIONS:
-            yield
-        document = _applied(document, index, operation, work)
+    document = _apply_step(document, operations, 0, work)
+    for first in range(_STEP_OPERATIONS, len(operations), _STEP_OPERATIONS):
+        yield
+        document = _apply_step(document, operations, first, work)
     return document
 
 
-def _applied(document: object, index: int, operation: Operation, work: Work) -> object:
-    """Return the document after *operation*, that at *index*, which the text of an error names."""
-    try:
-        return _apply_operation(document, operation, work)
-    except (PatchConflict, TypeError) as error:
-        raise PatchConflict(f"operation {index}: {error}") from None
+def _apply_step(document: object, operations: Sequence[Operation], first: int, work: Work) -> object:
+    """Return the document after one step of *operations*, which begins with that at *first*."""
+    if isinstance(document, dict | list):
+        document = _own(document, work)
+    for index, operation in enumerate(operations[first : first + _STEP_OPERATIONS], first):
+        try:
+            document = _apply_operation(document, operation, work)
+        except (PatchConflict, TypeError) as error:
+            raise PatchConflict(f"operation {index}: {error}") from None
+    return document
 
 
 def _apply_operation(document: object, operation: Operation, work: Work) -> object:
