@@ -34,6 +34,11 @@ PLACEMENT: Final = "admission-gateway.io/placement"
 """The annotation of a policy that overrides ``GatewayConfiguration.policies.placement``."""
 PLACEMENTS: tuple[PlacementChoice, ...] = get_args(PlacementChoice)
 MAX_PARAM_KINDS: Final = 32
+NO_OWNER: Final = (
+    "policies.installation of the GatewayConfiguration is absent; set it to NAMESPACE/NAME, the owner of the "
+    "objects"
+)
+"""Why policies stay in the gateway, or cannot return to it."""
 _STAYS: Final = "the owner of policies in the API server; without it policies stay in the gateway"
 _RESOURCE: Final = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 

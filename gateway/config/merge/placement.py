@@ -20,6 +20,7 @@ import orjson
 from gateway.base.text import shown
 from gateway.config.kinds.gateway_configuration import has_go_types
 from gateway.config.kinds.namespace import KUBE_SYSTEM, NAME_LABEL
+from gateway.config.kinds.policy_settings import NO_OWNER
 from gateway.config.merge.mutating_order import MutatingOrder, OrderedPolicy, functions_of, rules_of
 from gateway.config.yaml.documents import ADMISSION_GROUP, MUTATING_POLICY, POLICY, plural_of
 from gateway.pure.admission_policies.effects import has_map_in_list
@@ -159,10 +160,7 @@ class _Judge:
         if settings.kubernetes is None:
             yield "kubernetes of the GatewayConfiguration is absent; name the cluster that is to evaluate it"
         if settings.policies.installation is None:
-            yield (
-                "policies.installation of the GatewayConfiguration is absent; set it to NAMESPACE/NAME, the "
-                "owner of the objects in the API server"
-            )
+            yield f"{NO_OWNER} in the API server"
         if found is None:
             yield "the version of the API server is not known; the gateway moves the policy when it is"
             return

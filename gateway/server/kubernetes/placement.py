@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from gateway.base.errors import ClusterError
+from gateway.config.kinds.policy_settings import NO_OWNER
 from gateway.pure.admission_policies.placing import (
     BINDINGS,
     VIEW_S,
@@ -59,10 +60,6 @@ MAX_ROUNDS: Final = 8
 """Of steps in one look: the Lease has to be renewed."""
 _CONFLICT: Final = 409
 _OF_ONE_POLICY: Final = (400, 403, 404, 409, 422)
-_NO_OWNER: Final = (
-    "policies.installation of the GatewayConfiguration is absent; set it to NAMESPACE/NAME, the owner of the "
-    "objects"
-)
 _FAULT: Final = "policies cannot be moved to the API server or back now"
 
 
@@ -155,7 +152,7 @@ class PolicyPlacement:
             # What is in the API server stays there, and the gateway evaluates it too.
             self._moved.renew({}, 0.0)
             self._place([])
-            self._warn(_NO_OWNER if policies.placement != "Gateway" else "")
+            self._warn(NO_OWNER if policies.placement != "Gateway" else "")
             return
         self._wake.set()
         if self._task is None:
