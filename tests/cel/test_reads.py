@@ -20,7 +20,7 @@ from gateway.pure.cel.meter import BRIEF_LIMIT, begin, cost_so_far
 from gateway.pure.cel.paths import WHOLE, Pruner, covers, joined
 from gateway.pure.cel.reads import MAX_KEYS
 from gateway.pure.conditions.match_conditions import KnownDecisions, request_variable
-from gateway.pure.openapi.go_types import in_mutations
+from gateway.pure.openapi.go_types import InMutations
 from tests.cel.expressions import EXPRESSIONS, REQUEST
 from tests.cel.grammar import draw_expression
 from tests.cel.typed import NAMESPACE, POD, TYPED_EXPRESSIONS
@@ -82,7 +82,7 @@ def check(expression: str, params: dict[str, Any]) -> None:
     for has_source in (False, True):
         if has_source:
             compiled.program.use_source()
-        for types in (None, in_mutations):
+        for types in (None, InMutations()):
             found = outcome(compiled, pruned, types)
             assert found == outcome(compiled, params, types), (expression, pruned)
 

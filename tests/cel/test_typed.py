@@ -16,7 +16,7 @@ from gateway.pure.cel.go_types import SLOT
 from gateway.pure.cel.meter import EXPRESSION_LIMIT, METER, cost_so_far
 from gateway.pure.cel.types import BOOL, DYN
 from gateway.pure.conditions.match_conditions import KnownDecisions, request_variable
-from gateway.pure.openapi.go_types import in_conditions, in_conditions_of_mutations, in_mutations
+from gateway.pure.openapi.go_types import InMutations, in_conditions, in_conditions_of_mutations
 from tests.cel.typed import NAMESPACE, PARAMS, TYPED_EXPRESSIONS, TYPED_REQUEST
 from tests.cel.vectors import TYPED_FILES
 
@@ -67,7 +67,7 @@ def test_a_value_of_a_go_type_behaves_as_in_the_api_server(
 ) -> None:
     """In conditions ``object`` has Go types, in mutations the other variables have."""
     expression = vector["expression"]
-    types = in_mutations if is_mutation else in_conditions_of_mutations
+    types = InMutations() if is_mutation else in_conditions_of_mutations
     found, text, cost = decide(expression, types, has_source=has_source)
     assert found == vector["outcome"], text
     if found in ("true", "false"):
@@ -104,9 +104,9 @@ def test_a_custom_resource_has_no_go_type(expression: str, of_custom: str) -> No
 
 
 def test_only_parameters_of_mutating_policies_have_go_types() -> None:
-    assert decide("params == ''", in_mutations)[0] == "error"
+    assert decide("params == ''", InMutations())[0] == "error"
     assert decide("params == ''", in_conditions)[0] == "false"
-    assert decide("params == ''", in_mutations, params={**CUSTOM, "spec": {}})[0] == "false"
+    assert decide("params == ''", InMutations(), params={**CUSTOM, "spec": {}})[0] == "false"
 
 
 def test_options_of_a_subresource_have_a_go_type() -> None:

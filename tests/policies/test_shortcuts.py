@@ -17,7 +17,7 @@ from gateway.pure.cel.sizes import json_bytes
 from gateway.pure.core.call import Payload
 from gateway.pure.core.conditions import PolicyResult
 from gateway.pure.core.verdict import Failed, FailureReason
-from gateway.pure.openapi.go_types import InMutations, in_mutations
+from gateway.pure.openapi.go_types import InMutations
 from tests.core.build import request
 from tests.policies.test_mutating import NAMESPACE, apply, patch, policy
 
@@ -61,7 +61,7 @@ def test_an_object_has_no_more_bytes_than_are_counted(labels: dict[str, str], wh
     found = mutate(
         entry.policy.rules,
         current,
-        lambda each: (each, None, {}, None, None, None, None, in_mutations),
+        lambda each: (each, None, {}, None, None, None, None, InMutations()),
         merger(None, {}),
         Allowance(is_brief=True),
         {},
@@ -111,4 +111,4 @@ def test_the_types_of_a_review_are_those_of_each_frame() -> None:
         for namespace in namespaces:
             for param in params:
                 frame = (None, None, one, namespace, None, None, param, None)
-                assert types(frame) == in_mutations(frame)
+                assert types(frame) == InMutations()(frame)

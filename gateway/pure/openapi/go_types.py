@@ -152,13 +152,11 @@ def in_conditions(frame: Sequence[object]) -> dict[int, str]:
     return _types(frame, *_OBJECTS)
 
 
-def in_mutations(frame: Sequence[object]) -> dict[int, str]:
-    """Do as :func:`in_conditions`, for mutations: parameters have Go types, but the objects have none."""
-    return _types(frame, _PARAMS)
-
-
 class InMutations:
-    """:func:`in_mutations` for the expressions of one review, whose request and namespace are read once."""
+    """Does as :func:`in_conditions`, for mutations: parameters have Go types, but the objects have none.
+
+    One is for the expressions of one review, whose request and namespace are read once.
+    """
 
     __slots__ = ("_known", "_namespace", "_request")
 
