@@ -33,7 +33,7 @@ TEST_PROCESSES ?= 2
 PYTEST := $(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal
 
 # A minute: lint, and the tests of what needs no cluster, worker or process.
-QUICK := architecture cel conditions config core credentials decisions docs openapi policies telemetry
+QUICK := architecture cel conditions config core credentials decisions docs kyverno openapi policies telemetry
 quick: lint
 	$(PYTEST) -q -m "not (process or slow)" $(QUICK:%=tests/%)
 
@@ -53,7 +53,7 @@ disturbed: install
 
 # Branch coverage of the pure packages and the engine by their own tests, without the longest, which repeat others with
 # larger inputs: some 90 seconds. The threshold is in pyproject.toml.
-COVERED := core cel conditions policies recorded openapi credentials dispatch engine simulation/test_rows.py
+COVERED := core cel conditions kyverno policies recorded openapi credentials dispatch engine simulation/test_rows.py
 coverage: install
 	$(PYTEST) -q --cov --cov-report term:skip-covered $(CHOSEN) $(COVERED:%=tests/%) \
 	  --ignore tests/cel/test_bounds.py --ignore tests/cel/test_long_operations.py --ignore tests/engine/test_same_answer.py
