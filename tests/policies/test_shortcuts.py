@@ -93,7 +93,7 @@ def test_a_policy_that_is_not_invoked_again_is_evaluated_only_if_that_may_fail(
         each.policy
         for each in policy(patch('[JSONPatch{op: "add", path: "/a", value: 1}]'), params=params, **spec)
     ]
-    seen = Payload(request(object={"metadata": {"name": "a"}})).policy_input(namespace, None, None)
+    seen = Payload(request(object={"metadata": {"name": "a"}})).policy_input(namespace, None, None, 0.0)
     seen.invoked = ()
     for each in found:
         assert isinstance(each, MutatingPolicyInForce)

@@ -95,7 +95,7 @@ class Expressions:
             fields.problem(name, str(error))
             return None
 
-    def add(self, variable: _Variable) -> None:
+    def add(self, variable: VariableEntry) -> None:
         """Add one of ``variables``."""
         expression = self.compiled(variable.source, "expression", variable.expression)
         # An expression that uses a wrong variable is not a problem of its own.
@@ -134,7 +134,9 @@ def _identifier(text: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Variable(PlacedEntry):
+class VariableEntry(PlacedEntry):
+    """One of ``variables``."""
+
     name: str = required(
         Text(check=_identifier, maxLength=LABEL_LENGTH, pattern=f"^{_IDENTIFIER.pattern}$"),
         "Name, behind `variables`",
@@ -165,8 +167,8 @@ class PolicySpec(Declared):
     match_conditions: tuple[ConditionEntry, ...] = declare(
         CONDITIONS, "Conditions that all have to hold", default=()
     )
-    variables: tuple[_Variable, ...] = declare(
-        Groups(_Variable, key="name", maxItems=MAX_EXPRESSIONS),
+    variables: tuple[VariableEntry, ...] = declare(
+        Groups(VariableEntry, key="name", maxItems=MAX_EXPRESSIONS),
         "In order. Each can use those before it",
         default=(),
     )

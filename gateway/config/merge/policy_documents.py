@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gateway.base.text import did_you_mean, one_of, shown
-from gateway.config.yaml.documents import MUTATING_POLICY, POLICY_KINDS
+from gateway.config.yaml.documents import LOADED_GROUPS, MUTATING_POLICY, POLICY_KINDS
 from gateway.config.yaml.fields import child
 from gateway.pure.admission_policies.model import (
     MutatingBinding,
@@ -21,8 +21,9 @@ from gateway.pure.admission_policies.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
+    from gateway.config.loaders.documents import LoadedDocuments
     from gateway.config.yaml.documents import Document
     from gateway.config.yaml.fields import Fields
     from gateway.pure.admission_policies.model import ParamRef
@@ -76,6 +77,33 @@ class PolicyDocuments:
     """Each with the kind of its policy."""
     others: list[Document] = field(default_factory=list)
     """Documents of unknown kinds, which may be parameters."""
+    loaded: LoadedDocuments | None = None
+    """The documents of other engines. None if there are none."""
+
+    def take(
+        self, document: Document, fields: Fields, version: str, kind: str, known: Collection[str]
+    ) -> bool:
+        """Take *document* of *kind* if it is another engine's, or of a kind that is not *known*."""
+        group = version.rpartition("/")[0]
+        if group in LOADED_GROUPS:
+            if self.loaded is None:
+                from gateway.config.loaders.documents import LoadedDocuments
+
+                self.loaded = LoadedDocuments()
+            self.loaded.read(document, fields, group, kind)
+            return True
+        if kind not in known:
+            self.others.append(document)
+            return True
+        return False
+
+    def need_cluster(self, no_authorizer: str) -> Iterator[tuple[Document, str, str]]:
+        """Yield document, path and message, such as *no_authorizer*, of what requires a cluster."""
+        for document, _, policy in self.policies:
+            if policy.needs_authorizer:
+                yield document, child(document.path, "spec"), no_authorizer
+        if self.loaded is not None:
+            yield from self.loaded.need_cluster
 
     def read(self, document: Document, fields: Fields, kind: str) -> str:
         """Read the policy or binding *document*, and return its name."""
@@ -114,12 +142,12 @@ class PolicyDocuments:
         return params
 
     def bound(self, params: list[dict[str, object]], *, has_cluster: bool) -> tuple[Webhook, ...]:
-        """Return the policies that have bindings, by name.
+        """Return the policies that have bindings, and those of other engines, by name.
 
         A policy without a binding, and a binding without its policy, are warnings; so are parameters that are
         neither in files nor, with *has_cluster*, in a cluster.
         """
-        if not self.policies and not self.bindings:
+        if not self.policies and not self.bindings and self.loaded is None:
             return ()
         from gateway.pure.admission_policies.params import FixedParams
 
@@ -135,7 +163,7 @@ class PolicyDocuments:
                 document.problems.warn(path, f"{found}: the binding has no effect")
             elif problem := _unfound(bound_policy.param_kind, binding.param_ref, store):
                 document.problems.warn(child(child(document.path, "spec"), "paramRef"), problem)
-        bound: list[Webhook] = []
+        bound: list[Webhook] = [] if self.loaded is None else [*self.loaded.webhooks()]
         for document, kind, policy in self.policies:
             if (kind, policy.name) in by_policy:
                 param_kind = policy.param_kind

@@ -117,11 +117,7 @@ def read(found: Iterable[Document]) -> Config:
         if ("WorkerPool", pool) not in collected.first_of and not document.problems.is_full:
             hint = did_you_mean(pool, collected.pools)
             document.problems.add(path, f"there is no WorkerPool {shown(pool)}{hint}")
-    collected.need_cluster.extend(
-        (document, child(document.path, "spec"), NO_AUTHORIZER)
-        for document, _, policy in collected.policies.policies
-        if policy.needs_authorizer
-    )
+    collected.need_cluster.extend(collected.policies.need_cluster(NO_AUTHORIZER))
     if collected.gateway.kubernetes is None:
         for document, path, message in collected.need_cluster:
             document.problems.add(path, message)
@@ -134,7 +130,7 @@ def read(found: Iterable[Document]) -> Config:
                 )
     bound = collected.policies.bound(params, has_cluster=collected.gateway.kubernetes is not None)
     # If there are problems, the name of a webhook that could not be read would be another one.
-    problems = _problems(documents) or _problems_of_names(documents, collected)
+    problems = _problems(documents) or _problems_of_names(documents, collected, bound)
     if problems:
         raise ConfigError(problems)
     _warn_if_all_are_left(collected)
@@ -160,7 +156,9 @@ def _source(documents: Sequence[Document]) -> bytes:
         return b""
 
 
-def _problems_of_names(documents: Sequence[Document], collected: _Collected) -> list[Problem]:
+def _problems_of_names(
+    documents: Sequence[Document], collected: _Collected, bound: Sequence[Webhook]
+) -> list[Problem]:
     """Return the problems of names of webhooks that do not exist, unless custom resources may have them.
 
     In an exception such a name has no effect, and is a warning. Without a webhook of imageReview, images that
@@ -170,6 +168,7 @@ def _problems_of_names(documents: Sequence[Document], collected: _Collected) -> 
     if kubernetes is not None and kubernetes.custom_resources:
         return []
     names = [(each.phase, hook.name) for each in collected.configurations for hook in each.webhooks]
+    names += [(hook.phase, hook.name) for hook in bound]
     for _, kind, policy in collected.policies.policies:
         names.append(("validate" if kind == POLICY else "mutate", policy.name))
     known = frozenset(name for _, name in names)
@@ -236,8 +235,7 @@ def _read(document: Document, collected: _Collected) -> None:
     version = fields.required_string("apiVersion")
     if not kind or not version:
         return
-    if kind not in _KINDS:
-        collected.policies.others.append(document)
+    if collected.policies.take(document, fields, version, kind, _KINDS):
         return
     if version not in _KINDS[kind]:
         fields.problem("apiVersion", f"found {shown(version)}, expected {one_of(_KINDS[kind])} for a {kind}")

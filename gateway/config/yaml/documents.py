@@ -27,6 +27,8 @@ PHASES: dict[str, Phase] = {
     "ValidatingWebhookConfiguration": "validate",
 }
 """Kinds of webhook configurations, in the order in which they are called."""
+LOADED_GROUPS = frozenset[str]()
+"""API groups of other policy engines, whose documents are read by ``gateway.config.loaders``."""
 POLICY = "ValidatingAdmissionPolicy"
 BINDING = "ValidatingAdmissionPolicyBinding"
 MUTATING_POLICY = "MutatingAdmissionPolicy"

@@ -68,12 +68,11 @@ class LazyVariables:
         except CostExceeded as error:
             if is_brief:
                 raise
-            return _failed(name, error)
+            return self._failed(name, error)
         except EvaluationError as error:
-            return _failed(name, error)
+            return self._failed(name, error)
         finally:
             self._cost += resume(saved)
 
-
-def _failed(name: str, error: BaseException) -> EvaluationError:
-    return EvaluationError(f'composited variable "{name}" fails to evaluate: {error}')
+    def _failed(self, name: str, error: BaseException) -> EvaluationError:
+        return EvaluationError(f'composited variable "{name}" fails to evaluate: {error}')

@@ -130,13 +130,17 @@ class Payload:
         return self._condition_input
 
     def policy_input(
-        self, namespace: Namespace | Failed | None, params: Params | None, schemas: FollowedSchemas | None
+        self,
+        namespace: Namespace | Failed | None,
+        params: Params | None,
+        schemas: FollowedSchemas | None,
+        now: float,
     ) -> PolicyInput:
         """Return the input of policies for the present object; the arguments are the same for a review."""
         if self._policy_input is None:
             conditions = self.condition_input
             self._policy_input = PolicyInput(
-                conditions, self.request, namespace, params, schemas, self.size_bytes
+                conditions, self.request, namespace, params, schemas, self.size_bytes, now
             )
         return self._policy_input
 

@@ -288,7 +288,9 @@ class Evaluation:
                 break
             if invocation.can_allow_fast:
                 rest = self._invocations[self._index :]
-                policy_input = self._payload.policy_input(self.namespace, self._params, self._schemas)
+                policy_input = self._payload.policy_input(
+                    self.namespace, self._params, self._schemas, self._now
+                )
                 if allowed := fast_allowed(rest, policy_input, self.modes):
                     self.outcomes += allowed
                     self._index += len(allowed)
@@ -420,7 +422,7 @@ class Evaluation:
             mismatch = mismatch_of(invocation, self._round_payload, self.namespace, self._now)
             if mismatch is not None:
                 return mismatch if is_due or isinstance(mismatch, Failed) else NOT_MATCHED
-        policy_input = self._payload.policy_input(self.namespace, self._params, self._schemas)
+        policy_input = self._payload.policy_input(self.namespace, self._params, self._schemas, self._now)
         if self.is_mutating:
             policy_input.matched = self._round_payload
         if self._round:

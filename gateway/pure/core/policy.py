@@ -7,6 +7,7 @@ of ``gateway.pure.core.conditions``, or the tasks that it needs first.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
@@ -96,6 +97,8 @@ class PolicyInput:
         "invoked",
         "matched",
         "namespace",
+        "now",
+        "of_kyverno",
         "params",
         "prepared",
         "request",
@@ -112,6 +115,7 @@ class PolicyInput:
         params: Params | None = None,
         schemas: FollowedSchemas | None = None,
         size_bytes: int = 0,
+        now: float = math.inf,
     ) -> None:
         self.conditions = conditions
         self.request = request
@@ -123,6 +127,8 @@ class PolicyInput:
         """The schemas of the kinds of the cluster. None without a cluster."""
         self.size_bytes = size_bytes or len(request.json)
         """At least the bytes of the object's JSON, if numbers are written as they were read."""
+        self.now = now
+        """The time of the review, in seconds since 1970. By default, all exceptions have expired."""
         self.found_params = _NONE_FOUND
         """The parameters that were looked up for this review."""
         self.matched: Selectable | None = None
@@ -134,10 +140,14 @@ class PolicyInput:
         """The values of expressions that all policies of the review share."""
         self.shared: tuple[object, ...] | None = None
         """Likewise, of policies that need neither parameters nor the authorizer."""
+        self.of_kyverno: tuple[object, ...] | None = None
+        """Likewise, of policies of Kyverno."""
 
     def after(self, conditions: ConditionInput, size_bytes: int) -> PolicyInput:
         """Return the input for the object that a patch leaves, which *conditions* have."""
-        found = PolicyInput(conditions, self.request, self.namespace, self.params, self.schemas, size_bytes)
+        found = PolicyInput(
+            conditions, self.request, self.namespace, self.params, self.schemas, size_bytes, self.now
+        )
         found.prepared = self.prepared
         return found
 

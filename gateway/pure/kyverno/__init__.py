@@ -1,1 +1,1 @@
-"""Kyverno's policies in CEL: how they behave at a review, and what they are for workloads."""
+"""Kyverno's policies in CEL: how they decide, where that differs from the API server's."""

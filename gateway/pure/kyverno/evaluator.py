@@ -1,0 +1,119 @@
+"""Evaluates the expressions of one policy one after another, as Kyverno does.
+
+Other than in an admission policy of the API server, what is not asked for is not evaluated, each expression
+has a budget of its own, and errors are those of the expressions themselves.
+
+Source: github.com/kyverno/kyverno pkg/cel/policies/vpol/compiler/{policy,eval}.go.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gateway.pure.admission_policies.evaluation import POLICY_LIMIT, TooLongError
+from gateway.pure.admission_policies.shared_values import namespace_values
+from gateway.pure.cel.errors import CostExceeded, EvaluationError
+from gateway.pure.cel.lazy import LazyVariables
+from gateway.pure.cel.meter import METER, cost_so_far
+from gateway.pure.core.namespace import Namespace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gateway.pure.admission_policies.evaluation import Allowance
+    from gateway.pure.admission_policies.validating import Values
+    from gateway.pure.cel.compile import Condition, Expression
+    from gateway.pure.core.policy import PolicyInput
+
+COST_EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
+NO_EXCEPTIONS: Final[dict[str, list[str]]] = {"allowedImages": [], "allowedValues": []}
+"""The variable ``exceptions`` where none applies."""
+_EXCEPTIONS: Final = 6
+"""The position of ``exceptions`` among the values: that of ``params``, which these policies do not have."""
+
+
+class Variables(LazyVariables):
+    """The variables of a policy. Their errors are not wrapped."""
+
+    __slots__ = ()
+
+    def _failed(self, name: str, error: BaseException) -> EvaluationError:
+        return EvaluationError(COST_EXCEEDED if isinstance(error, CostExceeded) else str(error))
+
+
+class Evaluator:
+    """The expressions of one policy, evaluated for one request."""
+
+    def __init__(self, variables: Mapping[str, Expression], values: Values, allowance: Allowance) -> None:
+        """*values* are those of ``GLOBALS`` without ``variables``."""
+        self._variables = Variables(variables, values)
+        self._allowance = allowance
+        # Kyverno has no budget for a whole policy; without one, an author could take minutes.
+        self._left: float = POLICY_LIMIT
+
+    def value(self, expression: Expression) -> object:
+        """Return the value of *expression*.
+
+        Raises:
+            EvaluationError: it has none, or costs too much.
+            TooLongError: the costs exceed the allowance.
+        """
+        allowance = self._allowance
+        try:
+            return expression.evaluate(
+                self._variables.frame(expression.program.slots), min(allowance.expression, self._left)
+            )
+        except CostExceeded:
+            if allowance.is_brief:
+                raise TooLongError from None
+            raise EvaluationError(COST_EXCEEDED) from None
+        finally:
+            of_variables = self._variables.take_cost()
+            allowance.take(METER.budget - METER.left)
+            allowance.take(of_variables)
+            self._left = max(0, self._left - of_variables - cost_so_far())
+
+    def all_true(self, conditions: Sequence[Condition]) -> bool:
+        """Return whether all *conditions* are true: false as soon as one is false, whatever failed before.
+
+        Raises:
+            EvaluationError: none is false, and some have no value.
+            TooLongError: as :meth:`value`.
+        """
+        errors = []
+        for condition in conditions:
+            try:
+                if self.value(condition.compiled) is not True:
+                    return False
+            except EvaluationError as error:
+                errors.append(str(error))
+        if errors:
+            raise EvaluationError("; ".join(errors))
+        return True
+
+
+def values_for(policy_input: PolicyInput) -> Values:
+    """Return the values of ``GLOBALS`` without ``variables`` for the policies of Kyverno.
+
+    An absent object is empty, and ``request`` has the objects of the request, as they came.
+    """
+    values = policy_input.of_kyverno
+    if values is None:
+        seen, namespace = policy_input.conditions, policy_input.namespace
+        policy_input.of_kyverno = values = (
+            {} if seen.object is None else seen.object,
+            {} if seen.old_object is None else seen.old_object,
+            seen.document,
+            namespace_values(namespace.json)[1] if isinstance(namespace, Namespace) else None,
+            None,
+            None,
+            NO_EXCEPTIONS,
+            None,
+        )
+    return values
+
+
+def with_exceptions(values: Values, allowed_images: Sequence[str], allowed_values: Sequence[str]) -> Values:
+    """Return *values* with the variable ``exceptions``."""
+    found = {"allowedImages": [*allowed_images], "allowedValues": [*allowed_values]}
+    return (*values[:_EXCEPTIONS], found, *values[_EXCEPTIONS + 1 :])

@@ -1,0 +1,202 @@
+"""A ValidatingPolicy of Kyverno, applied to a request.
+
+It stops at the first validation that is false or has no value. An error refuses the request whatever the
+failurePolicy: that decides only if the matchConditions or the conditions of an exception have no value.
+
+Source: github.com/kyverno/kyverno pkg/cel/policies/vpol/{compiler/policy,engine/engine}.go,
+pkg/webhooks/resource/vpol/handler.go.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+from gateway.pure.admission_policies.in_force import PolicyInForce, PolicyRun
+from gateway.pure.admission_policies.model import ValidatingBinding, ValidatingPolicy
+from gateway.pure.cel import meter
+from gateway.pure.cel.errors import EvaluationError
+from gateway.pure.cel.meter import BRIEF_LIMIT
+from gateway.pure.core.conditions import NOT_MATCHED, PolicyResult
+from gateway.pure.core.verdict import ALLOWED, Allowed, Denied
+from gateway.pure.core.webhook import Rollout
+from gateway.pure.kyverno.evaluator import Evaluator, values_for
+from gateway.pure.kyverno.exceptions import allowed_by
+from gateway.pure.kyverno.matching import included
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gateway.pure.admission_policies.evaluation import Allowance
+    from gateway.pure.admission_policies.model import ValidationAction
+    from gateway.pure.admission_policies.validating import Validation, Values
+    from gateway.pure.core.conditions import AccessCheck, AccessDecision, PolicyAnswer
+    from gateway.pure.core.policy import PolicyInput
+    from gateway.pure.core.review import AdmissionRequest
+    from gateway.pure.core.webhook import Mode, Webhook
+    from gateway.pure.kyverno.exceptions import CelException
+
+CODE: Final = 400
+"""Kyverno answers without a code, which the API server takes for this one."""
+
+
+class KyvernoValidatingPolicy(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
+    """A ValidatingPolicy or NamespacedValidatingPolicy, or what autogen made of one."""
+
+    def __init__(
+        self,
+        kind: str,
+        policy: ValidatingPolicy,
+        actions: tuple[ValidationAction, ...],
+        exceptions: Sequence[CelException] = (),
+        namespace: str = "",
+    ) -> None:
+        """*namespace* is that of a namespaced policy, whose name begins with it and a slash."""
+        super().__init__(policy, [ValidatingBinding("", policy.name, None, None, b"{}", actions)])
+        self.kind = kind
+        self.actions = actions
+        self.exceptions = exceptions
+        self.namespace = namespace
+        self.has_narrow_rules |= namespace != ""
+        is_plain = not exceptions and not policy.conditions and not policy.rules.audit_annotations
+        self._all_true = policy.rules.all_true if is_plain and not self.has_narrow_rules else None
+        """Decides the usual case alone: nothing but validations counts."""
+
+    @property
+    def shown_name(self) -> str:
+        """The name in messages, without a namespace."""
+        return self.policy.name.rpartition("/")[2]
+
+    def webhook(self, mode: Mode | None = None) -> Webhook:
+        """Return the policy as an entry of the validating phase, in *mode* or in that of its actions."""
+        if mode is None:
+            mode = "Audit" if self.actions == ("Audit",) else "Enforce"
+        return self.as_entry("validate", rollout=None if mode == "Enforce" else Rollout(mode))
+
+    @property
+    def expressions(self) -> Sequence[tuple[str, str]]:
+        """See ``AdmissionPolicy``."""
+        return (*super().expressions, *((each.id, each.document.decode()) for each in self.exceptions))
+
+    def excludes(self, request: AdmissionRequest) -> bool:
+        """See ``AdmissionPolicy``."""
+        if not self.has_narrow_rules:
+            return False
+        if self.namespace and request.namespace != self.namespace:
+            return True
+        return not included(self.policy.match, request)
+
+    @property
+    def can_allow_fast(self) -> bool:
+        """See ``AdmissionPolicy``."""
+        return self._all_true is not None
+
+    def allow_fast(self, policy_input: PolicyInput) -> float | None:
+        """See ``AdmissionPolicy``."""
+        begin = perf_counter()
+        assert self._all_true is not None
+        values = policy_input.of_kyverno or values_for(policy_input)
+        if self._all_true.pure is not None:
+            cost = self._all_true.pure(values, BRIEF_LIMIT)
+        else:
+            meter.begin()
+            cost = self._all_true.cost(self.policy.rules.variables, values, BRIEF_LIMIT)
+        return None if cost < 0 else perf_counter() - begin
+
+    def _application(
+        self,
+        policy_input: PolicyInput,
+        decisions: Mapping[AccessCheck, AccessDecision],
+        allowance: Allowance,
+    ) -> _Run:
+        return _Run(self, policy_input, decisions, allowance)
+
+
+class _Run(PolicyRun[ValidatingPolicy, ValidatingBinding]):
+    _bound: KyvernoValidatingPolicy
+
+    def _misconfigured(self, binding: ValidatingBinding | None, cause: str) -> None:
+        raise AssertionError(f"the policy has neither parameters nor bindings: {cause}")
+
+    def _result(self) -> PolicyAnswer:
+        if self._bound.excludes(self._request):
+            return NOT_MATCHED
+        try:
+            refusal = self._refusal()
+        except EvaluationError as error:
+            refusal = f"error: failed to load context: {error}"
+        if refusal is None:
+            return NOT_MATCHED
+        verdict = ALLOWED if not refusal else self._verdict(f"Policy {self._bound.shown_name} {refusal}")
+        return PolicyResult(verdict, verdict, self._elapsed_s())
+
+    def _refusal(self) -> str | None:
+        """Return what fails, and how; empty if nothing does; None if the policy is not for the request.
+
+        Raises:
+            EvaluationError: it cannot be found out whether it is, or an audit annotation has no value.
+        """
+        bound, allowance, rules = self._bound, self._allowance, self._policy.rules
+        values: Values | None = values_for(self._input)
+        assert values is not None
+        ignores_errors = rules.failure_policy == "Ignore"
+        if bound.exceptions:
+            values = allowed_by(
+                bound.exceptions, values, allowance, self._input.now, ignores_errors=ignores_errors
+            )
+            if values is None:
+                return None
+        try:
+            if not Evaluator({}, values, allowance).all_true(self._policy.conditions):
+                return None
+        except EvaluationError:
+            if ignores_errors:
+                return None
+            raise
+        evaluator = Evaluator(rules.variables, values, allowance)
+        cost = -1.0
+        if rules.all_true is not None:
+            cost = rules.all_true.cost(rules.variables, values, allowance.expression)
+        if cost >= 0:
+            allowance.take(cost)
+        else:
+            for index, validation in enumerate(rules.validations):
+                try:
+                    if evaluator.value(validation.expression) is not True:
+                        message = _message(evaluator, validation, index)
+                        self._annotate(evaluator)
+                        return f"failed: {message}"
+                except EvaluationError as error:
+                    return f"error: error: {error}"
+        self._annotate(evaluator)
+        return ""
+
+    def _annotate(self, evaluator: Evaluator) -> None:
+        """Evaluate the audit annotations, of which only errors have an effect.
+
+        Raises:
+            EvaluationError: one has no value, or one that is no text.
+        """
+        for each in self._policy.rules.audit_annotations:
+            try:
+                evaluator.value(each.expression)
+            except EvaluationError as error:
+                message = f"failed to evaluate auditAnnotation '{each.key}': {error}"
+                raise EvaluationError(message) from None
+
+    def _verdict(self, message: str) -> Allowed | Denied:
+        actions = self._bound.actions
+        warnings = (message,) if "Warn" in actions else ()
+        if "Deny" in actions or not warnings:
+            return Denied(CODE, "", message, (), warnings)
+        return Allowed(b"", warnings)
+
+
+def _message(evaluator: Evaluator, validation: Validation, index: int) -> str:
+    message = validation.message
+    if validation.message_expression is not None:
+        try:
+            message = str(evaluator.value(validation.message_expression))
+        except EvaluationError as error:
+            message = f"failed to evaluate message expression: {error}"
+    return message or f"CEL expression validation failed at index {index}"
