@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -15,17 +15,31 @@ from gateway.pure.cel.environment import policy_environment
 from gateway.pure.cel.errors import CostExceeded, EvaluationError, InvalidExpression
 from gateway.pure.cel.lazy import LazyVariables
 from gateway.pure.cel.meter import EXPRESSION_LIMIT, METER, cost_so_far, start
-from gateway.pure.cel.program.source import all_true_source
+from gateway.pure.cel.program.source import all_true_source, inlinable
 from gateway.pure.cel.values import Optional, Struct
 from gateway.pure.conditions.match_conditions import KnownDecisions
 from tests.cel.expressions import EXPRESSIONS, REQUEST
 from tests.cel.grammar import draw_expression
 from tests.kit import REVIEWS
 
+if TYPE_CHECKING:
+    from gateway.pure.cel.program.code import Built
+
 REQUESTS: Final = [json.loads(file.read_bytes())["request"] for file in sorted(REVIEWS.glob("*.json"))]
-VARIABLE: Final = compile_expression("object.metadata.name.size()", policy_environment({}, has_params=True))
-VARIABLE.program.use_source()
-ENVIRONMENT: Final = policy_environment({"v": VARIABLE.type}, has_params=True, has_structs=True)
+VARIABLES: Final[dict[str, Expression]] = {}
+for name, text in {
+    "v": "object.metadata.name.size()",
+    "names": "object.spec.containers.filter(c, c.name != 'b').map(c, c.name)",
+    "w": "variables.names.exists(c, c.size() == variables.v) || variables.v > 2",
+    # Without a source of its own.
+    "closure": "object.?metadata.?labels[?'app'].orValue('')",
+}.items():
+    known = {known: each.type for known, each in VARIABLES.items()}
+    VARIABLES[name] = compile_expression(text, policy_environment(known or None, has_params=True))
+    VARIABLES[name].program.use_source()
+ENVIRONMENT: Final = policy_environment(
+    {name: each.type for name, each in VARIABLES.items()}, has_params=True, has_structs=True
+)
 USUAL: Final = (
     "has({o}.spec) && has({o}.spec.containers) && {o}.spec.containers.all(c, {c})",
     "{o}.spec.containers.exists(c, {c}) || {o}.metadata.name != 'a'",
@@ -34,6 +48,9 @@ USUAL: Final = (
     "{o}.spec.containers.map(c, {c}, c.name).all(n, n.startsWith('c') && n.size() < 20)",
     "{o}.?metadata.?labels.?app.orValue('x') != {s} && {o}.?spec.?none.hasValue() == false",
     "{o}.metadata.labels.all(k, k.contains('a') || {o}.metadata.labels[k] == {s})",
+    "{o}.spec.containers.all(c, {c} || variables.names.exists(n, n == c.name)) && variables.w",
+    "variables.v > {n} || variables.w || variables.names.all(c, c in ['a', {s}] || variables.v == c.size())",
+    "variables.closure == {s} || variables.names == [{s}] || variables.v == {n}",
     "variables.v == {n} || params == null || {o}.spec.containers.all(c, c.?resources.?limits.cpu.hasValue())",
 )
 MUTATIONS: Final = (
@@ -84,7 +101,7 @@ def inputs(request: dict[str, Any]) -> LazyVariables:
     authorizer = Authorizer(known.decide, {})
     attributes = {"group": "", "resource": "", "subresource": "", "namespace": "", "name": ""}
     return LazyVariables(
-        {"v": VARIABLE},
+        VARIABLES,
         (
             *(request.get("object"), request.get("oldObject"), request, None),
             *(authorizer, ResourceCheck(authorizer, attributes), None, None),
@@ -137,6 +154,7 @@ def check(text: str, request: dict[str, Any]) -> bool | None:
     start(EXPRESSION_LIMIT)
     cost = together.run(lazy.frame(expression.program.slots), EXPRESSION_LIMIT)
     if cost < 0:
+        check_refuted(tree, request, expression.program.slots)
         return False
     assert (closures[0], closures[1]) == ("value True", cost + cost_so_far()), text
     assert lazy.take_cost() == closures[3], text
@@ -144,7 +162,32 @@ def check(text: str, request: dict[str, Any]) -> bool | None:
     assert together.needs_frame or together.run(lazy.frame(0)[:-1], EXPRESSION_LIMIT) == cost, text
     start(EXPRESSION_LIMIT)
     assert together.run(lazy.frame(expression.program.slots), cost - 1) == -1, text
+    check_inlined(expression, request, closures[1] + closures[3])
     return True
+
+
+def check_refuted(tree: Built, request: dict[str, Any], slots: int) -> None:
+    """Check that what is not true is not taken for true if variables are a part of the source."""
+    inlined = all_true_source(
+        [tree], inlinable({name: each.program.tree for name, each in VARIABLES.items()})
+    )
+    start(EXPRESSION_LIMIT)
+    assert inlined is not None
+    assert inlined.run(inputs(request).frame(slots), EXPRESSION_LIMIT) < 0
+
+
+def check_inlined(expression: Expression, request: dict[str, Any], cost: float) -> None:
+    """Check that *expression* is true at the same *cost* if variables are a part of its source."""
+    inlined = all_true_source(
+        [expression.program.tree], inlinable({name: each.program.tree for name, each in VARIABLES.items()})
+    )
+    assert inlined is not None, expression.text
+    lazy = inputs(request)
+    start(EXPRESSION_LIMIT)
+    found = inlined.run(lazy.frame(expression.program.slots), EXPRESSION_LIMIT)
+    assert found + cost_so_far() + lazy.take_cost() == cost, expression.text
+    start(EXPRESSION_LIMIT)
+    assert inlined.needs_frame or inlined.run(lazy.frame(0)[:-1], EXPRESSION_LIMIT) == found
 
 
 @pytest.mark.parametrize("seed", range(4))

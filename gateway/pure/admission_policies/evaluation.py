@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.pure.cel.errors import CostExceeded, EvaluationError
 from gateway.pure.cel.lazy import LazyVariables
 from gateway.pure.cel.meter import BRIEF_LIMIT, METER, cost_so_far, count_cost, long_limit, start_expression
-from gateway.pure.cel.program.source import all_true_source
+from gateway.pure.cel.program.source import all_true_source, inlinable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -107,9 +107,11 @@ def evaluate_all(
 class AllTrue:
     """Expressions of the type bool, of which usually all are true: then one run over them is enough."""
 
-    def __init__(self, expressions: Sequence[Expression]) -> None:
+    def __init__(self, expressions: Sequence[Expression], variables: Mapping[str, Expression]) -> None:
+        """*variables* are those of the policy, each of which can use those before it."""
         programs = [each.program for each in expressions]
-        self._source = all_true_source([program.tree for program in programs])
+        inlined = inlinable({name: each.program.tree for name, each in variables.items()})
+        self._source = all_true_source([program.tree for program in programs], inlined)
         source = self._source
         is_pure = source is not None and not source.needs_frame and not source.uses_meter
         self.pure = source.run if source is not None and is_pure else None

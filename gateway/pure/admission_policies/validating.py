@@ -75,7 +75,7 @@ class Rules:
         object.__setattr__(self, "has_message_expressions", bool(messages))
         has_loop = any(each.has_loop for each in messages)
         expressions = [each.expression for each in self.validations]
-        object.__setattr__(self, "all_true", None if has_loop else AllTrue(expressions))
+        object.__setattr__(self, "all_true", None if has_loop else AllTrue(expressions, self.variables))
         for variable in self.variables.values():
             variable.program.use_source()
 

@@ -115,6 +115,8 @@ def _value(code: Code, frame: Frame, rest: int) -> object:
 
 def _write_variable(writer: Writer, name: str) -> str:
     """Write ``variables.name``, whose evaluation may charge the meter."""
+    if (value := writer.variable(name)) is not None:
+        return value
     writer.uses_variables = writer.uses_meter = True
     return f"{writer.slot(_VARIABLES_SLOT)}.get({writer.constant(name)})"
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from math import ceil
 from operator import length_hint
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gateway.pure.cel.environment import GLOBALS
@@ -24,10 +25,15 @@ from gateway.pure.cel.meter import METER
 from gateway.pure.cel.values import Optional
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gateway.pure.cel.program.code import Built, Code
 
+_BODY: Final = 2
+"""The depth of the lines that always run."""
+_SLOTS: Final = 10_000
+"""More than an expression has slots: its text is too short for so many macros."""
+_NO_VARIABLES: Final[Mapping[str, Built]] = MappingProxyType({})
 _MAX_LINES: Final = 1000
 _MAX_DEPTH: Final = 60
 _MAX_LOOPS: Final = 12
@@ -87,9 +93,17 @@ class AllTrueSource(NamedTuple):
 class Writer:
     """Writes one function."""
 
-    def __init__(self) -> None:
+    def __init__(self, variables: Mapping[str, Built] = _NO_VARIABLES) -> None:
+        """*variables* are those of the policy that are written where they are used first."""
+        self._variables = variables
+        self._found: dict[str, str] = {}
+        """Names of the values of these variables that are known for certain here."""
+        self._unknown: list[str] = []
+        """Names of values that may not be known where they are used."""
+        self._first_slot = 0
+        """Added to the number of a slot of a macro: that of another expression in the same function."""
         self._lines: list[str] = []
-        self._depth = 2
+        self._depth = _BODY
         self._loops = 0
         self._count = 0
         self._globals: set[int] = set()
@@ -125,10 +139,10 @@ class Writer:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             raise _TooLarge
-        known = self._held.copy(), self._members.copy()
+        known = self._held.copy(), self._members.copy(), self._found.copy()
         yield
         # The block may not run.
-        self._held, self._members = known
+        self._held, self._members, self._found = known
         self._depth -= 1
 
     @contextmanager
@@ -193,7 +207,36 @@ class Writer:
         """Return the name of the value in slot *number* of the frame."""
         if number < len(GLOBALS):
             self._globals.add(number)
-        return f"x{number}"
+            return f"x{number}"
+        return f"x{number + self._first_slot}"
+
+    def variable(self, name: str) -> str | None:
+        """Return the name of the value of the variable *name* of the policy; None if it has to be called.
+
+        It is evaluated where it is used first, as ``LazyVariables`` does.
+        """
+        built = self._variables.get(name)
+        if built is None:
+            return None
+        if name in self._found:
+            return self._found[name]
+        number = 1 + [*self._variables].index(name)
+        value = f"v{number}"
+        if self._depth == _BODY and value not in self._unknown:
+            self._evaluate(built, value, number)
+        else:
+            if value not in self._unknown:
+                self._unknown.append(value)
+            with self.block(f"if {value} is given_up:"):
+                self._evaluate(built, value, number)
+        self._found[name] = value
+        return value
+
+    def _evaluate(self, built: Built, value: str, number: int) -> None:
+        outer, self._first_slot = self._first_slot, number * _SLOTS
+        self.line(f"{value} = {self.part(built)}")
+        self._first_slot = outer
+        self.charge(built.cost)
 
     def charge(self, cost: int | str) -> None:
         """Add *cost*, a number or a Python expression, unless it is 0."""
@@ -237,6 +280,7 @@ class Writer:
         """Return the function; *after* has the statements if it gives up."""
         head = [f"def run({parameters}):", *begin.splitlines(), "    try:", f"        cost = {cost}"]
         head += [f"        x{number} = f[{number}]" for number in sorted(self._globals)]
+        head += [f"        {name} = given_up" for name in self._unknown]
         tail = ["    except unusual:", "        pass", *after.splitlines()]
         text = "\n".join([*head, *filter(None, self._lines), *tail])
         exec(compile(text, "<expression>", "exec"), self.names)  # noqa: S102 - no text of others, see above
@@ -267,9 +311,35 @@ def value_code(built: Built) -> Code:
         return built.code
 
 
-def all_true_source(parts: Sequence[Built]) -> AllTrueSource | None:
-    """Return *parts*, expressions of the type bool, as one function; None if it is too large."""
-    writer = Writer()
+def inlinable(variables: Mapping[str, Built]) -> dict[str, Built]:
+    """Return those of the *variables* of a policy that :class:`Writer` can write where they are used.
+
+    Each can use those before it. A part that is called as a closure would need a frame of its own.
+    """
+    found: dict[str, Built] = {}
+    for name, built in variables.items():
+        writer = Writer(found)
+        try:
+            writer.part(built)
+        except _REFUSED:
+            continue
+        if not writer.closures and not writer.uses_variables:
+            found[name] = built
+    return found
+
+
+def all_true_source(
+    parts: Sequence[Built], variables: Mapping[str, Built] = _NO_VARIABLES
+) -> AllTrueSource | None:
+    """Return *parts*, expressions of the type bool, as one function; None if it is too large.
+
+    *variables* are those of the policy that are a part of the function, see :func:`inlinable`.
+    """
+    return _all_true(parts, variables) or (_all_true(parts, _NO_VARIABLES) if variables else None)
+
+
+def _all_true(parts: Sequence[Built], variables: Mapping[str, Built]) -> AllTrueSource | None:
+    writer = Writer(variables)
     try:
         cost = sum(built.cost + writer.assure(built) for built in parts)
         writer.give_up_if("cost > limit")
