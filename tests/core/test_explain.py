@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from gateway.pure.core.conditions import Excluded
 from gateway.pure.core.explain import explain
 from gateway.pure.core.matching import Selection
 from gateway.pure.core.verdict import Denied, Failed, FailureReason, Verdict
-from gateway.pure.core.webhook import Rule, Webhook
+from gateway.pure.core.webhook import PolicyRef, Rule, Webhook
 from tests.core.build import ANYTHING, add, labelled, patch, request, resource, settle, webhook
 
 NAMESPACES = {"default": {"team": "a"}}
@@ -108,3 +110,18 @@ def test_the_line_of_a_webhook_that_does_not_match(hook: Webhook, members: dict[
 def test_the_line_of_a_webhook_after_a_rejection() -> None:
     said = lines(webhook("a"), webhook("b"), verdicts={"a": Denied()})
     assert said[1] == "mutate policies/b: not reached, the request was rejected before its turn"
+
+
+@pytest.mark.parametrize(
+    ("excluded", "said"),
+    [
+        (Excluded("is-a-pod"), 'not matched, its matchCondition "is-a-pod" is false'),
+        (Excluded("", 1), "not matched, its matchConditions have no value, and its failurePolicy is Ignore"),
+        (Excluded("ns/e", is_exception=True), "not called, exempted by PolicyException ns/e"),
+    ],
+)
+def test_the_line_of_a_policy_that_says_why_it_does_not_decide(excluded: Excluded, said: str) -> None:
+    answers = {"excludes.return_value": False, "evaluate.return_value": excluded}
+    policy = Mock(can_allow_fast=False, has_namespace_selectors=False, **answers)
+    (line,) = lines(webhook("a", phase="validate", client=PolicyRef("ValidatingPolicy", policy)))
+    assert line == f"validate policies/a: {said}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import fastjsonschema
 import orjson
@@ -16,8 +17,10 @@ from gateway.observe.decisions import line
 from gateway.observe.decisions.allowed_lines import AllowedLines
 from gateway.observe.decisions.document import decision_document
 from gateway.observe.decisions.record import DecisionRecord, WebhookRecord, record_of
+from gateway.pure.core.conditions import Excluded
 from gateway.pure.core.review import decode, decode_in_steps
 from gateway.pure.core.verdict import Allowed, Denied, Failed, FailureReason, Verdict
+from gateway.pure.core.webhook import PolicyRef
 from gateway.server.serving.message import HttpRequest, error_response
 from tests.core.build import add, body, patch, request, resource, webhook
 from tests.core.build import document as request_document
@@ -88,6 +91,25 @@ def test_a_refused_dry_run_is_in_the_schema() -> None:
     document = orjson.loads(line.as_json(line.decision(record, secret_names=False)))
     is_valid(document)
     assert document["outcome"] == "DryRunRefused"
+
+
+@pytest.mark.parametrize(
+    ("excluded", "outcome", "message", "exception"),
+    [
+        (Excluded("is-a-pod"), "Excluded", "is-a-pod", ""),
+        (Excluded("ns/e", is_exception=True), "Exempted", "", "ns/e"),
+    ],
+)
+def test_a_policy_that_says_why_it_does_not_decide(
+    excluded: Excluded, outcome: str, message: str, exception: str
+) -> None:
+    answers = {"excludes.return_value": False, "evaluate.return_value": excluded}
+    policy = Mock(can_allow_fast=False, has_namespace_selectors=False, **answers)
+    hooks = [webhook("a", phase="validate", client=PolicyRef("ValidatingPolicy", policy))]
+    record = record_of(answer({}, hooks), 0.1, 0.0, DIGEST)
+    is_valid(orjson.loads(line.as_json(line.decision(record, secret_names=False))))
+    (found,) = record.webhooks
+    assert (found.outcome, found.message, found.exception) == (outcome, message, exception)
 
 
 def test_the_name_of_a_secret_is_logged_only_where_that_is_configured() -> None:

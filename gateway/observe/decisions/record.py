@@ -232,6 +232,9 @@ def record_of_webhook(outcome: Outcome, started_at: float) -> WebhookRecord:
 
 
 def _exclusion(invocation: Invocation, excluded: Excluded) -> WebhookRecord:
+    if excluded.is_exception:
+        record = _not_called(invocation.webhook, 0, "Exempted", "")
+        return record._replace(exception=excluded.condition)
     return _not_called(invocation.webhook, 0, "Excluded", excluded.condition)
 
 

@@ -8,7 +8,6 @@ from gateway.pure.core.conditions import (
     BRIEF_STEPS,
     AccessCheck,
     AccessDecision,
-    Excluded,
     FoundParam,
     NotMatched,
     ParamLookup,
@@ -76,7 +75,6 @@ class ConditionState:
             self._brief_steps = conditions.brief_steps
         result = self._results[index]
         assert result is not None, "the index is that of a webhook"
-        assert not isinstance(result, Excluded), "the index is that of a webhook"
         return result
 
     def take_tasks(self) -> Sequence[ConditionTask]:

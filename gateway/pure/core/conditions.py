@@ -87,12 +87,18 @@ class ConditionInput:
 
 @dataclass(frozen=True, slots=True)
 class Excluded:
-    """A condition is false: the webhook does not match the request."""
+    """A condition is false, or a policy has an exception: the webhook or policy does not match the request.
+
+    Policies of the API server do not say so: they are :class:`NotMatched`.
+    """
 
     condition: str
-    """The name of the first condition that is false."""
+    """The name of the first condition that is false, or of the exception. Empty if conditions of a policy
+    have no value, and its failurePolicy is Ignore."""
     errors: int = 0
     """The number of conditions before it that ended in an error, which a false condition overrides."""
+    is_exception: bool = False
+    """Whether *condition* is the name of an exception, which is a document of the policy's engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +175,7 @@ class PolicyResult:
 
 ConditionResult = Excluded | Failed | Unresolved | None
 """The result of conditions. None if all are true."""
-PolicyAnswer = PolicyResult | NotMatched | Failed | Unresolved
+PolicyAnswer = PolicyResult | NotMatched | Excluded | Failed | Unresolved
 """The result of a policy. Failed: its evaluation came to no end."""
 Evaluated = ConditionResult | PolicyAnswer
 ConditionTask = AccessCheck | ParamLookup | LongEvaluation

@@ -143,7 +143,7 @@ class Evaluation:
         self.outcomes: list[Outcome] = []
         """In the order of a serial run."""
         self.exclusions: list[tuple[Invocation, Excluded]] = []
-        """Webhooks that a condition excluded when their turn came."""
+        """Webhooks and policies that a condition excluded when their turn came."""
         self.exemptions: list[Exemption] = []
         """Webhooks that matched when their turn came, and were left out because of an exception."""
         self.done = False
@@ -303,6 +303,8 @@ class Evaluation:
                 self._settle_policy(invocation, answer)
             elif isinstance(answer, PolicyException):
                 self.exemptions.append(Exemption(invocation, self._round, answer))
+            elif isinstance(answer, Excluded):
+                self.exclusions.append((invocation, answer))
             elif isinstance(answer, Failed):
                 self._conclude_without_call(invocation, answer)
         self._are_policies_settled = True

@@ -76,6 +76,10 @@ def mismatch(webhook: Webhook, evaluation: Evaluation) -> str:
             return f"not called, {_exempted(exemption.exception)}"
     for invocation, excluded in evaluation.exclusions:
         if invocation.webhook is webhook:
+            if excluded.is_exception:
+                return f"not called, exempted by PolicyException {excluded.condition}"
+            if not excluded.condition:
+                return "not matched, its matchConditions have no value, and its failurePolicy is Ignore"
             return f'not matched, its matchCondition "{excluded.condition}" is false'
     webhooks = evaluation.selection.webhooks
     if any(webhooks[at] is webhook and mode == "Shadow" for at, mode in evaluation.modes.items()):

@@ -73,8 +73,8 @@ class Evaluator:
             allowance.take(of_variables)
             self._left = max(0, self._left - of_variables - cost_so_far())
 
-    def all_true(self, conditions: Sequence[Condition]) -> bool:
-        """Return whether all *conditions* are true: false as soon as one is false, whatever failed before.
+    def first_false(self, conditions: Sequence[Condition]) -> str | None:
+        """Return the name of the first of *conditions* that is false, whatever failed before, or None.
 
         Raises:
             EvaluationError: none is false, and some have no value.
@@ -84,12 +84,12 @@ class Evaluator:
         for condition in conditions:
             try:
                 if self.value(condition.compiled) is not True:
-                    return False
+                    return condition.name
             except EvaluationError as error:
                 errors.append(str(error))
         if errors:
             raise EvaluationError("; ".join(errors))
-        return True
+        return None
 
 
 def values_for(policy_input: PolicyInput) -> Values:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gateway.pure.cel.errors import EvaluationError
+from gateway.pure.core.conditions import Excluded
 from gateway.pure.kyverno.evaluator import Evaluator, with_exceptions
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ def allowed_by(
     now: float,
     *,
     ignores_errors: bool,
-) -> Values | None:
-    """Return *values* with what *exceptions* allow; None if one of them leaves the policy out.
+) -> Values | Excluded:
+    """Return *values* with what *exceptions* allow; Excluded if one of them leaves the policy out.
 
     *now* is the time of the review, in seconds since 1970: Kyverno looks at the end of an exception only when
     it reads it, and here it holds by the clock.
@@ -60,22 +61,22 @@ def allowed_by(
     """
     images: list[str] = []
     allowed_values: list[str] = []
-    is_left_out = False
+    left_out: Excluded | None = None
     for each in exceptions:
         if each.expires_at is not None and now >= each.expires_at:
             continue
         try:
-            if not Evaluator({}, values, allowance).all_true(each.conditions):
+            if Evaluator({}, values, allowance).first_false(each.conditions) is not None:
                 continue
         except EvaluationError:
-            if is_left_out or ignores_errors:
+            if left_out is not None or ignores_errors:
                 continue
             raise
         if each.is_full:
-            is_left_out = True
+            left_out = left_out or Excluded(each.id, is_exception=True)
         else:
             images += each.images
             allowed_values += each.allowed_values
-    if is_left_out:
-        return None
+    if left_out is not None:
+        return left_out
     return with_exceptions(values, images, allowed_values) if images or allowed_values else values

@@ -17,7 +17,7 @@ from gateway.pure.admission_policies.model import ValidatingBinding, ValidatingP
 from gateway.pure.cel import meter
 from gateway.pure.cel.errors import EvaluationError
 from gateway.pure.cel.meter import BRIEF_LIMIT
-from gateway.pure.core.conditions import NOT_MATCHED, PolicyResult
+from gateway.pure.core.conditions import NOT_MATCHED, Excluded, PolicyResult
 from gateway.pure.core.verdict import ALLOWED, Allowed, Denied
 from gateway.pure.core.webhook import Rollout
 from gateway.pure.kyverno.evaluator import Evaluator, values_for
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from gateway.pure.admission_policies.evaluation import Allowance
     from gateway.pure.admission_policies.model import ValidationAction
-    from gateway.pure.admission_policies.validating import Validation, Values
+    from gateway.pure.admission_policies.validating import Validation
     from gateway.pure.core.conditions import AccessCheck, AccessDecision, PolicyAnswer
     from gateway.pure.core.policy import PolicyInput
     from gateway.pure.core.review import AdmissionRequest
@@ -125,34 +125,35 @@ class _Run(PolicyRun[ValidatingPolicy, ValidatingBinding]):
             refusal = self._refusal()
         except EvaluationError as error:
             refusal = f"error: failed to load context: {error}"
-        if refusal is None:
-            return NOT_MATCHED
+        if isinstance(refusal, Excluded):
+            return refusal
         verdict = ALLOWED if not refusal else self._verdict(f"Policy {self._bound.shown_name} {refusal}")
         return PolicyResult(verdict, verdict, self._elapsed_s())
 
-    def _refusal(self) -> str | None:
-        """Return what fails, and how; empty if nothing does; None if the policy is not for the request.
+    def _refusal(self) -> str | Excluded:
+        """Return what fails, and how; empty if nothing does; Excluded if the policy is not for the request.
 
         Raises:
             EvaluationError: it cannot be found out whether it is, or an audit annotation has no value.
         """
         bound, allowance, rules = self._bound, self._allowance, self._policy.rules
-        values: Values | None = values_for(self._input)
-        assert values is not None
+        values = values_for(self._input)
         ignores_errors = rules.failure_policy == "Ignore"
         if bound.exceptions:
-            values = allowed_by(
+            found = allowed_by(
                 bound.exceptions, values, allowance, self._input.now, ignores_errors=ignores_errors
             )
-            if values is None:
-                return None
+            if isinstance(found, Excluded):
+                return found
+            values = found
         try:
-            if not Evaluator({}, values, allowance).all_true(self._policy.conditions):
-                return None
+            false = Evaluator({}, values, allowance).first_false(self._policy.conditions)
         except EvaluationError:
             if ignores_errors:
-                return None
+                return Excluded("", 1)
             raise
+        if false is not None:
+            return Excluded(false)
         evaluator = Evaluator(rules.variables, values, allowance)
         cost = -1.0
         if rules.all_true is not None:
