@@ -32,8 +32,8 @@ from gateway.config.kinds.names import (
 )
 from gateway.config.kinds.policy_matching import ConstraintsEntry
 from gateway.config.kinds.policy_settings import PLACEMENT, PLACEMENTS
+from gateway.pure.cel import environment
 from gateway.pure.cel.compile import Condition, Expression, compile_expression
-from gateway.pure.cel.environment import policy_environment
 from gateway.pure.cel.errors import InvalidExpression
 from gateway.pure.cel.parse import RESERVED
 from gateway.pure.cel.types import BOOL, DYN
@@ -57,9 +57,11 @@ _IDENTIFIER: Final = re.compile("[_a-zA-Z][_a-zA-Z0-9]*")
 class Expressions:
     """Compiles the expressions of one policy. Each variable is known to the expressions after it."""
 
-    def __init__(self, *, has_params: bool) -> None:
+    def __init__(self, *, has_params: bool, dialect: environment.Dialect = environment.KUBERNETES) -> None:
         self._has_params = has_params
+        self._dialect = dialect
         self._types: dict[str, Type] = {}
+        self._declared: set[str] = set()
         self.variables: dict[str, Expression] = {}
 
     def compiled(
@@ -83,20 +85,32 @@ class Expressions:
                 fields.problem(name, "is required, expected a CEL expression")
             return None
         variables = self._types if has_variables and self._types else None
-        environment = policy_environment(
+        names = environment.policy_environment(
             variables,
             has_params=self._has_params,
             has_authorizer=has_authorizer,
             has_structs=has_structs,
+            dialect=self._dialect,
         )
         try:
-            return compile_expression(text.strip() if is_trimmed else text, environment, types)
+            return compile_expression(text.strip() if is_trimmed else text, names, types)
         except InvalidExpression as error:
             fields.problem(name, str(error))
             return None
 
+    def declare(self, name: str, found: Type) -> None:
+        """Make ``variables.name`` of the type *found* known, whose value comes with each review.
+
+        The policy cannot have a variable of this name.
+        """
+        self._declared.add(name)
+        self._types[name] = found
+
     def add(self, variable: VariableEntry) -> None:
         """Add one of ``variables``."""
+        if variable.name in self._declared:
+            variable.source.problem("name", f"{shown(variable.name)} is the name of a variable that all have")
+            return
         expression = self.compiled(variable.source, "expression", variable.expression)
         # An expression that uses a wrong variable is not a problem of its own.
         self._types[variable.name] = DYN if expression is None else expression.type
@@ -104,7 +118,7 @@ class Expressions:
             self.variables[variable.name] = expression
 
 
-ALWAYS_TRUE: Final = compile_expression("true", policy_environment(None, has_params=False))
+ALWAYS_TRUE: Final = compile_expression("true", environment.policy_environment(None, has_params=False))
 """In place of an expression with a problem."""
 
 

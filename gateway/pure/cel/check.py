@@ -174,15 +174,23 @@ class _Checker:
         if node.target is not None:
             # A variable of a macro does not hide a function such as ``optional.of``.
             prefix = _dotted(node.target)
-            if prefix is not None and f"{prefix}.{name}".removeprefix(".") in functions:
-                name, node.target = f"{prefix}.{name}".removeprefix("."), None
+            qualified = "" if prefix is None else f"{prefix}.{name}".removeprefix(".")
+            if qualified in functions:
+                name, node.target = qualified, None
             else:
+                self._check_refusal(qualified, node.at)
                 node.target = self.check(node.target)
         if name in functions:
             node.function = name
         else:
+            if node.target is None:
+                self._check_refusal(name, node.at)
             raise CompileError(f"undeclared reference to '{node.function}' (in container '')", node.at)
         node.type = self._overload(node)
+
+    def _check_refusal(self, name: str, at: int) -> None:
+        if (reason := self._environment.refused.get(name)) is not None:
+            raise CompileError(reason, at)
 
     def _overload(self, node: syntax.Call) -> Type:
         given = tuple(argument.type for argument in node.arguments)

@@ -183,4 +183,4 @@ def _tree(text: str, environment: Environment) -> Node:
     half = _HALF.search(text)
     if half:
         raise CompileError("found half of a surrogate pair, which is not a character", half.start())
-    return check(parse(text), environment)
+    return check(parse(text, environment.macros), environment)

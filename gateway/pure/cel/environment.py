@@ -6,6 +6,8 @@ composition.go (variables of a policy).
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from gateway.pure.cel.authorizer import FUNCTIONS as AUTHORIZER_FUNCTIONS
@@ -31,9 +33,9 @@ from gateway.pure.cel.types import (
 from gateway.pure.cel.values import TypeName
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from gateway.pure.cel.functions import Function
+    from gateway.pure.cel.functions import Function, Macro
 
 GLOBALS: Final = (
     "object",
@@ -49,6 +51,11 @@ GLOBALS: Final = (
 """The variables, in the order of their values in a frame. Not every environment has all of them.
 
 In place of one there is a ``GoTypes``, see ``gateway.pure.cel.go_types``."""
+SLOTS: Final[Mapping[str, int]] = {
+    **{name: number for number, name in enumerate(GLOBALS)},
+    "exceptions": GLOBALS.index("params"),
+}
+"""The position of each variable in a frame. ``exceptions`` is in place of ``params``: no policy has both."""
 VARIABLES: Final = "variables"
 """The variable whose fields are the variables of a policy. Its value in a frame is a ``LazyVariables``."""
 
@@ -123,9 +130,11 @@ _FIELDS: Final[dict[str, dict[str, str]]] = {
 }
 
 
-def _functions() -> Mapping[str, tuple[Function, ...]]:
-    by_name: dict[str, tuple[Function, ...]] = {}
-    for each in (*standard_functions(), *LIBRARY_FUNCTIONS, *AUTHORIZER_FUNCTIONS):
+def _with(
+    functions: Mapping[str, tuple[Function, ...]], more: Iterable[Function]
+) -> Mapping[str, tuple[Function, ...]]:
+    by_name = dict(functions)
+    for each in more:
         by_name[each.name] = (*by_name.get(each.name, ()), each)
     return by_name
 
@@ -139,12 +148,39 @@ ENVIRONMENT: Final = Environment(
         **{name: parse_type(text) for name, text in _VARIABLES.items()},
     },
     {kind: {name: parse_type(text) for name, text in fields.items()} for kind, fields in _FIELDS.items()},
-    _functions(),
+    _with({}, (*standard_functions(), *LIBRARY_FUNCTIONS, *AUTHORIZER_FUNCTIONS)),
 )
 """The environment of matchConditions of webhooks."""
 _PATCH_FUNCTIONS: Final = {each.name: (each,) for each in PATCH_FUNCTIONS}
 _OF_VARIABLES: Final = Type("kubernetes.variables")
 _KEPT: Final = frozenset({BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT})
+
+
+@dataclass(frozen=True, eq=False)
+class Dialect:
+    """How the expressions of one kind of policies differ from those of Kubernetes."""
+
+    name: str
+    functions: tuple[Function, ...] = ()
+    """Functions beside those of Kubernetes. Overloads of the same name come after those of Kubernetes."""
+    macros: Mapping[str, Macro] = field(default_factory=dict)
+    """Macros beside those of Kubernetes, by the name in a call."""
+    variables: Mapping[str, Type] = field(default_factory=dict)
+    """Variables beside those of Kubernetes; ``SLOTS`` has their names."""
+    fields: Mapping[str, Mapping[str, Type]] = field(default_factory=dict)
+    """The fields of object types, beside those of Kubernetes or instead of them."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Functions that policies elsewhere have and the gateway does not, each with what to say about it."""
+    has_authorizer: bool = True
+
+    @cached_property
+    def all_functions(self) -> Mapping[str, tuple[Function, ...]]:
+        """All functions by name, with those of Kubernetes."""
+        return _with(ENVIRONMENT.functions, self.functions) if self.functions else ENVIRONMENT.functions
+
+
+KUBERNETES: Final = Dialect("Kubernetes")
+"""The expressions of admission policies, and of webhooks."""
 
 
 def policy_environment(
@@ -153,23 +189,28 @@ def policy_environment(
     has_params: bool,
     has_authorizer: bool = True,
     has_structs: bool = False,
+    dialect: Dialect = KUBERNETES,
 ) -> Environment:
     """Return the environment of expressions of an admission policy.
 
     *variables* are the types of the policy's variables that can be used, or None without ``variables``.
     With *has_structs* there are the types and functions of patches.
     """
-    names = dict(ENVIRONMENT.variables)
-    fields = ENVIRONMENT.fields
+    names = {**ENVIRONMENT.variables, **dialect.variables}
+    fields = {**ENVIRONMENT.fields, **dialect.fields} if dialect.fields else ENVIRONMENT.fields
     if has_params:
         names["params"] = DYN
-    if not has_authorizer:
+    if not has_authorizer or not dialect.has_authorizer:
         del names["authorizer"], names["authorizer.requestResource"]
     if variables is not None:
         names[VARIABLES] = _OF_VARIABLES
         fields = {**fields, _OF_VARIABLES.name: {name: _kept(each) for name, each in variables.items()}}
-    functions = {**ENVIRONMENT.functions, **_PATCH_FUNCTIONS} if has_structs else ENVIRONMENT.functions
-    return Environment(names, fields, functions, has_structs=has_structs)
+    functions = dialect.all_functions
+    if has_structs:
+        functions = {**functions, **_PATCH_FUNCTIONS}
+    return Environment(
+        names, fields, functions, has_structs=has_structs, macros=dialect.macros, refused=dialect.refused
+    )
 
 
 def _kept(found: Type) -> Type:

@@ -11,6 +11,11 @@ from gateway.pure.cel.types import Type, parse_type
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from gateway.pure.cel.syntax import Call, Node
+
+    Macro = Callable[[Call], Node]
+    """Returns the expansion of a call of a member, or the call itself if it is not that of the macro."""
+
 _SIGNATURE: Final = re.compile(r"(?P<name>[^( ]+)\((?P<rest>.*)\) -> (?P<result>.+)")
 
 
@@ -73,6 +78,8 @@ class Environment:
         functions: Mapping[str, tuple[Function, ...]],
         *,
         has_structs: bool = False,
+        macros: Mapping[str, Macro] | None = None,
+        refused: Mapping[str, str] | None = None,
     ) -> None:
         self.variables = variables
         """Also types, as values."""
@@ -81,3 +88,7 @@ class Environment:
         self.functions = functions
         self.has_structs = has_structs
         """Whether there are literals of ``JSONPatch``, ``Object``, ``Object.spec`` and so on."""
+        self.macros: Mapping[str, Macro] = macros or {}
+        """Macros beside those of Kubernetes, by the name in a call."""
+        self.refused: Mapping[str, str] = refused or {}
+        """Functions that the gateway does not have, each with what to say about it."""

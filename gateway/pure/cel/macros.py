@@ -5,10 +5,15 @@ Source: cel-go parser/macro.go, ext/comprehensions.go, cel/library.go (optMap), 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.pure.cel.lexer import CompileError
 from gateway.pure.cel.syntax import Call, Comprehension, Ident, Let, ListLiteral, Node, OptionalMap, Select
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gateway.pure.cel.functions import Macro
 
 # Macros with one and with two variables, and how many arguments each can have.
 _ONE: Final = {
@@ -31,8 +36,8 @@ _INPUT: Final = "@__sortBy_input__"
 _SAME: Final = {"exists_one": "existsOne", "transformList": "map"}
 
 
-def expand(call: Call) -> Node:
-    """Return the expansion of *call*, or *call* itself if it is not a macro.
+def expand(call: Call, more: Mapping[str, Macro]) -> Node:
+    """Return the expansion of *call*, or *call* itself if it is not a macro of Kubernetes or of *more*.
 
     Raises:
         CompileError: it is a macro with invalid arguments.
@@ -47,9 +52,9 @@ def expand(call: Call) -> Node:
                 raise CompileError(f"duplicate variable name: {names[0]}", given[1].at)
             *condition, body = given[variables:]
             second = names[1] if variables == 2 else None
-            macro = _SAME.get(name, name)
+            same = _SAME.get(name, name)
             return Comprehension(
-                call.at, macro, call.target, names[0], second, condition[0] if condition else None, body
+                call.at, same, call.target, names[0], second, condition[0] if condition else None, body
             )
     if name in ("optMap", "optFlatMap") and len(given) == 2:
         if not isinstance(given[0], Ident):
@@ -57,7 +62,8 @@ def expand(call: Call) -> Node:
         return OptionalMap(call.at, call.target, given[0].name, given[1], name == "optFlatMap")
     if name == "sortBy" and len(given) == 2:
         return _sorted(call, call.target)
-    return call
+    macro = more.get(name)
+    return call if macro is None else macro(call)
 
 
 def _presence(call: Call) -> Node:

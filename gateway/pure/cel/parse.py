@@ -6,12 +6,17 @@ Source: cel-go parser/parser.go, parser/gen/CEL.g4.
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.pure.cel.lexer import CompileError, Token, tokens, unquote
 from gateway.pure.cel.macros import expand
 from gateway.pure.cel.syntax import Call, Ident, ListLiteral, Literal, MapLiteral, Node, Select, StructLiteral
 from gateway.pure.cel.values import Uint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gateway.pure.cel.functions import Macro
 
 LENGTH: Final = 100_000
 """Characters of an expression, as in cel-go."""
@@ -51,22 +56,26 @@ _BINARY: Final = {
 _INT_MAX: Final = (1 << 63) - 1
 
 
-def parse(text: str) -> Node:
-    """Return the tree of *text*.
+_NO_MACROS: Final[Mapping[str, Macro]] = {}
+
+
+def parse(text: str, macros: Mapping[str, Macro] = _NO_MACROS) -> Node:
+    """Return the tree of *text*, with *macros* beside those of Kubernetes.
 
     Raises:
         CompileError: it is not an expression, or too long or too deep.
     """
     if len(text) > LENGTH:
         raise CompileError(f"the expression has {len(text)} characters, at most {LENGTH} are allowed", 0)
-    return _Parser(tokens(text)).parse()
+    return _Parser(tokens(text), macros).parse()
 
 
 class _Parser:
     """A recursive descent parser that looks one token ahead."""
 
-    def __init__(self, found: list[Token]) -> None:
+    def __init__(self, found: list[Token], macros: Mapping[str, Macro]) -> None:
         self._tokens = found
+        self._macros = macros
         self._next = 0
         self._depth = 0
 
@@ -180,7 +189,7 @@ class _Parser:
                 raise self._unexpected()
             self._next += 1
             if token.kind == "name" and not is_optional and (opening := self._take("(")):
-                tree = expand(Call(opening.at, token.text, tree, self._arguments()))
+                tree = expand(Call(opening.at, token.text, tree, self._arguments()), self._macros)
             else:
                 tree = Select(dot.at, tree, token.text.strip("`"), is_optional)
         self._depth -= levels
@@ -228,7 +237,7 @@ class _Parser:
             raise CompileError(f"reserved identifier: {token.text}", token.at)
         if opening := self._take("("):
             call = Call(opening.at, dot + token.text, None, self._arguments())
-            return call if dot else expand(call)
+            return call if dot else expand(call, self._macros)
         return Ident(token.at, dot + token.text)
 
     def _number(self, sign: str) -> Node:

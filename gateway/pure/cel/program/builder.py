@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from gateway.pure.cel import syntax
-from gateway.pure.cel.environment import GLOBALS, TYPE_NAMES, VARIABLES
+from gateway.pure.cel.environment import GLOBALS, SLOTS, TYPE_NAMES, VARIABLES
 from gateway.pure.cel.errors import EvaluationError
 from gateway.pure.cel.indexing import KEY_TYPES, check_key, has_field, invalid_key
 from gateway.pure.cel.lexer import CompileError
@@ -29,7 +29,7 @@ from gateway.pure.cel.structs import JSON_PATCH, struct
 from gateway.pure.cel.values import NONE, Optional, Struct, TypeName, type_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from gateway.pure.cel.lazy import LazyVariables
     from gateway.pure.cel.program.code import Code, Frame
@@ -158,8 +158,7 @@ def _struct_source(name: str, fields: Sequence[tuple[str, Built, bool]]) -> Sour
 
 class _Builder:
     def __init__(self) -> None:
-        self._globals = {name: number for number, name in enumerate(GLOBALS)}
-        self._names: list[dict[str, int]] = [self._globals]
+        self._names: list[Mapping[str, int]] = [SLOTS]
         self.slots = len(GLOBALS)
 
     def build(self, node: syntax.Node) -> Built:
@@ -191,7 +190,7 @@ class _Builder:
 
     def _slot(self, name: str) -> int | None:
         if name.startswith("."):
-            return self._globals.get(name[1:])
+            return SLOTS.get(name[1:])
         return next((names[name] for names in reversed(self._names) if name in names), None)
 
     def _folded(self, node: syntax.Node) -> syntax.Node:
