@@ -1,7 +1,7 @@
 // Kyverno's own policy engines and webhook handlers, as a filter: a JSON object a line.
 //
-// In: a case. Its policies are of one family: ValidatingPolicy and NamespacedValidatingPolicy, or MutatingPolicy and
-// NamespacedMutatingPolicy. Out: what each webhook that has a policy answers, in the
+// In: a case. Its policies are of one family: ValidatingPolicy and NamespacedValidatingPolicy, MutatingPolicy and
+// NamespacedMutatingPolicy, or ClusterPolicy and Policy. Out: what each webhook that has a policy answers, in the
 // order of the webhooks; what became of each policy and each of its variants; and after mutations, the object.
 // Kyverno takes its policies in a random order. Here they come by name, so that answers repeat.
 package main
@@ -129,6 +129,8 @@ func answered(asked *question) (got answer) {
 		got, err = validated(asked)
 	case "MutatingPolicy", "NamespacedMutatingPolicy":
 		got, err = mutated(asked)
+	case "ClusterPolicy", "Policy":
+		got, err = validatedByRules(asked)
 	default:
 		err = fmt.Errorf("unknown kind %q", kind)
 	}
