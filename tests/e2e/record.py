@@ -1,6 +1,7 @@
 """Records the answers of API servers: ``python -m tests.e2e.record [FILE…]``, by default all files.
 
-They are the files of tests/recorded, each with one subject and one version.
+They are the files of tests/recorded, each with one subject and one version. Those of other policy engines are
+recorded only if they are named.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tests.e2e.capture import CapturedPolicies, stable_namespace
 from tests.e2e.cluster import Cluster
 from tests.e2e.objects import GROUP, widget_definition
 from tests.e2e.openapi_oracle import ask
+from tests.e2e.other_engines import content as content_by_engine
 from tests.e2e.policy_comparison import PATHS, Comparison, existing, seen_in, stable
 from tests.e2e.policy_documents import DOCUMENTS
 from tests.e2e.policy_documents import FILE as POLICY_DOCUMENTS
@@ -33,6 +35,7 @@ from tests.kit import ROOT
 from tests.recorded.engine import RecordedEngine, first_failure
 from tests.recorded.json_patches import FILE as JSON_PATCHES
 from tests.recorded.json_patches import RECORDED, cases
+from tests.recorded.other_engines.files import FILES as ENGINE_FILES
 from tests.recorded.recording import (
     NEWEST,
     Operation,
@@ -297,6 +300,9 @@ def main() -> None:
     if JSON_PATCHES in paths:
         paths.remove(JSON_PATCHES)
         JSON_PATCHES.write_text(json_patches())
+    for path in [path for path in paths if path in ENGINE_FILES]:
+        paths.remove(path)
+        path.write_text(content_by_engine(path))
     for version in sorted({path.parent.name for path in paths}):
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)

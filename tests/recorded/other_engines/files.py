@@ -1,0 +1,17 @@
+"""The files of recorded answers, with their engines and cases."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tests.recorded.other_engines import validating
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from tests.recorded.other_engines.cases import Case
+
+FILES: Final[Mapping[Path, tuple[str, Sequence[Case]]]] = {
+    validating.FILE: ("kyverno", validating.CASES),
+}
