@@ -1,0 +1,1 @@
+"""How the constraints of Gatekeeper behave at a review: what matches them, and their answers."""

@@ -1,0 +1,84 @@
+"""The requests that are sent to the gateway for a constraint: those that may have objects of its kinds.
+
+Gatekeeper's webhook is registered for all resources, and some subresources. A constraint is compared with
+the object, so its rules may be wider than what it matches, but not narrower.
+
+Source: github.com/open-policy-agent/gatekeeper pkg/webhook/policy.go (the kubebuilder:webhook marker).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gateway.pure.core.webhook import Rule
+from gateway.pure.gatekeeper.matching import ANY
+from gateway.pure.openapi.built_in_resources import RESOURCES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gateway.pure.gatekeeper.matching import Kinds
+
+OPERATIONS: Final = ("CREATE", "UPDATE")
+"""Without ``operations`` in the template."""
+_SUB_RESOURCES: Final = (
+    ("", "pods/ephemeralcontainers", "", "Pod"),
+    ("", "pods/resize", "", "Pod"),
+    ("", "pods/binding", "", "Binding"),
+    ("", "pods/eviction", "policy", "Eviction"),
+    ("", "pods/exec", "", "PodExecOptions"),
+    ("", "pods/attach", "", "PodAttachOptions"),
+    ("", "pods/portforward", "", "PodPortForwardOptions"),
+    ("", "pods/proxy", "", "PodProxyOptions"),
+    ("", "services/proxy", "", "ServiceProxyOptions"),
+    ("", "services/status", "", "Service"),
+    ("", "nodes/proxy", "", "NodeProxyOptions"),
+    ("", "replicationcontrollers/scale", "autoscaling", "Scale"),
+    ("apps", "deployments/scale", "autoscaling", "Scale"),
+    ("apps", "replicasets/scale", "autoscaling", "Scale"),
+    ("apps", "statefulsets/scale", "autoscaling", "Scale"),
+)
+"""Group and name of each subresource that Gatekeeper is called for, and group and kind of its objects."""
+_BY_KIND: Final[dict[str, set[tuple[str, str]]]] = {}
+"""Groups and names of the resources and subresources that have objects of a kind, by the kind."""
+for _group, _names in RESOURCES.items():
+    for _resource in _names.values():
+        _BY_KIND.setdefault(_resource.kind, set()).add((_group, _resource.name))
+_GROUPS: Final = {
+    **{(kind, each): each[0] for kind, all_ in _BY_KIND.items() for each in all_},
+    **{(kind, (group, name)): of_object for group, name, of_object, kind in _SUB_RESOURCES},
+}
+"""The group of the objects, by kind and resource."""
+for _group, _name, _, _kind in _SUB_RESOURCES:
+    _BY_KIND.setdefault(_kind, set()).add((_group, _name))
+
+
+def rules_for(kinds: Sequence[Kinds], operations: tuple[str, ...]) -> tuple[Rule, ...]:
+    """Return rules that match every request with an object of any of *kinds*; all kinds if there are none."""
+    found: dict[str, set[str]] = {}
+    for each in kinds:
+        groups = (ANY,) if not each.groups or ANY in each.groups else each.groups
+        names = (ANY,) if not each.kinds or ANY in each.kinds else each.kinds
+        for group in groups:
+            for kind in names:
+                for of_rule, resource in _resources(group, kind):
+                    found.setdefault(of_rule, set()).add(resource)
+    if not kinds:
+        for of_rule, resource in _resources(ANY, ANY):
+            found.setdefault(of_rule, set()).add(resource)
+    return tuple(Rule(operations, (group,), (ANY,), tuple(sorted(found[group]))) for group in sorted(found))
+
+
+def _resources(group: str, kind: str) -> set[tuple[str, str]]:
+    """Return group and name of the resources with objects of *kind* of *group*; either may be ``*``."""
+    if kind == ANY:
+        subs = {
+            (of_rule, name) for of_rule, name, of_object, _ in _SUB_RESOURCES if group in (ANY, of_object)
+        }
+        return {(group, ANY), *subs}
+    found = {each for each in _BY_KIND.get(kind, ()) if group in (ANY, _GROUPS[kind, each])}
+    if not found:
+        # Of a custom resource, whose plural name is not known. It has no subresources for Gatekeeper.
+        return {(group, ANY)}
+    # A custom resource may have the same kind in a group of its own, with the usual plural name.
+    return {(ANY, name) for _, name in found} if group == ANY else found
