@@ -57,12 +57,18 @@ _IDENTIFIER: Final = re.compile("[_a-zA-Z][_a-zA-Z0-9]*")
 class Expressions:
     """Compiles the expressions of one policy. Each variable is known to the expressions after it."""
 
-    def __init__(self, *, has_params: bool, dialect: environment.Dialect = environment.KUBERNETES) -> None:
+    def __init__(
+        self,
+        *,
+        has_params: bool,
+        dialect: environment.Dialect = environment.KUBERNETES,
+        known: Expressions | None = None,
+    ) -> None:
+        """With *known*, the variables of that compiler are known, too."""
         self._has_params = has_params
         self._dialect = dialect
-        self._types: dict[str, Type] = {}
-        self._declared: set[str] = set()
-        self.variables: dict[str, Expression] = {}
+        self.types: dict[str, Type] = {} if known is None else known.types
+        self.variables: dict[str, Expression] = {} if known is None else known.variables
 
     def compiled(
         self,
@@ -84,7 +90,7 @@ class Expressions:
             if text:
                 fields.problem(name, "is required, expected a CEL expression")
             return None
-        variables = self._types if has_variables and self._types else None
+        variables = self.types if has_variables and self.types else None
         names = environment.policy_environment(
             variables,
             has_params=self._has_params,
@@ -98,24 +104,16 @@ class Expressions:
             fields.problem(name, str(error))
             return None
 
-    def declare(self, name: str, found: Type) -> None:
-        """Make ``variables.name`` of the type *found* known, whose value comes with each review.
-
-        The policy cannot have a variable of this name.
-        """
-        self._declared.add(name)
-        self._types[name] = found
-
     def add(self, variable: VariableEntry) -> None:
         """Add one of ``variables``."""
-        if variable.name in self._declared:
-            variable.source.problem("name", f"{shown(variable.name)} is the name of a variable that all have")
-            return
-        expression = self.compiled(variable.source, "expression", variable.expression)
+        self.declare(variable.name, self.compiled(variable.source, "expression", variable.expression))
+
+    def declare(self, name: str, expression: Expression | None) -> None:
+        """Add the variable *name*. Its *expression* is None after a problem."""
         # An expression that uses a wrong variable is not a problem of its own.
-        self._types[variable.name] = DYN if expression is None else expression.type
+        self.types[name] = DYN if expression is None else expression.type
         if expression is not None:
-            self.variables[variable.name] = expression
+            self.variables[name] = expression
 
 
 ALWAYS_TRUE: Final = compile_expression("true", environment.policy_environment(None, has_params=False))

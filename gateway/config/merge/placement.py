@@ -111,7 +111,11 @@ def policies_by_key(config: Config) -> dict[tuple[str, str], list[InForce]]:
     by_key: dict[tuple[str, str], list[InForce]] = {}
     for webhook in config.webhooks:
         found = webhook.policy
-        if isinstance(found, PolicyInForce) and not checks_parameter_authors(webhook):
+        if (
+            isinstance(found, PolicyInForce)
+            and found.kind in SERVED_FROM
+            and not checks_parameter_authors(webhook)
+        ):
             by_key.setdefault((found.kind, found.policy.name), []).append(found)
     return by_key
 

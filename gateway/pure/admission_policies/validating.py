@@ -121,8 +121,9 @@ def evaluate(
     without_authorizer: Values,
     unfiltered: Values,
     allowance: Allowance,
+    budget: float = POLICY_LIMIT,
 ) -> Evaluated:
-    """Return the result of *rules*.
+    """Return the result of *rules*, whose validations and messages cost at most *budget*.
 
     *values* are for the validations, *without_authorizer* for messageExpressions, and *unfiltered* for audit
     annotations, whose ``namespaceObject`` has all members.
@@ -139,7 +140,7 @@ def evaluate(
         return _with_annotations(rules, unfiltered, allowance, found) if rules.audit_annotations else found
     try:
         results, left = evaluate_all(
-            (each.expression for each in rules.validations), rules.variables, values, POLICY_LIMIT, allowance
+            (each.expression for each in rules.validations), rules.variables, values, budget, allowance
         )
     except OutOfBudgetError as error:
         return failure(rules, str(error))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gateway.base.errors import Problem
 from gateway.base.text import shown
 from gateway.config.kinds.namespace import KUBE_SYSTEM, NAME_LABEL
+from gateway.config.yaml.documents import POLICY_KINDS
 from gateway.pure.admission_policies.expression_warnings import kinds_of
 from gateway.pure.admission_policies.in_force import PolicyInForce
 from gateway.pure.admission_policies.model import ValidatingPolicy
@@ -36,6 +37,8 @@ def policy_warnings(config: Config, schemas: Schemas) -> Iterator[Problem]:
         if not isinstance(bound, PolicyInForce) or checks_parameter_authors(webhook):
             continue
         kind = bound.kind
+        if kind not in POLICY_KINDS:
+            continue
         if isinstance(bound.policy, ValidatingPolicy):
             for error in type_errors(bound.policy, schemas, kinds):
                 where = f"{kind} {shown(bound.policy.name)}"

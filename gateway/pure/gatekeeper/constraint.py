@@ -1,0 +1,198 @@
+"""A constraint of Gatekeeper with the CEL of its template, applied to a request.
+
+The template's expressions are those of a ValidatingAdmissionPolicy, evaluated as there. What differs is what
+matches, that the parameters are a variable, a smaller budget, and the answer: every violation is a line of
+one message.
+
+Source: github.com/open-policy-agent/gatekeeper pkg/drivers/k8scel/driver.go, pkg/webhook/policy.go;
+github.com/open-policy-agent/frameworks constraint/pkg/client/{client,constraint_client}.go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from gateway.pure.admission_policies.evaluation import OutOfBudgetError, evaluate_all
+from gateway.pure.admission_policies.in_force import PolicyInForce, PolicyRun
+from gateway.pure.admission_policies.model import ValidatingBinding, ValidatingPolicy
+from gateway.pure.admission_policies.shared_values import namespace_values, shared_values
+from gateway.pure.admission_policies.validating import Evaluated, evaluate, failure
+from gateway.pure.cel import meter
+from gateway.pure.cel.errors import EvaluationError
+from gateway.pure.cel.meter import BRIEF_LIMIT, EXPRESSION_LIMIT, HOOK_LIMIT
+from gateway.pure.conditions.match_conditions import aggregated
+from gateway.pure.core.conditions import NOT_MATCHED, Excluded, PolicyResult
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.verdict import ALLOWED, Allowed, Denied, Failed, FailureReason
+from gateway.pure.core.webhook import Rollout
+from gateway.pure.gatekeeper.matching import MatchError, is_for_namespace, matches_review
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gateway.pure.admission_policies.evaluation import Allowance
+    from gateway.pure.admission_policies.validating import Values
+    from gateway.pure.core.conditions import AccessCheck, AccessDecision, PolicyAnswer
+    from gateway.pure.core.policy import PolicyInput
+    from gateway.pure.core.webhook import Mode, Webhook
+    from gateway.pure.gatekeeper.matching import Match, Wildcards
+
+    Json = dict[str, Any]
+
+Action = Literal["deny", "warn", "dryrun"]
+
+CODE: Final = 403
+REASON: Final = "Forbidden"
+BUDGET: Final = EXPRESSION_LIMIT
+"""For all validations of a constraint: Gatekeeper passes the limit of one expression."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """One constraint, without its template."""
+
+    kind: str
+    name: str
+    match: Match | None
+    actions: frozenset[Action]
+    """Those for requests. At least one."""
+    content: Json
+    """The object with the defaults of its schema, which ``variables.params`` is a part of."""
+
+
+class ConstraintInForce(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
+    """A constraint with what its template evaluates."""
+
+    def __init__(self, policy: ValidatingPolicy, constraint: Constraint, excluded: Wildcards) -> None:
+        """Take the *policy*, which has the name of *constraint* and the expressions of its template.
+
+        *excluded* are the namespaces in which no constraint is evaluated.
+        """
+        super().__init__(policy, [ValidatingBinding("", policy.name, None, None, b"{}", ())])
+        self.kind = constraint.kind
+        self.constraint = constraint
+        self.excluded = excluded
+        self._all_true = None if policy.conditions else policy.rules.all_true
+        """Decides the usual case alone: nothing but validations counts."""
+
+    def webhook(self, mode: Mode | None = None) -> Webhook:
+        """Return the constraint as an entry of the validating phase, in *mode* or in that of its actions."""
+        if mode is None:
+            mode = "Audit" if self.constraint.actions == {"dryrun"} else "Enforce"
+        return self.as_entry("validate", rollout=None if mode == "Enforce" else Rollout(mode))
+
+    @property
+    def can_allow_fast(self) -> bool:
+        """See ``AdmissionPolicy``."""
+        return self._all_true is not None
+
+    def allow_fast(self, policy_input: PolicyInput) -> float | None:
+        """See ``AdmissionPolicy``."""
+        begin = perf_counter()
+        assert self._all_true is not None
+        try:
+            if not self.matches(policy_input):
+                return None
+        except MatchError:
+            return None
+        values = self.values(shared_values(policy_input), policy_input)
+        if self._all_true.pure is not None:
+            cost = self._all_true.pure(values, BRIEF_LIMIT)
+        else:
+            meter.begin()
+            cost = self._all_true.cost(self.policy.rules.variables, values, BRIEF_LIMIT)
+        return None if cost < 0 else perf_counter() - begin
+
+    def matches(self, policy_input: PolicyInput) -> bool:
+        """Whether the constraint is for the request.
+
+        Raises:
+            MatchError: it cannot be found out.
+        """
+        return matches_review(self.constraint.match, self.excluded, policy_input)
+
+    def values(self, shared: Values, policy_input: PolicyInput) -> Values:
+        """Return the values of ``GLOBALS`` without ``variables``: *shared* with those of the constraint."""
+        current, old, request, namespace, *_ = shared
+        if is_for_namespace(policy_input.request):
+            # Gatekeeper takes a Namespace for an object without a namespace.
+            assert isinstance(request, dict)
+            request = {name: one for name, one in request.items() if name != "namespace"}
+        return (current, old, request, namespace, None, None, self.constraint.content, None)
+
+    def _application(
+        self,
+        policy_input: PolicyInput,
+        decisions: Mapping[AccessCheck, AccessDecision],
+        allowance: Allowance,
+    ) -> _Run:
+        return _Run(self, policy_input, decisions, allowance)
+
+
+class _Run(PolicyRun[ValidatingPolicy, ValidatingBinding]):
+    _bound: ConstraintInForce
+
+    def _misconfigured(self, binding: ValidatingBinding | None, cause: str) -> None:
+        raise AssertionError(f"a constraint has neither a paramKind nor bindings: {cause}")
+
+    def _result(self) -> PolicyAnswer:
+        try:
+            found = self._evaluated() if self._bound.matches(self._input) else None
+        except MatchError as error:
+            # Gatekeeper takes a constraint as violated if it does not know whether it matches.
+            verdict = self._verdict([str(error)])
+            return PolicyResult(verdict, verdict, self._elapsed_s())
+        if found is None:
+            return NOT_MATCHED
+        if isinstance(found, Excluded):
+            return found
+        verdict = self._verdict([each.message for each in found.refusals])
+        if found.ignored and not found.refusals:
+            cause = "; ".join(found.ignored)
+            return PolicyResult(Failed(FailureReason.POLICY, cause, 500), verdict, self._elapsed_s())
+        return PolicyResult(verdict, verdict, self._elapsed_s())
+
+    def _evaluated(self) -> Evaluated | Excluded:
+        """Return the result of the template, or which of its matchConditions excludes the request."""
+        rules, seen, namespace = self._policy.rules, self._seen, self._input.namespace
+        exposed = None
+        if isinstance(namespace, Namespace) and not is_for_namespace(self._request):
+            exposed = namespace_values(namespace.json)[0]
+        shared = (seen.object, seen.old_object, self._prepared.request, exposed)
+        values = self._bound.values(shared, self._input)
+        if self._policy.conditions:
+            unmatched = self._unmatched_conditions((*values[:3], None, *values[4:]))
+            if unmatched is not None:
+                return failure(rules, unmatched) if isinstance(unmatched, str) else unmatched
+        return evaluate(rules, values, values, values, self._allowance, BUDGET)
+
+    def _unmatched_conditions(self, values: Values) -> Excluded | str | None:
+        """Return None if all matchConditions are true, which of them is false, or why they have no value.
+
+        Other than in an admission policy, they can use variables.
+        """
+        expressions = [each.compiled for each in self._policy.conditions]
+        variables = self._policy.rules.variables
+        try:
+            results, _ = evaluate_all(expressions, variables, values, HOOK_LIMIT, self._allowance)
+        except OutOfBudgetError as error:
+            return str(error)
+        errors: list[str] = []
+        for condition, result in zip(self._policy.conditions, results, strict=True):
+            if result == (False,):
+                return Excluded(condition.name, len(errors))
+            if isinstance(result, EvaluationError):
+                errors.append(str(result))
+        return aggregated(errors) if errors else None
+
+    def _verdict(self, messages: list[str]) -> Allowed | Denied:
+        if not messages:
+            return ALLOWED
+        constraint = self._bound.constraint
+        lines = tuple(f"[{constraint.name}] {each}" for each in sorted(messages))
+        warnings = lines if "warn" in constraint.actions else ()
+        if warnings and "deny" not in constraint.actions:
+            return Allowed(b"", warnings)
+        return Denied(CODE, REASON, "\n".join(lines), (), warnings)
