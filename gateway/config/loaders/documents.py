@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from gateway.config.loaders.gatekeeper import GROUPS as GATEKEEPER_GROUPS
+from gateway.config.loaders.gatekeeper import GatekeeperDocuments
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -29,7 +32,7 @@ class Loader(Protocol):
         """Return the policies as entries of a phase, after reporting what documents lack of each other."""
 
 
-_LOADERS: Mapping[str, type[Loader]] = {}
+_LOADERS: Mapping[str, type[Loader]] = {**dict.fromkeys(GATEKEEPER_GROUPS, GatekeeperDocuments)}
 """By API group."""
 
 

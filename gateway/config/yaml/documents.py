@@ -27,7 +27,22 @@ PHASES: dict[str, Phase] = {
     "ValidatingWebhookConfiguration": "validate",
 }
 """Kinds of webhook configurations, in the order in which they are called."""
-LOADED_GROUPS = frozenset[str]()
+LOADED_GROUPS = frozenset(
+    f"{part}.gatekeeper.sh"
+    for part in (
+        *(
+            "config",
+            "connection",
+            "constraints",
+            "expansion",
+            "externaldata",
+            "mutations",
+            "status",
+            "syncset",
+        ),
+        "templates",
+    )
+)
 """API groups of other policy engines, whose documents are read by ``gateway.config.loaders``."""
 POLICY = "ValidatingAdmissionPolicy"
 BINDING = "ValidatingAdmissionPolicyBinding"
