@@ -10,6 +10,7 @@ from gateway.engine.paths import Paths
 from gateway.pure.core.conditions import AccessCheck, AccessDecision
 from gateway.pure.core.decision import decide
 from gateway.pure.core.evaluation import Evaluation
+from gateway.pure.core.modes import modes_of
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.verdict import Failed
 from tests.core.build import request
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 Kind = Literal["Validating", "Mutating"]
 
+NOW: Final = 1_790_000_000.0
+"""The time of the review, in seconds since 1970."""
 ANYTHING: Final = {"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"]}
 SPACE: Final = Namespace("default", {}, b'{"metadata":{"name":"default"}}')
 
@@ -128,7 +131,9 @@ def decided(
     """
     written(folder, documents if authorize is None else [*documents, CLUSTER])
     selection = Paths(load([folder]))[f"/{phase}"]
-    evaluation = Evaluation(selection, request(**members or {}), space, params=params)
+    asked = request(**members or {})
+    modes = modes_of(selection, asked, space, NOW)
+    evaluation = Evaluation(selection, asked, space, now=NOW, modes=modes, params=params)
     assert not evaluation.start()
     while tasks := evaluation.take_condition_tasks():
         for task in tasks:

@@ -60,6 +60,12 @@ def _kind_problem(text: str) -> str | None:
     return f"found {shown(text)}, expected KIND or KIND.GROUP, such as Pod or Deployment.apps"
 
 
+def _webhook_name(text: str) -> str | None:
+    """Check the name of a webhook, or of a policy, which has its namespace in front if it is of one."""
+    namespace, slash, name = text.rpartition("/")
+    return (dns_1123_label(namespace) if slash else None) or dns_1123_subdomain(name)
+
+
 def _line(limit: int) -> Text:
     """Return the type of a text in one line."""
 
@@ -213,7 +219,7 @@ class ExceptionSpec(Declared):
         ),
     )
     webhooks: tuple[str, ...] = required(
-        _names("names", dns_1123_subdomain, f"^{SUBDOMAIN}$"), "Full names of webhooks"
+        _names("names", _webhook_name, f"^({LABEL}/)?{SUBDOMAIN}$"), "Full names of webhooks and policies"
     )
     match: _Match = declare(
         Group(_Match),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gateway.config.loaders.gatekeeper import GROUPS as GATEKEEPER_GROUPS
 from gateway.config.loaders.gatekeeper import GatekeeperDocuments
+from gateway.config.loaders.kyverno import KyvernoDocuments
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -32,7 +33,10 @@ class Loader(Protocol):
         """Return the policies as entries of a phase, after reporting what documents lack of each other."""
 
 
-_LOADERS: Mapping[str, type[Loader]] = {**dict.fromkeys(GATEKEEPER_GROUPS, GatekeeperDocuments)}
+_LOADERS: Mapping[str, type[Loader]] = {
+    "policies.kyverno.io": KyvernoDocuments,
+    **dict.fromkeys(GATEKEEPER_GROUPS, GatekeeperDocuments),
+}
 """By API group."""
 
 

@@ -27,21 +27,9 @@ PHASES: dict[str, Phase] = {
     "ValidatingWebhookConfiguration": "validate",
 }
 """Kinds of webhook configurations, in the order in which they are called."""
+_GATEKEEPER = ("config", "connection", "constraints", "expansion", "externaldata", "mutations", "status")
 LOADED_GROUPS = frozenset(
-    f"{part}.gatekeeper.sh"
-    for part in (
-        *(
-            "config",
-            "connection",
-            "constraints",
-            "expansion",
-            "externaldata",
-            "mutations",
-            "status",
-            "syncset",
-        ),
-        "templates",
-    )
+    ["policies.kyverno.io", *(f"{one}.gatekeeper.sh" for one in (*_GATEKEEPER, "syncset", "templates"))]
 )
 """API groups of other policy engines, whose documents are read by ``gateway.config.loaders``."""
 POLICY = "ValidatingAdmissionPolicy"

@@ -1,0 +1,162 @@
+"""The fields of Kyverno's policies in CEL that validating and mutating policies share.
+
+The three versions of the API group have the same fields.
+
+Source: github.com/kyverno/api policies.kyverno.io v1alpha1 (v1beta1 and v1 are the same types).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, get_args
+
+import orjson
+
+from gateway.base.text import shown
+from gateway.config.kinds.declare import (
+    Boolean,
+    Choice,
+    Declared,
+    Group,
+    Groups,
+    Integer,
+    Text,
+    Texts,
+    declare,
+    optional,
+    required,
+)
+from gateway.config.kinds.matching import (
+    CONDITIONS,
+    FAILURE_POLICIES,
+    CelText,
+    ConditionEntry,
+    PlacedEntry,
+    report_twice,
+)
+from gateway.config.kinds.metadata import annotated, read_metadata
+from gateway.config.kinds.names import dns_1123_subdomain
+from gateway.config.kinds.policy_binding import MODE
+from gateway.config.kinds.policy_matching import ConstraintsEntry
+from gateway.config.kinds.policy_spec import MAX_EXPRESSION_CHARS, VariableEntry
+from gateway.config.yaml.fields import child
+from gateway.pure.cel.compile import Condition
+from gateway.pure.cel.types import BOOL
+from gateway.pure.core.webhook import Mode
+
+if TYPE_CHECKING:
+    from gateway.config.kinds.metadata import Metadata
+    from gateway.config.kinds.policy_spec import Expressions
+    from gateway.config.yaml.fields import Fields
+    from gateway.pure.core.webhook import FailurePolicy
+
+VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
+NAMESPACED: Final = "Namespaced"
+"""The beginning of the kinds of policies of one namespace."""
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+
+def _evaluation_mode(text: str) -> str | None:
+    if text in ("", "Kubernetes"):
+        return None
+    if text == "JSON":
+        return "found JSON: such a policy is for payloads that are no Kubernetes objects; expected Kubernetes"
+    return f"found {shown(text)}, expected Kubernetes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Enabled(Declared):
+    enabled: bool = declare(Boolean(), "Whether it is on", default=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationEntry(Declared):
+    """``evaluation`` of a validating policy."""
+
+    mode: str = declare(Text(check=_evaluation_mode), "`Kubernetes`", default="")
+    admission: _Enabled | None = optional(Group(_Enabled), "Whether requests are reviewed")
+    background: _Enabled | None = optional(
+        Group(_Enabled), "Not used: the gateway does not scan stored objects"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Controllers(Declared):
+    controllers: tuple[str, ...] = declare(Texts(), "Plural names", default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutogenEntry(Declared):
+    """``autogen``, which ``gateway.pure.kyverno.autogen`` reads."""
+
+    pod_controllers: _Controllers | None = optional(Group(_Controllers), "Controllers of Pods")
+    validating_admission_policy: _Enabled | None = optional(Group(_Enabled), "Not used")
+    mutating_admission_policy: _Enabled | None = optional(Group(_Enabled), "Not used")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WebhookEntry(Declared):
+    timeout_seconds: int | None = optional(Integer(1, 30, "seconds"), "Timeout of the policy")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditAnnotationEntry(PlacedEntry):
+    """One of ``auditAnnotations``."""
+
+    key: str = required(Text(), "Key")
+    value_expression: str = required(CelText("of type string or null", MAX_EXPRESSION_CHARS), "Value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KyvernoSpec(Declared):
+    """What the specs of validating and mutating policies have in common."""
+
+    match_constraints: ConstraintsEntry = required(Group(ConstraintsEntry), "The requests that it matches")
+    match_conditions: tuple[ConditionEntry, ...] = declare(CONDITIONS, "All have to hold", default=())
+    variables: tuple[VariableEntry, ...] = declare(Groups(VariableEntry), "Variables, in order", default=())
+    failure_policy: FailurePolicy = declare(Choice(FAILURE_POLICIES), "Effect of failures", default="Fail")
+    audit_annotations: tuple[AuditAnnotationEntry, ...] = declare(
+        Groups(AuditAnnotationEntry), "Not written: Kyverno has them in reports", default=()
+    )
+    autogen: AutogenEntry | None = optional(Group(AutogenEntry), "Policies for controllers of Pods")
+    webhook_configuration: _WebhookEntry = declare(
+        Group(_WebhookEntry), "Not used: a policy in the gateway is no call", default=_WebhookEntry()
+    )
+
+
+def read_head(fields: Fields, kind: str) -> tuple[Metadata, Mode | None, Fields]:
+    """Return metadata, the mode of the gateway's annotation and the spec of the policy behind *fields*."""
+    is_namespaced = kind.startswith(NAMESPACED)
+    metadata = read_metadata(fields, dns_1123_subdomain, is_namespaced=is_namespaced)
+    if is_namespaced and metadata.name and not metadata.namespace:
+        fields.problems.add(
+            child(fields.at("metadata"), "namespace"),
+            f"is required: a {kind} is for the requests of one namespace",
+        )
+    mode = annotated(fields, metadata, MODE, MODES)
+    fields.accept("status")
+    spec = fields.required_group("spec")
+    fields.finish()
+    return metadata, mode, spec
+
+
+def compiled_conditions(
+    entries: tuple[ConditionEntry, ...], expressions: Expressions
+) -> tuple[Condition, ...]:
+    """Return the conditions *entries*, compiled, after reporting their problems."""
+    report_twice(((each.source, each.name) for each in entries), "name")
+    compiled = (
+        (each.name, expressions.compiled(each.source, "expression", each.expression, (BOOL,)))
+        for each in entries
+    )
+    return tuple(Condition(name, found) for name, found in compiled if found is not None)
+
+
+def id_of(metadata: Metadata) -> str:
+    """Return ``NAMESPACE/NAME``, or ``NAME`` without a namespace."""
+    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+
+
+def spec_document(spec: object) -> bytes:
+    """Return the JSON of *spec*, with sorted keys."""
+    return orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
