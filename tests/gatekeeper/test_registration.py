@@ -21,6 +21,8 @@ WRITES = ("CREATE", "UPDATE")
         (("policy",), ("Eviction",), {"": {"pods/eviction"}}),
         (("",), ("PodExecOptions",), {"": {"pods/exec"}}),
         (("example.com",), ("Widget",), {"example.com": {"*"}}),
+        (("", "apps"), ("Namespace", "Deployment"), {"": {"namespaces"}, "apps": {"deployments"}}),
+        (("",), ("Deployment",), {"": {"*"}}),
         (("apps",), ("*",), {"apps": {"*"}}),
         (("*",), ("Deployment",), {"*": {"deployments"}}),
         (

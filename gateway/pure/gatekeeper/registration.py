@@ -11,13 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gateway.pure.core.webhook import Rule
-from gateway.pure.gatekeeper.matching import ANY
+from gateway.pure.gatekeeper.matching import ANY, Kinds
 from gateway.pure.openapi.built_in_resources import RESOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from gateway.pure.gatekeeper.matching import Kinds
 
 OPERATIONS: Final = ("CREATE", "UPDATE")
 """Without ``operations`` in the template."""
@@ -55,17 +53,17 @@ for _group, _name, _, _kind in _SUB_RESOURCES:
 
 def rules_for(kinds: Sequence[Kinds], operations: tuple[str, ...]) -> tuple[Rule, ...]:
     """Return rules that match every request with an object of any of *kinds*; all kinds if there are none."""
+    wanted = kinds or (Kinds((), ()),)
+    pairs = [
+        (group, kind) for each in wanted for group in each.groups or (ANY,) for kind in each.kinds or (ANY,)
+    ]
+    resources = {one for group, kind in pairs for one in _resources(group, kind)}
+    if not resources:
+        # No group has such a kind as far as is known here.
+        resources = {(group, ANY) for group, _ in pairs}
     found: dict[str, set[str]] = {}
-    for each in kinds:
-        groups = (ANY,) if not each.groups or ANY in each.groups else each.groups
-        names = (ANY,) if not each.kinds or ANY in each.kinds else each.kinds
-        for group in groups:
-            for kind in names:
-                for of_rule, resource in _resources(group, kind):
-                    found.setdefault(of_rule, set()).add(resource)
-    if not kinds:
-        for of_rule, resource in _resources(ANY, ANY):
-            found.setdefault(of_rule, set()).add(resource)
+    for group, resource in resources:
+        found.setdefault(group, set()).add(resource)
     return tuple(Rule(operations, (group,), (ANY,), tuple(sorted(found[group]))) for group in sorted(found))
 
 
@@ -77,6 +75,9 @@ def _resources(group: str, kind: str) -> set[tuple[str, str]]:
         }
         return {(group, ANY), *subs}
     found = {each for each in _BY_KIND.get(kind, ()) if group in (ANY, _GROUPS[kind, each])}
+    if not found and group in RESOURCES and kind in _BY_KIND:
+        # Another group of the same entry has it.
+        return set()
     if not found:
         # Of a custom resource, whose plural name is not known. It has no subresources for Gatekeeper.
         return {(group, ANY)}
