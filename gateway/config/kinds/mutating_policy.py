@@ -83,7 +83,9 @@ def _has_another_type(name: str, member: str, content: Mapping[str, object]) -> 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Mutation(PlacedEntry):
+class MutationEntry(PlacedEntry):
+    """One of ``mutations``."""
+
     RULES = tuple(_rules_of_types())
     patch_type: PatchType = required(Choice(_PATCH_TYPES), "Its form")
     json_patch: _JsonPatch | None = optional(Group(_JsonPatch), "A JSON Patch")
@@ -112,8 +114,8 @@ class MutatingPolicySpec(PolicySpec):
     match_constraints: MutatingConstraints = required(
         Group(MutatingConstraints), "The requests that it matches"
     )
-    mutations: tuple[_Mutation, ...] = required(
-        Groups(_Mutation, minItems=1, maxItems=MAX_EXPRESSIONS), "In order"
+    mutations: tuple[MutationEntry, ...] = required(
+        Groups(MutationEntry, minItems=1, maxItems=MAX_EXPRESSIONS), "In order"
     )
     reinvocation_policy: ReinvocationPolicy = required(
         Choice(REINVOCATION_POLICIES), "Whether it is invoked again after a change of the object"

@@ -63,9 +63,14 @@ class Expressions:
         has_params: bool,
         dialect: environment.Dialect = environment.KUBERNETES,
         known: Expressions | None = None,
+        has_structs: bool = False,
     ) -> None:
-        """With *known*, the variables of that compiler are known, too."""
+        """With *known*, the variables of that compiler are known, too.
+
+        With *has_structs*, all expressions have the types and functions of patches.
+        """
         self._has_params = has_params
+        self._has_structs = has_structs
         self._dialect = dialect
         self.types: dict[str, Type] = {} if known is None else known.types
         self.variables: dict[str, Expression] = {} if known is None else known.variables
@@ -95,7 +100,7 @@ class Expressions:
             variables,
             has_params=self._has_params,
             has_authorizer=has_authorizer,
-            has_structs=has_structs,
+            has_structs=has_structs or self._has_structs,
             dialect=self._dialect,
         )
         try:

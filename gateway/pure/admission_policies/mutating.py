@@ -64,11 +64,12 @@ def as_webhooks(
             "mutate",
             reinvocation_policy=policy.rules.reinvocation_policy,
             rollout=None if mode == "Enforce" else Rollout(mode),
-            merged_versions=_merged_versions(policy),
+            merged_versions=merged_versions(policy),
         )
 
 
-def _merged_versions(policy: MutatingPolicy) -> frozenset[tuple[str, str]]:
+def merged_versions(policy: MutatingPolicy) -> frozenset[tuple[str, str]]:
+    """Return group and version of the kinds whose schemas *policy* needs, with ``*`` for any."""
     if all(each.patch_type != "ApplyConfiguration" for each in policy.rules.mutations):
         return frozenset()
     rules = [rule for named in policy.match.named_rules for rule in named.rules]

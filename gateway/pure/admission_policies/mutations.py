@@ -123,7 +123,7 @@ def mutate(
             changed, added = _mutated(mutation, rules.variables, current, values(current), merge, allowance)
             if changed is not current:
                 if most_bytes + added > MAX_OBJECT_BYTES:
-                    _check_growth(current, changed)
+                    check_growth(current, changed)
                 most_bytes += added
                 # The API server turns the object into Go values after each mutation.
                 changed = without_empty(changed, facts)
@@ -139,7 +139,7 @@ def mutate(
     return Mutated(current, errors, most_bytes)
 
 
-def _check_growth(before: Json, after: Json) -> None:
+def check_growth(before: Json, after: Json) -> None:
     """Count the parts of *after*, and raise PatchError if it has become too large."""
     with suppress(TypeError):
         if BYTES_OF_JSON * len(orjson.dumps(after)) <= MAX_OBJECT_BYTES:
@@ -169,7 +169,25 @@ def _mutated(
     if isinstance(result, EvaluationError):
         raise PatchError(str(result))
     assert result is not None, "every mutation has an expression"
-    value = result[0]
+    return patched(mutation, result[0], current, values, merge, allowance)
+
+
+def patched(
+    mutation: Mutation,
+    value: object,
+    current: Json,
+    values: Values,
+    merge: Merge,
+    allowance: Allowance,
+) -> tuple[Json, float]:
+    """Return *current* after *mutation*, itself if a ``test`` fails, and the bytes that it has more.
+
+    *value* is that of the expression, which was evaluated with *values*.
+
+    Raises:
+        PatchError: the patch does not apply.
+        TooLongError, CostExceeded: it costs too much.
+    """
     if mutation.patch_type == "JSONPatch":
         with typed_by(values):
             operations, taken = operations_of(value)
@@ -190,10 +208,10 @@ def _mutated(
         raise PatchError(f"error applying patch: {error}") from None
 
 
-def merger(schemas: FollowedSchemas | None, facts: Facts) -> Merge:
+def merger(schemas: FollowedSchemas | None, facts: Facts, *, allows_atomic: bool = False) -> Merge:
     """Return the merge by *schemas*, or by those that come with the gateway if that is None.
 
-    *facts* are those of the review.
+    *facts* are those of the review. With *allows_atomic*, atomic lists and maps are replaced.
     """
 
     def merge(live: Json, patch: Json) -> Json:
@@ -201,7 +219,7 @@ def merger(schemas: FollowedSchemas | None, facts: Facts) -> Merge:
         group, _, version = version.rpartition("/")
         known = built_in_schemas() if schemas is None else schemas.current
         try:
-            return known.merge(group, version, kind, live, patch, facts)
+            return known.merge(group, version, kind, live, patch, facts, allows_atomic=allows_atomic)
         except MergeError as error:
             raise PatchError(str(error)) from None
         except UnknownKindError as error:

@@ -37,6 +37,10 @@ class Variables(LazyVariables):
 
     __slots__ = ()
 
+    def replace(self, values: Values) -> None:
+        """Let variables that have not been evaluated yet see *values*."""
+        self._given = values
+
     def _failed(self, name: str, error: BaseException) -> EvaluationError:
         return EvaluationError(COST_EXCEEDED if isinstance(error, CostExceeded) else str(error))
 
@@ -50,6 +54,10 @@ class Evaluator:
         self._allowance = allowance
         # Kyverno has no budget for a whole policy; without one, an author could take minutes.
         self._left: float = POLICY_LIMIT
+
+    def replace(self, values: Values) -> None:
+        """Evaluate with *values* from now on. Variables that have been evaluated keep their values."""
+        self._variables.replace(values)
 
     def value(self, expression: Expression) -> object:
         """Return the value of *expression*.

@@ -10,9 +10,9 @@ pkg/webhooks/resource/vpol/handler.go.
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from gateway.pure.admission_policies.in_force import PolicyInForce, PolicyRun
+from gateway.pure.admission_policies.in_force import PolicyRun
 from gateway.pure.admission_policies.model import ValidatingBinding, ValidatingPolicy
 from gateway.pure.cel import meter
 from gateway.pure.cel.errors import EvaluationError
@@ -22,7 +22,7 @@ from gateway.pure.core.verdict import ALLOWED, Allowed, Denied
 from gateway.pure.core.webhook import Rollout
 from gateway.pure.kyverno.evaluator import Evaluator, values_for
 from gateway.pure.kyverno.exceptions import allowed_by
-from gateway.pure.kyverno.matching import included
+from gateway.pure.kyverno.in_force import CODE, KyvernoPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,15 +32,11 @@ if TYPE_CHECKING:
     from gateway.pure.admission_policies.validating import Validation
     from gateway.pure.core.conditions import AccessCheck, AccessDecision, PolicyAnswer
     from gateway.pure.core.policy import PolicyInput
-    from gateway.pure.core.review import AdmissionRequest
     from gateway.pure.core.webhook import Mode, Webhook
     from gateway.pure.kyverno.exceptions import CelException
 
-CODE: Final = 400
-"""Kyverno answers without a code, which the API server takes for this one."""
 
-
-class KyvernoValidatingPolicy(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
+class KyvernoValidatingPolicy(KyvernoPolicy[ValidatingPolicy, ValidatingBinding]):
     """A ValidatingPolicy or NamespacedValidatingPolicy, or what autogen made of one."""
 
     def __init__(
@@ -51,40 +47,19 @@ class KyvernoValidatingPolicy(PolicyInForce[ValidatingPolicy, ValidatingBinding]
         exceptions: Sequence[CelException] = (),
         namespace: str = "",
     ) -> None:
-        """*namespace* is that of a namespaced policy, whose name begins with it and a slash."""
-        super().__init__(policy, [ValidatingBinding("", policy.name, None, None, b"{}", actions)])
-        self.kind = kind
+        """See :class:`KyvernoPolicy`."""
+        binding = ValidatingBinding("", policy.name, None, None, b"{}", actions)
+        super().__init__(kind, policy, binding, exceptions, namespace)
         self.actions = actions
-        self.exceptions = exceptions
-        self.namespace = namespace
-        self.has_narrow_rules |= namespace != ""
         is_plain = not exceptions and not policy.conditions and not policy.rules.audit_annotations
         self._all_true = policy.rules.all_true if is_plain and not self.has_narrow_rules else None
         """Decides the usual case alone: nothing but validations counts."""
-
-    @property
-    def shown_name(self) -> str:
-        """The name in messages, without a namespace."""
-        return self.policy.name.rpartition("/")[2]
 
     def webhook(self, mode: Mode | None = None) -> Webhook:
         """Return the policy as an entry of the validating phase, in *mode* or in that of its actions."""
         if mode is None:
             mode = "Audit" if self.actions == ("Audit",) else "Enforce"
         return self.as_entry("validate", rollout=None if mode == "Enforce" else Rollout(mode))
-
-    @property
-    def expressions(self) -> Sequence[tuple[str, str]]:
-        """See ``AdmissionPolicy``."""
-        return (*super().expressions, *((each.id, each.document.decode()) for each in self.exceptions))
-
-    def excludes(self, request: AdmissionRequest) -> bool:
-        """See ``AdmissionPolicy``."""
-        if not self.has_narrow_rules:
-            return False
-        if self.namespace and request.namespace != self.namespace:
-            return True
-        return not included(self.policy.match, request)
 
     @property
     def can_allow_fast(self) -> bool:

@@ -104,29 +104,39 @@ class Schemas:
         live: dict[str, Any],
         patch: dict[str, Any],
         facts: Facts | None = None,
+        *,
+        allows_atomic: bool = False,
     ) -> dict[str, Any]:
         """Return *live* with the ApplyConfiguration *patch* merged into it, for objects of one kind.
 
         Neither is changed; the result shares parts with both. ``apiVersion`` and ``kind`` of the patch do
-        not count. *facts* are those of the review.
+        not count. *facts* are those of the review. With *allows_atomic*, the patch replaces atomic lists and
+        maps.
 
         Raises:
-            MergeError: the patch is not valid for the kind, has atomic lists or maps, or *live* is not valid.
+            MergeError: the patch is not valid for the kind, has atomic lists or maps that are not allowed, or
+                *live* is not valid.
             UnknownKindError: there is no schema of the kind.
         """
         ref = self.type_of(GroupVersionKind(group, version, kind))
         wanted = {name: value for name, value in patch.items() if name not in ("apiVersion", "kind")}
         try:
-            return self._merge(ref, live, wanted, facts)
+            return self._merge(ref, live, wanted, facts, allows_atomic=allows_atomic)
         except RecursionError:
             raise MergeError("failed to merge patch: an object nests too deeply") from None
 
     def _merge(
-        self, ref: TypeRef, live: dict[str, Any], patch: dict[str, Any], facts: Facts | None
+        self,
+        ref: TypeRef,
+        live: dict[str, Any],
+        patch: dict[str, Any],
+        facts: Facts | None,
+        *,
+        allows_atomic: bool,
     ) -> dict[str, Any]:
         if not is_plain(ref, patch):
             _refuse("failed to convert patch object to typed object", _PATCH.errors(ref, patch))
-            if found := list(atomics(ref, patch)):
+            if not allows_atomic and (found := list(atomics(ref, patch))):
                 raise MergeError(
                     "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: "
                     + ", ".join(found)
