@@ -26,6 +26,7 @@ from gateway.config.kinds.policy_spec import (
     placement_of,
     spec_json,
 )
+from gateway.config.kinds.policy_templates import with_templates
 from gateway.config.kinds.rollout import MODES
 from gateway.config.kinds.validation import Rule
 from gateway.config.kinds.webhook_entry import REINVOCATION_POLICIES
@@ -142,9 +143,10 @@ def read_mutating_policy(fields: Fields) -> MutatingPolicy:
     mutations = tuple(each.mutation(head.expressions) for each in spec.mutations)
     rules = Mutations(spec.failure_policy, head.expressions.variables, mutations, spec.reinvocation_policy)
     document = spec_json(source)
-    return MutatingPolicy(
+    policy = MutatingPolicy(
         metadata.name, head.match, head.param_kind, head.conditions, document, rules, placement=placement
     )
+    return with_templates(policy, fields, metadata)
 
 
 def read_mutating_binding(fields: Fields) -> MutatingBinding:

@@ -24,7 +24,7 @@ from gateway.config.kinds.declare import (
 )
 from gateway.config.kinds.names import dns_1035_label, dns_1123_label, group_version
 from gateway.config.yaml.documents import POLICY_KINDS
-from gateway.pure.admission_policies.model import PlacementChoice
+from gateway.pure.admission_policies.model import PlacementChoice, TemplateMode
 from gateway.pure.openapi.built_in_resources import RESOURCES
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 PLACEMENT: Final = "admission-gateway.io/placement"
 """The annotation of a policy that overrides ``GatewayConfiguration.policies.placement``."""
 PLACEMENTS: tuple[PlacementChoice, ...] = get_args(PlacementChoice)
+TEMPLATES: Final = "admission-gateway.io/applies-to-templates"
+"""The annotation of a policy that is evaluated also on the Pods of workloads."""
+TEMPLATE_MODES: tuple[TemplateMode, ...] = get_args(TemplateMode)
 MAX_PARAM_KINDS: Final = 32
 NO_OWNER: Final = (
     "policies.installation of the GatewayConfiguration is absent; set it to NAMESPACE/NAME, the owner of the "

@@ -26,6 +26,7 @@ from gateway.config.kinds.policy_spec import (
     placement_of,
     spec_json,
 )
+from gateway.config.kinds.policy_templates import with_templates
 from gateway.config.kinds.validation import Rule
 from gateway.config.yaml.fields import child
 from gateway.pure.admission_policies.model import ValidatingBinding, ValidatingPolicy, ValidationAction
@@ -146,9 +147,10 @@ def read_validating_policy(fields: Fields) -> ValidatingPolicy:
         tuple(each.annotation(metadata.name, head.expressions) for each in spec.audit_annotations),
     )
     document = spec_json(source)
-    return ValidatingPolicy(
+    policy = ValidatingPolicy(
         metadata.name, head.match, head.param_kind, head.conditions, document, rules, placement=placement
     )
+    return with_templates(policy, fields, metadata)
 
 
 class _ActionList(Type[tuple[ValidationAction, ...]]):

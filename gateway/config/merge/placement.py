@@ -20,7 +20,7 @@ import orjson
 from gateway.base.text import shown
 from gateway.config.kinds.gateway_configuration import has_go_types
 from gateway.config.kinds.namespace import KUBE_SYSTEM, NAME_LABEL
-from gateway.config.kinds.policy_settings import NO_OWNER
+from gateway.config.kinds.policy_settings import NO_OWNER, TEMPLATES
 from gateway.config.merge.mutating_order import MutatingOrder, OrderedPolicy, functions_of, rules_of
 from gateway.config.yaml.documents import ADMISSION_GROUP, MUTATING_POLICY, POLICY, plural_of
 from gateway.pure.admission_policies.effects import has_map_in_list
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from gateway.config.merge.model import Config
-    from gateway.pure.admission_policies.model import MatchResources, NamedRule, PlacementChoice
+    from gateway.pure.admission_policies.model import MatchResources, NamedRule, PlacementChoice, TemplateMode
     from gateway.pure.core.webhook import Rule
 
     Version = tuple[int, int]
@@ -151,6 +151,7 @@ class _Judge:
             return Placement(kind, name, wanted, (f"the policy cannot be evaluated: {refusal}",))
         reasons = chain(
             self._of_cluster(kind),
+            _of_templates(entries[0].policy.templates),
             self._of_expressions(entries[0]),
             _of_parameters(entries),
             self._of_references(kind, name),
@@ -347,6 +348,14 @@ class _Judge:
             )
             for (kind, _), entries in self._by_key.items()
             if kind == MUTATING_POLICY and not any(each.refusal for each in entries)
+        )
+
+
+def _of_templates(mode: TemplateMode | None) -> Iterator[str]:
+    if mode is not None:
+        yield (
+            f"the annotation {TEMPLATES} is {mode}, and the API server evaluates policies on no templates; "
+            "remove it"
         )
 
 

@@ -23,7 +23,7 @@ from gateway.config.kinds.policy_exception import (
     read_policy_exception,
     unknown_webhooks,
 )
-from gateway.config.kinds.policy_settings import PLACEMENT
+from gateway.config.kinds.policy_settings import PLACEMENT, TEMPLATES
 from gateway.config.kinds.webhook_configuration import WebhookConfiguration, read_webhook_configuration
 from gateway.config.kinds.webhook_entry import V1, V1BETA1
 from gateway.config.kinds.worker_pool import WorkerPool, read_worker_pool
@@ -134,7 +134,7 @@ def read(found: Iterable[Document]) -> Config:
     if problems:
         raise ConfigError(problems)
     _warn_if_all_are_left(collected)
-    _warn_of_missing_owner(collected)
+    _warn_of_annotations(collected)
     warnings = [warning for document in documents for warning in document.problems.warnings()]
     warnings += _unknown_namespaces(collected)
     config = _config(collected, bound, tuple(warnings))
@@ -199,12 +199,21 @@ def _warn_if_all_are_left(collected: _Collected) -> None:
         )
 
 
-def _warn_of_missing_owner(collected: _Collected) -> None:
-    """Warn of annotations that ask to move a policy if nothing names the owner of the objects."""
-    for document, _, policy in collected.policies.policies:
-        if message := collected.gateway.policies.owner_problem(policy.placement):
-            annotations = child(child(document.path, "metadata"), "annotations")
+def _warn_of_annotations(collected: _Collected) -> None:
+    """Warn of annotations of policies that have no effect by the GatewayConfiguration.
+
+    That is to move a policy if nothing names the owner of the objects, and to apply a policy to templates
+    that is left to the API server.
+    """
+    settings = collected.gateway.policies
+    for document, kind, policy in collected.policies.policies:
+        annotations = child(child(document.path, "metadata"), "annotations")
+        if message := settings.owner_problem(policy.placement):
             document.problems.warn(child(annotations, PLACEMENT), message)
+        if policy.templates is not None and kind in settings.left_to_api_server:
+            reason = "policies.leftToAPIServer of the GatewayConfiguration has the kind"
+            message = f"has no effect: {reason}, and the API server evaluates policies on no templates"
+            document.problems.warn(child(annotations, TEMPLATES), message)
 
 
 def _unknown_namespaces(collected: _Collected) -> Iterator[Problem]:

@@ -268,11 +268,19 @@ class PolicyRun(ABC, Generic[P, B]):
 
     def _details(self) -> Details:
         """Return what a denial says of the object. Source: pkg/admission/errors.go (extractResourceName)."""
+        if self._input.workload is not None:
+            return self._input.workload.details
         group, _, resource = self._request.request_resource
         metadata = (self._seen.object or {}).get("metadata")
         named: Json = metadata if isinstance(metadata, dict) else {}
         name = self._request.name or named.get("name") or named.get("generateName") or "Unknown"
         return Details(str(name), group, resource)
+
+    @property
+    def _denied(self) -> str:
+        """What a denial refuses, for messages."""
+        workload = self._input.workload
+        return "request" if workload is None else f"the Pods of {workload.shown}"
 
     def _elapsed_s(self) -> float:
         return time.perf_counter() - self._begin

@@ -24,6 +24,8 @@ ValidationAction = Literal["Deny", "Warn", "Audit"]
 NotFoundAction = Literal["Allow", "Deny"]
 PlacementChoice = Literal["Gateway", "APIServer", "Auto"]
 """Where a policy is to be evaluated. ``Auto``: by the API server if that has the same outcome."""
+TemplateMode = Literal["Warn", "Deny"]
+"""What a refusal of the Pods of a workload's template does to the workload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,8 @@ class _Policy(ABC):
     """JSON of its spec, with sorted keys."""
     placement: PlacementChoice | None = field(default=None, kw_only=True)
     """That of its annotation. None: that of the GatewayConfiguration."""
+    templates: TemplateMode | None = field(default=None, kw_only=True)
+    """How it applies to the Pods of workloads, by its annotation. None: not at all."""
 
     @property
     @abstractmethod

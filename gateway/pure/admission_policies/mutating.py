@@ -159,7 +159,7 @@ class _MutatingRun(PolicyRun[MutatingPolicy, MutatingBinding]):
         about = (
             f"policy {quoted(name)}" if binding is None else f"policy '{name}' with binding '{binding.name}'"
         )
-        self._errors.append((f"{about} denied request: {cause}", reason))
+        self._errors.append((f"{about} denied {self._denied}: {cause}", reason))
 
     def _invoke(self, binding: MutatingBinding, param: Json | None, namespace: Namespace | None) -> None:
         """Apply the mutations for one parameter, unless matchConditions or the round exclude them."""
@@ -200,6 +200,9 @@ class _MutatingRun(PolicyRun[MutatingPolicy, MutatingBinding]):
 
     def _decided(self) -> PolicyResult:
         before, after = self._seen.object, self._current
+        if self._input.workload is not None:
+            # The Pod is not part of the review: only errors count.
+            after = before
         try:
             operations = diff(before, after) if after is not before else []
             patch = orjson.dumps(operations) if operations else b""

@@ -37,6 +37,8 @@ MAX_ANNOTATION_BYTES: Final = 10 * 1024
 MAX_FAILURES: Final = 50
 """Failures of validations in an audit annotation."""
 FAILURES_KEY: Final = "validation_failure"
+TEMPLATE_FAILURES_KEY: Final = "template_validation_failure"
+"""A policy may match a workload and its Pods, and of two annotations with one key only the first counts."""
 _CODES: Final = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413, "Invalid": 422}
 
 
@@ -167,7 +169,8 @@ class _ValidatingRun(PolicyRun[ValidatingPolicy, ValidatingBinding]):
 
     def _deny(self, binding: ValidatingBinding | None, message: str, reason: str) -> None:
         with_binding = "" if binding is None else f" with binding '{binding.name}'"
-        text = f"ValidatingAdmissionPolicy '{self._policy.name}'{with_binding} denied request: {message}"
+        name = self._policy.name
+        text = f"ValidatingAdmissionPolicy '{name}'{with_binding} denied {self._denied}: {message}"
         self._denials.append((text, reason or "Invalid"))
 
     def _evaluated(self, param: Json | None, namespace: Namespace | None) -> Evaluated | None:
@@ -206,9 +209,10 @@ class _ValidatingRun(PolicyRun[ValidatingPolicy, ValidatingBinding]):
             if action == "Deny":
                 self._deny(binding, refusal.message, refusal.reason)
             elif action == "Warn":
+                about = "" if self._input.workload is None else f" on {self._denied}"
                 self._warnings.append(
                     f"Validation failed for ValidatingAdmissionPolicy '{self._policy.name}' with binding "
-                    f"'{binding.name}': {refusal.message}"
+                    f"'{binding.name}'{about}: {refusal.message}"
                 )
             else:
                 self._failures.append(
@@ -225,7 +229,8 @@ class _ValidatingRun(PolicyRun[ValidatingPolicy, ValidatingBinding]):
         """Return the effective verdict, and the one that has the warnings and annotations."""
         annotations = {key: ", ".join(values) for key, values in self._annotations.items()}
         if self._failures:
-            annotations[FAILURES_KEY] = orjson.dumps(self._failures[:MAX_FAILURES]).decode()
+            key = FAILURES_KEY if self._input.workload is None else TEMPLATE_FAILURES_KEY
+            annotations[key] = orjson.dumps(self._failures[:MAX_FAILURES]).decode()
         found = tuple(sorted(annotations.items()))
         if self._denials:
             message = "\n".join(text for text, _ in self._denials)

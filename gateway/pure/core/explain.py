@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from gateway.pure.core.matching import checks_parameter_authors, selectors_match
 from gateway.pure.core.rules import is_never_sent, rules_match
 from gateway.pure.core.verdict import Allowed, Denied, DryRunRefused, Failed
+from gateway.pure.core.webhook import PolicyRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +25,8 @@ def explain(evaluation: Evaluation, selection: Selection) -> Iterator[str]:
     """Yield one or more lines for each webhook of *selection*, in order, about a finished *evaluation*."""
     for position, webhook in enumerate(selection.webhooks):
         title = f"{selection.phase} {webhook.configuration}/{webhook.name}"
+        if _is_on_templates(webhook):
+            title = f"{title} on pod templates"
         outcomes = [o for o in evaluation.outcomes if o.invocation.position == position]
         for outcome in outcomes:
             again = " again" if outcome.round else ""
@@ -85,7 +88,7 @@ def mismatch(webhook: Webhook, evaluation: Evaluation) -> str:
     if any(webhooks[at] is webhook and mode == "Shadow" for at, mode in evaluation.modes.items()):
         return "called after the answer, by its mode Shadow"
     if (policy := webhook.policy) is not None:
-        return _unmatched_policy(policy, evaluation)
+        return (_unmatched_template if _is_on_templates(webhook) else _unmatched_policy)(policy, evaluation)
     return "not reached, the request was rejected before its turn"
 
 
@@ -95,6 +98,17 @@ def _unmatched_policy(policy: AdmissionPolicy, evaluation: Evaluation) -> str:
     if policy.excludes(evaluation.request):
         return "not matched, its resourceNames or excludeResourceRules exclude the request"
     return "not matched, its bindings, parameters or matchConditions exclude the request"
+
+
+def _is_on_templates(webhook: Webhook) -> bool:
+    return isinstance(webhook.client, PolicyRef) and webhook.client.is_on_templates
+
+
+def _unmatched_template(policy: AdmissionPolicy, evaluation: Evaluation) -> str:
+    if policy.excludes(evaluation.request):
+        unchanged = "the request leaves the pod template as it is"
+        return f"not matched, {unchanged}, or the objectSelector excludes its Pods"
+    return "not matched, its bindings, parameters or matchConditions exclude the Pods of the template"
 
 
 def _exempted(exception: PolicyException) -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gateway.pure.core.labels import Selector
     from gateway.pure.core.namespace import Namespace
     from gateway.pure.core.review import AdmissionRequest, Json
-    from gateway.pure.core.verdict import Failed
+    from gateway.pure.core.verdict import Details, Failed
     from gateway.pure.openapi.schemas import Schemas
 
 ParamPaths = frozenset[tuple[str, ...]]
@@ -80,6 +80,15 @@ class FollowedSchemas(Protocol):
         """Those that are known now."""
 
 
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A workload whose pod template is reviewed, as messages name it."""
+
+    shown: str
+    """Kind and name."""
+    details: Details
+
+
 class Selectable(Protocol):
     """An object at one point of the evaluation: a ``Payload``."""
 
@@ -99,6 +108,7 @@ class PolicyInput:
         "namespace",
         "now",
         "of_kyverno",
+        "of_template",
         "params",
         "prepared",
         "request",
@@ -106,6 +116,11 @@ class PolicyInput:
         "shared",
         "size_bytes",
     )
+
+    workload: Workload | None = None
+    """That of which the object is a Pod, or None if the object is that of the review."""
+    of_template: PolicyInput | None
+    """The input for the Pod of a workload's template. Set by the first policy that asks for it."""
 
     def __init__(
         self,

@@ -218,14 +218,14 @@ def decode_plain(body: bytes) -> AdmissionRequest | None:
         except orjson.JSONDecodeError:
             document = None
         if isinstance(document, dict):
-            return _checked(cut[0], document, cut[1])
+            return checked(cut[0], document, cut[1])
     try:
         review = orjson.loads(body)
     except orjson.JSONDecodeError:
         return None
     api_version = _check_envelope(review)
     document = review["request"]
-    return _checked(api_version, document, _written(document))
+    return checked(api_version, document, _written(document))
 
 
 def decode_in_steps(body: bytes) -> Generator[None, None, AdmissionRequest]:
@@ -248,18 +248,22 @@ def decode_in_steps(body: bytes) -> Generator[None, None, AdmissionRequest]:
                 break
             yield
         else:
-            return _checked(api_version, outline.head, json, outline, pruned)
+            return checked(api_version, outline.head, json, outline, pruned)
     raise MalformedReview(f"the body is not JSON: {problem}")
 
 
-def _checked(
+def checked(
     api_version: str,
     document: Json,
     json: bytes,
     outline: Outline | None = None,
     pruned: bytes | None = None,
 ) -> AdmissionRequest:
-    """Return the request with the members of *document*, after checking their types."""
+    """Return the request with the members of *document*, after checking their types.
+
+    Raises:
+        MalformedReview: a member is missing, or has the wrong type.
+    """
     get = document.get
     requested_resource, requested_kind = get("requestResource"), get("requestKind")
     sub_resource, namespace = get("subResource"), get("namespace")

@@ -244,6 +244,8 @@ def _(value: Webhook) -> Json:
         left_out.append("reinvocation_policy")
     if isinstance(value.client, PolicyRef):
         found = _members(value, *left_out, "client")
+        if value.client.is_on_templates:
+            found["appliesToTemplates"] = True
         return {"kind": value.client.kind, **found, "matchConditions": _conditions(value.client.policy)}
     found = _members(value, *left_out)
     if value.match_conditions is not None:

@@ -51,16 +51,14 @@ class CoverageGap:
 
     def __str__(self) -> str:
         """Return the gap as part of a sentence, with the names of all webhooks."""
-        count = len(self.webhooks)
+        # A policy may have several entries of one phase.
+        named = dict.fromkeys((hook.phase, f"{hook.configuration}/{hook.name}") for hook in self.webhooks)
+        count = len(named)
         where = "there" if len(self.namespaces) == 1 else "in each of them"
         listed = "; ".join(
             f"{phase} {', '.join(names)}"
             for phase in ("mutate", "validate")
-            if (
-                names := [
-                    f"{hook.configuration}/{hook.name}" for hook in self.webhooks if hook.phase == phase
-                ]
-            )
+            if (names := [name for of, name in named if of == phase])
         )
         verb = "is" if count == 1 else "are"
         plural = "" if count == 1 else "s"
