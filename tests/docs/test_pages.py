@@ -13,7 +13,7 @@ import pytest
 
 from admission_gateway_worker import Denied, PolicyServer, Review
 from gateway.tools.cli import build_parser, main
-from tests.docs.pages import DOCS, ROOT
+from tests.docs.pages import DOCS, ROOT, section
 from tests.kit import call_command
 
 if TYPE_CHECKING:
@@ -129,6 +129,17 @@ def test_a_policy_in_cel_decides_as_in_the_other_languages(tmp_path: Path) -> No
     assert found[None]["status"]["message"].endswith("every workload names its team")
     (change,) = json.loads(base64.b64decode(found["shop"]["patch"]))
     assert change == {"op": "add", "path": "/spec/containers/0/imagePullPolicy", "value": "Always"}
+
+
+def test_the_example_of_policies_on_templates_decides_as_it_says(tmp_path: Path) -> None:
+    page = section((DOCS / "policies.md").read_text(), "Policies on the Pods of workloads")
+    policies, deployment = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "policies.yaml").write_text(policies)
+    (tmp_path / "deployment.yaml").write_text(deployment)
+    done = call_command("review", tmp_path / "deployment.yaml", "--config", tmp_path / "policies.yaml")
+    shown = re.search(r"^\$ .*\n(.*)$", page, re.MULTILINE)
+    assert shown
+    assert done.stdout.splitlines() == [shown[1]]
 
 
 def dedented(readme: str) -> str:

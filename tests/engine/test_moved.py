@@ -74,3 +74,16 @@ def test_another_version_of_a_policy_is_evaluated(tmp_path: Path) -> None:
     assert among(new.validating, moved.digests) == {}
     assert without(old.validating, moved.digests) == ()
     assert without(new.validating, moved.digests) == new.validating
+
+
+def test_a_policy_that_is_on_templates_since_it_moved_is_evaluated_on_them(tmp_path: Path) -> None:
+    """The API server evaluates it on Pods until it is back."""
+    config = configured(tmp_path, a="no")
+    file = tmp_path / "all.yaml"
+    key = "admission-gateway.io/applies-to-templates"
+    policy, _, bound = file.read_text().partition("\n---\n")
+    document = json.loads(policy)
+    document["metadata"]["annotations"] = {key: "Deny"}
+    file.write_text(f"{json.dumps(document)}\n---\n{bound}")
+    on_pods, on_templates = load([tmp_path]).validating
+    assert without((on_pods, on_templates), digests(config, "a")) == (on_templates,)

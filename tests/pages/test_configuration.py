@@ -22,6 +22,7 @@ from gateway.server.pages import configuration
 from gateway.server.pages.configuration import document
 from gateway.server.pages.state import encoded
 from tests.kit import pool_document, webhook_document
+from tests.policies import documents
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,6 +89,18 @@ def test_it_has_the_effective_values_and_no_secret(tmp_path: Path, authority: tr
     assert validating["clientConfig"]["caBundle"] == f"sha256:{sha256(ca).hexdigest()}"
     assert validating["matchConditions"] == conditions
     assert validating["rules"][0]["apiGroups"] == ["*"]
+
+
+def test_an_entry_of_a_policy_on_templates_says_so(tmp_path: Path) -> None:
+    annotations = {"admission-gateway.io/applies-to-templates": "Warn"}
+    documents.written(
+        tmp_path,
+        [{**documents.policy(), "metadata": {"name": "p", "annotations": annotations}}, documents.binding()],
+    )
+    state: Any = SimpleNamespace(config=load([tmp_path]), snapshot=SimpleNamespace(digest="d"), loaded_at=0.0)
+    on_pods, on_templates = document(state)["validating"]
+    assert "appliesToTemplates" not in on_pods
+    assert (on_templates["appliesToTemplates"], on_templates["rollout"]) == (True, {"mode": "Warn"})
 
 
 GATEWAY: dict[str, Any] = {
