@@ -33,6 +33,19 @@ def validating(*validations: str | Json, name: str = "p", namespace: str = "", *
     return kyverno(kind, name, spec, namespace=namespace)
 
 
+def mutating(*mutations: str, name: str = "p", namespace: str = "", **spec: Any) -> Json:
+    """A policy for everything; a mutation that begins with a bracket is a JSON Patch."""
+    listed = [
+        {"patchType": "JSONPatch", "jsonPatch": {"expression": each}}
+        if each.startswith("[")
+        else {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": each}}
+        for each in mutations
+    ]
+    spec = {"matchConstraints": {"resourceRules": [ANYTHING]}, "mutations": listed, **spec}
+    kind = "NamespacedMutatingPolicy" if namespace else "MutatingPolicy"
+    return kyverno(kind, name, spec, namespace=namespace)
+
+
 def exception(name: str = "e", *, of: str = "p", kind: str = "ValidatingPolicy", **spec: Any) -> Json:
     """A PolicyException of one policy."""
     spec = {"policyRefs": [{"name": of, "kind": kind}], **spec}

@@ -8,7 +8,7 @@ Source: github.com/kyverno/api policies.kyverno.io v1alpha1 (v1beta1 and v1 are 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
 import orjson
 
@@ -38,17 +38,24 @@ from gateway.config.kinds.metadata import annotated, read_metadata
 from gateway.config.kinds.names import dns_1123_subdomain
 from gateway.config.kinds.policy_binding import MODE
 from gateway.config.kinds.policy_matching import ConstraintsEntry
-from gateway.config.kinds.policy_spec import MAX_EXPRESSION_CHARS, VariableEntry
+from gateway.config.kinds.policy_spec import ALWAYS_TRUE, MAX_EXPRESSION_CHARS, VariableEntry
 from gateway.config.yaml.fields import child
+from gateway.pure.admission_policies.validating import AuditAnnotation
 from gateway.pure.cel.compile import Condition
-from gateway.pure.cel.types import BOOL
+from gateway.pure.cel.types import BOOL, NULL, STRING
 from gateway.pure.core.webhook import Mode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from gateway.config.kinds.metadata import Metadata
     from gateway.config.kinds.policy_spec import Expressions
     from gateway.config.yaml.fields import Fields
-    from gateway.pure.core.webhook import FailurePolicy
+    from gateway.pure.core.webhook import FailurePolicy, Webhook
+    from gateway.pure.kyverno.exceptions import CelException
+
+    Entry = Callable[[Sequence[CelException]], Webhook]
+    """Makes a policy with its exceptions an entry of a phase."""
 
 VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
 NAMESPACED: Final = "Namespaced"
@@ -71,7 +78,7 @@ class _Enabled(Declared):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationEntry(Declared):
-    """``evaluation`` of a validating policy."""
+    """``evaluation``."""
 
     mode: str = declare(Text(check=_evaluation_mode), "`Kubernetes`", default="")
     admission: _Enabled | None = optional(Group(_Enabled), "Whether requests are reviewed")
@@ -122,10 +129,55 @@ class KyvernoSpec(Declared):
     webhook_configuration: _WebhookEntry = declare(
         Group(_WebhookEntry), "Not used: a policy in the gateway is no call", default=_WebhookEntry()
     )
+    evaluation: EvaluationEntry | None = optional(Group(EvaluationEntry), "Where it is evaluated")
+
+    @property
+    def without_effect(self) -> tuple[str, str] | None:
+        """A field, and why the policy reviews no requests because of it. None if it does."""
+        return unless_for_admission(self.evaluation)
+
+    def warnings(self) -> Iterator[tuple[str, str]]:
+        """Yield fields, each with what it does otherwise than the author may expect."""
+        yield from ()
+
+    def entry(self, head: PolicyHead, document: bytes) -> Entry:
+        """Return what makes the policy, after reporting problems of expressions.
+
+        *document* is the JSON of the spec.
+        """
+        raise NotImplementedError
+
+    def annotations(self, expressions: Expressions) -> tuple[AuditAnnotation, ...]:
+        """Return ``auditAnnotations``, compiled, after reporting their problems."""
+        types, found = (STRING, NULL), []
+        for each in self.audit_annotations:
+            compiled = expressions.compiled(each.source, "valueExpression", each.value_expression, types)
+            found.append(AuditAnnotation(each.key, compiled or ALWAYS_TRUE))
+        return tuple(found)
 
 
-def read_head(fields: Fields, kind: str) -> tuple[Metadata, Mode | None, Fields]:
-    """Return metadata, the mode of the gateway's annotation and the spec of the policy behind *fields*."""
+def unless_for_admission(evaluation: EvaluationEntry | None) -> tuple[str, str] | None:
+    """Return a field, and what its value means, if *evaluation* leaves out requests."""
+    if evaluation is None or evaluation.admission is None or evaluation.admission.enabled:
+        return None
+    return "evaluation", "admission is not enabled: the policy has no effect"
+
+
+class PolicyHead(NamedTuple):
+    """What a document says of a policy beside its spec."""
+
+    kind: str
+    id: str
+    """``NAMESPACE/NAME``, or ``NAME`` without a namespace."""
+    name: str
+    namespace: str
+    """Empty unless the policy is of one namespace."""
+    mode: Mode | None
+    """That of the gateway's annotation. None without it."""
+
+
+def read_head(fields: Fields, kind: str) -> tuple[PolicyHead, Fields]:
+    """Return the head and the spec of the policy of *kind* behind *fields*."""
     is_namespaced = kind.startswith(NAMESPACED)
     metadata = read_metadata(fields, dns_1123_subdomain, is_namespaced=is_namespaced)
     if is_namespaced and metadata.name and not metadata.namespace:
@@ -137,7 +189,7 @@ def read_head(fields: Fields, kind: str) -> tuple[Metadata, Mode | None, Fields]
     fields.accept("status")
     spec = fields.required_group("spec")
     fields.finish()
-    return metadata, mode, spec
+    return PolicyHead(kind, id_of(metadata), metadata.name, metadata.namespace, mode), spec
 
 
 def compiled_conditions(
