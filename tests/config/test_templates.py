@@ -22,6 +22,7 @@ from tests.config.test_placement import binding as placed_binding
 from tests.config.test_placement import mutating as placed_mutating
 from tests.config.test_placement import validating as placed_validating
 from tests.config.test_policies import RULES, binding, loaded, policy, problem
+from tests.inspection.kit import Registered
 from tests.registration.kit import WISHES
 
 if TYPE_CHECKING:
@@ -208,3 +209,17 @@ def test_a_custom_resource_without_effect_is_a_warning() -> None:
 def test_a_configuration_without_policies_is_not_affected(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("")
     assert replace(load([tmp_path]), warnings=(), source=b"") == Config()
+
+
+@pytest.mark.parametrize("mode", ["Deny", "Warn"])
+def test_an_inspection_tells_the_entries_of_a_policy_apart(tmp_path: Path, mode: str) -> None:
+    mutations = annotated(mutating_policy(), mode), mutating_binding()
+    hooks = loaded(tmp_path, annotated(policy(), mode), binding(), *mutations).webhooks
+    assert Registered(tmp_path, *hooks).found() == []
+    lacking = Registered(tmp_path, *hooks)
+    for entry in lacking.seen.configurations[1]["webhooks"]:
+        entry["rules"] = [rule for rule in entry["rules"] if rule["apiGroups"] != ["batch"]]
+    # Both policies have the name: their findings are equal.
+    found = [one for one in lacking.found() if one.severity == "error"]
+    missing = "never sent to the gateway: CREATE, UPDATE of batch/v1 cronjobs, jobs (Namespaced)"
+    assert [(one.place, one.message) for one in found] == [("validate p/p", f"rules[2]: {missing}")]

@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 
     from gateway.config.merge.model import Config
     from gateway.engine.paths import Paths
+    from gateway.pure.core.policy import AdmissionPolicy
     from gateway.pure.core.webhook import Rule, Webhook
     from gateway.tools.inspection.model import RegisteredEntry
+
+    Key = tuple[str, str, AdmissionPolicy | None]
+    """Configuration and name of a webhook, or of a policy, which may have several entries of its name."""
 
 _ADVICE_NONE: Final = "run admission-gateway manifests --apply"
 
@@ -36,12 +40,11 @@ class EntryRoute:
     webhooks: tuple[Webhook, ...]
     """In their order, with only the rules that the path selects and whose requests can be sent; without
     webhooks that have no such rule."""
-    by_name: Mapping[tuple[str, str], Webhook]
-    """By configuration and name."""
+    by_key: Mapping[Key, Webhook]
 
     def part(self, webhook: Webhook) -> Webhook | None:
         """Return *webhook* with the rules for which this entry leads to it; None if it does not."""
-        return self.by_name.get(_name(webhook)) if self.entry.phase == webhook.phase else None
+        return self.by_key.get(_key(webhook)) if self.entry.phase == webhook.phase else None
 
 
 def routes(entries: Sequence[RegisteredEntry], paths: Paths) -> tuple[list[EntryRoute], list[Finding]]:
@@ -58,7 +61,7 @@ def routes(entries: Sequence[RegisteredEntry], paths: Paths) -> tuple[list[Entry
             findings.append(Finding("error", entry.place, message, f"{REGISTER}, or remove the entry"))
             continue
         hooks = [hook for hook in map(sendable, selected.webhooks) if hook.rules]
-        found.append(EntryRoute(entry, tuple(hooks), {_name(hook): hook for hook in hooks}))
+        found.append(EntryRoute(entry, tuple(hooks), {_key(hook): hook for hook in hooks}))
     return found, findings
 
 
@@ -158,8 +161,8 @@ def _shown(rules: Sequence[Rule]) -> str:
     return "; ".join(map(shown_rule, rules[:3])) + ("; and more" if len(rules) > 3 else "")
 
 
-def _name(webhook: Webhook) -> tuple[str, str]:
-    return webhook.configuration, webhook.name
+def _key(webhook: Webhook) -> Key:
+    return webhook.configuration, webhook.name, webhook.policy
 
 
 def rules_of(entries: Sequence[RegisteredEntry]) -> list[Rule]:
