@@ -16,7 +16,7 @@ from gateway.base.errors import ConfigError
 from gateway.config.merge.load import load
 from gateway.tools.cli.policies import configuration
 from gateway.tools.offline.changes import as_yaml, changes
-from gateway.tools.policy_tests.suite import read_suites
+from gateway.tools.policy_tests.discovery import read_tests
 from tests.kit import REVIEWS, ROOT, call_command, pool_document, webhook_document
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ WRONG = [
 def test_a_wrong_suite_is_refused_with_file_and_field(tmp_path: Path, cases: str, text: str) -> None:
     file = suite(tmp_path, cases)
     with pytest.raises(ConfigError) as raised:
-        read_suites([file.parent], [])
+        read_tests([file.parent], [])
     assert text in str(raised.value)
     assert str(file) in str(raised.value)
 

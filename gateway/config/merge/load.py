@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from gateway.config.merge.model import Config
 
-__all__ = ["fingerprint", "load", "require_webhooks"]
+__all__ = ["documents_in", "fingerprint", "load", "require_webhooks"]
 
 MAX_UNREAD_NAMES: Final = 20
 
@@ -35,7 +35,7 @@ def load(paths: Sequence[Path], also_used: Iterable[Path] = ()) -> Config:
     Raises:
         ConfigError: all problems, in the order of files and documents; the first thousand if there are more.
     """
-    config = read(one for file, problem in list_files(paths) for one in _documents(file, problem))
+    config = read(documents_in(paths))
     clients = (client for webhook in config.webhooks for client in webhook.clients)
     kubeconfigs = (
         Path(client.image_review.kubeconfig)
@@ -100,6 +100,12 @@ def _unread(paths: Iterable[Path], used: set[str]) -> Iterator[Problem]:
                 f"not read: {listed}{more}; of a folder only the files directly in it are read, "
                 f"and of these only {one_of(SUFFIXES)}",
             )
+
+
+def documents_in(paths: Sequence[Path]) -> Iterator[Document]:
+    """Yield the documents in the files and folders *paths*; one that cannot be read has problems."""
+    for file, problem in list_files(paths):
+        yield from _documents(file, problem)
 
 
 def _documents(file: Path, problem: str | None) -> Iterator[Document]:

@@ -135,6 +135,12 @@ class Fields:
             hint = did_you_mean(name, self._known) or f"; known fields: {', '.join(self._known)}"
             self.problem(name, f"unknown field{hint}")
 
+    def finish_leniently(self) -> None:
+        """Add a warning for every field that was not read, as its own tool ignores them."""
+        for name in (name for name in self.content if name not in self._known):
+            hint = did_you_mean(name, self._known)
+            self.problems.warn(self.at(name), f"unknown field, which has no effect{hint}")
+
     def accept(self, *names: str) -> None:
         """Accept the fields *names* with any value: fields that only Kubernetes reads."""
         self._known.update(dict.fromkeys(names))

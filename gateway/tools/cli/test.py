@@ -1,6 +1,7 @@
-"""``admission-gateway test``: runs the cases of PolicyTest files.
+"""``admission-gateway test``: runs the cases of PolicyTest files, and tests of Kyverno.
 
-Exit status: 0 all passed or were updated, 1 a case failed, 2 wrong usage, configuration or suite.
+Exit status: 0 all that the gateway supports passed or were updated, 1 a case failed or none is supported, 2
+wrong usage, configuration or suite.
 """
 
 from __future__ import annotations
@@ -18,9 +19,6 @@ from gateway.tools.cli.arguments import add_config
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
-
-    from gateway.tools.policy_tests.suite import Suite
 
 WRONG: Final = 2
 _LOOKS_EVERY_S: Final = 0.5
@@ -34,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR_OR_FILE",
         nargs="+",
         type=Path,
-        help="files with PolicyTest documents, or folders with such files in them or in subfolders",
+        help=(
+            "files with PolicyTests or tests of Kyverno, or folders with such files in them or in subfolders"
+        ),
     )
     add_config(parser, required=False)
     add(
@@ -46,7 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--json", action="store_true", help="print the results as JSON")
     add("--junit", metavar="FILE", type=Path, help="also write the results as JUnit XML")
-    add("--update", action="store_true", help="write the decisions of failed cases into expect")
+    add(
+        "--update",
+        action="store_true",
+        help="write the decisions of failed cases into expect, in PolicyTests",
+    )
     add(
         "--watch",
         action="store_true",
@@ -68,16 +72,17 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
 
 def _run_once(parsed: argparse.Namespace) -> tuple[int, set[Path]]:
     """Return the exit status, and the files and folders whose change can change the results."""
+    from gateway.tools.policy_tests.discovery import read_tests
     from gateway.tools.policy_tests.report import as_json, as_junit, as_text
-    from gateway.tools.policy_tests.run import run_suites
-    from gateway.tools.policy_tests.suite import read_suites
-    from gateway.tools.policy_tests.update import update
+    from gateway.tools.policy_tests.run import run_tests
+    from gateway.tools.policy_tests.update import is_updatable, update
 
     watched = {*parsed.paths, *parsed.config}
     try:
-        suites: Sequence[Suite] = read_suites(parsed.paths, parsed.config)
-        watched.update(path for suite in suites for path in suite.config)
-        results = asyncio.run(run_suites(suites, parsed.filter))
+        tests = read_tests(parsed.paths, parsed.config)
+        watched.update(tests.named_files())
+        logs.print_error(*(f"warning: {one}" for one in tests.warnings))
+        results = asyncio.run(run_tests(tests, parsed.filter))
         if not results:
             logs.print_error(f"admission-gateway: no case matches --filter {' '.join(parsed.filter)}")
             return WRONG, watched
@@ -93,7 +98,9 @@ def _run_once(parsed: argparse.Namespace) -> tuple[int, set[Path]]:
         logs.print_output(*as_text(results))
     for file in changed:
         logs.print_error(f"updated: {file}")
-    return int(any(one.problems and not (parsed.update and one.reviewed) for one in results)), watched
+    left = [one for one in results if one.status == "failed" and not (parsed.update and is_updatable(one))]
+    is_none_supported = all(one.status == "not supported" for one in results)
+    return int(bool(left) or is_none_supported), watched
 
 
 def _state(watched: set[Path]) -> list[tuple[str, int, int]]:

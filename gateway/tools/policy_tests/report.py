@@ -3,51 +3,73 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from collections import Counter
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gateway.tools.policy_tests.run import CaseResult
-    from gateway.tools.policy_tests.suite import Suite
+    from gateway.tools.policy_tests.results import CaseResult, Status
+
+_SIGNS: Final[dict[Status, str]] = {
+    "passed": "ok  ",
+    "failed": "FAIL",
+    "not supported": "none",
+    "skipped": "skip",
+}
+_OTHERS: Final[tuple[Status, ...]] = ("not supported", "skipped")
 
 
 def as_text(results: Sequence[CaseResult]) -> Iterator[str]:
     """Yield printable lines: each suite with its cases, the problems of failed cases, and a summary."""
-    for suite, group in _by_suite(results):
-        yield printable(f"{suite.file}: {suite.name}", None)
+    for group in _by_suite(results):
+        yield printable(f"{group[0].file}: {group[0].suite}", None)
+        reason = ""
         for result in group:
-            yield f"  {'FAIL' if result.problems else 'ok  '}  {printable(result.case.name, None)}"
+            yield f"  {_SIGNS[result.status]}  {printable(result.name, None)}"
             yield from (f"        {printable(line, None)}" for line in result.problems)
-    failed = sum(bool(result.problems) for result in results)
+            if result.not_supported and result.not_supported != reason:
+                reason = result.not_supported
+                yield f"        not supported: {printable(reason, None)}"
+    yield summary(results)
+
+
+def summary(results: Sequence[CaseResult]) -> str:
+    """Return how many cases there are of each status. Only those that passed or failed are always named."""
+    count = Counter(result.status for result in results)
     cases = f"{len(results)} case{'' if len(results) == 1 else 's'}"
-    yield f"{cases}: {len(results) - failed} passed, {failed} failed"
+    others = [f", {count[name]} {name}" for name in _OTHERS if count[name]]
+    return f"{cases}: {count['passed']} passed, {count['failed']} failed{''.join(others)}"
 
 
 def as_json(results: Sequence[CaseResult]) -> dict[str, Any]:
     """Return a JSON object with ``suites`` and numbers."""
-    failed = sum(bool(result.problems) for result in results)
+    count = Counter(result.status for result in results)
     return {
-        "passed": len(results) - failed,
-        "failed": failed,
+        "passed": count["passed"],
+        "failed": count["failed"],
+        "notSupported": count["not supported"],
+        "skipped": count["skipped"],
         "suites": [
             {
-                "file": str(suite.file),
-                "name": suite.name,
+                "file": str(group[0].file),
+                "name": group[0].suite,
                 "cases": [
                     {
-                        "name": result.case.name,
-                        "passed": not result.problems,
+                        "name": result.name,
+                        "passed": result.status == "passed",
                         "problems": list(result.problems),
+                        **({"notSupported": result.not_supported} if result.not_supported else {}),
+                        **({"skipped": True} if result.is_skipped else {}),
                         "seconds": round(result.seconds, 6),
                     }
                     for result in group
                 ],
             }
-            for suite, group in _by_suite(results)
+            for group in _by_suite(results)
         ],
     }
 
@@ -55,36 +77,40 @@ def as_json(results: Sequence[CaseResult]) -> dict[str, Any]:
 def as_junit(results: Sequence[CaseResult]) -> bytes:
     """Return the XML that continuous integration systems read as JUnit's."""
     root = ET.Element("testsuites")
-    for suite, group in _by_suite(results):
-        failed = sum(bool(result.problems) for result in group)
+    for group in _by_suite(results):
+        count = Counter(result.status for result in group)
+        left_out = count["not supported"] + count["skipped"]
         element = ET.SubElement(
             root,
             "testsuite",
-            name=_xml(suite.name),
-            file=_xml(str(suite.file)),
+            name=_xml(group[0].suite),
+            file=_xml(str(group[0].file)),
             tests=str(len(group)),
-            failures=str(failed),
+            failures=str(count["failed"]),
             time=f"{sum(result.seconds for result in group):.6f}",
         )
+        if left_out:
+            element.set("skipped", str(left_out))
         for result in group:
             case = ET.SubElement(
                 element,
                 "testcase",
-                name=_xml(result.case.name),
-                classname=_xml(suite.name),
+                name=_xml(result.name),
+                classname=_xml(result.suite),
                 time=f"{result.seconds:.6f}",
             )
-            if result.problems:
+            if result.status == "failed":
                 lines = list(map(_xml, result.problems))
                 ET.SubElement(case, "failure", message=lines[0]).text = "\n".join(lines)
+            elif result.status != "passed":
+                ET.SubElement(case, "skipped", message=_xml(result.not_supported or "skip: true"))
     ET.indent(root)
     written: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
     return written + b"\n"
 
 
-def _by_suite(results: Sequence[CaseResult]) -> list[tuple[Suite, list[CaseResult]]]:
-    groups = groupby(results, key=lambda result: id(result.suite))
-    return [(listed[0].suite, listed) for _, group in groups for listed in (list(group),)]
+def _by_suite(results: Sequence[CaseResult]) -> list[list[CaseResult]]:
+    return [list(group) for _, group in groupby(results, key=lambda one: (one.file, one.document, one.suite))]
 
 
 def _xml(text: str) -> str:

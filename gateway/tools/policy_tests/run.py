@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from gateway.base.errors import ConfigError, Problem, ReviewError
@@ -14,6 +13,8 @@ from gateway.pure.core.review import decode
 from gateway.pure.core.verdict import Failed
 from gateway.tools.offline.gateway import offline_gateway
 from gateway.tools.policy_tests.check import differences
+from gateway.tools.policy_tests.kyverno_run import run_kyverno_tests
+from gateway.tools.policy_tests.results import CaseResult, is_selected
 from gateway.tools.policy_tests.suite import bare_namespace
 
 if TYPE_CHECKING:
@@ -23,20 +24,29 @@ if TYPE_CHECKING:
     from gateway.config.merge.model import Config
     from gateway.engine.dry_run import DryRun
     from gateway.tools.offline.gateway import OfflineGateway
+    from gateway.tools.policy_tests.discovery import FoundTests
     from gateway.tools.policy_tests.suite import Case, Suite
 
 
 @dataclass(frozen=True, slots=True)
-class CaseResult:
-    """The result of one case."""
+class ReviewedCase(CaseResult):
+    """The result of one case of a PolicyTest."""
 
-    suite: Suite
-    case: Case
-    problems: tuple[str, ...]
-    """Lines of text. Empty if the case passed."""
-    reviewed: DryRun | None
+    case: Case | None = None
+    reviewed: DryRun | None = None
     """None if the review could not be run, or a webhook failed, whatever its failurePolicy."""
-    seconds: float
+
+
+async def run_tests(tests: FoundTests, filters: Sequence[str]) -> list[CaseResult]:
+    """Return the results of the cases of *tests* that *filters* select, by file.
+
+    Raises:
+        ConfigError: as :func:`run_suites`.
+    """
+    results = await run_suites(tests.suites, filters)
+    results += await run_kyverno_tests(tests.kyverno, filters)
+    order = {file: index for index, file in enumerate(tests.files)}
+    return sorted(results, key=lambda one: (order[one.file], one.document))
 
 
 async def run_suites(suites: Sequence[Suite], filters: Sequence[str]) -> list[CaseResult]:
@@ -53,7 +63,12 @@ async def run_suites(suites: Sequence[Suite], filters: Sequence[str]) -> list[Ca
         by_config.setdefault(suite.config, []).append(suite)
     results: dict[tuple[int, int], CaseResult] = {}
     for paths, group in by_config.items():
-        chosen = [(suite, case) for suite in group for case in suite.cases if _matches(suite, case, filters)]
+        chosen = [
+            (suite, case)
+            for suite in group
+            for case in suite.cases
+            if is_selected(suite.name, case.name, filters)
+        ]
         if not chosen:
             continue
         config = load(paths)
@@ -62,11 +77,6 @@ async def run_suites(suites: Sequence[Suite], filters: Sequence[str]) -> list[Ca
             for suite, case in chosen:
                 results[suites.index(suite), case.index] = await _run(gateway, suite, case)
     return [results[key] for key in sorted(results)]
-
-
-def _matches(suite: Suite, case: Case, filters: Sequence[str]) -> bool:
-    names = (case.name, f"{suite.name}/{case.name}")
-    return not filters or any(fnmatchcase(name, pattern) for pattern in filters for name in names)
 
 
 def _check_webhooks(config: Config, chosen: Sequence[tuple[Suite, Case]]) -> None:
@@ -85,7 +95,7 @@ def _check_webhooks(config: Config, chosen: Sequence[tuple[Suite, Case]]) -> Non
         raise ConfigError(found)
 
 
-async def _run(gateway: OfflineGateway, suite: Suite, case: Case) -> CaseResult:
+async def _run(gateway: OfflineGateway, suite: Suite, case: Case) -> ReviewedCase:
     begin = time.monotonic()
     reviewed: DryRun | None = None
     try:
@@ -103,4 +113,14 @@ async def _run(gateway: OfflineGateway, suite: Suite, case: Case) -> CaseResult:
             found = list(differences(case, reviewed))
     except ReviewError as error:
         found = [str(error)]
-    return CaseResult(suite, case, tuple(found), reviewed, time.monotonic() - begin)
+    seconds = time.monotonic() - begin
+    return ReviewedCase(
+        suite.file,
+        suite.document,
+        suite.name,
+        case.name,
+        tuple(found),
+        seconds,
+        case=case,
+        reviewed=reviewed,
+    )

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Final, cast
 import orjson
 
 from admission_gateway_worker.json_patch.patch import PatchSyntaxError, parse_patch
-from gateway.base.errors import ConfigError, MalformedReview, Problem
-from gateway.base.files import SUFFIXES, UnusableFileError, read_file
+from gateway.base.errors import MalformedReview
 from gateway.base.text import described
 from gateway.config.kinds.namespace import NAME_LABEL
-from gateway.config.yaml.documents import GATEWAY_VERSION, POLICY_TEST, read_documents, unreadable
+from gateway.config.yaml.documents import GATEWAY_VERSION, POLICY_TEST
 from gateway.engine.dry_run import BOTH_PHASES
 from gateway.engine.object_review import DEFAULT_GROUPS, DEFAULT_USER, RequestOptions, request_for, review_of
 from gateway.pure.core.namespace import Namespace
@@ -23,7 +22,7 @@ from gateway.pure.core.review import OPERATIONS
 from gateway.tools.offline.reading import read_review
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
     from gateway.config.yaml.documents import Document
@@ -83,54 +82,11 @@ class Suite:
     cases: tuple[Case, ...]
 
 
-def read_suites(paths: Sequence[Path], config: Sequence[Path]) -> list[Suite]:
-    """Return the suites in the files *paths*, and in folders among them with their subfolders, by file name.
+def read_suite(document: Document, number: int, config: tuple[Path, ...]) -> Suite:
+    """Return the suite of *document*, the PolicyTest *number* of its file, after reporting its problems.
 
-    Documents of other kinds are left out. *config* replaces the configuration that suites name.
-
-    Raises:
-        ConfigError: all problems of all suites, or there is no suite.
+    *config* replaces the configuration that it names.
     """
-    problems: list[Problem] = []
-    suites: list[Suite] = []
-    for file in dict.fromkeys(found for path in paths for found in _files(path)):
-        number = 0
-        for document in _documents(file, is_named=file in paths):
-            if document.content is not None and document.content.get("kind") != POLICY_TEST:
-                continue
-            suite = _suite(document, number, tuple(config))
-            number += 1
-            problems += document.problems.errors()
-            suites.append(suite)
-    if not suites and not problems:
-        shown_paths = ", ".join(map(str, paths))
-        problems.append(Problem("", "", f"found no document of the kind {POLICY_TEST} in {shown_paths}"))
-    if problems:
-        raise ConfigError(problems)
-    return suites
-
-
-def _files(path: Path) -> Iterator[Path]:
-    if path.is_dir():
-        yield from sorted(one for one in path.rglob("*") if one.suffix in SUFFIXES and one.is_file())
-    else:
-        yield path
-
-
-def _documents(file: Path, *, is_named: bool) -> Iterable[Document]:
-    """Return the documents of *file*; none of one that is found in a folder and has no suite."""
-    try:
-        content = read_file(file)
-        if not is_named and POLICY_TEST.encode() not in content:
-            return ()
-        return list(read_documents(file, content.decode("utf-8-sig")))
-    except UnusableFileError as error:
-        return [unreadable(file, str(error))]
-    except UnicodeDecodeError:
-        return [unreadable(file, "is not UTF-8 text")]
-
-
-def _suite(document: Document, number: int, config: tuple[Path, ...]) -> Suite:
     fields = document.fields()
     if document.path:
         fields.problems.add(document.path, f"found a {POLICY_TEST} in a list, expected a document of its own")

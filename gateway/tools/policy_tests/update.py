@@ -13,12 +13,13 @@ from gateway.base.errors import ConfigError, Problem
 from gateway.config.yaml.documents import POLICY_TEST
 from gateway.tools.offline.changes import as_yaml
 from gateway.tools.policy_tests.check import actual
+from gateway.tools.policy_tests.run import ReviewedCase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from gateway.tools.policy_tests.run import CaseResult
+    from gateway.tools.policy_tests.results import CaseResult
     from gateway.tools.policy_tests.suite import Expectation
 
 _FIELDS = ("allowed", "code", "message", "warnings", "patch", "object")
@@ -33,17 +34,22 @@ def update(results: Sequence[CaseResult]) -> list[Path]:
     Raises:
         ConfigError: a file is JSON, or a case is written in flow style (``{...}``); nothing is written.
     """
-    by_file: dict[Path, list[CaseResult]] = {}
+    by_file: dict[Path, list[ReviewedCase]] = {}
     for result in results:
-        if result.reviewed is not None and result.problems:
-            by_file.setdefault(result.suite.file, []).append(result)
+        if isinstance(result, ReviewedCase) and is_updatable(result):
+            by_file.setdefault(result.file, []).append(result)
     written = {file: _updated(file, group) for file, group in by_file.items()}
     for file, text in written.items():
         file.write_text(text, encoding="utf-8")
     return list(written)
 
 
-def _updated(file: Path, results: Sequence[CaseResult]) -> str:
+def is_updatable(result: CaseResult) -> bool:
+    """Whether *result* is that of a PolicyTest whose decision differs."""
+    return isinstance(result, ReviewedCase) and result.reviewed is not None and bool(result.problems)
+
+
+def _updated(file: Path, results: Sequence[ReviewedCase]) -> str:
     text = file.read_text(encoding="utf-8-sig")
     if file.suffix == ".json":
         raise ConfigError([Problem(str(file), "", "found JSON, expected YAML: --update writes YAML only")])
@@ -53,7 +59,8 @@ def _updated(file: Path, results: Sequence[CaseResult]) -> str:
     lines = text.split("\n")
     edits = []
     for result in results:
-        case = _value(suites[result.suite.document], "cases").value[result.case.index]
+        assert result.case is not None
+        case = _value(suites[result.document], "cases").value[result.case.index]
         if case.flow_style:
             where = f"cases[{result.case.index}]"
             raise ConfigError([Problem(str(file), where, "found flow style ({...}), expected a block")])
@@ -63,7 +70,7 @@ def _updated(file: Path, results: Sequence[CaseResult]) -> str:
     return "\n".join(lines)
 
 
-def _edit(case: yaml.MappingNode, result: CaseResult) -> tuple[int, int, list[str]]:
+def _edit(case: yaml.MappingNode, result: ReviewedCase) -> tuple[int, int, list[str]]:
     """Return the first line to replace, the line after the last one, and the new lines."""
     column = case.start_mark.column
     block = as_yaml({"expect": _expected(result)}).removesuffix("\n").split("\n")
@@ -75,8 +82,9 @@ def _edit(case: yaml.MappingNode, result: CaseResult) -> tuple[int, int, list[st
     return end, end, indented
 
 
-def _expected(result: CaseResult) -> dict[str, Any]:
+def _expected(result: ReviewedCase) -> dict[str, Any]:
     assert result.reviewed is not None
+    assert result.case is not None
     found = actual(result.reviewed)
     expect: Expectation = result.case.expect
     if expect.is_empty:

@@ -1,0 +1,293 @@
+"""Tests of ``kyverno test``, as they are.
+
+Files that a test names are read when it runs, except those of values and of the user.
+
+Source: github.com/kyverno/kyverno cmd/cli/kubectl-kyverno apis/v1alpha1, variables/variables.go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from gateway.base.files import UnusableFileError, read_file
+from gateway.base.text import shown
+from gateway.config.kinds.namespace import NAME_LABEL
+from gateway.config.yaml.documents import plural_of, read_documents
+from gateway.config.yaml.fields import Fields
+from gateway.pure.core.namespace import Namespace
+from gateway.tools.policy_tests.suite import bare_namespace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from gateway.config.yaml.documents import Document
+
+_GROUP: Final = "cli.kyverno.io/"
+_RESULTS: Final = ("pass", "fail", "skip", "error", "warn")
+_OPERATIONS: Final = ("CREATE", "UPDATE", "DELETE")
+_OPERATION_VALUE: Final = "request.operation"
+_PAYLOADS: Final = ("jsonPayload", "jsonPayloads", "httpPayloads", "envoyPayloads")
+_FLAGS: Final = tuple(
+    f"is{name}"
+    for name in (
+        "ValidatingAdmissionPolicy",
+        "MutatingAdmissionPolicy",
+        "ValidatingPolicy",
+        "DeletingPolicy",
+        "ImageValidatingPolicy",
+        "GeneratingPolicy",
+        "MutatingPolicy",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectName:
+    """Which objects of a test a row is about. Empty members are not compared."""
+
+    name: str
+    namespace: str | None = ""
+    """None: the object has no namespace."""
+    kind: str = ""
+    api_version: str = ""
+
+    def __str__(self) -> str:
+        """Return it as tests write it."""
+        return "/".join(filter(None, (self.namespace, self.kind, self.name)))
+
+    def names(self, found: Mapping[str, Any]) -> bool:
+        """Whether it names the object *found*."""
+        metadata = found["metadata"]
+        return (
+            metadata.get("name") == self.name
+            and (self.namespace == "" or metadata.get("namespace") == self.namespace)
+            and self.kind in ("", found["kind"])
+            and self.api_version in ("", found["apiVersion"])
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One of the ``results``: what the policy makes of some objects."""
+
+    policy: str
+    rule: str
+    resources: tuple[ObjectName, ...]
+    """The objects. If it is empty, all of the test."""
+    result: str
+    operation: str
+    """Empty for that of the values."""
+    patched: str
+    """The file with the objects after all changes. Empty if they are not compared."""
+    fails_on_missing: bool
+    """Whether an object that the file lacks fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What a test says of requests."""
+
+    operation: str = "CREATE"
+    operations: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """By the names of a policy of the old kinds and of an object."""
+    namespaces: Mapping[str, Namespace] = field(default_factory=dict)
+    subresources: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Resource with subresource, by apiVersion and kind of the object that is sent to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class KyvernoTest:
+    """One test: policies, objects, and rows of what is expected."""
+
+    name: str
+    file: Path
+    document: int
+    policies: tuple[Path, ...]
+    resources: tuple[Path, ...]
+    target_resources: tuple[Path, ...]
+    param_resources: tuple[Path, ...]
+    exceptions: tuple[Path, ...]
+    has_payloads: bool
+    values: Values
+    user: Mapping[str, Any]
+    """The ``userInfo`` of requests."""
+    rows: tuple[Row, ...]
+
+
+def is_kyverno_test(content: Mapping[str, object]) -> bool:
+    """Whether *content* is a document of ``kyverno test``."""
+    return content.get("kind") == "Test" and str(content.get("apiVersion")).startswith(_GROUP)
+
+
+def read_kyverno_test(document: Document, number: int) -> KyvernoTest:
+    """Return the test in *document*, the test *number* of its file, after reporting its problems."""
+    fields = document.fields()
+    fields.accept("kind", "apiVersion", "context", "clusterResources", "apiCallResponses")
+    fields.accept("globalContextEntries")
+    metadata = fields.group("metadata")
+    name = metadata.optional_string("name") or fields.optional_string("name") or document.file.stem
+    folder = document.file.parent
+
+    def paths(field_name: str) -> tuple[Path, ...]:
+        return tuple(folder / text for text in fields.strings(field_name))
+
+    test = KyvernoTest(
+        name,
+        document.file,
+        number,
+        paths("policies"),
+        paths("resources"),
+        paths("targetResources"),
+        paths("paramResources"),
+        paths("exceptions"),
+        bool([one for one in _PAYLOADS if fields.has(one)]),
+        _values(fields, folder),
+        _user(fields, folder),
+        tuple(map(_row, fields.mappings("results"))),
+    )
+    fields.finish_leniently()
+    return test
+
+
+def _row(fields: Fields) -> Row:
+    fields.accept("kind", "generatedResource", "generatedResources", "cloneSourceResource", *_FLAGS)
+    named = [_object_name(text) for text in fields.strings("resources")]
+    for spec in fields.mappings("resourceSpecs"):
+        group, version = spec.optional_string("group"), spec.optional_string("version")
+        spec.accept("kind", "subresource")
+        named.append(
+            ObjectName(
+                spec.required_string("name"),
+                spec.optional_string("namespace") or None,
+                "",
+                f"{group}/{version}" if group else version,
+            )
+        )
+        spec.finish_leniently()
+    row = Row(
+        fields.required_string("policy"),
+        fields.optional_string("rule"),
+        tuple(dict.fromkeys(named)),
+        fields.choice("result", _RESULTS),
+        fields.choice("operation", ("", *_OPERATIONS), ""),
+        fields.optional_string("patchedResources"),
+        fields.boolean("failOnMissingResources"),
+    )
+    fields.finish_leniently()
+    return row
+
+
+def _object_name(text: str) -> ObjectName:
+    namespace, _, name = text.rpartition("/")
+    namespace, _, kind = namespace.partition("/")
+    return ObjectName(name, namespace, kind)
+
+
+def _named_document(fields: Fields, field_name: str, folder: Path) -> Fields | None:
+    """Return a reader of the document in the file that the field names; its problems are of that file."""
+    text = fields.optional_string(field_name)
+    if not text:
+        return None
+    file = folder / text
+    try:
+        documents = list(read_documents(file, read_file(file).decode("utf-8-sig")))
+    except (UnusableFileError, UnicodeDecodeError) as error:
+        reason = str(error) if isinstance(error, UnusableFileError) else "is not UTF-8 text"
+        fields.problem(field_name, f"{file} {reason}")
+        return None
+    for one in documents:
+        for problem in one.problems.errors():
+            fields.problem(field_name, str(problem))
+    if len(documents) != 1 or documents[0].content is None:
+        fields.problem(field_name, f"found {len(documents)} documents in {shown(text)}, expected one")
+        return None
+    # Its problems are reported with the test: they have the path of both.
+    return Fields(documents[0].content, fields.at(field_name), fields.problems)
+
+
+def _values(fields: Fields, folder: Path) -> Values:
+    inline = fields.mapping("values")
+    reader = inline or _named_document(fields, "variables", folder)
+    if inline is not None:
+        fields.accept("variables")
+    if reader is None:
+        return Values()
+    reader.accept("apiVersion", "kind", "metadata")
+    operation = _operation(reader.group("globalValues"))
+    namespaces: dict[str, Namespace] = {}
+    for one in reader.mappings("namespaceSelector"):
+        name = one.required_string("name")
+        namespaces[name] = bare_namespace(name, one.string_map("labels"), {})
+        one.finish_leniently()
+    for one in reader.mappings("namespaces"):
+        namespace = _namespace(one)
+        namespaces[namespace.name] = namespace
+    values = Values(operation or "CREATE", dict(_operations(reader)), namespaces, dict(_subresources(reader)))
+    reader.finish_leniently()
+    return values
+
+
+def _operation(values: Fields) -> str:
+    """Return the operation among *values*, or an empty text. CONNECT is CREATE, as for Kyverno."""
+    found = values.choice(_OPERATION_VALUE, ("", *_OPERATIONS, "CONNECT"), "")
+    return "CREATE" if found == "CONNECT" else found
+
+
+def _operations(reader: Fields) -> Iterator[tuple[tuple[str, str], str]]:
+    for policy in reader.mappings("policies"):
+        name = policy.required_string("name")
+        # What policies would read by their own calls: no policy that the gateway loads has such values.
+        policy.accept("rules")
+        for one in policy.mappings("resources"):
+            resource = one.required_string("name")
+            if operation := _operation(one.group("values")):
+                yield (name, resource), operation
+            one.finish_leniently()
+        policy.finish_leniently()
+
+
+def _namespace(fields: Fields) -> Namespace:
+    """Return the Namespace behind *fields*; the API server adds a label with its name."""
+    metadata = fields.group("metadata")
+    name, labels = metadata.required_string("name"), metadata.string_map("labels")
+    labels = {NAME_LABEL: name, **labels}
+    document = {
+        **fields.content,
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {**metadata.content, "labels": labels},
+    }
+    return Namespace(name, labels, orjson.dumps(document))
+
+
+def _subresources(reader: Fields) -> Iterator[tuple[tuple[str, str], str]]:
+    for one in reader.mappings("subresources"):
+        sub, parent = one.required_group("subresource"), one.required_group("parentResource")
+        group, version = sub.optional_string("group"), sub.optional_string("version")
+        kind, name = sub.required_string("kind"), sub.required_string("name")
+        parent_name = parent.optional_string("name") or plural_of(parent.optional_string("kind"))
+        _, _, sub_name = name.rpartition("/")
+        yield (f"{group}/{version}" if group else version, kind), f"{parent_name}/{sub_name}"
+
+
+def _user(fields: Fields, folder: Path) -> Mapping[str, Any]:
+    reader = _named_document(fields, "userinfo", folder)
+    if reader is None:
+        return {}
+    reader.accept("apiVersion", "kind", "metadata", "roles", "clusterRoles")
+    info = reader.group("userInfo")
+    user: dict[str, Any] = {
+        "username": info.optional_string("username"),
+        "groups": list(info.strings("groups")),
+    }
+    if uid := info.optional_string("uid"):
+        user["uid"] = uid
+    if extra := info.mapping("extra"):
+        user["extra"] = {name: list(extra.strings(name)) for name in extra.content}
+    info.finish_leniently()
+    reader.finish_leniently()
+    return user

@@ -1,0 +1,185 @@
+"""Policies of other engines for their tests, each loaded if the gateway supports it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from gateway.base.errors import ConfigError
+from gateway.config.merge.read import read
+from gateway.config.yaml.documents import ADMISSION_GROUP, POLICY_KINDS, Document
+from gateway.config.yaml.fields import Problems
+from gateway.pure.core.webhook import PolicyRef, Webhook
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from gateway.config.merge.model import Config
+
+    Json = dict[str, Any]
+
+_GROUPS: Final = ("policies.kyverno.io", "kyverno.io", ADMISSION_GROUP)
+_SCORED: Final = "policies.kyverno.io/scored"
+_ACTIONS: Final[Mapping[str, Json]] = {
+    "policies.kyverno.io": {"validationActions": ["Deny"]},
+    ADMISSION_GROUP: {"validationActions": ["Deny"]},
+    "kyverno.io": {"validationFailureAction": "Enforce"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPolicies:
+    """The policies of a test, all in the mode Enforce: what they are set to do must not hide a failure."""
+
+    config: Config
+    refused: Mapping[str, str]
+    """Why the gateway cannot run a policy, by its name, or ``NAMESPACE/NAME``."""
+    names: frozenset[str]
+    """The names of all policies."""
+    unscored: frozenset[str]
+    """The names of those whose failures Kyverno reports as warnings."""
+    passing: frozenset[str]
+    """The names of exceptions after which Kyverno reports that the policy passes."""
+    unloaded: str
+    """Why a document that is no policy, such as an exception, is not loaded. Empty if all are."""
+
+
+def load_policies(documents: Iterable[Document], params: Iterable[Document] = ()) -> LoadedPolicies:
+    """Load the *documents* of policies, bindings and exceptions, and their parameters among *params*.
+
+    Documents of other kinds are left out.
+    """
+    policies = [_enforcing(one) for one in documents if _group(one) in _GROUPS or one.content is None]
+    kinds = [_kind(kind) for one in policies for kind in _param_kinds(one)]
+    used = [one for one in params if one.content is not None and _kind(one.content) in kinds]
+    config, refused = load_supported([*policies, *_missing_bindings(policies), *used])
+    reasons, unloaded = {}, ""
+    for document, reason in refused:
+        if _is_policy(document):
+            reasons[id_of(document)] = reason
+        else:
+            unloaded = unloaded or f"{document.place}: {reason}"
+    named = [one for one in policies if _is_policy(one)]
+    return LoadedPolicies(
+        config,
+        reasons,
+        frozenset(map(id_of, named)),
+        frozenset(id_of(one) for one in named if _annotations(one).get(_SCORED) == "false"),
+        frozenset(id_of(one) for one in policies if _spec(one).get("reportResult") == "pass"),
+        unloaded,
+    )
+
+
+def load_supported(documents: Sequence[Document]) -> tuple[Config, list[tuple[Document, str]]]:
+    """Return the configuration of the *documents* that have no problems, and the others with their first."""
+    refused: list[tuple[Document, str]] = []
+    while True:
+        try:
+            return _enforced(read(documents)), refused
+        except ConfigError:
+            wrong = [(one, one.problems.found[0]) for one in documents if one.problems.found]
+            refused += [(one, f"{path}: {message}" if path else message) for one, (path, message) in wrong]
+            documents = [_unread(one) for one in documents if not one.problems.found]
+
+
+def id_of(document: Document) -> str:
+    """Return the name in the metadata of *document*, behind its namespace and a slash if it has one."""
+    metadata = (document.content or {}).get("metadata")
+    named: Json = metadata if isinstance(metadata, dict) else {}
+    namespace, name = named.get("namespace"), named.get("name")
+    return f"{namespace}/{name}" if namespace else str(name)
+
+
+def _unread(document: Document) -> Document:
+    """Return *document* as before it was read."""
+    problems = Problems(document.problems.where, folder=document.problems.folder)
+    return Document(document.file, problems, document.content, document.path)
+
+
+def _enforced(config: Config) -> Config:
+    def of(hooks: Iterable[Webhook]) -> tuple[Webhook, ...]:
+        return tuple(replace(one, rollout=None) for one in hooks if isinstance(one.client, PolicyRef))
+
+    return replace(config, mutating=of(config.mutating), validating=of(config.validating))
+
+
+def _kind(found: Mapping[str, object]) -> tuple[object, object]:
+    return found.get("apiVersion"), found.get("kind")
+
+
+def _group(document: Document) -> str:
+    return str((document.content or {}).get("apiVersion")).rpartition("/")[0]
+
+
+def _is_policy(document: Document) -> bool:
+    return str((document.content or {}).get("kind")).endswith("Policy")
+
+
+def _annotations(document: Document) -> Json:
+    metadata = (document.content or {}).get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    return annotations if isinstance(annotations, dict) else {}
+
+
+def _spec(document: Document) -> Json:
+    spec = (document.content or {}).get("spec")
+    return spec if isinstance(spec, dict) else {}
+
+
+def _rules(spec: Json) -> Iterator[Json]:
+    rules = spec.get("rules")
+    return (one for one in rules if isinstance(one, dict)) if isinstance(rules, list) else iter(())
+
+
+def _enforcing(document: Document) -> Document:
+    """Return *document* with actions that deny a request."""
+    kind, spec, group = str((document.content or {}).get("kind")), _spec(document), _group(document)
+    if not spec or kind.removeprefix("Namespaced") not in (
+        *("ValidatingPolicy", "ClusterPolicy", "Policy", "ValidatingAdmissionPolicyBinding"),
+    ):
+        return document
+    changed = {**spec, **_ACTIONS[group]}
+    if group == "kyverno.io":
+        changed.pop("validationFailureActionOverrides", None)
+        if isinstance(spec.get("rules"), list):
+            changed["rules"] = [_enforcing_rule(one) for one in spec["rules"]]
+    document.content = {**(document.content or {}), "spec": changed}
+    return document
+
+
+def _enforcing_rule(rule: object) -> object:
+    if not isinstance(rule, dict) or not isinstance(rule.get("validate"), dict):
+        return rule
+    actions = ("failureAction", "failureActionOverrides")
+    return {**rule, "validate": {key: each for key, each in rule["validate"].items() if key not in actions}}
+
+
+def _param_kinds(document: Document) -> Iterator[Json]:
+    """Yield the kinds of the parameters of a policy."""
+    spec = _spec(document)
+    found = [spec.get("paramKind")]
+    for rule in _rules(spec):
+        validate = rule.get("validate")
+        cel = validate.get("cel") if isinstance(validate, dict) else None
+        found.append(cel.get("paramKind") if isinstance(cel, dict) else None)
+    return (one for one in found if isinstance(one, dict))
+
+
+def _missing_bindings(documents: Sequence[Document]) -> Iterator[Document]:
+    """Yield bindings for policies of the API server without one, to which Kyverno applies them too."""
+    bound = {_spec(one).get("policyName") for one in documents}
+    for one in documents:
+        content = one.content or {}
+        kind = str(content.get("kind"))
+        if kind not in POLICY_KINDS or id_of(one) in bound:
+            continue
+        spec: Json = {"policyName": id_of(one)}
+        if kind == "ValidatingAdmissionPolicy":
+            spec["validationActions"] = ["Deny"]
+        binding: Json = {
+            "apiVersion": content.get("apiVersion"),
+            "kind": POLICY_KINDS[kind],
+            "metadata": {"name": id_of(one)},
+            "spec": spec,
+        }
+        yield Document(one.file, Problems(one.problems.where, folder=one.problems.folder), binding)
