@@ -53,9 +53,11 @@ def write(folder: Path, test: Json, **files: list[Json]) -> Path:
     for name, documents in files.items():
         (folder / f"{name}.yaml").write_text(yaml.safe_dump_all(documents))
     file = folder / "kyverno-test.yaml"
-    head = {"apiVersion": "cli.kyverno.io/v1alpha1", "kind": "Test", "metadata": {"name": "t"}}
-    named = {name: [f"{name}.yaml"] for name in ("policies", "resources", "exceptions") if name in files}
-    file.write_text(yaml.safe_dump({**head, **named, **test}))
+    head: Json = {"apiVersion": "cli.kyverno.io/v1alpha1", "kind": "Test", "metadata": {"name": "t"}}
+    named: Json = {
+        name: [f"{name}.yaml"] for name in ("policies", "resources", "exceptions") if name in files
+    }
+    file.write_text(yaml.safe_dump(head | named | test))
     return file
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING, Any
 
@@ -289,3 +290,20 @@ def test_the_suite_of_the_documentation_passes(tmp_path: Path) -> None:
     done = call_command("test", str(file), "--config", str(SAMPLES))
     assert done.returncode == 0, done.stdout
     assert done.stdout.endswith("2 cases: 2 passed, 0 failed\n")
+
+
+@pytest.mark.parametrize(("number", "count"), [(2, 3), (3, 1)])
+def test_the_tests_of_other_engines_in_the_documentation_pass(
+    tmp_path: Path, number: int, count: int
+) -> None:
+    page = (ROOT / "docs/test-policies.md").read_text()
+    text = page.split("```yaml\n")[number].split("```")[0]
+    parts = re.split(r"^# (\S+/\S+\.yaml)\n", text, flags=re.MULTILINE)
+    for name, content in zip(parts[1::2], parts[2::2], strict=True):
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(content.removesuffix("---\n"))
+    done = call_command("test", str(tmp_path))
+    assert done.returncode == 0, done.stdout
+    cases = f"{count} case{'s' if count > 1 else ''}"
+    assert done.stdout.endswith(f"{cases}: {count} passed, 0 failed\n")

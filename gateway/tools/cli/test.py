@@ -1,4 +1,4 @@
-"""``admission-gateway test``: runs the cases of PolicyTest files, and tests of Kyverno.
+"""``admission-gateway test``: runs the cases of PolicyTest files, and tests of Kyverno and Gatekeeper.
 
 Exit status: 0 all that the gateway supports passed or were updated, 1 a case failed or none is supported, 2
 wrong usage, configuration or suite.
@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=Path,
         help=(
-            "files with PolicyTests or tests of Kyverno, or folders with such files in them or in subfolders"
+            "files with PolicyTests, tests of Kyverno or suites of Gatekeeper, or folders with such files in "
+            "them or in subfolders"
         ),
     )
     add_config(parser, required=False)

@@ -1,4 +1,4 @@
-"""Finds the files with test cases: PolicyTests of the gateway, and tests of Kyverno."""
+"""Finds the files with test cases: PolicyTests of the gateway, tests of Kyverno, suites of Gatekeeper."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.base.errors import ConfigError, Problem
 from gateway.base.files import SUFFIXES, UnusableFileError, read_file
 from gateway.config.yaml.documents import POLICY_TEST, read_documents, unreadable
+from gateway.tools.policy_tests.gatekeeper_suite import is_gatekeeper_suite, read_gatekeeper_suite
 from gateway.tools.policy_tests.kyverno_test import is_kyverno_test, read_kyverno_test
 from gateway.tools.policy_tests.suite import read_suite
 
@@ -16,11 +17,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gateway.config.yaml.documents import Document
+    from gateway.tools.policy_tests.gatekeeper_suite import GatekeeperSuite
     from gateway.tools.policy_tests.kyverno_test import KyvernoTest
     from gateway.tools.policy_tests.suite import Suite
 
 KYVERNO_FILE: Final = "kyverno-test.yaml"
 """The name by which ``kyverno test`` finds its files in folders."""
+_SUITE_GROUP: Final = b"test.gatekeeper.sh/"
 
 
 @dataclass(slots=True)
@@ -29,6 +32,7 @@ class FoundTests:
 
     suites: list[Suite] = field(default_factory=list)
     kyverno: list[KyvernoTest] = field(default_factory=list)
+    gatekeeper: list[GatekeeperSuite] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
     """The files, in their order."""
     warnings: list[Problem] = field(default_factory=list)
@@ -40,6 +44,10 @@ class FoundTests:
         for test in self.kyverno:
             yield from (*test.policies, *test.resources, *test.exceptions, *test.param_resources)
             yield from (test.file.parent / row.patched for row in test.rows if row.patched)
+        for gatekeeper in self.gatekeeper:
+            for one in gatekeeper.tests:
+                yield from (one.template, one.constraint)
+                yield from (file for case in one.cases for file in (case.object, *case.inventory))
 
 
 def read_tests(paths: Sequence[Path], config: Sequence[Path]) -> FoundTests:
@@ -64,7 +72,7 @@ def read_tests(paths: Sequence[Path], config: Sequence[Path]) -> FoundTests:
             found.files.append(file)
     if not found.files:
         shown_paths = ", ".join(map(str, paths))
-        message = f"found no document of the kind {POLICY_TEST}, and no {KYVERNO_FILE}"
+        message = f"found no document of the kind {POLICY_TEST}, no {KYVERNO_FILE} and no suite of Gatekeeper"
         problems.append(Problem("", "", f"{message} in {shown_paths}"))
     if problems:
         raise ConfigError(problems)
@@ -79,6 +87,8 @@ def _read(document: Document, number: int, config: Sequence[Path], found: FoundT
         found.suites.append(read_suite(document, number, tuple(config)))
     elif is_kyverno_test(document.content):
         found.kyverno.append(read_kyverno_test(document, number))
+    elif is_gatekeeper_suite(document.content):
+        found.gatekeeper.append(read_gatekeeper_suite(document, number))
     else:
         return False
     return True
@@ -95,7 +105,8 @@ def _documents(file: Path, *, is_named: bool) -> Iterable[Document]:
     """Return the documents of *file*; none of one that is found in a folder and has no test."""
     try:
         content = read_file(file)
-        if not is_named and POLICY_TEST.encode() not in content and file.name != KYVERNO_FILE:
+        has_test = POLICY_TEST.encode() in content or _SUITE_GROUP in content
+        if not is_named and not has_test and file.name != KYVERNO_FILE:
             return ()
         return list(read_documents(file, content.decode("utf-8-sig")))
     except UnusableFileError as error:

@@ -13,6 +13,7 @@ from gateway.pure.core.review import decode
 from gateway.pure.core.verdict import Failed
 from gateway.tools.offline.gateway import offline_gateway
 from gateway.tools.policy_tests.check import differences
+from gateway.tools.policy_tests.gatekeeper_run import run_gatekeeper_suites
 from gateway.tools.policy_tests.kyverno_run import run_kyverno_tests
 from gateway.tools.policy_tests.results import CaseResult, is_selected
 from gateway.tools.policy_tests.suite import bare_namespace
@@ -45,6 +46,7 @@ async def run_tests(tests: FoundTests, filters: Sequence[str]) -> list[CaseResul
     """
     results = await run_suites(tests.suites, filters)
     results += await run_kyverno_tests(tests.kyverno, filters)
+    results += await run_gatekeeper_suites(tests.gatekeeper, filters)
     order = {file: index for index, file in enumerate(tests.files)}
     return sorted(results, key=lambda one: (order[one.file], one.document))
 
