@@ -404,6 +404,14 @@ def test_policies_that_cannot_run_are_counted_apart(tmp_path: Path) -> None:
     assert found["ghost on good: pass"].problems == ('policy: there is no policy "ghost" in policies.yaml',)
 
 
+def test_a_policy_of_the_cluster_has_no_namespace(tmp_path: Path) -> None:
+    found = policy("owner", HAS_OWNER)
+    found["metadata"]["namespace"] = "x"
+    test = rows({"policy": "owner", "resources": ["good"], "result": "pass"})
+    file = write(tmp_path, test, policies=[found], resources=[GOOD])
+    assert said(file) == {"owner on good: pass": "passed"}
+
+
 def test_what_is_no_request_is_not_supported(tmp_path: Path) -> None:
     (tmp_path / "targets.yaml").write_text(json.dumps(BAD))
     row = rows({"policy": "owner", "resources": ["bad"], "result": "pass"})

@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING
 
 from gateway.base.text import one_of, shown
 from gateway.config.kinds.declare import Choice, Declared, Groups, Read, Text, Texts, declare, required
-from gateway.config.kinds.matching import CONDITIONS, ConditionEntry
 from gateway.config.kinds.metadata import read_metadata
 from gateway.config.kinds.names import dns_1123_subdomain
 from gateway.config.kinds.policy_spec import Expressions
-from gateway.config.loaders.kyverno_spec import compiled_conditions, id_of, spec_document
+from gateway.config.loaders.kyverno_spec import (
+    CONDITIONS,
+    ConditionEntry,
+    compiled_conditions,
+    id_of,
+    spec_document,
+)
 from gateway.config.yaml.fields import RFC_3339
 from gateway.pure.cel.dialects import KYVERNO
 from gateway.pure.kyverno.exceptions import CelException

@@ -7,7 +7,7 @@ Source: github.com/kyverno/api policies.kyverno.io v1alpha1 (v1beta1 and v1 are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
 import orjson
@@ -26,14 +26,7 @@ from gateway.config.kinds.declare import (
     optional,
     required,
 )
-from gateway.config.kinds.matching import (
-    CONDITIONS,
-    FAILURE_POLICIES,
-    CelText,
-    ConditionEntry,
-    PlacedEntry,
-    report_twice,
-)
+from gateway.config.kinds.matching import FAILURE_POLICIES, CelText, PlacedEntry, report_twice
 from gateway.config.kinds.metadata import annotated, read_metadata
 from gateway.config.kinds.names import dns_1123_subdomain
 from gateway.config.kinds.policy_binding import MODE
@@ -69,6 +62,17 @@ def _evaluation_mode(text: str) -> str | None:
     if text == "JSON":
         return "found JSON: such a policy is for payloads that are no Kubernetes objects; expected Kubernetes"
     return f"found {shown(text)}, expected Kubernetes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConditionEntry(PlacedEntry):
+    """One of ``matchConditions``. Unlike in the API server, its name may be any text."""
+
+    name: str = required(Text(minLength=1), "Name of the condition")
+    expression: str = required(CelText("of type bool", MAX_EXPRESSION_CHARS), "Has to be true")
+
+
+CONDITIONS: Final = Groups(ConditionEntry, key="name")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,12 +183,14 @@ class PolicyHead(NamedTuple):
 def read_head(fields: Fields, kind: str) -> tuple[PolicyHead, Fields]:
     """Return the head and the spec of the policy of *kind* behind *fields*."""
     is_namespaced = kind.startswith(NAMESPACED)
-    metadata = read_metadata(fields, dns_1123_subdomain, is_namespaced=is_namespaced)
+    metadata = read_metadata(fields, dns_1123_subdomain, is_namespaced=True)
+    path = child(fields.at("metadata"), "namespace")
     if is_namespaced and metadata.name and not metadata.namespace:
-        fields.problems.add(
-            child(fields.at("metadata"), "namespace"),
-            f"is required: a {kind} is for the requests of one namespace",
-        )
+        fields.problems.add(path, f"is required: a {kind} is for the requests of one namespace")
+    elif metadata.namespace and not is_namespaced:
+        # Source: k8s.io/apiserver pkg/registry/rest/meta.go (EnsureObjectNamespaceMatchesRequestNamespace).
+        fields.problems.warn(path, f"has no effect: a {kind} is cluster-scoped, and API servers remove it")
+        metadata = replace(metadata, namespace="")
     mode = annotated(fields, metadata, MODE, MODES)
     fields.accept("status")
     spec = fields.required_group("spec")

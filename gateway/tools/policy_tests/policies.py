@@ -83,11 +83,14 @@ def load_supported(documents: Sequence[Document]) -> tuple[Config, list[tuple[Do
 
 
 def id_of(document: Document) -> str:
-    """Return the name in the metadata of *document*, behind its namespace and a slash if it has one."""
-    metadata = (document.content or {}).get("metadata")
+    """Return the name in the metadata of *document*, behind its namespace and a slash if its kind has one."""
+    content = document.content or {}
+    metadata = content.get("metadata")
     named: Json = metadata if isinstance(metadata, dict) else {}
     namespace, name = named.get("namespace"), named.get("name")
-    return f"{namespace}/{name}" if namespace else str(name)
+    kind = str(content.get("kind"))
+    is_namespaced = kind in ("Policy", "PolicyException") or kind.startswith("Namespaced")
+    return f"{namespace}/{name}" if namespace and is_namespaced else str(name)
 
 
 def _unread(document: Document) -> Document:
