@@ -19,7 +19,6 @@ from gateway.pure.admission_policies.evaluation import TooLongError
 from gateway.pure.admission_policies.in_force import PolicyRun
 from gateway.pure.admission_policies.model import MutatingBinding, MutatingPolicy
 from gateway.pure.admission_policies.mutating import MAX_BRIEF_BYTES, merged_versions
-from gateway.pure.admission_policies.mutations import merger
 from gateway.pure.admission_policies.values import PatchError
 from gateway.pure.cel.errors import EvaluationError
 from gateway.pure.core.conditions import NOT_MATCHED, Excluded, PolicyResult
@@ -30,7 +29,7 @@ from gateway.pure.core.webhook import Rollout
 from gateway.pure.kyverno.evaluator import Evaluator, values_for
 from gateway.pure.kyverno.exceptions import allowed_by
 from gateway.pure.kyverno.in_force import CODE, KyvernoPolicy
-from gateway.pure.kyverno.mutations import annotate, mutated, with_objects
+from gateway.pure.kyverno.mutations import annotate, merge_into, mutated, with_objects
 from gateway.pure.openapi.documents import built_in_schemas
 
 if TYPE_CHECKING:
@@ -150,9 +149,10 @@ class _Run(PolicyRun[MutatingPolicy, MutatingBinding]):
         evaluator = Evaluator(rules.variables, values, allowance)
         if (false := evaluator.first_false(self._policy.conditions)) is not None:
             return Excluded(false)
-        merge = merger(self._input.schemas, self._request.facts, allows_atomic=bound.allows_atomic)
-        size_bytes = self._input.size_bytes
-        current = mutated(rules.mutations, evaluator, values, self._seen.object, merge, allowance, size_bytes)
+        current, size_bytes = self._seen.object, self._input.size_bytes
+        facts, allows_atomic = self._request.facts, bound.allows_atomic
+        merge = merge_into(current, self._input.schemas, facts, allows_atomic=allows_atomic)
+        current = mutated(rules.mutations, evaluator, values, current, merge, allowance, size_bytes)
         for note in bound.audit_annotations:
             annotate(evaluator, note)
         return current

@@ -8,7 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gateway.pure.admission_policies.evaluation import TooLongError
-from gateway.pure.admission_policies.mutations import BYTES_OF_JSON, MAX_OBJECT_BYTES, check_growth, patched
+from gateway.pure.admission_policies.mutations import (
+    BYTES_OF_JSON,
+    MAX_OBJECT_BYTES,
+    check_growth,
+    merger,
+    patched,
+)
 from gateway.pure.admission_policies.values import PatchError
 from gateway.pure.cel.errors import CostExceeded, EvaluationError
 from gateway.pure.cel.values import quoted, type_name
@@ -20,7 +26,9 @@ if TYPE_CHECKING:
     from gateway.pure.admission_policies.evaluation import Allowance
     from gateway.pure.admission_policies.mutations import Merge, Mutation
     from gateway.pure.admission_policies.validating import AuditAnnotation, Values
+    from gateway.pure.core.policy import FollowedSchemas
     from gateway.pure.kyverno.evaluator import Evaluator
+    from gateway.pure.openapi.types import Facts
 
     Json = dict[str, Any]
 
@@ -67,6 +75,18 @@ def mutated(
         current = changed
         evaluator.replace((current, *values[1:]))
     return current
+
+
+def merge_into(
+    current: Json | None, schemas: FollowedSchemas | None, facts: Facts, *, allows_atomic: bool
+) -> Merge:
+    """Return the merge of ApplyConfigurations into *current*, see :func:`merger`."""
+    return _merge_nothing if current is None else merger(schemas, facts, allows_atomic=allows_atomic)
+
+
+def _merge_nothing(live: Json, patch: Json) -> Json:
+    """Refuse an ApplyConfiguration on DELETE: the empty object has no kind, and so no schema."""
+    raise PatchError("failed to convert patch object to typed object: no corresponding type for /, Kind=")
 
 
 def with_objects(values: Values) -> Values:
