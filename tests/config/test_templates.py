@@ -54,7 +54,8 @@ def on_templates(config: Config) -> list[Webhook]:
 
 
 def test_a_policy_has_an_entry_for_templates_behind_its_own(tmp_path: Path) -> None:
-    config = loaded(tmp_path, policy("a"), binding("a", policyName="a"), annotated(policy()), binding())
+    exact = policy(matchConstraints={"resourceRules": RULES, "matchPolicy": "Exact"})
+    config = loaded(tmp_path, policy("a"), binding("a", policyName="a"), annotated(exact), binding())
     assert [(one.name, one in on_templates(config)) for one in config.validating] == [
         ("a", False),
         ("p", False),
@@ -62,6 +63,7 @@ def test_a_policy_has_an_entry_for_templates_behind_its_own(tmp_path: Path) -> N
     ]
     (entry,) = on_templates(config)
     assert (entry.failure_policy, entry.rollout, entry.object_selector.is_empty) == ("Fail", None, True)
+    assert entry.match_policy == "Equivalent"
     assert {(*rule.api_groups, rule.resources) for rule in entry.rules} == WORKLOADS
     assert {(rule.operations, rule.scope) for rule in entry.rules} == {(("CREATE", "UPDATE"), "Namespaced")}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import orjson
 import pytest
@@ -14,8 +14,17 @@ from gateway.config.kinds.mutating_policy import read_mutating_binding, read_mut
 from gateway.config.kinds.validating_policy import read_validating_binding, read_validating_policy
 from gateway.config.merge.policy_documents import bind
 from gateway.config.yaml.fields import Fields, Problems
-from gateway.pure.admission_policies.params import FixedParams
-from gateway.pure.core.conditions import AccessCheck, AccessDecision, ParamLookup
+from gateway.pure.admission_policies.params import FixedParams, UnreadParamsError
+from gateway.pure.admission_policies.templates import TemplatePolicy
+from gateway.pure.core.conditions import (
+    AccessCheck,
+    AccessDecision,
+    ConditionInput,
+    FoundParam,
+    ParamLookup,
+    PolicyResult,
+    Unresolved,
+)
 from gateway.pure.core.decision import decide
 from gateway.pure.core.evaluation import Evaluation
 from gateway.pure.core.exemptions import Match, PolicyException, by_webhook
@@ -23,8 +32,9 @@ from gateway.pure.core.explain import explain
 from gateway.pure.core.matching import Selection
 from gateway.pure.core.modes import modes_of
 from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.policy import PolicyInput
 from gateway.pure.core.review import V1, decode
-from gateway.pure.core.verdict import Failed, FailureReason
+from gateway.pure.core.verdict import Allowed, Denied, Failed, FailureReason
 from gateway.pure.core.webhook import PolicyRef
 from tests.core.build import document, request
 
@@ -32,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gateway.pure.core.decision import Decision
+    from gateway.pure.core.policy import ParamKind
     from gateway.pure.core.review import AdmissionRequest
     from gateway.pure.core.webhook import Webhook
 
@@ -156,7 +167,7 @@ def written(workload: Workload, template: object, old: object = None, **members:
     return request(**document_of(workload, template, old, **members))
 
 
-def created(workload: Workload, template: Json) -> AdmissionRequest:
+def created(workload: Workload, template: Json, is_dry_run: bool = False) -> AdmissionRequest:
     """The request by which the controller of a workload creates a Pod, as if its author did."""
     api_version, kind = workload.owner
     metadata = {
@@ -180,7 +191,8 @@ def created(workload: Workload, template: Json) -> AdmissionRequest:
         "requestKind": {"group": "", "version": "v1", "kind": "Pod"},
         "requestResource": {"group": "", "version": "v1", "resource": "pods"},
     }
-    return request(namespace="shop", userInfo=USER, object=pod, options=options, **as_requested)
+    members = {"namespace": "shop", "userInfo": USER, "object": pod, "options": options, "dryRun": is_dry_run}
+    return request(**members, **as_requested)
 
 
 def settled(
@@ -230,19 +242,22 @@ EXPRESSIONS: Final = (
     "object.metadata.?annotations.?x.orValue('') == ''",
     "object.metadata.ownerReferences.exists(o, o.kind in ['ReplicaSet', 'Job'] && o.controller)",
     "object.metadata.generateName == 'web-' && !has(object.metadata.name)",
-    "object.metadata.namespace == request.namespace && namespaceObject.metadata.labels.env == 'prod'",
+    "object.metadata.namespace == 'shop' && request.namespace == 'shop'",
+    "namespaceObject.metadata.labels.env == 'test'",
+    "object.metadata.?finalizers.orValue([]) == []",
     "object.apiVersion == 'v1' && object.kind == 'Pod'",
     "object.spec.containers.all(c, c.image != 'b')",
     "object.spec.none == 1",
     "request.kind.kind == 'Pod' && request.resource.resource == 'pods' && request.requestKind.kind == 'Pod'",
-    "request.operation == 'CREATE' && oldObject == null && !request.dryRun",
+    "request.operation == 'CREATE' && request.options.kind == 'CreateOptions' && oldObject == null",
+    "!request.dryRun",
     "request.userInfo.username == 'alice' && 'devs' in request.userInfo.groups",
     "authorizer.requestResource.check('create').allowed()",
     "authorizer.group('apps').resource('deployments').check('create').allowed()",
     "params.data.image == object.spec.containers[0].image",
     f"{NINE}.all(a, {NINE}.all(b, {NINE}.all(c, a + b + c > 3)))",
     # Whether lists and maps have Go types.
-    "object.metadata.labels == {'app': 'web'}",
+    "!(object.metadata.labels == '')",
 )
 labels = st.dictionaries(st.sampled_from(["app", "team"]), st.sampled_from(["web", "x"]), max_size=2)
 templates = st.builds(
@@ -335,6 +350,7 @@ def normal(decision: Decision, subject: str) -> tuple[Any, ...]:
     of_policy=st.lists(bindings, min_size=1, max_size=2),
     namespace=st.sampled_from([SPACE, None, Failed(FailureReason.NAMESPACE, "unknown", 500)]),
     has_go_types=st.booleans(),
+    is_dry_run=st.booleans(),
 )
 def test_a_workload_is_refused_as_its_pod_is(
     workload: Workload,
@@ -343,12 +359,13 @@ def test_a_workload_is_refused_as_its_pod_is(
     of_policy: list[Json],
     namespace: Namespace | Failed | None,
     has_go_types: bool,
+    is_dry_run: bool,
 ) -> None:
     policy, *on_templates = validating(bindings=of_policy, **spec)
     alone = {name: each for name, each in spec.items() if name != "auditAnnotations"}
     (on_pods,) = validating(bindings=of_policy, mode="", **alone)
     subject = f'the Pods of {workload.kind} "web"'
-    requests = created(workload, template), written(workload, template)
+    requests = created(workload, template, is_dry_run), written(workload, template, dryRun=is_dry_run)
     for each in requests:
         each.has_go_types = has_go_types
     of_pod = decided([on_pods], requests[0], namespace)
@@ -366,6 +383,24 @@ def test_a_workload_is_refused_as_its_pod_is(
     assert decided([policy], created(workload, template)).status == (
         decided([on_pods], created(workload, template)).status
     )
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+@pytest.mark.parametrize("is_so", [True, False])
+def test_an_expression_has_the_same_value_at_the_workload(expression: str, is_so: bool) -> None:
+    """By whether values have Go types, and whether it is a dry run, too."""
+    marks = {"labels": {"app": "web"}, "annotations": {"x": "y"}, "finalizers": ["x.test/f"]}
+    template = {**TEMPLATE, "metadata": marks}
+    spec: Json = {
+        "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "bindings": [{"paramRef": {"name": "p", "parameterNotFoundAction": "Deny"}}],
+    }
+    entries = validating(expression, **spec)
+    found = []
+    for review in (created(DEPLOYMENT, template, is_so), written(DEPLOYMENT, template, dryRun=is_so)):
+        review.has_go_types = is_so
+        found.append(normal(decided(entries, review), 'the Pods of Deployment "web"'))
+    assert found[0] == found[1]
 
 
 def test_a_refusal_names_workload_and_policy() -> None:
@@ -511,13 +546,19 @@ def test_a_deep_template_is_evaluated() -> None:
 
     def review(old: Json | None) -> AdmissionRequest:
         found = document_of(DEPLOYMENT, deep(300), old)
+        return decode(reviewed(found))
+
+    def reviewed(found: Json) -> bytes:
         body = {"kind": "AdmissionReview", "apiVersion": V1, "request": found}
-        return decode(json.dumps(body, separators=(",", ":")).encode())
+        return json.dumps(body, separators=(",", ":")).encode()
 
     entries = validating("has(object.spec.deep)", "false")
     for old in (None, deep(301)):
         assert message(decided(entries, review(old))).endswith(": failed expression: false")
     assert not settled(entries, review(deep(300))).outcomes
+    # It cannot be compared, and has perhaps changed.
+    deeper = document_of(DEPLOYMENT, deep(900), deep(900))
+    assert settled(entries, decode(reviewed(deeper))).outcomes
 
 
 def test_a_large_template_is_evaluated_elsewhere() -> None:
@@ -542,6 +583,12 @@ def test_the_name_of_a_pod_begins_with_that_of_the_workload(metadata: Json, name
     review = written(DEPLOYMENT, TEMPLATE, name=None, object=object_of(DEPLOYMENT, TEMPLATE, **metadata))
     assert f'denied the Pods of Deployment "{shown}'[:90] in message(decided(entries, review))
     assert "\n" not in message(decided(entries, review))
+
+
+def test_the_owner_of_a_pod_has_the_uid_of_the_workload() -> None:
+    entries = validating("object.metadata.ownerReferences[0].uid == 'u-1'")
+    review = written(DEPLOYMENT, TEMPLATE, object=object_of(DEPLOYMENT, TEMPLATE, uid="u-1"))
+    assert decided(entries, review).allowed
 
 
 def test_an_object_selector_selects_pods_and_not_workloads() -> None:
@@ -675,3 +722,83 @@ def test_explain_names_the_entry_for_templates() -> None:
     assert list(explain(evaluation, evaluation.selection))[1] == (
         f"{title} not matched, its bindings, parameters or matchConditions exclude the Pods of the template"
     )
+
+
+# -- what the policies of a review share ------------------------------------------------------------
+
+
+def given_for(review: AdmissionRequest) -> PolicyInput:
+    conditions = ConditionInput(review.document, review.object, review.old_object)
+    params, schemas = cast("Any", object()), cast("Any", object())
+    return PolicyInput(conditions, review, SPACE, params, schemas, now=5.0)
+
+
+def on_templates(*validations: str, **spec: Any) -> TemplatePolicy:
+    client = validating(*validations, **spec)[1].client
+    assert isinstance(client, PolicyRef)
+    assert isinstance(client.policy, TemplatePolicy)
+    return client.policy
+
+
+def test_the_policies_of_a_review_share_the_pod_and_the_time_of_the_event_loop() -> None:
+    policy_input = given_for(written(DEPLOYMENT, TEMPLATE))
+    policies = [on_templates(f"{NINE}.all(a, {NINE}.all(b, a + b > 0))") for _ in range(3)]
+    left = [policy_input.conditions.brief_steps]
+    pods = []
+    for policy in policies:
+        assert isinstance(policy.evaluate(policy_input, {}), PolicyResult)
+        left.append(policy_input.conditions.brief_steps)
+        assert policy_input.of_template is not None
+        pods.append(policy_input.of_template.conditions.object)
+        for name in ("namespace", "params", "schemas", "now"):
+            assert getattr(policy_input.of_template, name) is getattr(policy_input, name)
+    assert left == sorted(set(left), reverse=True)
+    assert pods[0] is pods[1] is pods[2]
+    policy_input.conditions.brief_steps = 0
+    waiting = policies[0].evaluate(policy_input, {})
+    assert isinstance(waiting, Unresolved)
+    assert waiting.evaluation is not None
+    assert isinstance(waiting.evaluation(), PolicyResult)
+
+
+def test_no_pod_is_made_for_policies_that_are_not_on_templates() -> None:
+    policy_input = given_for(written(DEPLOYMENT, TEMPLATE))
+    matches = {"resourceRules": [{**PODS, "apiGroups": ["*"], "resources": ["*"]}]}
+    policy = validating("false", mode="", matchConstraints=matches)[0].policy
+    assert policy is not None
+    assert isinstance(policy.evaluate(policy_input, {}), PolicyResult)
+    assert not hasattr(policy_input, "of_template")
+
+
+class Unread:
+    """The objects of a cluster, each of which has to be looked up first."""
+
+    is_namespaced = True
+
+    def of(self, kind: ParamKind, paths: object) -> Unread:
+        return self
+
+    def get(self, namespace: str, name: str) -> Json | None:
+        raise UnreadParamsError(ParamLookup("example.com/v1", "Limit", namespace, name))
+
+    def select(self, namespace: str, selector: object) -> Sequence[Json]:
+        raise AssertionError("the binding has a name")
+
+
+def test_parameters_of_the_cluster_are_those_of_the_namespace_of_the_workload() -> None:
+    policy = on_templates(
+        "params.spec.image == object.spec.containers[0].image",
+        paramKind={"apiVersion": "example.com/v1", "kind": "Limit"},
+        bindings=[{"paramRef": {"name": "x", "parameterNotFoundAction": "Deny"}}],
+    )
+    policy_input = given_for(written(DEPLOYMENT, TEMPLATE))
+    policy_input.params = Unread()
+    waiting = policy.evaluate(policy_input, {})
+    assert isinstance(waiting, Unresolved)
+    (lookup,) = waiting.lookups
+    assert (lookup.namespace, lookup.name) == ("shop", "x")
+    for image, expected in (("a", Allowed), ("b", Denied)):
+        policy_input.found_params = {lookup: FoundParam({"spec": {"image": image}})}
+        result = policy.evaluate(policy_input, {})
+        assert isinstance(result, PolicyResult)
+        assert isinstance(result.verdict, expected)

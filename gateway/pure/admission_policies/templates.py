@@ -93,7 +93,6 @@ _OF_POD: Final[Json] = {
     "requestKind": _POD_KIND,
     "requestResource": _PODS,
     "operation": "CREATE",
-    "oldObject": None,
     "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
 }
 _ANY_POD: Final = checked(V1, {**_OF_POD, "uid": "-", "namespace": "-", "object": {}}, b"")
@@ -226,15 +225,7 @@ class _PodInput(PolicyInput):
         workload: Workload,
     ) -> None:
         known = of_workload
-        super().__init__(
-            conditions,
-            request,
-            known.namespace,
-            known.params,
-            known.schemas,
-            known.size_bytes,
-            known.now,
-        )
+        super().__init__(conditions, request, known.namespace, known.params, known.schemas, now=known.now)
         self.workload = workload
 
 
@@ -265,7 +256,7 @@ def _made_input(policy_input: PolicyInput) -> PolicyInput | None:
     conditions = ConditionInput(document, pod, None)
     conditions.has_go_types = of_pod.has_go_types = seen.has_go_types
     group, _, resource = request.request_resource
-    name = request.name or _name_in(metadata)
+    name = _name_in(metadata)
     workload = Workload(f"{kind.name} {shown(name)}", Details(name or "Unknown", group, resource))
     return _PodInput(conditions, of_pod, policy_input, workload)
 
