@@ -11,6 +11,7 @@ import pytest
 
 from gateway.pure.cel.authorizer import Authorizer, ResourceCheck
 from gateway.pure.cel.compile import Expression, compile_expression
+from gateway.pure.cel.dialects import KYVERNO
 from gateway.pure.cel.environment import policy_environment
 from gateway.pure.cel.errors import CostExceeded, EvaluationError, InvalidExpression
 from gateway.pure.cel.lazy import LazyVariables
@@ -23,6 +24,7 @@ from tests.cel.grammar import draw_expression
 from tests.kit import REVIEWS
 
 if TYPE_CHECKING:
+    from gateway.pure.cel.functions import Environment
     from gateway.pure.cel.program.code import Built
 
 REQUESTS: Final = [json.loads(file.read_bytes())["request"] for file in sorted(REVIEWS.glob("*.json"))]
@@ -39,6 +41,9 @@ for name, text in {
     VARIABLES[name].program.use_source()
 ENVIRONMENT: Final = policy_environment(
     {name: each.type for name, each in VARIABLES.items()}, has_params=True, has_structs=True
+)
+OF_KYVERNO: Final = policy_environment(
+    {name: each.type for name, each in VARIABLES.items()}, has_params=False, dialect=KYVERNO
 )
 USUAL: Final = (
     "has({o}.spec) && has({o}.spec.containers) && {o}.spec.containers.all(c, {c})",
@@ -135,10 +140,10 @@ def evaluated(expression: Expression, code: Any, request: dict[str, Any]) -> tup
     return shown, cost_so_far(), METER.steps, lazy.take_cost()
 
 
-def check(text: str, request: dict[str, Any]) -> bool | None:
+def check(text: str, request: dict[str, Any], environment: Environment = ENVIRONMENT) -> bool | None:
     """Compare the forms of the expression *text*; return whether the source proved that it is true."""
     try:
-        expression = compile_expression(text, ENVIRONMENT)
+        expression = compile_expression(text, environment)
     except InvalidExpression:
         return None
     tree = expression.program.tree
@@ -207,6 +212,21 @@ def test_expressions_that_people_write() -> None:
         for request in draw.choices(pods, k=600)
     ]
     assert sum(map(bool, proved)) > 100
+
+
+def test_what_may_not_be_optional() -> None:
+    draw = random.Random(2)
+    pods = [one for one in REQUESTS if "containers" in ((one.get("object") or {}).get("spec") or {})]
+    texts = (
+        "{o}.?metadata.?labels.?app.orValue('x') != {s} && {o}.?metadata.name.orValue({s}).size() > {n}",
+        "{o}.spec.containers.orValue([]).all(c, {c} || c.?args.orValue([]).size() < {n})",
+        "{o}.?spec.?none.orValue({o}.none) == {n} || {o}.spec.?volumes.orValue([]) != [{n}]",
+    )
+    proved = [
+        check(drawn(draw, draw.choice(texts)), {**each, "object": edited(draw, each["object"])}, OF_KYVERNO)
+        for each in draw.choices(pods, k=300)
+    ]
+    assert sum(map(bool, proved)) > 50
 
 
 def test_expressions_of_mutations() -> None:

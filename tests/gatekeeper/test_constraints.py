@@ -232,7 +232,7 @@ def test_a_constraint_without_an_effect_on_requests_is_no_entry(spec: Json) -> N
 
 
 @pytest.mark.parametrize("action", ["deny", "warn", "dryrun"])
-@pytest.mark.parametrize("mode", ["Enforce", "Warn", "Audit", "Shadow"])
+@pytest.mark.parametrize("mode", ["Enforce", "Warn", "Audit"])
 def test_the_annotation_has_the_mode_whatever_the_action(action: str, mode: str, tmp_path: Path) -> None:
     documents = [never(), constraint("Never", mode=mode, enforcementAction=action)]
     (entry,) = load_documents(*documents).validating

@@ -10,6 +10,9 @@ from typing import Final
 from gateway.pure.cel.functions import Function, function
 from gateway.pure.cel.values import Optional
 
+OR_VALUE: Final = "__orValueCompat__"
+"""The name of the function in Kyverno."""
+
 
 def _or_value(value: object, other: object) -> object:
     if not isinstance(value, Optional):
@@ -18,5 +21,5 @@ def _or_value(value: object, other: object) -> object:
 
 
 FUNCTIONS: Final[tuple[Function, ...]] = (
-    function("__orValueCompat___dyn_dyn", "__orValueCompat__(dyn, dyn) -> dyn", _or_value, 1),
+    function(f"{OR_VALUE}_dyn_dyn", f"{OR_VALUE}(dyn, dyn) -> dyn", _or_value, 1),
 )

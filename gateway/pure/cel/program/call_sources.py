@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from gateway.pure.cel.libraries.optional_values import OR_VALUE
 from gateway.pure.cel.meter import LONG_TEXT
 from gateway.pure.cel.program.source import Source
 from gateway.pure.cel.types import DYN, INT, STRING
@@ -42,6 +43,8 @@ def call_source(node: Call, call: Callable[..., object], built: Sequence[Built])
         return _in(*built)
     if name in _SEARCHES and [each.overload for each in overloads] == [name]:
         return _search(name, *built)
+    if name == OR_VALUE:
+        return _or_value(*built)
     if name == "size":
         sized = frozenset(_SIZED[each.parameters[0].name] for each in overloads)
         return _size(sized, *built)
@@ -95,6 +98,17 @@ def _size(kinds: frozenset[type], of: Built) -> Source:
         value = writer.named(writer.part(of))
         writer.give_up_if(f"type({value}) not in {writer.constant(kinds)}")
         return f"len({value})"
+
+    return Source(write)
+
+
+def _or_value(value: Built, other: Built) -> Source:
+    """Return the source of Kyverno's ``value.orValue(other)``, which evaluates both."""
+
+    def write(writer: Writer) -> str:
+        one, instead = writer.named(writer.part(value)), writer.named(writer.part(other))
+        of_optional = f"{one}.value if {one}.present else {instead}"
+        return f"({one} if type({one}) is not Optional else {of_optional})"
 
     return Source(write)
 
