@@ -218,10 +218,9 @@ def test_enforcement_actions(
     written(tmp_path, documents)
     (entry,) = load([tmp_path]).validating
     assert (entry.rollout.mode if entry.rollout else "Enforce") == mode
-    if mode == "Enforce":
-        found = answer(tmp_path, *documents)
-        assert found.status[0] == status
-        assert found.decision.warnings == warnings
+    found = answer(tmp_path, *documents)
+    assert found.status[0] == status
+    assert found.decision.warnings == warnings
 
 
 @pytest.mark.parametrize("spec", [{"enforcementAction": "block"}, scoped(("deny", "audit.gatekeeper.sh"))])
@@ -237,7 +236,11 @@ def test_the_annotation_has_the_mode_whatever_the_action(action: str, mode: str,
     documents = [never(), constraint("Never", mode=mode, enforcementAction=action)]
     (entry,) = load_documents(*documents).validating
     assert (entry.rollout.mode if entry.rollout else "Enforce") == mode
-    assert answer(tmp_path, *documents).evaluation.outcomes[0].verdict.__class__.__name__ == "Denied"
+    found = answer(tmp_path, *documents)
+    assert found.status[0] == (403 if mode == "Enforce" else 0)
+    # A Shadow is evaluated after the answer.
+    expected = [] if mode == "Shadow" else [(mode, "Denied")]
+    assert [(one.mode, type(one.verdict).__name__) for one in found.evaluation.outcomes] == expected
 
 
 def test_an_update_matches_by_the_old_object_too(tmp_path: Path) -> None:
