@@ -98,6 +98,15 @@ def test_rows_pass_or_fail(tmp_path: Path) -> None:
     }
 
 
+def test_a_problem_says_what_skipped_the_policy(tmp_path: Path) -> None:
+    conditions = [{"name": "never", "expression": "false"}]
+    test = rows({"policy": "owner", "resources": ["bad"], "result": "fail"})
+    found = policy("owner", HAS_OWNER, matchConditions=conditions)
+    assert said(write(tmp_path, test, policies=[found], resources=[BAD])) == {
+        "owner on bad: fail": "result: found skip, expected fail: the matchCondition never is false"
+    }
+
+
 def test_skip_is_a_false_condition_or_an_exception_and_not_another_object(tmp_path: Path) -> None:
     conditions = [{"name": "is-new", "expression": "object.metadata.name != 'old'"}]
     exception: Json = {
@@ -452,6 +461,11 @@ def test_files_that_cannot_be_read_fail_the_rows(tmp_path: Path) -> None:
     file = write(tmp_path, {**row, "resources": ["gone.yaml"]}, policies=[policy("owner", HAS_OWNER)])
     (problem,) = said(file).values()
     assert problem == f"resources: {tmp_path / 'gone.yaml'}: cannot be read: no such file or folder"
+    (tmp_path / "good.yaml").write_text(yaml.safe_dump(GOOD))
+    some = {**row, "resources": ["gone.yaml", "good.yaml"]}
+    assert said(write(tmp_path, some, policies=[policy("owner", HAS_OWNER)])) == {
+        "owner on good: pass": "passed"
+    }
 
 
 def test_the_command_finds_tests_in_folders_and_says_what_it_could_not_run(tmp_path: Path) -> None:

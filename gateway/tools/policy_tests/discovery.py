@@ -42,7 +42,13 @@ class FoundTests:
         for suite in self.suites:
             yield from suite.config
         for test in self.kyverno:
-            yield from (*test.policies, *test.resources, *test.exceptions, *test.param_resources)
+            yield from (
+                *test.policies,
+                *test.resources,
+                *test.exceptions,
+                *test.param_resources,
+                *test.others,
+            )
             yield from (test.file.parent / row.patched for row in test.rows if row.patched)
         for gatekeeper in self.gatekeeper:
             for one in gatekeeper.tests:

@@ -110,10 +110,14 @@ def _enforce(constraint: Document) -> bool:
         point.get("name")
         for action in scoped
         if isinstance(action, dict)
-        for point in action.get("enforcementPoints") or ()
+        for point in _listed(action.get("enforcementPoints"))
         if isinstance(point, dict)
     ]
     return any(point in _POINTS for point in points)
+
+
+def _listed(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
 
 
 def _for_all_operations(template: Document) -> None:
@@ -179,7 +183,8 @@ def _namespaces(request: Mapping[str, Any], inventory: Sequence[Path]) -> dict[s
         content = document.content or {}
         metadata = content.get("metadata")
         if content.get("kind") == "Namespace" and isinstance(metadata, dict):
-            labels = {key: str(each) for key, each in (metadata.get("labels") or {}).items()}
+            given = metadata.get("labels")
+            labels = {key: str(each) for key, each in given.items()} if isinstance(given, dict) else {}
             found[str(metadata.get("name"))] = bare_namespace(str(metadata.get("name")), labels, {})
     return found
 

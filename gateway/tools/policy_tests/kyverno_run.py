@@ -142,13 +142,13 @@ class _TestRun:
 
     async def _problems(self, case: _Case) -> Any:  # noqa: ANN401 - an asynchronous iterator of lines
         row, test = case.row, self._test
-        if self._problem:
-            yield self._problem
-            return
         if not any(_is_named(row.policy, name) for name in self._policies.names):
             yield f"policy: there is no policy {shown(row.policy)} in {_files(test.policies)}"
             return
         found = [one for one in self._objects if case.resource is None or case.resource.names(one)]
+        if self._problem and (case.resource is None or not found):
+            yield self._problem
+            return
         if not found:
             yield f"resources: there is no {shown(str(case.resource))} in {_files(test.resources)}"
             return
@@ -220,7 +220,10 @@ def _responses(review: DryRun, policies: LoadedPolicies) -> Iterator[PolicyRespo
         for invocation, excluded in answer.evaluation.exclusions:
             is_passed = excluded.is_exception and excluded.condition in policies.passing
             result = "pass" if is_passed else "skip"
-            yield PolicyResponse(invocation.webhook.name, "", result, excluded.condition)
+            message = f"the matchCondition {excluded.condition} is false"
+            if excluded.is_exception:
+                message = f"PolicyException {excluded.condition}"
+            yield PolicyResponse(invocation.webhook.name, "", result, message)
 
 
 def _is_named(wanted: str, name: str) -> bool:
@@ -238,24 +241,40 @@ def _files(paths: Sequence[Path]) -> str:
 
 
 def _objects(paths: Sequence[Path]) -> tuple[list[Json], str]:
-    """Return the objects in *paths*, each once, and the first problem of a file."""
+    """Return the objects in *paths*, each once, and the first problem; the files without one are read."""
     found: dict[tuple[object, ...], Json] = {}
+    first = ""
     for document in documents_in(paths):
         for problem in document.problems.errors():
-            return [], f"resources: {problem}"
-        content = document.content
-        if content is None or "apiVersion" not in content or "kind" not in content:
+            first = first or f"resources: {problem}"
+        if document.content is None:
             continue
-        made = _with_maps(content)
-        metadata = made.setdefault("metadata", {})
-        group = str(made["apiVersion"]).rpartition("/")[0]
-        resource = built_in_resource(group, str(made["kind"]))
-        if isinstance(metadata, dict):
-            if not metadata.get("namespace") and (resource is None or resource.is_namespaced):
-                metadata["namespace"] = DEFAULT_NAMESPACE
-            key = made["apiVersion"], made["kind"], metadata.get("namespace"), metadata.get("name")
-            found.setdefault(key if metadata.get("name") else (id(made),), made)
-    return list(found.values()), ""
+        made = _object(document.content)
+        if made is None:
+            place = document.place
+            first = first or f"resources: {place}: found no object with apiVersion, kind and metadata"
+            continue
+        key = _key(made)
+        found.setdefault(key if key[-1] else (id(made),), made)
+    return list(found.values()), first
+
+
+def _object(content: Mapping[str, Any]) -> Json | None:
+    """Return the object *content*, with a namespace unless its kind has none; None if it is no object."""
+    version, kind = content.get("apiVersion"), content.get("kind")
+    if not isinstance(version, str) or not isinstance(kind, str):
+        return None
+    try:
+        made: Json = _with_maps(content)
+    except RecursionError:
+        return None
+    metadata = made.setdefault("metadata", {})
+    if not isinstance(metadata, dict):
+        return None
+    resource = built_in_resource(version.rpartition("/")[0], kind)
+    if not metadata.get("namespace") and (resource is None or resource.is_namespaced):
+        metadata["namespace"] = DEFAULT_NAMESPACE
+    return made
 
 
 def _with_maps(value: Any) -> Any:  # noqa: ANN401 - any JSON
@@ -276,7 +295,7 @@ def _differences(file: Path, row: Row, final: Json | None) -> Iterator[str]:
     key = None if final is None else _key(final)
     for one in wanted:
         if _key(one) == key:
-            before, after = _tidy(one), _tidy(final)
+            before, after = without_empty(one), without_empty(final)
             if not same(before, after):
                 yield f"patchedResources: the object after all changes differs from that in {file.name}"
                 for line in changes(before, after):
@@ -286,16 +305,17 @@ def _differences(file: Path, row: Row, final: Json | None) -> Iterator[str]:
         yield f"patchedResources: the object after all changes is not in {file.name}"
 
 
-def _key(found: Mapping[str, Any]) -> tuple[object, ...]:
+def _key(found: Mapping[str, Any]) -> tuple[str, ...]:
     metadata = found["metadata"]
-    return found["apiVersion"], found["kind"], metadata.get("namespace"), metadata.get("name")
+    named = (str(metadata.get(name) or "") for name in ("namespace", "name"))
+    return found["apiVersion"], found["kind"], *named
 
 
-def _tidy(found: Any) -> Any:  # noqa: ANN401 - any JSON
+def without_empty(found: Any) -> Any:  # noqa: ANN401 - any JSON
     """Return *found* without null, empty mappings and lists, and labels of generated objects."""
     if isinstance(found, dict):
-        items = ((key, _tidy(each)) for key, each in found.items() if not key.startswith(_GENERATED))
+        items = ((key, without_empty(each)) for key, each in found.items() if not key.startswith(_GENERATED))
         return {key: each for key, each in items if each is not None} or None
     if isinstance(found, list):
-        return [each for each in map(_tidy, found) if each is not None] or None
+        return [each for each in map(without_empty, found) if each is not None] or None
     return found

@@ -111,6 +111,8 @@ class KyvernoTest:
     target_resources: tuple[Path, ...]
     param_resources: tuple[Path, ...]
     exceptions: tuple[Path, ...]
+    others: tuple[Path, ...]
+    """The files of values and of the user, which are read already."""
     has_payloads: bool
     values: Values
     user: Mapping[str, Any]
@@ -144,6 +146,7 @@ def read_kyverno_test(document: Document, number: int) -> KyvernoTest:
         paths("targetResources"),
         paths("paramResources"),
         paths("exceptions"),
+        tuple(folder / str(fields.content[one]) for one in ("variables", "userinfo") if fields.has(one)),
         bool([one for one in _PAYLOADS if fields.has(one)]),
         _values(fields, folder),
         _user(fields, folder),
