@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 FAILS = "object.none == 1"
 """Has no value."""
 NO_KEY = "no such key: none"
+NO_TEXT = "type conversion error from 'null_type' to 'string'"
 DELETE: dict[str, Any] = {"operation": "DELETE", "object": None, "oldObject": {"metadata": {"name": "a"}}}
 
 
@@ -86,6 +87,11 @@ def message(folder: Path, documents: Sequence[Json] | Json, members: Json | None
         (
             validating("false", auditAnnotations=[{"key": "k", "valueExpression": "string(object.none)"}]),
             f"Policy p error: error: failed to evaluate auditAnnotation 'k': {NO_KEY}",
+        ),
+        (
+            validating("true", auditAnnotations=[{"key": "k", "valueExpression": "null"}]),
+            "Policy p error: failed to load context: failed to convert auditAnnotation 'k' expression: "
+            + NO_TEXT,
         ),
         (validating("false", evaluation={"admission": {"enabled": False}}), None),
     ],

@@ -15,13 +15,14 @@ from gateway.pure.admission_policies.shared_values import namespace_values
 from gateway.pure.cel.errors import CostExceeded, EvaluationError
 from gateway.pure.cel.lazy import LazyVariables
 from gateway.pure.cel.meter import METER, cost_so_far
+from gateway.pure.cel.values import type_name
 from gateway.pure.core.namespace import Namespace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gateway.pure.admission_policies.evaluation import Allowance
-    from gateway.pure.admission_policies.validating import Values
+    from gateway.pure.admission_policies.validating import AuditAnnotation, Values
     from gateway.pure.cel.compile import Condition, Expression
     from gateway.pure.core.policy import PolicyInput
 
@@ -98,6 +99,23 @@ class Evaluator:
         if errors:
             raise EvaluationError("; ".join(errors))
         return None
+
+
+def annotate(evaluator: Evaluator, notes: Iterable[AuditAnnotation], quote: str) -> None:
+    """Evaluate audit annotations, of which only an error has an effect.
+
+    Raises:
+        EvaluationError: one has no value, or one that is no text. The message names its key between *quote*.
+    """
+    for each in notes:
+        about = f"auditAnnotation {quote}{each.key}{quote}"
+        try:
+            value = evaluator.value(each.expression)
+        except EvaluationError as error:
+            raise EvaluationError(f"failed to evaluate {about}: {error}") from None
+        if not isinstance(value, str):
+            problem = f"type conversion error from '{type_name(value)}' to 'string'"
+            raise EvaluationError(f"failed to convert {about} expression: {problem}")
 
 
 def values_for(policy_input: PolicyInput) -> Values:

@@ -26,10 +26,10 @@ from gateway.pure.core.labels import EVERYTHING
 from gateway.pure.core.matching import object_matches, selectable_labels
 from gateway.pure.core.verdict import ALLOWED, Allowed, Denied, Failed, FailureReason
 from gateway.pure.core.webhook import Rollout
-from gateway.pure.kyverno.evaluator import Evaluator, values_for
+from gateway.pure.kyverno.evaluator import Evaluator, annotate, values_for
 from gateway.pure.kyverno.exceptions import allowed_by
 from gateway.pure.kyverno.in_force import CODE, KyvernoPolicy
-from gateway.pure.kyverno.mutations import annotate, merge_into, mutated, with_objects
+from gateway.pure.kyverno.mutations import merge_into, mutated, with_objects
 from gateway.pure.openapi.documents import built_in_schemas
 
 if TYPE_CHECKING:
@@ -153,6 +153,5 @@ class _Run(PolicyRun[MutatingPolicy, MutatingBinding]):
         facts, allows_atomic = self._request.facts, bound.allows_atomic
         merge = merge_into(current, self._input.schemas, facts, allows_atomic=allows_atomic)
         current = mutated(rules.mutations, evaluator, values, current, merge, allowance, size_bytes)
-        for note in bound.audit_annotations:
-            annotate(evaluator, note)
+        annotate(evaluator, bound.audit_annotations, '"')
         return current

@@ -17,7 +17,6 @@ from gateway.pure.admission_policies.mutations import (
 )
 from gateway.pure.admission_policies.values import PatchError
 from gateway.pure.cel.errors import CostExceeded, EvaluationError
-from gateway.pure.cel.values import quoted, type_name
 from gateway.pure.kyverno.evaluator import COST_EXCEEDED
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from gateway.pure.admission_policies.evaluation import Allowance
     from gateway.pure.admission_policies.mutations import Merge, Mutation
-    from gateway.pure.admission_policies.validating import AuditAnnotation, Values
+    from gateway.pure.admission_policies.validating import Values
     from gateway.pure.core.policy import FollowedSchemas
     from gateway.pure.kyverno.evaluator import Evaluator
     from gateway.pure.openapi.types import Facts
@@ -97,18 +96,3 @@ def with_objects(values: Values) -> Values:
         return values
     objects = {name: {} if request.get(name) is None else request[name] for name in ("object", "oldObject")}
     return (current, old, {**request, **objects}, *others)
-
-
-def annotate(evaluator: Evaluator, note: AuditAnnotation) -> None:
-    """Evaluate an audit annotation, of which only an error has an effect.
-
-    Raises:
-        EvaluationError: it has no value, or one that is no text.
-    """
-    try:
-        value = evaluator.value(note.expression)
-    except EvaluationError as error:
-        raise EvaluationError(f"failed to evaluate auditAnnotation {quoted(note.key)}: {error}") from None
-    if not isinstance(value, str):
-        about = f"failed to convert auditAnnotation {quoted(note.key)} expression"
-        raise EvaluationError(f"{about}: type conversion error from '{type_name(value)}' to 'string'")

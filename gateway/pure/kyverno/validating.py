@@ -20,7 +20,7 @@ from gateway.pure.cel.meter import BRIEF_LIMIT
 from gateway.pure.core.conditions import NOT_MATCHED, Excluded, PolicyResult
 from gateway.pure.core.verdict import ALLOWED, Allowed, Denied
 from gateway.pure.core.webhook import Rollout
-from gateway.pure.kyverno.evaluator import Evaluator, values_for
+from gateway.pure.kyverno.evaluator import Evaluator, annotate, values_for
 from gateway.pure.kyverno.exceptions import allowed_by
 from gateway.pure.kyverno.in_force import CODE, KyvernoPolicy
 
@@ -140,25 +140,12 @@ class _Run(PolicyRun[ValidatingPolicy, ValidatingBinding]):
                 try:
                     if evaluator.value(validation.expression) is not True:
                         message = _message(evaluator, validation, index)
-                        self._annotate(evaluator)
+                        annotate(evaluator, rules.audit_annotations, "'")
                         return f"failed: {message}"
                 except EvaluationError as error:
                     return f"error: error: {error}"
-        self._annotate(evaluator)
+        annotate(evaluator, rules.audit_annotations, "'")
         return ""
-
-    def _annotate(self, evaluator: Evaluator) -> None:
-        """Evaluate the audit annotations, of which only errors have an effect.
-
-        Raises:
-            EvaluationError: one has no value, or one that is no text.
-        """
-        for each in self._policy.rules.audit_annotations:
-            try:
-                evaluator.value(each.expression)
-            except EvaluationError as error:
-                message = f"failed to evaluate auditAnnotation '{each.key}': {error}"
-                raise EvaluationError(message) from None
 
     def _verdict(self, message: str) -> Allowed | Denied:
         actions = self._bound.actions
