@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from fractions import Fraction
 from typing import Any, Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.pure.admission_policies.evaluation import (
     POLICY_LIMIT,
@@ -20,6 +24,7 @@ from gateway.pure.cel.dialects import CLUSTER_POLICY, GATEKEEPER, KUBERNETES, KY
 from gateway.pure.cel.environment import GLOBALS, SLOTS, policy_environment
 from gateway.pure.cel.errors import EvaluationError, InvalidExpression
 from gateway.pure.cel.types import BOOL, DYN
+from gateway.pure.cel.values import Timestamp
 
 VALUES: Final[list[object]] = [None] * (len(GLOBALS) - 1)
 ALL: Final = (KUBERNETES, KYVERNO, CLUSTER_POLICY, GATEKEEPER)
@@ -149,3 +154,98 @@ def test_a_variable_can_have_a_value_instead_of_an_expression() -> None:
     assert list(evaluate_each(*given, Allowance(is_brief=True), known)) == [(True,)]
     meter.begin()
     assert AllTrue(expressions, variables).cost(variables, VALUES, POLICY_LIMIT, known) > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("resource.Get('v1', 'pods', 'a', 'b').x == 1", "resource.Get reads other objects"),
+        ("resource.get('v1', 'pods', 'a', 'b').x == 1", "resource.get reads other objects"),
+        ("resource.List('v1', 'pods', '').items.size() == 1", "resource.List reads other objects"),
+        ("resource.Post('v1', 'pods', {}).x == 1", "resource.Post writes to the cluster"),
+        ("resource.ToGVR('v1', 'Pod').x == 1", "resource.ToGVR asks the API server"),
+        ("globalContext.Get('a', 'b') == 1", "globalContext.Get reads a GlobalContextEntry"),
+        ("http.Get('https://x').y == 1", "http.Get reads from the network"),
+        ("http.Client('ca').Post('https://x', {}).y == 1", "http.Client reads from the network"),
+        ("image.GetMetadata('a').config == 1", "image.GetMetadata reads from the network"),
+        ("[1].all(x, image.getMetadata('a').config == x)", "image.getMetadata reads from the network"),
+        ("generator.Apply('a', [])", "generator.Apply writes to the cluster"),
+        ("random() == 'a'", "random gives another value at each call"),
+        ("random('[a-z]') == 'a'", "random gives another value at each call"),
+        ("random.random() == 'a'", "random.random gives another value at each call"),
+        ("json.encode(1) == '1'", "json.encode always exceeds the cost limit"),
+    ],
+)
+def test_a_function_that_is_missing_says_why(text: str, reason: str) -> None:
+    assert reason in problem_of(text, KYVERNO)
+    for dialect in (KUBERNETES, CLUSTER_POLICY, GATEKEEPER):
+        assert "undeclared reference to" in problem_of(text, dialect)
+
+
+@pytest.mark.parametrize("dialect", [KUBERNETES, CLUSTER_POLICY, GATEKEEPER], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cel.bind(x, 1, x == 1)",
+        "math.greatest(1, 2)",
+        "base64.encode(b'a')",
+        "regex.extract('a', 'a')",
+        "time.now()",
+    ],
+)
+def test_only_kyverno_has_more_libraries(dialect: Dialect, text: str) -> None:
+    assert "undeclared reference to" in problem_of(text, dialect)
+
+
+def test_the_time_is_that_of_the_review() -> None:
+    now = Timestamp(1_700_000_000_000_000_000)
+    assert evaluated(
+        "time.now() == time.now() && time.now() > timestamp('2023-11-14T00:00:00Z')", KYVERNO, **{"@now": now}
+    )
+    assert "undeclared reference to" in problem_of("object.time.now()", KYVERNO)
+
+
+@given(st.binary(max_size=40), st.booleans(), st.integers(0, 40))
+def test_base64_is_read_as_it_is_written(value: bytes, is_padded: bool, at: int) -> None:
+    text = evaluated("base64.encode(object)", KYVERNO, object=value)
+    assert isinstance(text, str)
+    given_text = text if is_padded else text.rstrip("=")
+    given_text = f"{given_text[:at]}\r\n{given_text[at:]}"
+    assert evaluated("base64.decode(object)", KYVERNO, object=given_text) == value
+
+
+@given(st.integers(-(1 << 63), (1 << 63) - 1), st.integers(0, 70))
+def test_shifts_multiply_and_divide(value: int, bits: int) -> None:
+    left = evaluated(f"math.bitShiftLeft(object, {bits})", KYVERNO, object=value)
+    right = evaluated(f"math.bitShiftRight(object, {bits})", KYVERNO, object=value)
+    assert isinstance(left, int)
+    assert isinstance(right, int)
+    assert (left - value * 2**bits) % 2**64 == 0
+    assert right % 2**64 == value % 2**64 // 2**bits
+    assert all(-(2**63) <= each < 2**63 for each in (left, right))
+
+
+@given(
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.lists(st.integers(-9, 9) | st.floats(-9, 9), min_size=3),
+)
+def test_numbers_are_rounded_and_compared(value: float, numbers: list[float]) -> None:
+    found = evaluated("math.round(object)", KYVERNO, object=value)
+    assert isinstance(found, float)
+    assert Fraction(found) == (abs(Fraction(value)) + Fraction(1, 2)).__floor__() * (1 if value >= 0 else -1)
+    least, greatest = (
+        evaluated(f"math.{name}(object)", KYVERNO, object=numbers) for name in ("least", "greatest")
+    )
+    assert (least, greatest) == (min(numbers), max(numbers))
+
+
+@given(st.text("ab,", max_size=20), st.text("xy", max_size=3), st.integers(-1, 5))
+def test_a_replacement_without_references_is_that_of_python(text: str, new: str, limit: int) -> None:
+    for pattern in ("a", "ab", "[ab]+"):
+        count = max(0, limit)
+        expected = text if limit == 0 else re.sub(pattern, new, text, count=count)
+        call = f"regex.replace(object[0], '{pattern}', object[1], {limit})"
+        assert evaluated(call, KYVERNO, object=[text, new]) == expected
+        assert evaluated(f"regex.extractAll(object, '{pattern}')", KYVERNO, object=text) == re.findall(
+            pattern, text
+        )

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from gateway.pure.cel import chunks, meter
 from gateway.pure.cel.conversions import to_double
+from gateway.pure.cel.dialects import KYVERNO
 from gateway.pure.cel.environment import ENVIRONMENT
 from gateway.pure.cel.errors import CostExceeded, EvaluationError
 from gateway.pure.cel.libraries.formats import FORMATS
@@ -60,7 +61,7 @@ VALUES: dict[str, list[Any]] = {
 }
 FUNCTIONS = [
     each
-    for overloads in (*ENVIRONMENT.functions.values(), PATCH_FUNCTIONS)
+    for overloads in (*ENVIRONMENT.functions.values(), PATCH_FUNCTIONS, KYVERNO.functions)
     for each in overloads
     if getattr(each.call, "__name__", "") != "_unused"
 ]

@@ -6,12 +6,15 @@ github.com/open-policy-agent/gatekeeper v3.23.1 pkg/drivers/k8scel.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from gateway.pure.cel.dialect_macros import or_value
+from gateway.pure.cel.dialect_macros import ALL, NOW, OR_VALUE_ONLY
 from gateway.pure.cel.environment import ENVIRONMENT, KUBERNETES, Dialect
-from gateway.pure.cel.libraries import optional_values
-from gateway.pure.cel.types import DYN, STRING, Type, list_of
+from gateway.pure.cel.libraries import encoders, mathext, optional_values, regexext
+from gateway.pure.cel.types import DYN, STRING, TIMESTAMP, Type, list_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["CLUSTER_POLICY", "GATEKEEPER", "KUBERNETES", "KYVERNO", "Dialect"]
 
@@ -19,21 +22,56 @@ _REQUEST: Final = "kubernetes.AdmissionRequest"
 _EXCEPTION: Final = Type("libs.Exception")
 _TEXTS: Final = list_of(STRING)
 
+
+def _refusals() -> Mapping[str, str]:
+    """Return the functions of Kyverno that policies here do not have, each with what to say about it."""
+    network = "reads from the network, which is not supported; a worker can do it"
+    objects = "reads other objects, which is not supported yet; a worker can do it"
+    writes = "writes to the cluster, which a review cannot do"
+    reasons = {
+        "resource": {
+            "get": objects,
+            "list": objects,
+            "toGVR": "asks the API server, which is not supported yet",
+        },
+        "globalContext": {"get": "reads a GlobalContextEntry, which is not supported; a worker can do it"},
+        "http": dict.fromkeys(("get", "post", "client"), network),
+        "image": {"getMetadata": network},
+        "generator": {"apply": writes},
+    }
+    reasons["resource"]["post"] = f"{writes}; the variable authorizer of an admission policy checks access"
+    found = {
+        f"{prefix}.{name}": f"{prefix}.{name} {reason}"
+        for prefix, names in reasons.items()
+        for camel, reason in names.items()
+        for name in (camel, camel[0].upper() + camel[1:])
+    }
+    differs = "gives another value at each call, so that no review could be repeated; a worker can do it"
+    for name in ("random", "random.random"):
+        found[name] = f"{name} {differs}"
+    found["json.encode"] = "json.encode always exceeds the cost limit of Kyverno; use json.marshal"
+    return found
+
+
 KYVERNO: Final = Dialect(
     "Kyverno",
-    functions=optional_values.FUNCTIONS,
-    macros={"orValue": or_value},
-    variables={"exceptions": _EXCEPTION},
+    functions=(
+        *optional_values.FUNCTIONS,
+        *encoders.FUNCTIONS,
+        *mathext.FUNCTIONS,
+        *regexext.FUNCTIONS,
+    ),
+    macros=ALL,
+    variables={"exceptions": _EXCEPTION, NOW: TIMESTAMP},
     fields={
         _REQUEST: {**ENVIRONMENT.fields[_REQUEST], "object": DYN, "oldObject": DYN},
         _EXCEPTION.name: {"allowedImages": _TEXTS, "allowedValues": _TEXTS},
     },
+    refused=_refusals(),
     has_authorizer=False,
 )
 """Policies of policies.kyverno.io. Their objects can be in ``request``, too."""
-CLUSTER_POLICY: Final = Dialect(
-    "ClusterPolicy", functions=optional_values.FUNCTIONS, macros={"orValue": or_value}
-)
+CLUSTER_POLICY: Final = Dialect("ClusterPolicy", functions=optional_values.FUNCTIONS, macros=OR_VALUE_ONLY)
 """``validate.cel`` of Kyverno's ClusterPolicy and Policy."""
 GATEKEEPER: Final = Dialect("Gatekeeper", has_authorizer=False)
 """K8sNativeValidation of Gatekeeper's ConstraintTemplates. Their loader declares the variables ``params`` and

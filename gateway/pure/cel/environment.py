@@ -54,8 +54,10 @@ In place of one there is a ``GoTypes``, see ``gateway.pure.cel.go_types``."""
 SLOTS: Final[Mapping[str, int]] = {
     **{name: number for number, name in enumerate(GLOBALS)},
     "exceptions": GLOBALS.index("params"),
+    "@now": GLOBALS.index("authorizer"),
 }
-"""The position of each variable in a frame. ``exceptions`` is in place of ``params``: no policy has both."""
+"""The position of each variable in a frame. Variables of a dialect are in place of some that it lacks:
+``exceptions``, and ``@now``, a ``Timestamp``."""
 VARIABLES: Final = "variables"
 """The variable whose fields are the variables of a policy. Its value in a frame is a ``LazyVariables``."""
 

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import re2
 
 from gateway.pure.cel.errors import EvaluationError
 from gateway.pure.cel.meter import count_steps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LONGEST_PATTERN: Final = 50_000
 """In characters. RE2 bounds the memory of a compiled pattern, but only after it has parsed the pattern."""
@@ -20,6 +23,8 @@ _CLASSES: Final = {"\\p": 400, "\\P": 400, ".": 4, "[^": 2}
 """Parts of patterns that take as long as so many characters: sets of characters from all of Unicode."""
 _STEPS: Final = 2000
 """Steps to compile a character of a pattern."""
+_MATCH: Final = 500
+"""Steps of a match beside the search."""
 _OPTIONS: Final = re2.Options()
 _OPTIONS.log_errors = False
 _OPTIONS.max_mem = 2 * 1024 * 1024
@@ -36,15 +41,24 @@ _ANY_BYTE: Final = re.compile(r"(?s)(?:\\Q(?>.*?(?:\\E|\Z))|\\[^CQ]|[^\\])*+\\C"
 """``\\C`` matches a single byte in RE2, and is an error in Go."""
 
 
+class Match(Protocol):
+    """A match in UTF-8."""
+
+    def span(self, group: int = 0, /) -> tuple[int, int]:
+        """Return where a group begins and ends; -1 if it has no part in the match."""
+
+
 class Regex:
     """A compiled pattern."""
 
-    __slots__ = ("_compiled", "_size")
+    __slots__ = ("_compiled", "_size", "groups")
 
     def __init__(self, pattern: str) -> None:
         self._compiled = re2.compile(pattern.encode(), _OPTIONS)
         # If there are too many states for RE2's cache, a byte takes as many steps as there are instructions.
         self._size = self._compiled.programsize
+        self.groups: int = self._compiled.groups
+        """The number of capturing groups."""
 
     def search(self, text: str) -> object | None:
         """Return the leftmost match in *text*, if any."""
@@ -52,11 +66,32 @@ class Regex:
         raw = text.encode()
         return self._compiled.search(raw)  # type: ignore[no-any-return]
 
-    def find(self, raw: bytes, start: int = 0) -> tuple[int, int] | None:
-        """Return where the leftmost match in UTF-8 *raw* from *start* on begins and ends."""
+    def find(self, raw: bytes, start: int = 0) -> Match | None:
+        """Return the leftmost match in UTF-8 *raw* from *start* on, if any."""
         count_steps((len(raw) - start) * self._size)
-        found = self._compiled.search(raw, start)
-        return None if found is None else found.span()
+        return self._compiled.search(raw, start)  # type: ignore[no-any-return]
+
+    def find_all(self, raw: bytes) -> Iterator[Match]:
+        """Yield the matches in UTF-8 *raw* from left to right. Source: Go regexp regexp.go (allMatches)."""
+        at, before = 0, -1
+        while at <= len(raw):
+            found = self.find(raw, at)
+            if found is None:
+                break
+            start, end = found.span()
+            # An empty match right after the previous match does not count.
+            if end > start or start != before:
+                count_steps(_MATCH)
+                yield found
+            before = end
+            at = end if end > at else _next_character(raw, at)
+
+
+def _next_character(raw: bytes, at: int) -> int:
+    at += 1
+    while at < len(raw) and raw[at] & 0xC0 == 0x80:
+        at += 1
+    return at
 
 
 @lru_cache(maxsize=256)

@@ -119,6 +119,8 @@ class Let(Node):
     variable: str
     target: Node
     body: Node
+    is_lazy: bool = False
+    """Whether *target* is evaluated at the first use of the variable, and not before *body*."""
 
 
 def children(node: Node) -> list[Node]:

@@ -1,6 +1,6 @@
 """The regex functions of Kubernetes.
 
-Source: k8s.io/apiserver pkg/cel/library/regex.go; Go regexp regexp.go (allMatches).
+Source: k8s.io/apiserver pkg/cel/library/regex.go.
 """
 
 from __future__ import annotations
@@ -10,11 +10,8 @@ from typing import Final
 
 from gateway.pure.cel.errors import EvaluationError
 from gateway.pure.cel.functions import function
-from gateway.pure.cel.meter import charge, count_reading, count_steps, count_text
+from gateway.pure.cel.meter import charge, count_reading, count_text
 from gateway.pure.cel.regex import Regex, compile_regex
-
-_MATCH: Final = 500
-"""Steps of a match beside the search."""
 
 
 def _compiled(text: str, pattern: str) -> Regex:
@@ -29,33 +26,21 @@ def _compiled(text: str, pattern: str) -> Regex:
 def _find(text: str, pattern: str) -> str:
     regex, raw = _compiled(text, pattern), text.encode()
     found = regex.find(raw)
-    return "" if found is None else raw[found[0] : found[1]].decode()
+    return "" if found is None else raw[slice(*found.span())].decode()
 
 
 def _find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
     regex, raw = _compiled(text, pattern), text.encode()
     matches: list[str] = []
-    at, before = 0, -1
-    while at <= len(raw) and len(matches) != limit:
-        found = regex.find(raw, at)
-        if found is None:
+    if limit == 0:
+        return matches
+    for found in regex.find_all(raw):
+        start, end = found.span()
+        count_text(end - start)
+        matches.append(raw[start:end].decode())
+        if len(matches) == limit:
             break
-        start, end = found
-        # An empty match right after the previous match does not count.
-        if end > start or start != before:
-            matches.append(raw[start:end].decode())
-            count_steps(_MATCH)
-            count_text(end - start)
-        before = end
-        at = end if end > at else _next_character(raw, at)
     return matches
-
-
-def _next_character(raw: bytes, at: int) -> int:
-    at += 1
-    while at < len(raw) and raw[at] & 0xC0 == 0x80:
-        at += 1
-    return at
 
 
 FUNCTIONS: Final = (

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from gateway.pure.cel import syntax
 from gateway.pure.cel.environment import GLOBALS, SLOTS, TYPE_NAMES, VARIABLES
@@ -160,6 +160,8 @@ class _Builder:
     def __init__(self) -> None:
         self._names: list[Mapping[str, int]] = [SLOTS]
         self.slots = len(GLOBALS)
+        self._lazy: set[int] = set()
+        """The slots of variables that are evaluated at their first use: ``cel.bind``."""
 
     def build(self, node: syntax.Node) -> Built:
         """Return the code of *node*."""
@@ -170,6 +172,8 @@ class _Builder:
             case syntax.Ident(name=name):
                 slot = self._slot(name)
                 assert slot is not None, name
+                if slot in self._lazy:
+                    return Built(lambda frame: cast("Any", frame[slot]).get(frame), 1)
                 return Built(lambda frame: frame[slot], 1, Source(lambda writer: writer.slot(slot)))
             case syntax.Select():
                 return self._select(node)
@@ -246,7 +250,7 @@ class _Builder:
         source = select_source(root, steps, after)
         slot = self._slot(at.name) if isinstance(at, syntax.Ident) else None
         path = [step.field for step in steps if step.key is None and not step.is_optional]
-        if slot is not None and len(path) == len(steps):
+        if slot is not None and slot not in self._lazy and len(path) == len(steps):
             code = select_path(slot, tuple(path), code)
         if test is None:
             return Built(code, cost, source)
@@ -400,9 +404,18 @@ class _Builder:
     def _let(self, node: syntax.Let) -> Built:
         target = self.build(node.target)
         (slot,) = self._enter(node.variable)
+        if node.is_lazy:
+            self._lazy.add(slot)
         body = self.build(node.body)
         self._names.pop()
         value, result = target.code, body.code
+        if node.is_lazy:
+
+            def bind(frame: Frame) -> object:
+                frame[slot] = target.bound()
+                return result(frame)
+
+            return Built(bind, body.cost)
 
         def let(frame: Frame) -> object:
             frame[slot] = value(frame)

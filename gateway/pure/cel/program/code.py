@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.pure.cel.errors import EvaluationError
-from gateway.pure.cel.meter import METER
+from gateway.pure.cel.meter import METER, charge
 from gateway.pure.cel.operators import no_overload
 
 if TYPE_CHECKING:
@@ -28,6 +28,32 @@ class Built(NamedTuple):
     """In addition to the cost that the code charges itself."""
     source: Source | None = None
     """The same as Python source code, if there is any."""
+
+    def bound(self) -> Bound:
+        """Return its value for one run, which is not evaluated yet."""
+        return Bound(self)
+
+
+class Bound:
+    """The value of a variable that is evaluated at its first use. An error is kept as a value is."""
+
+    __slots__ = ("_built", "_found")
+
+    def __init__(self, built: Built) -> None:
+        self._built = built
+        self._found: tuple[object] | str | None = None
+
+    def get(self, frame: Frame) -> object:
+        """Return the value, charged once. Raises EvaluationError: there is none."""
+        if self._found is None:
+            charge(self._built.cost)
+            try:
+                self._found = (self._built.code(frame),)
+            except EvaluationError as error:
+                self._found = str(error)
+        if isinstance(self._found, str):
+            raise EvaluationError(self._found)
+        return self._found[0]
 
 
 def rests_of(parts: Sequence[Built]) -> list[int]:
