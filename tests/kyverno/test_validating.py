@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.base.errors import ConfigError
 from gateway.config.merge.load import load
 from tests.kyverno.documents import ANYTHING, PODS, condition, exception, kyverno, validating
-from tests.policies.documents import decided, written
+from tests.policies.documents import NOW, decided, written
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,6 +98,16 @@ def message(folder: Path, documents: Sequence[Json] | Json, members: Json | None
 )
 def test_the_outcome_of_a_policy(policy: Json, expected: str | None, tmp_path: Path) -> None:
     assert message(tmp_path, [policy, validating("true", name="other")]) == expected
+
+
+def test_the_time_is_that_of_the_review(tmp_path: Path) -> None:
+    """It is the same in all of the policy, and no clock is read."""
+    for seconds, expected in ((0, None), (1, "Policy p failed: later")):
+        limit = f"timestamp({int(NOW) + seconds})"
+        policy = validating(
+            {"expression": f"time.now() >= {limit}", "message": "later"}, "time.now() == time.now()"
+        )
+        assert message(tmp_path, policy) == expected
 
 
 def test_absent_objects_are_empty(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from gateway.pure.admission_policies.shared_values import namespace_values
 from gateway.pure.cel.errors import CostExceeded, EvaluationError
 from gateway.pure.cel.lazy import LazyVariables
 from gateway.pure.cel.meter import METER, cost_so_far
-from gateway.pure.cel.values import type_name
+from gateway.pure.cel.times import SECOND
+from gateway.pure.cel.values import Timestamp, type_name
 from gateway.pure.core.namespace import Namespace
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ NO_EXCEPTIONS: Final[dict[str, list[str]]] = {"allowedImages": [], "allowedValue
 """The variable ``exceptions`` where none applies."""
 _EXCEPTIONS: Final = 6
 """The position of ``exceptions`` among the values: that of ``params``, which these policies do not have."""
+
+
+_LAST_S: Final = 253402300799
+"""The last second of the year 9999, after which there are no timestamps."""
 
 
 class Variables(LazyVariables):
@@ -121,7 +126,8 @@ def annotate(evaluator: Evaluator, notes: Iterable[AuditAnnotation], quote: str)
 def values_for(policy_input: PolicyInput) -> Values:
     """Return the values of ``GLOBALS`` without ``variables`` for the policies of Kyverno.
 
-    An absent object is empty, and ``request`` has the objects of the request, as they came.
+    An absent object is empty, and ``request`` has the objects of the request, as they came. In place of the
+    authorizer is the time of the review, for ``time.now()``.
     """
     values = policy_input.of_kyverno
     if values is None:
@@ -131,7 +137,7 @@ def values_for(policy_input: PolicyInput) -> Values:
             {} if seen.old_object is None else seen.old_object,
             seen.document,
             namespace_values(namespace.json)[1] if isinstance(namespace, Namespace) else None,
-            None,
+            Timestamp(int(min(policy_input.now, _LAST_S) * SECOND)),
             None,
             NO_EXCEPTIONS,
             None,
