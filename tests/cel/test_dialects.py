@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 from fractions import Fraction
 from typing import Any, Final
@@ -23,8 +25,9 @@ from gateway.pure.cel.compile import compile_expression
 from gateway.pure.cel.dialects import CLUSTER_POLICY, GATEKEEPER, KUBERNETES, KYVERNO, Dialect
 from gateway.pure.cel.environment import GLOBALS, SLOTS, policy_environment
 from gateway.pure.cel.errors import EvaluationError, InvalidExpression
+from gateway.pure.cel.libraries.images import parse_image
 from gateway.pure.cel.types import BOOL, DYN
-from gateway.pure.cel.values import Timestamp
+from gateway.pure.cel.values import Duration, Timestamp
 
 VALUES: Final[list[object]] = [None] * (len(GLOBALS) - 1)
 ALL: Final = (KUBERNETES, KYVERNO, CLUSTER_POLICY, GATEKEEPER)
@@ -173,6 +176,8 @@ def test_a_variable_can_have_a_value_instead_of_an_expression() -> None:
         ("random() == 'a'", "random gives another value at each call"),
         ("random('[a-z]') == 'a'", "random gives another value at each call"),
         ("random.random() == 'a'", "random.random gives another value at each call"),
+        ("x509.decode('a').IsCA", "x509.decode is not supported yet"),
+        ("yaml.parse('a').b == 1", "yaml.parse is not supported yet"),
         ("json.encode(1) == '1'", "json.encode always exceeds the cost limit"),
     ],
 )
@@ -249,3 +254,87 @@ def test_a_replacement_without_references_is_that_of_python(text: str, new: str,
         assert evaluated(f"regex.extractAll(object, '{pattern}')", KYVERNO, object=text) == re.findall(
             pattern, text
         )
+
+
+_PARTS: Final = st.lists(
+    st.sampled_from(["ab", "a.io", "localhost", ":80", ":", "/", "@", "[::1]", "A", "-_.", "%", "x" * 130]),
+    max_size=7,
+)
+
+
+@given(_PARTS.map("".join), st.sampled_from(["", ":tag", f"@sha256:{'0' * 64}", f":tag@sha256:{'0' * 64}"]))
+def test_an_image_is_put_together_from_its_parts(name: str, identifier: str) -> None:
+    text = name + identifier
+    image = parse_image(text)
+    assert evaluated("isImage(object)", KYVERNO, object=text) is (image is not None)
+    if image is None:
+        with pytest.raises(EvaluationError, match="could not parse reference"):
+            evaluated("image(object)", KYVERNO, object=text)
+        return
+    again = parse_image(f"{image.registry}/{image.repository}{image.identifier_with_separator}")
+    assert again is not None
+    assert (again.registry, again.repository, again.digest) == (
+        image.registry,
+        image.repository,
+        image.digest,
+    )
+    assert image.digest or again.tag == image.tag
+    members = ("registry", "repository", "tag", "digest", "identifier", "identifierWithSeparator")
+    found = evaluated(f"[{', '.join(f'image(object).{each}()' for each in members)}]", KYVERNO, object=text)
+    assert found == [
+        *(image.registry, image.repository, image.tag, image.digest),
+        *(image.identifier, image.identifier_with_separator),
+    ]
+
+
+_JSON: Final = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(_JSON)
+def test_json_is_read_as_it_is_written(value: Any) -> None:
+    text = evaluated("json.marshal(object)", KYVERNO, object=value)
+    assert isinstance(text, str)
+    assert json.loads(text, parse_int=float) == value
+    assert evaluated("json.unmarshal(object)", KYVERNO, object=text) == value
+    assert not set("<>&\u2028") & set(text)
+
+
+@given(st.text(max_size=200), st.integers(1, 30))
+def test_a_compressed_text_is_the_text(text: str, times: int) -> None:
+    packed = evaluated("gzip.compress(object)", KYVERNO, object=text * times)
+    assert isinstance(packed, bytes)
+    assert evaluated("gzip.decompress(object)", KYVERNO, object=packed) == text * times
+    assert evaluated("gzip.decompress(object)", KYVERNO, object=packed + packed) == text * times * 2
+    with pytest.raises(EvaluationError, match=r"unexpected EOF|gzip|flate"):
+        evaluated("gzip.decompress(object)", KYVERNO, object=packed[:-1])
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "problem"),
+    [
+        (
+            "gzip.decompress(object)",
+            gzip.compress(b"a" * 2_000_000),
+            "found more than 1000000 decompressed bytes",
+        ),
+        ("json.unmarshal(object)", " " * 1_000_001, "found 1000001 characters of JSON"),
+        ("json.unmarshal(object)", "[" * 100_000, "exceeded max depth"),
+        ("json.unmarshal(object)", "1" * 10_001, "cannot unmarshal number"),
+        ("regex.replace(object, 'a', object)", "a" * 10_001, "expected at most 10000"),
+    ],
+)
+def test_work_has_bounds(text: str, value: object, problem: str) -> None:
+    with pytest.raises(EvaluationError, match=problem):
+        evaluated(text, KYVERNO, object=value)
+
+
+@given(st.integers(-(1 << 55), 1 << 55), st.integers(1, 1 << 50))
+def test_a_time_is_truncated_to_a_multiple(ns: int, to: int) -> None:
+    found = evaluated("time.truncate(object[0], object[1])", KYVERNO, object=[Timestamp(ns), Duration(to)])
+    assert isinstance(found, Timestamp)
+    assert 0 <= ns - found.ns < to
+    assert evaluated("time.truncate(object[0], object[1])", KYVERNO, object=[found, Duration(to)]) == found

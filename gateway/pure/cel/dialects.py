@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.pure.cel.dialect_macros import ALL, NOW, OR_VALUE_ONLY
 from gateway.pure.cel.environment import ENVIRONMENT, KUBERNETES, Dialect
-from gateway.pure.cel.libraries import encoders, mathext, optional_values, regexext
+from gateway.pure.cel.libraries import (
+    encoders,
+    images,
+    kyverno,
+    kyverno_formats,
+    mathext,
+    optional_values,
+    regexext,
+)
 from gateway.pure.cel.types import DYN, STRING, TIMESTAMP, Type, list_of
 
 if TYPE_CHECKING:
@@ -49,6 +57,8 @@ def _refusals() -> Mapping[str, str]:
     differs = "gives another value at each call, so that no review could be repeated; a worker can do it"
     for name in ("random", "random.random"):
         found[name] = f"{name} {differs}"
+    for name in ("x509.decode", "yaml.parse"):
+        found[name] = f"{name} is not supported yet; a worker can do it"
     found["json.encode"] = "json.encode always exceeds the cost limit of Kyverno; use json.marshal"
     return found
 
@@ -60,11 +70,15 @@ KYVERNO: Final = Dialect(
         *encoders.FUNCTIONS,
         *mathext.FUNCTIONS,
         *regexext.FUNCTIONS,
+        *images.FUNCTIONS,
+        *kyverno.FUNCTIONS,
+        *kyverno_formats.FUNCTIONS,
     ),
     macros=ALL,
     variables={"exceptions": _EXCEPTION, NOW: TIMESTAMP},
     fields={
         _REQUEST: {**ENVIRONMENT.fields[_REQUEST], "object": DYN, "oldObject": DYN},
+        **kyverno.FIELDS,
         _EXCEPTION.name: {"allowedImages": _TEXTS, "allowedValues": _TEXTS},
     },
     refused=_refusals(),

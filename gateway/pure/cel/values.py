@@ -52,8 +52,15 @@ class TypeName:
     name: str
 
 
+_OF_TEXTS: Final = frozenset({"JSONPatch", "user.ServiceAccount"})
+"""Types whose fields are texts, which are not set if they are empty; ``value`` of a patch is no text."""
+
+
 class Struct:
-    """A value of a type of patches, see ``gateway.pure.cel.structs``. ``equal`` compares two of them."""
+    """A value with fields: of a type of patches, see ``gateway.pure.cel.structs``, or a service account.
+
+    ``equal`` compares two of them.
+    """
 
     __slots__ = ("cel_type", "fields")
 
@@ -63,15 +70,15 @@ class Struct:
         self.fields = fields
 
     def is_set(self, field: str) -> bool:
-        """Return ``has(struct.field)``. An empty text of a ``JSONPatch`` is not set."""
+        """Return ``has(struct.field)``."""
         value = self.fields.get(field, "")
-        return field in self.fields and (value != "" or self.cel_type != "JSONPatch" or field == "value")
+        return field in self.fields and (value != "" or self.cel_type not in _OF_TEXTS or field == "value")
 
 
 def unset(struct: object, field: str) -> object:
     """Return the value of a *field* that is not set."""
     assert isinstance(struct, Struct)
-    return "" if struct.cel_type == "JSONPatch" and field != "value" else None
+    return "" if struct.cel_type in _OF_TEXTS and field != "value" else None
 
 
 _NAMES: Final[dict[type, str]] = {
