@@ -333,13 +333,16 @@ def test_policies_of_the_api_server_with_their_parameters(tmp_path: Path) -> Non
         "spec": {**found["spec"], "validations": [{"expression": "false"}]},
     }
     del unbound["spec"]["paramKind"]
+    conditions = [{"name": "is-not-old", "expression": "object.metadata.name != 'old'"}]
+    found["spec"]["matchConditions"] = conditions
     test = rows(
         {"policy": "limit", "resources": ["one"], "result": "pass"},
         {"policy": "limit", "resources": ["two"], "result": "fail"},
+        {"policy": "limit", "resources": ["old"], "result": "skip"},
         {"policy": "free", "resources": ["one"], "result": "fail"},
         isValidatingAdmissionPolicy=True,
     )
-    objects = [config_map("one", a="1"), config_map("two", a="1", b="2")]
+    objects = [config_map("one", a="1"), config_map("two", a="1", b="2"), config_map("old")]
     file = write(
         tmp_path,
         {**test, "paramResources": ["params.yaml"]},
@@ -349,7 +352,7 @@ def test_policies_of_the_api_server_with_their_parameters(tmp_path: Path) -> Non
     assert set(said(file).values()) == {"passed"}
 
 
-MUTATING = {
+MUTATING: Json = {
     "apiVersion": "admissionregistration.k8s.io/v1",
     "kind": "MutatingAdmissionPolicy",
     "metadata": {"name": "label"},
@@ -396,6 +399,16 @@ def test_objects_after_all_changes_are_compared_without_what_is_empty(tmp_path: 
     assert "gone.yaml" in "".join(
         said(write(tmp_path, rows({**row, "patchedResources": "gone.yaml"}), **files)).values()
     )
+
+
+def test_an_object_without_a_schema_cannot_be_merged(tmp_path: Path) -> None:
+    found = {**MUTATING, "spec": {**MUTATING["spec"]}}
+    rule = {"apiGroups": ["test"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["widgets"]}
+    found["spec"]["matchConstraints"] = {"resourceRules": [rule]}
+    widget = {"apiVersion": "test/v1", "kind": "Widget", "metadata": {"name": "w"}}
+    test = rows({"policy": "label", "resources": ["w"], "result": "pass"})
+    (reason,) = said(write(tmp_path, test, policies=[found], resources=[widget])).values()
+    assert reason.startswith("clusterResources: result: found error, expected pass: ")
 
 
 def test_policies_that_cannot_run_are_counted_apart(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from admission_gateway_worker.json_patch.diff import same
 from gateway.base.errors import ReviewError
 from gateway.base.text import one_of, shown
 from gateway.config.merge.load import documents_in
+from gateway.config.yaml.documents import POLICY_KINDS
 from gateway.engine.object_review import (
     DEFAULT_NAMESPACE,
     RequestOptions,
@@ -23,7 +24,10 @@ from gateway.engine.object_review import (
     request_for,
     review_of,
 )
+from gateway.pure.core.matching import selectors_match
+from gateway.pure.core.rules import rules_match
 from gateway.pure.core.verdict import Allowed, Denied
+from gateway.pure.core.webhook import PolicyRef
 from gateway.tools.offline.changes import changes
 from gateway.tools.offline.gateway import offline_gateway
 from gateway.tools.policy_tests.policies import load_policies
@@ -36,12 +40,16 @@ if TYPE_CHECKING:
 
     from gateway.engine.dry_run import DryRun
     from gateway.engine.object_review import Json
+    from gateway.pure.core.evaluation import Evaluation
+    from gateway.pure.core.webhook import Webhook
     from gateway.tools.offline.gateway import OfflineGateway
     from gateway.tools.policy_tests.kyverno_test import KyvernoTest, ObjectName, Row
     from gateway.tools.policy_tests.policies import LoadedPolicies
 
 _MAPS: Final = frozenset(("annotations", "labels", "matchLabels", "nodeSelector", "data", "stringData"))
 """Fields that Kyverno reads as an empty mapping if they are null."""
+_NO_SCHEMA: Final = "there is no schema of "
+"""The error of an ApplyConfiguration for a custom resource: its schema is in the cluster."""
 _GENERATED: Final = "generate.kyverno.io/"
 
 
@@ -120,6 +128,8 @@ class _TestRun:
         begin = time.monotonic()
         reason = self._not_supported(case)
         problems = () if reason else tuple([one async for one in self._problems(case)])
+        if any(_NO_SCHEMA in one for one in problems):
+            reason, problems = f"clusterResources: {problems[0]}", ()
         seconds = time.monotonic() - begin
         test = self._test
         return CaseResult(test.file, test.document, test.name, case.name, problems, seconds, reason)
@@ -224,6 +234,26 @@ def _responses(review: DryRun, policies: LoadedPolicies) -> Iterator[PolicyRespo
             if excluded.is_exception:
                 message = f"PolicyException {excluded.condition}"
             yield PolicyResponse(invocation.webhook.name, "", result, message)
+        for hook in _skipping(answer.evaluation):
+            yield PolicyResponse(hook.name, "", "skip", "its bindings or matchConditions exclude the object")
+
+
+def _skipping(evaluation: Evaluation) -> Iterator[Webhook]:
+    """Yield the policies of the API server whose constraints match the object, and that did not decide."""
+    request, found = evaluation.request, evaluation.final_object
+    decided = {one.invocation.webhook for one in evaluation.outcomes}
+    for hook in evaluation.selection.webhooks:
+        policy = hook.policy
+        if (
+            hook not in decided
+            and isinstance(hook.client, PolicyRef)
+            and hook.client.kind in POLICY_KINDS
+            and policy is not None
+            and rules_match(hook, request)
+            and selectors_match(hook, request, found, evaluation.namespace) is not False
+            and not policy.excludes(request)
+        ):
+            yield hook
 
 
 def _is_named(wanted: str, name: str) -> bool:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 _GROUPS: Final = ("policies.kyverno.io", "kyverno.io", ADMISSION_GROUP)
+_MAX_REASONS: Final = 3
 _SCORED: Final = "policies.kyverno.io/scored"
 _ACTIONS: Final[Mapping[str, Json]] = {
     "policies.kyverno.io": {"validationActions": ["Deny"]},
@@ -71,14 +72,17 @@ def load_policies(documents: Iterable[Document], params: Iterable[Document] = ()
 
 
 def load_supported(documents: Sequence[Document]) -> tuple[Config, list[tuple[Document, str]]]:
-    """Return the configuration of the *documents* that have no problems, and the others with their first."""
+    """Return the configuration of the *documents* without problems, and the others with their first ones."""
     refused: list[tuple[Document, str]] = []
     while True:
         try:
             return _enforced(read(documents)), refused
         except ConfigError:
-            wrong = [(one, one.problems.found[0]) for one in documents if one.problems.found]
-            refused += [(one, f"{path}: {message}" if path else message) for one, (path, message) in wrong]
+            wrong = [(one, one.problems.found[:_MAX_REASONS]) for one in documents if one.problems.found]
+            refused += [
+                (one, "; ".join(f"{path}: {message}" if path else message for path, message in found))
+                for one, found in wrong
+            ]
             documents = [_unread(one) for one in documents if not one.problems.found]
 
 
