@@ -415,13 +415,18 @@ def test_policies_that_cannot_run_are_counted_apart(tmp_path: Path) -> None:
     refused = policy("refused", "true", evaluation={"mode": "JSON"})
     test = rows(
         {"policy": "refused", "resources": ["good"], "result": "pass"},
+        {"policy": "idle", "resources": ["good"], "result": "pass"},
         {"policy": "owner", "resources": ["good"], "result": "pass"},
         {"policy": "ghost", "resources": ["good"], "result": "pass"},
     )
-    file = write(tmp_path, test, policies=[refused, policy("owner", HAS_OWNER)], resources=[GOOD])
+    idle = policy("idle", "true", evaluation={"admission": {"enabled": False}})
+    file = write(tmp_path, test, policies=[refused, idle, policy("owner", HAS_OWNER)], resources=[GOOD])
     found = run(file)
     assert found["refused on good: pass"].status == "not supported"
     assert found["refused on good: pass"].not_supported.startswith("spec.evaluation")
+    assert found["idle on good: pass"].not_supported == (
+        "spec.evaluation: admission is not enabled: the policy has no effect"
+    )
     assert found["owner on good: pass"].status == "passed"
     assert found["ghost on good: pass"].problems == ('policy: there is no policy "ghost" in policies.yaml',)
 

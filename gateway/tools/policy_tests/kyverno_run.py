@@ -35,7 +35,7 @@ from gateway.tools.policy_tests.results import CaseResult, is_selected
 from gateway.tools.policy_tests.suite import bare_namespace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from gateway.engine.dry_run import DryRun
@@ -150,7 +150,8 @@ class _TestRun:
             return "payloads are no objects of an API server"
         return ""
 
-    async def _problems(self, case: _Case) -> Any:  # noqa: ANN401 - an asynchronous iterator of lines
+    async def _problems(self, case: _Case) -> AsyncIterator[str]:
+        """Yield lines about everything that differs from what *case* expects."""
         row, test = case.row, self._test
         if not any(_is_named(row.policy, name) for name in self._policies.names):
             yield f"policy: there is no policy {shown(row.policy)} in {_files(test.policies)}"

@@ -14,6 +14,7 @@ from gateway.pure.core.webhook import PolicyRef, Webhook
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from gateway.base.errors import Problem
     from gateway.config.merge.model import Config
 
     Json = dict[str, Any]
@@ -54,7 +55,9 @@ def load_policies(documents: Iterable[Document], params: Iterable[Document] = ()
     kinds = [_kind(kind) for one in policies for kind in _param_kinds(one)]
     used = [one for one in params if one.content is not None and _kind(one.content) in kinds]
     config, refused = load_supported([*policies, *_missing_bindings(policies), *used])
-    reasons, unloaded = {}, ""
+    hooks = {hook.name for hook in config.webhooks}
+    silent = [one for one in policies if _is_policy(one) and id_of(one) not in hooks]
+    reasons, unloaded = {id_of(one): _why_silent(one, config.warnings) for one in silent}, ""
     for document, reason in refused:
         if _is_policy(document):
             reasons[id_of(document)] = reason
@@ -84,6 +87,13 @@ def load_supported(documents: Sequence[Document]) -> tuple[Config, list[tuple[Do
                 for one, found in wrong
             ]
             documents = [_unread(one) for one in documents if not one.problems.found]
+
+
+def _why_silent(policy: Document, warnings: Iterable[Problem]) -> str:
+    """Return why the document *policy* reviews no requests."""
+    of_policy = (one for one in warnings if one.where == policy.problems.where)
+    found = (f"{one.field}: {one.message}" for one in of_policy if "no effect" in one.message)
+    return next(found, "the policy reviews no requests")
 
 
 def id_of(document: Document) -> str:
