@@ -14,6 +14,7 @@ from gateway.observe.telemetry.aggregation import ProcessMetrics
 from gateway.observe.telemetry.exposition import OPENMETRICS, expose
 from gateway.observe.telemetry.metrics import Metrics
 from gateway.pure.core.call import Call, Payload
+from gateway.pure.core.conditions import Excluded
 from gateway.pure.core.matching import Invocation, PolicyInvocation, Selection
 from gateway.pure.core.outcome import Outcome
 from gateway.pure.core.verdict import (
@@ -166,3 +167,11 @@ def test_plain_counters_of_several_processes_are_added_up(
         assert f'admission_gateway_worker_retries_total{{pool="{name}"}} {float(number)}' in lines
     left = float(sum(sum(withdrawn.values()) for _, withdrawn in processes))
     assert f'admission_gateway_reviews_cancelled_total{{type="admit"}} {left}' in lines
+
+
+def test_a_policy_that_an_exception_leaves_out_is_no_exclusion_by_a_condition() -> None:
+    metrics = Metrics()
+    (invocation,) = Selection("validate", [webhook("a", phase="validate")]).invocations(ASKED["CREATE"], None)
+    metrics.exclusions("CREATE", [(invocation, Excluded("ns/e", is_exception=True))])
+    metrics.exclusions("CREATE", [(invocation, Excluded("c"))])
+    assert sum(samples(metrics, "match_condition_exclusions_total").values()) == 1

@@ -254,6 +254,8 @@ class Metrics:
     def exclusions(self, operation: str, exclusions: Iterable[tuple[Invocation, Excluded]]) -> None:
         """Count the webhooks of one review that their conditions excluded."""
         for invocation, excluded in exclusions:
+            if excluded.is_exception:
+                continue
             labels = invocation.webhook.name, TYPES[invocation.webhook.phase], operation
             self._exclusions.labels(*labels).inc()
             if excluded.errors:
