@@ -1,5 +1,7 @@
 """Functions of the dialects against what Go found: values, types, costs and errors.
 
+``certificate-vectors.json`` has what ``x509.decode`` returns for generated certificates and requests.
+
 ``dialect-vectors.json`` has what cel-go 0.30.0, k8s.io/apiserver 0.36.3 and github.com/kyverno/sdk of August
 2026 return for these expressions, in the environment of github.com/kyverno/kyverno 1.19.1
 pkg/cel/compiler/env.go.
@@ -100,3 +102,29 @@ def test_an_expression_has_the_value_that_go_finds(vector: dict[str, Any]) -> No
         return
     assert shown(expression.evaluate(frame, EXPRESSION_LIMIT)) == vector["value"]
     assert math.floor(meter.cost_so_far() + 1e-6) == vector["cost"] + COSTS.get(text, 0)
+
+
+CERTIFICATES: Final[list[dict[str, Any]]] = json.loads(
+    Path(__file__).with_name("certificate-vectors.json").read_text(), parse_int=float
+)
+
+
+@pytest.mark.parametrize("vector", CERTIFICATES, ids=lambda vector: vector["name"])
+def test_a_certificate_is_decoded_as_in_go(vector: dict[str, Any]) -> None:
+    expression = compile_expression("x509.decode(object)", ENVIRONMENT)
+    frame = [vector["object"], *[None] * (len(GLOBALS) - 1)]
+    meter.begin()
+    if "error" in vector:
+        with pytest.raises(EvaluationError) as error:
+            expression.evaluate(frame, EXPRESSION_LIMIT)
+        assert str(error.value) == vector["error"]
+        return
+    assert expression.evaluate(frame, EXPRESSION_LIMIT) == vector["value"]
+    assert meter.cost_so_far() == vector["cost"]
+
+
+def test_a_long_text_is_no_certificate() -> None:
+    expression = compile_expression("x509.decode(object)", ENVIRONMENT)
+    meter.begin()
+    with pytest.raises(EvaluationError, match="expected at most 100000"):
+        expression.evaluate(["-" * 100_001, *[None] * (len(GLOBALS) - 1)], EXPRESSION_LIMIT)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.pure.cel.dialect_macros import ALL, NOW, OR_VALUE_ONLY
 from gateway.pure.cel.environment import ENVIRONMENT, KUBERNETES, Dialect
 from gateway.pure.cel.libraries import (
+    certificates,
     encoders,
     images,
     kyverno,
@@ -57,8 +58,7 @@ def _refusals() -> Mapping[str, str]:
     differs = "gives another value at each call, so that no review could be repeated; a worker can do it"
     for name in ("random", "random.random"):
         found[name] = f"{name} {differs}"
-    for name in ("x509.decode", "yaml.parse"):
-        found[name] = f"{name} is not supported yet; a worker can do it"
+    found["yaml.parse"] = "yaml.parse is not supported yet; a worker can do it"
     found["json.encode"] = "json.encode always exceeds the cost limit of Kyverno; use json.marshal"
     return found
 
@@ -73,6 +73,7 @@ KYVERNO: Final = Dialect(
         *images.FUNCTIONS,
         *kyverno.FUNCTIONS,
         *kyverno_formats.FUNCTIONS,
+        *certificates.FUNCTIONS,
     ),
     macros=ALL,
     variables={"exceptions": _EXCEPTION, NOW: TIMESTAMP},
