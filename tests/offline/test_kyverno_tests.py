@@ -474,6 +474,13 @@ def test_problems_have_file_and_field_and_unknown_keys_are_warnings(tmp_path: Pa
     ]
 
 
+def test_a_test_without_a_kind_is_not_overlooked(tmp_path: Path) -> None:
+    file = tmp_path / "kyverno-test.yaml"
+    file.write_text("name: old\npolicies: [p.yaml]\n")
+    with pytest.raises(ConfigError, match=r"kyverno-test.yaml: document 1: kind: is required, expected Test"):
+        read_tests([tmp_path], [])
+
+
 def test_files_that_cannot_be_read_fail_the_rows(tmp_path: Path) -> None:
     row = rows({"policy": "owner", "resources": ["good"], "result": "pass"})
     file = write(tmp_path, {**row, "resources": ["gone.yaml"]}, policies=[policy("owner", HAS_OWNER)])

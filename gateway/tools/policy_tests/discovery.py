@@ -95,6 +95,9 @@ def _read(document: Document, number: int, config: Sequence[Path], found: FoundT
         found.kyverno.append(read_kyverno_test(document, number))
     elif is_gatekeeper_suite(document.content):
         found.gatekeeper.append(read_gatekeeper_suite(document, number))
+    elif document.file.name == KYVERNO_FILE and "kind" not in document.content:
+        message = "is required, expected Test, with the apiVersion cli.kyverno.io/v1alpha1"
+        document.problems.add("kind", message)
     else:
         return False
     return True
