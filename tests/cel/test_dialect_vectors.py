@@ -47,6 +47,10 @@ OTHER_TEXTS: Final = frozenset(
         "json.marshal({'b': 1, 'a': [true, null, 'x', 1.5, 2u]})",
         "json.unmarshal(object.s)",
         "listObjToMap([1], [2], 'name', 'v')",
+        "yaml.parse('a: [')",
+        "yaml.parse('~: x')",
+        "yaml.parse('[a]: x')",
+        "yaml.parse(object.a)",
     }
 )
 """Expressions whose error has another text."""

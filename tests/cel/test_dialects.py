@@ -176,7 +176,6 @@ def test_a_variable_can_have_a_value_instead_of_an_expression() -> None:
         ("random() == 'a'", "random gives another value at each call"),
         ("random('[a-z]') == 'a'", "random gives another value at each call"),
         ("random.random() == 'a'", "random.random gives another value at each call"),
-        ("yaml.parse('a').b == 1", "yaml.parse is not supported yet"),
         ("json.encode(1) == '1'", "json.encode always exceeds the cost limit"),
     ],
 )
@@ -323,6 +322,9 @@ def test_a_compressed_text_is_the_text(text: str, times: int) -> None:
         ("json.unmarshal(object)", " " * 1_000_001, "found 1000001 characters of JSON"),
         ("json.unmarshal(object)", "[" * 100_000, "exceeded max depth"),
         ("json.unmarshal(object)", "1" * 10_001, "cannot unmarshal number"),
+        ("yaml.parse(object)", "a" * 100_001, "found 100001 characters of YAML"),
+        ("yaml.parse(object)", "[" * 1000, "nested deeper than 100 levels"),
+        ("yaml.parse(object)", "a: &x\n  b: [*x]", "anchor 'x' value contains itself"),
         ("regex.replace(object, 'a', object)", "a" * 10_001, "expected at most 10000"),
     ],
 )
@@ -337,3 +339,35 @@ def test_a_time_is_truncated_to_a_multiple(ns: int, to: int) -> None:
     assert isinstance(found, Timestamp)
     assert 0 <= ns - found.ns < to
     assert evaluated("time.truncate(object[0], object[1])", KYVERNO, object=[found, Duration(to)]) == found
+
+
+_ASCII: Final = st.text([chr(code) for code in range(32, 127)], max_size=6)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | st.integers() | _ASCII,
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_ASCII, inner, max_size=4),
+        max_leaves=12,
+    )
+)
+def test_json_is_yaml(value: Any) -> None:
+    text = json.dumps(value)
+    found = evaluated("[yaml.parse(object), json.unmarshal(object)]", KYVERNO, object=text)
+    assert isinstance(found, list)
+    assert found[0] == found[1] == json.loads(text, parse_int=float)
+
+
+@given(st.text("abyn01.<*&!-?:[]{}'\"|>%@`#,\n\t \x00\ud800é", max_size=40))
+def test_any_text_is_yaml_or_an_error(text: str) -> None:
+    problem = ""
+    try:
+        evaluated("yaml.parse(object)", KYVERNO, object=text)
+    except EvaluationError as error:
+        problem = str(error)
+    assert not problem or problem.startswith("error converting YAML to JSON: ")
+
+
+def test_an_alias_is_not_unfolded() -> None:
+    levels = "\n".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 60))
+    assert evaluated("yaml.parse(object).l59.size()", KYVERNO, object=f"l0: &l0 [1]\n{levels}") == 9

@@ -19,6 +19,7 @@ from gateway.pure.cel.libraries import (
     mathext,
     optional_values,
     regexext,
+    yaml_texts,
 )
 from gateway.pure.cel.types import DYN, STRING, TIMESTAMP, Type, list_of
 
@@ -58,7 +59,6 @@ def _refusals() -> Mapping[str, str]:
     differs = "gives another value at each call, so that no review could be repeated; a worker can do it"
     for name in ("random", "random.random"):
         found[name] = f"{name} {differs}"
-    found["yaml.parse"] = "yaml.parse is not supported yet; a worker can do it"
     found["json.encode"] = "json.encode always exceeds the cost limit of Kyverno; use json.marshal"
     return found
 
@@ -74,6 +74,7 @@ KYVERNO: Final = Dialect(
         *kyverno.FUNCTIONS,
         *kyverno_formats.FUNCTIONS,
         *certificates.FUNCTIONS,
+        *yaml_texts.FUNCTIONS,
     ),
     macros=ALL,
     variables={"exceptions": _EXCEPTION, NOW: TIMESTAMP},
