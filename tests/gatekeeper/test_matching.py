@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.pure.core.labels import Requirement, Selector
 from gateway.pure.gatekeeper.matching import (
+    Included,
     Kinds,
     Match,
     MatchError,
@@ -218,3 +219,14 @@ MATCHES = st.builds(
 def test_the_object_or_the_old_one_is_enough(match: Match, new: Json, old: Json, labels: Json) -> None:
     each = [found(match, one, namespace="shop", labels=labels) for one in (new, old)]
     assert found(match, new, old, namespace="shop", labels=labels) == any(each)
+
+
+@given(MATCHES, OBJECTS, st.sampled_from(["shop", "bank"]))
+def test_a_namespace_that_is_not_included_has_no_object_that_matches(
+    match: Match, one: Json, name: str
+) -> None:
+    """So such constraints need not be compared with each object of a namespace."""
+    if one["kind"] == "Namespace":
+        one["metadata"]["name"] = name
+    if not Included(match, Wildcards(())).may_include({"kubernetes.io/metadata.name": name}):
+        assert not found(match, one, namespace=name, labels={})

@@ -27,7 +27,7 @@ from gateway.pure.core.conditions import NOT_MATCHED, Excluded, PolicyResult
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.verdict import ALLOWED, Allowed, Denied, Failed, FailureReason
 from gateway.pure.core.webhook import Rollout
-from gateway.pure.gatekeeper.matching import MatchError, is_for_namespace, matches_review
+from gateway.pure.gatekeeper.matching import Included, MatchError, is_for_namespace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,7 +73,7 @@ class ConstraintInForce(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
         super().__init__(policy, [ValidatingBinding("", policy.name, None, None, b"{}", ())])
         self.kind = constraint.kind
         self.constraint = constraint
-        self.excluded = excluded
+        self.included = Included(constraint.match, excluded)
         self._all_true = None if policy.conditions else policy.rules.all_true
         """Decides the usual case alone: nothing but validations counts."""
 
@@ -82,6 +82,15 @@ class ConstraintInForce(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
         if mode is None:
             mode = "Audit" if self.constraint.actions == {"dryrun"} else "Enforce"
         return self.as_entry("validate", rollout=None if mode == "Enforce" else Rollout(mode))
+
+    @property
+    def has_namespace_selectors(self) -> bool:
+        """See ``AdmissionPolicy``."""
+        return self.included.has_namespaces
+
+    def may_match_namespace(self, labels: Mapping[str, str]) -> bool:
+        """See ``AdmissionPolicy``."""
+        return self.included.may_include(labels)
 
     @property
     def can_allow_fast(self) -> bool:
@@ -93,7 +102,7 @@ class ConstraintInForce(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
         begin = perf_counter()
         assert self._all_true is not None
         try:
-            if not self.matches(policy_input):
+            if not self.included.matches(policy_input):
                 return None
         except MatchError:
             return None
@@ -104,14 +113,6 @@ class ConstraintInForce(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
             meter.begin()
             cost = self._all_true.cost(self.policy.rules.variables, values, BRIEF_LIMIT)
         return None if cost < 0 else perf_counter() - begin
-
-    def matches(self, policy_input: PolicyInput) -> bool:
-        """Whether the constraint is for the request.
-
-        Raises:
-            MatchError: it cannot be found out.
-        """
-        return matches_review(self.constraint.match, self.excluded, policy_input)
 
     def values(self, shared: Values, policy_input: PolicyInput) -> Values:
         """Return the values of ``GLOBALS`` without ``variables``: *shared* with those of the constraint."""
@@ -139,7 +140,7 @@ class _Run(PolicyRun[ValidatingPolicy, ValidatingBinding]):
 
     def _result(self) -> PolicyAnswer:
         try:
-            found = self._evaluated() if self._bound.matches(self._input) else None
+            found = self._evaluated() if self._bound.included.matches(self._input) else None
         except MatchError as error:
             # Gatekeeper takes a constraint as violated if it does not know whether it matches.
             verdict = self._verdict([str(error)])

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 ANY: Final = "*"
+_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+"""Set by the API server on every namespace, and by the gateway on those in files; immutable."""
 _UNMATCHED: Final = "unable to match constraints: "
 
 
@@ -106,6 +108,17 @@ class Match:
     source: Literal["All", "Original", "Generated"] = "All"
 
 
+def _has_namespaces(match: Match) -> bool:
+    return bool(match.namespaces.patterns or match.excluded_namespaces.patterns)
+
+
+def includes(match: Match, name: str) -> bool:
+    """Whether *match* includes the namespace *name*, if this alone decides."""
+    if match.excluded_namespaces.match(name):
+        return False
+    return not match.namespaces.patterns or match.namespaces.match(name)
+
+
 class Reviewed:
     """One object as a constraint matches it."""
 
@@ -143,21 +156,42 @@ def is_for_namespace(request: AdmissionRequest) -> bool:
     return group == "" and kind == "Namespace"
 
 
-def matches_review(match: Match | None, excluded: Wildcards, policy_input: PolicyInput) -> bool:
-    """Whether *match* is for the request of *policy_input*, and none of the *excluded* namespaces has it.
+@dataclass(frozen=True, slots=True)
+class Included:
+    """The requests that a constraint is evaluated for."""
 
-    Raises:
-        MatchError: as :func:`matches`.
-    """
-    seen, request = policy_input.conditions, policy_input.request
-    current = None if request.operation == "DELETE" else seen.object
-    objects = [Reviewed(each) for each in (current, seen.old_object) if each is not None]
-    if is_excluded(excluded, objects[0] if objects else None, request.namespace):
-        return False
-    namespace = "" if is_for_namespace(request) else request.namespace
-    found = policy_input.namespace
-    labels = found.labels if namespace and isinstance(found, Namespace) else None
-    return matches(match, objects, namespace, labels)
+    match: Match | None
+    """That of the constraint, if it has one."""
+    excluded: Wildcards
+    """The namespaces in which no constraint is evaluated."""
+
+    @property
+    def has_namespaces(self) -> bool:
+        """Whether the names of namespaces decide."""
+        return bool(self.excluded.patterns) or (self.match is not None and _has_namespaces(self.match))
+
+    def may_include(self, labels: Mapping[str, str]) -> bool:
+        """Whether requests in the namespace with *labels*, of which one has its name, may be included."""
+        name = labels.get(_NAME_LABEL)
+        return name is None or not (
+            self.excluded.match(name) or (self.match is not None and not includes(self.match, name))
+        )
+
+    def matches(self, policy_input: PolicyInput) -> bool:
+        """Whether the request of *policy_input* is included.
+
+        Raises:
+            MatchError: as :func:`matches`.
+        """
+        seen, request = policy_input.conditions, policy_input.request
+        current = None if request.operation == "DELETE" else seen.object
+        objects = [Reviewed(each) for each in (current, seen.old_object) if each is not None]
+        if is_excluded(self.excluded, objects[0] if objects else None, request.namespace):
+            return False
+        namespace = "" if is_for_namespace(request) else request.namespace
+        found = policy_input.namespace
+        labels = found.labels if namespace and isinstance(found, Namespace) else None
+        return matches(self.match, objects, namespace, labels)
 
 
 def matches(
@@ -195,14 +229,11 @@ def _matches(match: Match, one: Reviewed, namespace: str, labels: Mapping[str, s
         return False
     if match.scope == "Namespaced" and (one.is_namespace or not in_namespace):
         return False
-    if match.namespaces.patterns or match.excluded_namespaces.patterns:
+    if _has_namespaces(match):
         name = one.text("name") if one.is_namespace else namespace or own_namespace
         # An object without a namespace that is not a Namespace matches all of them.
-        if name or one.is_namespace:
-            if match.namespaces.patterns and not match.namespaces.match(name):
-                return False
-            if match.excluded_namespaces.match(name):
-                return False
+        if (name or one.is_namespace) and not includes(match, name):
+            return False
     if match.label_selector is not None and not match.label_selector.matches(one.labels):
         return False
     if match.namespace_selector is not None and not _selects(
