@@ -252,6 +252,11 @@ GROUPS: Final = (
             Case("documents-1", "1 policy", "documents-1", "/validate", _REAL),
             Case("documents-10", "10 policies", "documents-10", "/validate", _REAL),
             Case(
+                "pod-security",
+                "10 ValidatingPolicies of Kyverno for Pods",
+                *("pod-security", "/validate", _REAL),
+            ),
+            Case(
                 "documents-10-mutating",
                 "10 MutatingAdmissionPolicies that each change the Pod",
                 *("documents-10-mutating", "/mutate", _REAL),

@@ -13,9 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from loadtest.floor import PATH
+from loadtest.peers import kyverno
 from loadtest.policies import MUTATING, POLICY_WORKERS, SETS
 from loadtest.policies.cel import EXPRESSIONS
 from loadtest.policies.mutations import MUTATIONS
+from loadtest.policies.pod_security import pod_security
 from loadtest.worker import (
     LABELS,
     SLOW_POLICIES,
@@ -33,6 +35,8 @@ WORKERS: Final = 4
 PER_WORKER: Final = 4
 COUNTS: Final = (1, 4, 16)
 """Numbers of policies; part of the paths."""
+FIRST: Final = "v1"
+"""The set of policies with which the gateway with Kyverno's documents starts."""
 MANY: Final = 1000
 """Configured webhooks; four of them match."""
 LABELLING: Final = 2
@@ -287,6 +291,8 @@ GATEWAYS: Final[Mapping[str, Gateway]] = {
     "documents-1": Gateway(lambda: documents(1), workers=0),
     "documents-10": Gateway(lambda: documents(10), workers=0),
     "documents-10-mutating": Gateway(mutating_documents, workers=0),
+    "pod-security": Gateway(pod_security, workers=0),
+    "kyverno-documents": Gateway(lambda: kyverno.documents(FIRST, "cel"), workers=0),
     "bindings-5": Gateway(lambda: documents(5), workers=0),
     "bindings-100": Gateway(lambda: documents(10, matching=5, others=95), workers=0),
     **{

@@ -317,6 +317,11 @@ TARGETS: Final = (
     ),
     times(
         "13",
+        "10 policies of Kyverno for Pods, as they are: CPU, times the floor",
+        *("pod-security", "floor-documents", "at most", 2.0),
+    ),
+    times(
+        "13",
         "10 mutating documents that each change the Pod: CPU, times the floor",
         *("documents-10-mutating", "floor-documents", "at most", 3.0),
     ),

@@ -6,17 +6,20 @@ project's own installation sets:
 - The gateway and its worker have their defaults, metrics are on, and each policy is a webhook.
 - kubewebhook is a library. Its policies are a chain in one webhook, so that a Pod is decoded once. It has no
   matching, no failure policies and no merging: it is the least that a program in Go has to do.
+- The gateway with Kyverno's policies has their documents in a file, and no worker.
 - OPA answers with the document of a package that is an AdmissionReview. The decision log is off, its default.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from loadtest.floor import PATH as FLOOR_PATH
+from loadtest.peers import kyverno
 from loadtest.peers.programs import CONFIGS, obtain
-from loadtest.policies import POLICY_WORKERS, SETS, real_path, unready
+from loadtest.policies import MUTATING, POLICY_WORKERS, SETS, real_path, unready
 from loadtest.reviews import POD
 from loadtest.servers import BenchError, accept, run_servers, start
 from tests.e2e.binaries import VERSIONS
@@ -131,6 +134,35 @@ class GatewayGo(Gateway):
     """With a worker of the Go SDK."""
 
     name, title, language = "go", "gateway, Go worker", "go"
+
+
+class GatewayKyverno(Subject):
+    """The policies of Kyverno in CEL, as documents of the gateway."""
+
+    name, title = "kyverno-documents", "gateway, Kyverno's policies as they are"
+
+    @classmethod
+    def missing(cls) -> str:
+        """Return an empty string."""
+        return ""
+
+    def start(self, bed: Bed) -> Server:
+        """Start it with the first set."""
+        folder = bed.folder / self.name
+        folder.mkdir()
+        self._file = folder / f"{self.name}.yaml"
+        return bed.stack.enter_context(run_servers(POD, [self.name], folder)).servers[self.name]
+
+    def path(self, which: str) -> str:
+        """Return the path of the phase."""
+        return "/mutate" if which == MUTATING else "/validate"
+
+    def apply(self, which: str) -> None:
+        """Write the set *which* into the file of the gateway, which reads it again."""
+        text = "\n---\n".join(map(json.dumps, kyverno.documents(which, "cel")))
+        written = self._file.with_suffix(".new")
+        written.write_text(text)
+        written.replace(self._file)
 
 
 class Floor(Subject):

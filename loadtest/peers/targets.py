@@ -1,4 +1,4 @@
-"""The targets beside the peers: the gateway with a Python worker, compared with the Go chain and with OPA."""
+"""The targets beside the peers: the gateway with a Python worker or with documents, compared with others."""
 
 from __future__ import annotations
 
@@ -35,5 +35,10 @@ TARGETS: Final = (
         "12",
         "M4: median, of that of the Go chain",
         *("m4-16-python", "m4-16-chain", "at most", 1.5, "p50_ms"),
+    ),
+    times(
+        "12",
+        "V10 as policies of Kyverno in the gateway: reviews/s, of those of Kyverno",
+        *("v10-16-kyverno-documents", "v10-16-kyverno-cel", "at least", 5.0, "reviews_per_s"),
     ),
 )

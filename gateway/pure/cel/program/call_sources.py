@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from gateway.pure.cel.environment import GLOBALS
 from gateway.pure.cel.libraries.optional_values import OR_VALUE
 from gateway.pure.cel.meter import LONG_TEXT
 from gateway.pure.cel.program.source import Source
@@ -28,6 +29,7 @@ _SIZED: Final = {"string": str, "bytes": bytes, "list": list, "map": dict}
 _SIZED_BY_CONTENT: Final = frozenset({Optional, Struct})
 _MAX_LOOKED_THROUGH: Final = 100
 """Items of a list that are compared without counting steps."""
+_GO_TYPES_SLOT: Final = GLOBALS.index("(Go types)")
 _EQUAL_AS_IN_PYTHON: Final = frozenset({bool, int, float, type(None)})
 
 
@@ -37,12 +39,14 @@ def call_source(node: Call, call: Callable[..., object], built: Sequence[Built])
     kinds = {each.type for each in node.arguments}
     if name in _ORDER and kinds <= {DYN, INT}:
         return _comparison(_ORDER[name], *built)
-    # The cost of membership in a list, if that is known when the expression is compiled, is its length.
-    is_flat = len(overloads) > 1 or overloads[0].overload != "in_list"
-    if name == "@in" and is_flat and node.arguments[0].type in (DYN, STRING):
-        return _in(*built)
+    if name == "@in" and node.arguments[0].type in (DYN, STRING):
+        # The cost of membership in a list, if that is known when the expression is compiled, is its length.
+        is_list = len(overloads) == 1 and overloads[0].overload == "in_list"
+        return _in(*built, is_list=is_list)
     if name in _SEARCHES and [each.overload for each in overloads] == [name]:
         return _search(name, *built)
+    if name == "_+_" and (len(overloads) > 1 or overloads[0].overload == "_+__list(A)"):
+        return _sum(*built)
     if name == OR_VALUE:
         return _or_value(*built)
     if name == "size":
@@ -66,13 +70,17 @@ def _comparison(symbol: str, first: Built, second: Built) -> Source:
     return Source(write, is_bool=True)
 
 
-def _in(first: Built, second: Built) -> Source:
+def _in(first: Built, second: Built, *, is_list: bool) -> Source:
     def write(writer: Writer) -> str:
         wanted, container = writer.named(writer.part(first)), writer.named(writer.part(second))
         writer.require(wanted, str)
         writer.give_up_if(f"len({wanted}) > {LONG_TEXT}")
         is_short = f"type({container}) is list and len({container}) <= {_MAX_LOOKED_THROUGH}"
-        writer.require(container, dict, condition=is_short)
+        if is_list:
+            writer.give_up_if(f"not ({is_short})")
+            writer.charge(f"len({container}) - 1")
+        else:
+            writer.require(container, dict, condition=is_short)
         return f"({wanted} in {container})"
 
     return Source(write, is_bool=True)
@@ -98,6 +106,29 @@ def _size(kinds: frozenset[type], of: Built) -> Source:
         value = writer.named(writer.part(of))
         writer.give_up_if(f"type({value}) not in {writer.constant(kinds)}")
         return f"len({value})"
+
+    return Source(write)
+
+
+def _sum(first: Built, second: Built) -> Source:
+    """Return the source of ``first + second`` of any type, or of lists; it gives up on what is long."""
+
+    def write(writer: Writer) -> str:
+        left, right = writer.named(writer.part(first)), writer.named(writer.part(second))
+        found = writer.new()
+        with writer.block(f"if type({left}) is list and type({right}) is list:"):
+            writer.give_up_if(f"len({left}) + len({right}) > {_MAX_LOOKED_THROUGH}")
+            # Of an empty list with a Go type, the sum is not the other list as it is.
+            writer.give_up_if(f"not {left} and {writer.slot(_GO_TYPES_SLOT)} is not None")
+            writer.line(f"{found} = {left} + {right} if {left} else {right}")
+        with writer.block(f"elif type({left}) is str and type({right}) is str:"):
+            writer.give_up_if(f"len({left}) + len({right}) > {LONG_TEXT}")
+            writer.line(f"{found} = {left} + {right}")
+        with writer.block("else:"):
+            writer.give_up_if(f"type({left}) is not int or type({right}) is not int")
+            writer.line(f"{found} = {left} + {right}")
+            writer.give_up_if(f"not {-(1 << 63)} <= {found} < {1 << 63}")
+        return found
 
     return Source(write)
 
