@@ -371,3 +371,31 @@ def test_any_text_is_yaml_or_an_error(text: str) -> None:
 def test_an_alias_is_not_unfolded() -> None:
     levels = "\n".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 60))
     assert evaluated("yaml.parse(object).l59.size()", KYVERNO, object=f"l0: &l0 [1]\n{levels}") == 9
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "object.l.all(e, cel.bind(d, e * 10, d > 5 && d == d))",
+        "cel.bind(x, object.l, x.exists(y, y == 2)) && variables.v[0] == 2",
+        "object.l.exists(e, variables.v.exists(z, cel.bind(w, z, w == e)))",
+        "image('ghcr.io/a/b:1').registry() == 'ghcr.io' && math.greatest(2, object.l[0]) == 2",
+        "has(parseServiceAccount('system:serviceaccount:a:b').Name)",
+        "cel.bind(x, object.missing, true)",
+    ],
+)
+def test_all_ways_to_evaluate_agree(text: str) -> None:
+    """As closures, as source code, and with others as one function, in which variables are written out."""
+    environment = policy_environment({"v": DYN}, has_params=False, dialect=KYVERNO)
+    variables = {"v": compile_expression("cel.bind(q, object.l, q.map(x, x + 1))", environment)}
+    expression = compile_expression(text, environment, (BOOL,))
+    given = (variables, [{"l": [1, 2, 3]}, *VALUES[1:]], POLICY_LIMIT)
+    meter.begin()
+    results, left = evaluate_all([expression], *given, Allowance(is_brief=True))
+    meter.begin()
+    cost = AllTrue([expression], variables).cost(*given)
+    assert results == [(True,)]
+    assert cost in (POLICY_LIMIT - left, -1)
+    expression.program.use_source()
+    meter.begin()
+    assert evaluate_all([expression], *given, Allowance(is_brief=True)) == (results, left)
