@@ -104,7 +104,8 @@ class GatekeeperDocuments:
                     each.document.problems.add(child(each.document.path, "kind"), message)
                 continue
             parameters = each.parameters(template.schema)
-            if each.actions:
+            has_problems = template.document.problems.found or each.document.problems.found
+            if each.actions and not has_problems:
                 yield self._entry(each, template, parameters)
 
     @staticmethod
