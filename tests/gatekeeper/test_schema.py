@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.pure.gatekeeper.schema import MAX_DEPTH, MAX_SCHEMAS, Schema, SchemaError
+from gateway.pure.gatekeeper.schema import MAX_DEPTH, MAX_SCHEMAS, MAX_WORK, Schema, SchemaError, Work
 
 Json = dict[str, Any]
 
@@ -176,6 +176,41 @@ def test_checks_are_bounded() -> None:
     branches = {**STRING, "anyOf": [*({"enum": [f"{each}"]} for each in range(1000)), {"enum": ["x"]}]}
     problems = Schema({"type": "array", "items": branches}).problems(["x"] * 1000)
     assert problems == [("", "is too large for its schema: found more than 200000 comparisons")]
+
+
+def test_the_size_of_what_is_compared_counts() -> None:
+    """All of a list is written to find an entry twice, once for each schema that asks for it."""
+    schema = {**STRINGS, "allOf": [{"uniqueItems": True}] * 1000}
+    problems = Schema(schema).problems([f"{each}" for each in range(500)])
+    assert problems == [("", "is too large for its schema: found more than 200000 comparisons")]
+
+
+def test_defaults_inside_defaults_are_bounded() -> None:
+    """Each level has ten times the values of the one around it."""
+    schema = STRING
+    for _ in range(8):
+        schema = of(a={"type": "array", "items": schema, "default": [{}] * 10})
+    with pytest.raises(SchemaError, match="needs more than 2000000 comparisons and defaults"):
+        Schema(schema).applied("parameters", {})
+
+
+def test_the_work_for_all_values_is_bounded() -> None:
+    work, schema = Work(), Schema(of(a={"type": "array", "items": STRING, "default": ["x" * 64] * 1000}))
+    schema.applied("parameters", {}, work)
+    assert work.left == MAX_WORK - 2001
+    assert schema.problems({"a": ["x"] * 10}, work) == []
+    assert work.left == MAX_WORK - 2001 - 12
+    work.left = 2000
+    with pytest.raises(SchemaError, match="needs more than 2000000 comparisons and defaults"):
+        schema.applied("parameters", {}, work)
+
+
+def test_what_an_alias_repeats_is_pruned_in_each_place_by_its_own_schema() -> None:
+    shared = {"k": "x"}
+    read = Schema(of(a=of(k=STRING), b=of(j=STRING)))
+    stored, dropped = read.applied("parameters", {"a": shared, "b": shared})
+    assert stored == {"a": {"k": "x"}, "b": {}}
+    assert [path for path, _ in dropped] == [".b.k"]
 
 
 def test_few_problems_are_listed() -> None:

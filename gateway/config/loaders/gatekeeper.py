@@ -20,6 +20,7 @@ from gateway.pure.core.labels import EVERYTHING
 from gateway.pure.gatekeeper.constraint import Constraint, ConstraintInForce
 from gateway.pure.gatekeeper.matching import NO_NAMES
 from gateway.pure.gatekeeper.registration import rules_for
+from gateway.pure.gatekeeper.schema import Work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +95,7 @@ class GatekeeperDocuments:
 
     def webhooks(self) -> Iterator[Webhook]:
         """See ``Loader``."""
-        known = sorted(self._templates)
+        known, work = sorted(self._templates), Work()
         for each in sorted(self._constraints, key=lambda one: (one.name, one.kind)):
             template = self._templates.get(each.kind)
             if template is None:
@@ -103,7 +104,7 @@ class GatekeeperDocuments:
                     message = f"there is no ConstraintTemplate with the kind {shown(each.kind)}{hint}"
                     each.document.problems.add(child(each.document.path, "kind"), message)
                 continue
-            parameters = each.parameters(template.schema)
+            parameters = each.parameters(template.schema, work)
             has_problems = template.document.problems.found or each.document.problems.found
             if each.actions and not has_problems:
                 yield self._entry(each, template, parameters)

@@ -19,12 +19,13 @@ from gateway.config.yaml.fields import Fields, child
 from gateway.pure.core.webhook import Mode
 from gateway.pure.gatekeeper.constraint import Action
 from gateway.pure.gatekeeper.matching import ANY, Kinds, Match, Wildcards
+from gateway.pure.gatekeeper.schema import SchemaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gateway.config.yaml.documents import Document
-    from gateway.pure.gatekeeper.schema import Schema
+    from gateway.pure.gatekeeper.schema import Schema, Work
 
 VERSIONS: Final = ("v1beta1", "v1alpha1")
 _ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
@@ -52,10 +53,10 @@ class ReadConstraint:
     """Those for requests. Empty if nothing happens."""
     spec: Fields
 
-    def parameters(self, schema: Schema | None) -> object:
+    def parameters(self, schema: Schema | None, work: Work) -> object:
         """Return ``spec.parameters`` with the defaults of *schema*, after reporting its problems.
 
-        None if there are none.
+        None if there are none. The schema takes its work from *work*.
         """
         found, path = self.spec.content.get("parameters"), self.spec.at("parameters")
         problems = self.document.problems
@@ -63,12 +64,16 @@ class ReadConstraint:
             if found is not None:
                 problems.warn(path, "is dropped: the template has no schema, and so no parameters")
             return None
-        value, dropped = schema.applied("parameters", found)
+        try:
+            value, dropped = schema.applied("parameters", found, work)
+            wrong = [] if value is None else schema.problems(value, work)
+        except SchemaError as error:
+            problems.add(path, str(error))
+            return None
         for below, message in dropped:
             problems.warn(f"{path}{below}", message)
-        if value is not None:
-            for below, message in schema.problems(value):
-                problems.add(f"{path}{below}", message)
+        for below, message in wrong:
+            problems.add(f"{path}{below}", message)
         return value
 
 

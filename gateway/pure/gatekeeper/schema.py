@@ -10,7 +10,7 @@ github.com/open-policy-agent/frameworks constraint/pkg/schema/transform.go (lega
 
 from __future__ import annotations
 
-import copy
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -31,6 +31,8 @@ MAX_SCHEMAS: Final = 5_000
 MAX_DEPTH: Final = 60
 MAX_CHECKS: Final = 200_000
 """Values times the schemas that each is compared with. They take some tenths of a second."""
+MAX_WORK: Final = 2_000_000
+"""Comparisons, and values that defaults add, for all constraints of a configuration. They take seconds."""
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
 _INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 _TYPES: Final[dict[str, type | tuple[type, ...]]] = {
@@ -57,6 +59,23 @@ class SchemaError(Exception):
         """Below the schema; empty for all of it."""
 
 
+class Work:
+    """What the schemas of a configuration may still do for its constraints."""
+
+    def __init__(self) -> None:
+        self.left = MAX_WORK
+
+    def take(self, count: int) -> None:
+        """Note *count* more values.
+
+        Raises:
+            SchemaError: that is too much.
+        """
+        self.left -= count
+        if self.left < 0:
+            raise SchemaError("", f"needs more than {MAX_WORK} comparisons and defaults with those before it")
+
+
 class Schema:
     """The schema of one template, or of a part of it."""
 
@@ -70,26 +89,37 @@ class Schema:
         self._count = 0
         self._root = self._read(content, "", 0)
 
-    def applied(self, name: str, value: object) -> tuple[object, list[tuple[str, str]]]:
+    def applied(
+        self, name: str, value: object, work: Work | None = None
+    ) -> tuple[object, list[tuple[str, str]]]:
         """Return the *value* of the member *name* as the API server stores it, and the unknown members.
 
         A value that is absent is None before and after. *value* is not changed. Each unknown member has its
         path below the value, and a sentence.
+
+        Raises:
+            SchemaError: the defaults exceed *work*.
         """
-        content = {} if value is None else {name: copy.deepcopy(value)}
+        content = {} if value is None else {name: _copied(value)}
         root = _Node({"type": "object"}, {name: self._root})
         dropped = list(_pruned(root, content, ""))
-        _set_defaults(root, content)
+        _set_defaults(root, content, work or Work())
         return content.get(name), [(path.removeprefix(f".{name}"), text) for path, text in dropped]
 
-    def problems(self, value: object) -> list[tuple[str, str]]:
-        """Return what is wrong with *value*: path below it and message of each. At most ten."""
+    def problems(self, value: object, work: Work | None = None) -> list[tuple[str, str]]:
+        """Return what is wrong with *value*: path below it and message of each. At most ten.
+
+        Raises:
+            SchemaError: the comparisons exceed *work*.
+        """
         meter.start(EXPRESSION_LIMIT)
-        check = _Check()
+        check, work = _Check(), work or Work()
         try:
-            return [found for found, _ in zip(check.errors(self._root, value, ""), range(10), strict=False)]
+            found = list(islice(check.errors(self._root, value, ""), 10))
         except (CostExceeded, _TooMuchError):
-            return [("", f"is too large for its schema: found more than {MAX_CHECKS} comparisons")]
+            found = [("", f"is too large for its schema: found more than {MAX_CHECKS} comparisons")]
+        work.take(check.count)
+        return found
 
     def _read(self, content: object, path: str, depth: int, *, is_structural: bool = True) -> _Node:
         self._count += 1
@@ -164,7 +194,9 @@ class Schema:
 
 class _Node:
     __slots__ = (
+        "allowed",
         "content",
+        "default_size",
         "items",
         "keeps_unknown",
         "logical",
@@ -177,6 +209,9 @@ class _Node:
     def __init__(self, content: Mapping[str, Any], properties: dict[str, _Node] | None = None) -> None:
         self.content = content
         self.properties = properties or {}
+        allowed, default = content.get("enum"), content.get("default")
+        self.allowed = frozenset(map(_written, allowed)) if isinstance(allowed, list) else None
+        self.default_size = 0 if default is None else _size(default)
         self.others: _Node | None = None
         self.items: _Node | None = None
         self.logical: dict[str, list[_Node]] = {}
@@ -209,18 +244,35 @@ def _pruned(node: _Node, value: object, path: str) -> Iterator[tuple[str, str]]:
             yield from _pruned(node.items, each, f"{path}[{index}]")
 
 
-def _set_defaults(node: _Node, value: object) -> None:
+def _set_defaults(node: _Node, value: object, work: Work) -> None:
     if isinstance(value, dict):
         for name, part in node.properties.items():
-            if name not in value and part.content.get("default") is not None:
-                value[name] = copy.deepcopy(part.content["default"])
+            if part.default_size and name not in value:
+                work.take(part.default_size)
+                value[name] = _copied(part.content["default"])
         for name, each in value.items():
             of_member = node.properties.get(name, node.others)
             if of_member is not None:
-                _set_defaults(of_member, each)
+                _set_defaults(of_member, each, work)
     elif isinstance(value, list) and node.items is not None:
         for each in value:
-            _set_defaults(node.items, each)
+            _set_defaults(node.items, each, work)
+
+
+def _copied(value: object) -> object:
+    """Return a copy of *value* in which nothing is shared: an alias of YAML is one value in many places."""
+    if isinstance(value, dict):
+        return {name: _copied(each) for name, each in value.items()}
+    return [_copied(each) for each in value] if isinstance(value, list) else value
+
+
+def _size(value: object) -> int:
+    """Return the number of values in *value*; a long text counts once per 64 characters."""
+    if isinstance(value, dict):
+        return 1 + sum(_size(name) + _size(each) for name, each in value.items())
+    if isinstance(value, list):
+        return 1 + sum(map(_size, value))
+    return 1 + len(value) // 64 if isinstance(value, str) else 1
 
 
 class _TooMuchError(Exception):
@@ -231,13 +283,22 @@ class _Check:
     """The comparison of one value with its schema."""
 
     def __init__(self) -> None:
-        self._left = MAX_CHECKS
+        self.count = 0
+
+    def _take(self, count: int) -> None:
+        self.count += count
+        if self.count > MAX_CHECKS:
+            raise _TooMuchError
+
+    def _compared(self, value: object) -> bytes:
+        """Return the JSON of *value*, which takes as long as the value is large."""
+        written = _written(value)
+        self._take(1 + len(written) // 64)
+        return written
 
     def errors(self, node: _Node, value: object, path: str) -> Iterator[tuple[str, str]]:
         """Yield path and message of what is wrong with *value*."""
-        self._left -= 1
-        if self._left < 0:
-            raise _TooMuchError
+        self._take(1)
         content = node.content
         if value is None and content.get("nullable") is True:
             return
@@ -263,11 +324,8 @@ class _Check:
 
     def _own_errors(self, node: _Node, value: object, path: str) -> Iterator[tuple[str, str]]:
         content = node.content
-        if isinstance(allowed := content.get("enum"), list):
-            self._left -= len(allowed)
-            written = _written(value)
-            if all(_written(each) != written for each in allowed):
-                yield path, f"found {shown(value)}, expected {one_of(map(shown, allowed[:20]))}"
+        if node.allowed is not None and self._compared(value) not in node.allowed:
+            yield path, f"found {shown(value)}, expected {one_of(map(shown, content['enum'][:20]))}"
         if node.pattern is not None and isinstance(value, str) and not node.pattern.search(value):
             yield path, f"found {shown(value)}, expected a text that matches {shown(content['pattern'])}"
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -281,7 +339,7 @@ class _Check:
         if (
             isinstance(value, list)
             and content.get("uniqueItems") is True
-            and len({_written(each) for each in value}) < len(value)
+            and len({self._compared(each) for each in value}) < len(value)
         ):
             yield path, "found an entry twice, expected each once"
 
