@@ -110,20 +110,15 @@ def test_a_removed_rule_is_reported(
         if sent is None or sent == now_sent:
             continue
         for hook in hooks:
-            is_for = [
-                number
-                for number, one in enumerate(hook.rules)
-                if rule_is_for(as_json(one), client_request, sent)
-            ]
-            if is_for and hook_of(hook, before, paths):
+            if any(rule_is_for(as_json(one), client_request, sent) for one in rules_by(before, hook, paths)):
                 named = [one for one in findings if one.place.endswith(f" {hook.configuration}/{hook.name}")]
                 assert named, (client_request, findings)
 
 
-def hook_of(hook: Webhook, entry: dict[str, Any], paths: Paths) -> bool:
-    """Whether the gateway calls *hook* for a request of *entry*."""
+def rules_by(entry: dict[str, Any], hook: Webhook, paths: Paths) -> tuple[Rule, ...]:
+    """Return the rules for which *entry* leads to *hook*: its path may select some of them only."""
     selected = paths[entry["clientConfig"]["service"]["path"]].webhooks
-    return any(one.name == hook.name for one in selected)
+    return next((one.rules for one in selected if one.name == hook.name), ())
 
 
 @given(rules, few_rules, requests(30))
