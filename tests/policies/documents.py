@@ -12,6 +12,7 @@ from gateway.pure.core.decision import decide
 from gateway.pure.core.evaluation import Evaluation
 from gateway.pure.core.modes import modes_of
 from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.review import AdmissionRequest
 from gateway.pure.core.verdict import Failed
 from tests.core.build import request
 
@@ -117,7 +118,7 @@ def written(folder: Path, documents: Sequence[Json]) -> None:
 def decided(
     folder: Path,
     documents: Sequence[Json],
-    members: Json | None = None,
+    members: Json | AdmissionRequest | None = None,
     *,
     phase: Literal["validate", "mutate"] = "validate",
     authorize: Callable[[Json], AccessDecision] | None = None,
@@ -126,12 +127,12 @@ def decided(
 ) -> Answer:
     """Return what *documents* in *folder* make of the creation of a Pod, changed by *members*.
 
-    *space* is the namespace of the request. *authorize* decides on the spec of a SubjectAccessReview, and
-    *params* are the objects of the cluster.
+    *members* can be a whole request, too. *space* is the namespace of the request. *authorize* decides on the
+    spec of a SubjectAccessReview, and *params* are the objects of the cluster.
     """
     written(folder, documents if authorize is None else [*documents, CLUSTER])
     selection = Paths(load([folder]))[f"/{phase}"]
-    asked = request(**members or {})
+    asked = members if isinstance(members, AdmissionRequest) else request(**members or {})
     modes = modes_of(selection, asked, space, NOW)
     evaluation = Evaluation(selection, asked, space, now=NOW, modes=modes, params=params)
     assert not evaluation.start()
