@@ -1,0 +1,59 @@
+"""The webhook rules for the kinds that a ClusterPolicy matches.
+
+They may match more than the kinds do: those are compared again when a request is reviewed.
+
+Source: github.com/kyverno/kyverno pkg/controllers/webhook/{controller,utils_webhook}.go.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.pure.core.webhook import Rule
+from gateway.pure.kyverno.wildcards import Wildcard, has_wildcards
+from gateway.pure.openapi.built_in_resources import RESOURCES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gateway.pure.kyverno.resource_match import KindParts
+
+
+def rules_for_kinds(wanted: Iterable[tuple[KindParts, frozenset[str]]]) -> tuple[Rule, ...]:
+    """Return the rules for the kinds *wanted*, each with its operations.
+
+    A kind of any group is one of the API server's own, if it has one of this name. Otherwise all resources
+    of the group match.
+    """
+    operations: dict[tuple[str, str, str], frozenset[str]] = {}
+    for parts, those in wanted:
+        version = "*" if has_wildcards(parts.version) else parts.version
+        for group, resource in _resources(parts):
+            key = (group, version, resource)
+            operations[key] = operations.get(key, frozenset()) | those
+    resources: dict[tuple[str, str, frozenset[str]], list[str]] = {}
+    for (group, version, resource), those in sorted(operations.items(), key=lambda one: one[0]):
+        resources.setdefault((group, version, those), []).append(resource)
+    return tuple(
+        Rule(tuple(sorted(those)), (group,), (version,), tuple(names))
+        for (group, version, those), names in resources.items()
+    )
+
+
+def _resources(parts: KindParts) -> Iterator[tuple[str, str]]:
+    """Yield group and resource of each resource that *parts* stand for."""
+    sub = parts.sub_resource
+    suffix = f"/{'*' if has_wildcards(sub) else sub}" if sub else ""
+    group, kind = Wildcard(parts.group), Wildcard(parts.kind)
+    is_found = False
+    if not kind.is_all:
+        for found in (one for by_name in RESOURCES.values() for one in by_name.values()):
+            if kind.matches(found.kind) and group.matches(found.group):
+                is_found = True
+                yield found.group, f"{found.name}{suffix}"
+                if (found.group, found.name, sub) == ("", "pods", ""):
+                    yield "", "pods/ephemeralcontainers"
+    if not is_found or has_wildcards(parts.kind):
+        yield "*" if has_wildcards(parts.group) else parts.group, f"*{suffix}"
+        if not sub and group.matches(""):
+            yield "", "pods/ephemeralcontainers"
