@@ -28,7 +28,9 @@ _V1ALPHA1: Final = f"{ADMISSION_GROUP}/v1alpha1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _ParamRef(Declared):
+class ParamRefEntry(Declared):
+    """``paramRef``."""
+
     RULES = (
         Rule(
             "(has(self.name) && self.name != '') != has(self.selector)",
@@ -53,6 +55,11 @@ class _ParamRef(Declared):
         name="parameterNotFoundAction",
     )
 
+    @property
+    def param_ref(self) -> ParamRef:
+        """The parameters themselves."""
+        return ParamRef(self.name, self.namespace, self.selector, self.not_found)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindingSpec(Declared):
@@ -62,8 +69,8 @@ class BindingSpec(Declared):
         Text(check=dns_1123_subdomain, minLength=1, maxLength=SUBDOMAIN_LENGTH, pattern=f"^{SUBDOMAIN}$"),
         "Name of the policy",
     )
-    param_ref: _ParamRef | None = optional(
-        Group(_ParamRef), "The parameters: exactly one of `name` and `selector`"
+    param_ref: ParamRefEntry | None = optional(
+        Group(ParamRefEntry), "The parameters: exactly one of `name` and `selector`"
     )
     match_resources: MatchEntry | None = optional(Group(MatchEntry), "Requests, in addition to the policy's")
 
@@ -76,7 +83,7 @@ class BindingSpec(Declared):
     def parameters(self) -> ParamRef | None:
         """None if it has none."""
         ref = self.param_ref
-        return None if ref is None else ParamRef(ref.name, ref.namespace, ref.selector, ref.not_found)
+        return None if ref is None else ref.param_ref
 
 
 def binding_source(fields: Fields) -> Fields:

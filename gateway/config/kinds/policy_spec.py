@@ -126,7 +126,9 @@ ALWAYS_TRUE: Final = compile_expression("true", environment.policy_environment(N
 
 
 @dataclass(frozen=True, slots=True)
-class _ParamKind(Declared):
+class ParamKindEntry(Declared):
+    """``paramKind``."""
+
     api_version: str = required(
         Text(
             check=group_version,
@@ -143,6 +145,11 @@ class _ParamKind(Declared):
         ),
         "Kind",
     )
+
+    @property
+    def param_kind(self) -> ParamKind:
+        """The kind itself."""
+        return ParamKind(self.api_version.removeprefix("/"), self.kind)
 
 
 def _identifier(text: str) -> str | None:
@@ -177,8 +184,8 @@ class SpecHead(NamedTuple):
 class PolicySpec(Declared):
     """What the specs of both kinds of policies have."""
 
-    param_kind: _ParamKind | None = optional(
-        Group(_ParamKind), "The kind of its parameters, which the GatewayConfiguration has to list"
+    param_kind: ParamKindEntry | None = optional(
+        Group(ParamKindEntry), "The kind of its parameters, which the GatewayConfiguration has to list"
     )
     match_constraints: ConstraintsEntry = required(Group(ConstraintsEntry), "The requests that it matches")
     match_conditions: tuple[ConditionEntry, ...] = declare(
@@ -210,7 +217,7 @@ class PolicySpec(Declared):
         for variable in self.variables:
             expressions.add(variable)
         return SpecHead(
-            None if kind is None else ParamKind(kind.api_version.removeprefix("/"), kind.kind),
+            None if kind is None else kind.param_kind,
             self.match_constraints.resources,
             tuple(conditions),
             expressions,

@@ -107,6 +107,7 @@ class PolicyInput:
         "matched",
         "namespace",
         "now",
+        "of_cluster_policies",
         "of_kyverno",
         "of_template",
         "params",
@@ -157,6 +158,8 @@ class PolicyInput:
         """Likewise, of policies that need neither parameters nor the authorizer."""
         self.of_kyverno: tuple[object, ...] | None = None
         """Likewise, of policies of Kyverno."""
+        self.of_cluster_policies: object | None = None
+        """Likewise, of ClusterPolicies of Kyverno, with what their rules compare."""
 
     def after(self, conditions: ConditionInput, size_bytes: int) -> PolicyInput:
         """Return the input for the object that a patch leaves, which *conditions* have."""
