@@ -352,6 +352,60 @@ def test_policies_of_the_api_server_with_their_parameters(tmp_path: Path) -> Non
     assert set(said(file).values()) == {"passed"}
 
 
+def test_rules_of_the_old_kinds_have_results_of_their_own(tmp_path: Path) -> None:
+    def rule(name: str, expression: str, **more: Any) -> Json:
+        cel = {"expressions": [{"expression": expression, "message": name}]}
+        match = {"any": [{"resources": {"kinds": ["Pod"]}}]}
+        return {"name": name, "match": match, "validate": {"failureAction": "Audit", "cel": cel}, **more}
+
+    found = {
+        "apiVersion": "kyverno.io/v1",
+        "kind": "ClusterPolicy",
+        "metadata": {"name": "pods"},
+        "spec": {
+            "rules": [
+                rule("good", "object.spec.hostname == 'a'"),
+                rule("bad", "object.spec.hostname == 'b'"),
+                rule("not-now", "false", celPreconditions=[{"name": "never", "expression": "false"}]),
+            ]
+        },
+    }
+    spec = {"hostname": "a", "containers": []}
+    template = {"metadata": {"labels": {}}, "spec": spec}
+    objects: list[Json] = [
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": spec},
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "deployment"},
+            "spec": {"template": template},
+        },
+        {
+            "apiVersion": "batch/v1",
+            "kind": "CronJob",
+            "metadata": {"name": "cron-job"},
+            "spec": {"jobTemplate": {"spec": {"template": template}}},
+        },
+    ]
+    test = rows(
+        {"rule": "good", "resources": ["pod", "deployment", "cron-job"], "result": "pass"},
+        {"rule": "bad", "resources": ["pod", "deployment", "cron-job"], "result": "fail"},
+        {"rule": "not-now", "resources": ["pod", "deployment"], "result": "skip"},
+        {"rule": "autogen-good", "resources": ["deployment"], "result": "pass"},
+        {"rule": "goo", "resources": ["pod"], "result": "pass"},
+        {"resources": ["pod"], "result": "pass"},
+        policy="pods",
+    )
+    wrong = {
+        "pods goo on pod: pass": "result: the policy does not match, expected pass",
+        "pods on pod: pass": "result of bad: found fail, expected pass: bad\n"
+        "result of not-now: found skip, expected pass: cel preconditions not met",
+    }
+    result = said(write(tmp_path, test, policies=[found], resources=objects))
+    assert {name: text for name, text in result.items() if text != "passed"} == wrong
+    assert len(result) == 11
+
+
 MUTATING: Json = {
     "apiVersion": "admissionregistration.k8s.io/v1",
     "kind": "MutatingAdmissionPolicy",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from gateway.config.loaders.cluster_policy import ClusterPolicyDocuments
 from gateway.config.loaders.gatekeeper import GROUPS as GATEKEEPER_GROUPS
 from gateway.config.loaders.gatekeeper import GatekeeperDocuments
 from gateway.config.loaders.kyverno import KyvernoDocuments
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     from gateway.config.yaml.documents import Document
     from gateway.config.yaml.fields import Fields
+    from gateway.pure.admission_policies.params import FixedParams
+    from gateway.pure.core.policy import ParamKind
     from gateway.pure.core.webhook import Webhook
 
 
@@ -29,13 +32,21 @@ class Loader(Protocol):
     def read(self, document: Document, fields: Fields, kind: str) -> None:
         """Read *document* of *kind*, whose apiVersion and kind are read already; report its problems."""
 
-    def webhooks(self) -> Iterable[Webhook]:
-        """Return the policies as entries of a phase, after reporting what documents lack of each other."""
+    @property
+    def param_kinds(self) -> Iterable[ParamKind]:
+        """The kinds of the parameters of the policies read so far."""
+
+    def webhooks(self, params: FixedParams) -> Iterable[Webhook]:
+        """Return the policies as entries of a phase, after reporting what documents lack of each other.
+
+        *params* are the parameters in files.
+        """
 
 
 _LOADERS: Mapping[str, type[Loader]] = {
     "policies.kyverno.io": KyvernoDocuments,
     **dict.fromkeys(GATEKEEPER_GROUPS, GatekeeperDocuments),
+    "kyverno.io": ClusterPolicyDocuments,
 }
 """By API group."""
 
@@ -58,6 +69,11 @@ class LoadedDocuments:
         """See :class:`Loader`."""
         return [one for loader in self._loaders.values() for one in loader.need_cluster]
 
-    def webhooks(self) -> tuple[Webhook, ...]:
-        """Return the policies of all engines as entries of a phase."""
-        return tuple(hook for loader in self._loaders.values() for hook in loader.webhooks())
+    @property
+    def param_kinds(self) -> list[ParamKind]:
+        """See :class:`Loader`."""
+        return [one for loader in self._loaders.values() for one in loader.param_kinds]
+
+    def webhooks(self, params: FixedParams) -> tuple[Webhook, ...]:
+        """Return the policies of all engines, which have *params*, as entries of a phase."""
+        return tuple(hook for loader in self._loaders.values() for hook in loader.webhooks(params))

@@ -23,10 +23,12 @@ from gateway.pure.gatekeeper.registration import rules_for
 from gateway.pure.gatekeeper.schema import Work
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from gateway.config.yaml.documents import Document
     from gateway.config.yaml.fields import Fields
+    from gateway.pure.admission_policies.params import FixedParams
+    from gateway.pure.core.policy import ParamKind
     from gateway.pure.core.webhook import Webhook
     from gateway.pure.gatekeeper.constraint import Action
 
@@ -93,7 +95,12 @@ class GatekeeperDocuments:
                 self._excluded = read_config(fields)
                 self._check_first(document, kind, "config")
 
-    def webhooks(self) -> Iterator[Webhook]:
+    @property
+    def param_kinds(self) -> Sequence[ParamKind]:
+        """See ``Loader``: there are none."""
+        return ()
+
+    def webhooks(self, params: FixedParams) -> Iterator[Webhook]:
         """See ``Loader``."""
         known, work = sorted(self._templates), Work()
         for each in sorted(self._constraints, key=lambda one: (one.name, one.kind)):

@@ -24,10 +24,12 @@ from gateway.pure.kyverno.autogen import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gateway.config.loaders.kyverno_spec import Entry, KyvernoSpec, PolicyHead
     from gateway.config.yaml.documents import Document
+    from gateway.pure.admission_policies.params import FixedParams
+    from gateway.pure.core.policy import ParamKind
     from gateway.pure.core.webhook import Webhook
     from gateway.pure.kyverno.autogen import Variant
     from gateway.pure.kyverno.exceptions import CelException
@@ -94,7 +96,12 @@ class KyvernoDocuments:
             known = (*(f"{scope}{each}" for each in _KINDS for scope in ("", NAMESPACED)), EXCEPTION)
             fields.problem("kind", f"found the unknown kind {shown(kind)}, expected {one_of(known)}")
 
-    def webhooks(self) -> Iterator[Webhook]:
+    @property
+    def param_kinds(self) -> Sequence[ParamKind]:
+        """See ``Loader``: there are none."""
+        return ()
+
+    def webhooks(self, params: FixedParams) -> Iterator[Webhook]:
         """See ``Loader``."""
         known = frozenset((each.head.kind, each.head.name) for each in self._policies)
         for exception in self._exceptions:

@@ -123,9 +123,10 @@ class PolicyDocuments:
         *known* are the kinds that are known.
         """
         versions: dict[str, set[str]] = {}
-        for _, _, policy in self.policies:
-            if policy.param_kind is not None:
-                versions.setdefault(policy.param_kind.kind, set()).add(policy.param_kind.api_version)
+        kinds = [policy.param_kind for _, _, policy in self.policies]
+        for kind_of_params in (*kinds, *(() if self.loaded is None else self.loaded.param_kinds)):
+            if kind_of_params is not None:
+                versions.setdefault(kind_of_params.kind, set()).add(kind_of_params.api_version)
         params = []
         first_of: dict[tuple[str, ...], Document] = {}
         for document in self.others:
@@ -166,7 +167,7 @@ class PolicyDocuments:
                 document.problems.warn(path, f"{found}: the binding has no effect")
             elif problem := _unfound(bound_policy.param_kind, binding.param_ref, store):
                 document.problems.warn(child(child(document.path, "spec"), "paramRef"), problem)
-        bound: list[Webhook] = [] if self.loaded is None else [*self.loaded.webhooks()]
+        bound: list[Webhook] = [] if self.loaded is None else [*self.loaded.webhooks(store)]
         for document, kind, policy in self.policies:
             if (kind, policy.name) in by_policy:
                 param_kind = policy.param_kind

@@ -29,7 +29,11 @@ PHASES: dict[str, Phase] = {
 """Kinds of webhook configurations, in the order in which they are called."""
 _GATEKEEPER = ("config", "connection", "constraints", "expansion", "externaldata", "mutations", "status")
 LOADED_GROUPS = frozenset(
-    ["policies.kyverno.io", *(f"{one}.gatekeeper.sh" for one in (*_GATEKEEPER, "syncset", "templates"))]
+    [
+        "kyverno.io",
+        "policies.kyverno.io",
+        *(f"{one}.gatekeeper.sh" for one in (*_GATEKEEPER, "syncset", "templates")),
+    ]
 )
 """API groups of other policy engines, whose documents are read by ``gateway.config.loaders``."""
 POLICY = "ValidatingAdmissionPolicy"

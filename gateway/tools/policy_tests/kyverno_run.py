@@ -24,10 +24,12 @@ from gateway.engine.object_review import (
     request_for,
     review_of,
 )
+from gateway.pure.admission_policies.evaluation import Allowance
 from gateway.pure.core.matching import selectors_match
 from gateway.pure.core.rules import rules_match
 from gateway.pure.core.verdict import Allowed, Denied
 from gateway.pure.core.webhook import PolicyRef
+from gateway.pure.kyverno.cluster_policy import KyvernoClusterPolicy
 from gateway.tools.offline.changes import changes
 from gateway.tools.offline.gateway import offline_gateway
 from gateway.tools.policy_tests.policies import load_policies
@@ -211,6 +213,7 @@ class _TestRun:
         except ReviewError as error:
             return _Reviewed((), None, f"{found['kind']} {found['metadata'].get('name')}: {error}")
         responses = [one for each in (review, validated) for one in _responses(each, self._policies)]
+        responses += _responses_of_rules(validated, self._policies)
         return _Reviewed(responses, final, "")
 
 
@@ -218,6 +221,8 @@ def _responses(review: DryRun, policies: LoadedPolicies) -> Iterator[PolicyRespo
     """Yield what each policy that matches makes of the object."""
     for outcome in review.outcomes:
         hook, verdict = outcome.invocation.webhook, outcome.verdict
+        if isinstance(hook.policy, KyvernoClusterPolicy):
+            continue
         if isinstance(verdict, Allowed):
             yield PolicyResponse(hook.name, "", "pass", "")
             continue
@@ -229,6 +234,8 @@ def _responses(review: DryRun, policies: LoadedPolicies) -> Iterator[PolicyRespo
         yield PolicyResponse(hook.name, "", result, message)
     for answer in review.answers:
         for invocation, excluded in answer.evaluation.exclusions:
+            if isinstance(invocation.webhook.policy, KyvernoClusterPolicy):
+                continue
             is_passed = excluded.is_exception and excluded.condition in policies.passing
             result = "pass" if is_passed else "skip"
             message = f"the matchCondition {excluded.condition} is false"
@@ -255,6 +262,18 @@ def _skipping(evaluation: Evaluation) -> Iterator[Webhook]:
             and not policy.excludes(request)
         ):
             yield hook
+
+
+def _responses_of_rules(review: DryRun, policies: LoadedPolicies) -> Iterator[PolicyResponse]:
+    """Yield what the rules of policies that have rules make of the object, whatever their actions."""
+    evaluation = review.answers[-1].evaluation
+    policy_input = evaluation.payload.policy_input(evaluation.namespace, None, None, time.time())
+    for hook in evaluation.selection.webhooks:
+        if isinstance(hook.policy, KyvernoClusterPolicy):
+            for each in hook.policy.rule_results(policy_input, Allowance(is_brief=False), {}):
+                is_warning = each.status == "fail" and hook.name in policies.unscored
+                result = "warn" if is_warning else each.status
+                yield PolicyResponse(hook.name, each.rule, result, each.message)
 
 
 def _is_named(wanted: str, name: str) -> bool:

@@ -1,0 +1,118 @@
+"""Kyverno's ClusterPolicies and Policies with rules in CEL decide as in Kyverno.
+
+``cluster_reviews.jsonl`` has what Kyverno's own engine of version 1.19.0 answers.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.config.merge.read import read
+from gateway.config.yaml.documents import read_documents
+from gateway.pure.admission_policies.evaluation import Allowance
+from gateway.pure.core.conditions import ConditionInput, PolicyResult
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.policy import PolicyInput
+from gateway.pure.core.review import decode
+from gateway.pure.core.verdict import Allowed, Denied
+from gateway.pure.kyverno.cluster_policy import KyvernoClusterPolicy
+
+Json = dict[str, Any]
+
+ALL = Allowance(is_brief=False)
+REVIEWS = [
+    json.loads(line) for line in Path(__file__).with_name("cluster_reviews.jsonl").read_text().splitlines()
+]
+
+
+def loaded(*documents: Json) -> KyvernoClusterPolicy:
+    """The policy of *documents*."""
+    texts = (read_documents(Path("f.json"), json.dumps(each)) for each in documents)
+    (hook,) = read(one for found in texts for one in found).webhooks
+    assert isinstance(hook.policy, KyvernoClusterPolicy)
+    return hook.policy
+
+
+def reviewed(request: Json, labels: dict[str, str]) -> PolicyInput:
+    """The input of a policy for *request* in a namespace with *labels*."""
+    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    decoded = decode(json.dumps(body).encode())
+    name = request.get("namespace", "")
+    namespace = None
+    if name and request["kind"]["kind"] != "Namespace":
+        namespace = Namespace(name, labels, json.dumps({"metadata": {"name": name}}).encode())
+    conditions = ConditionInput(decoded.document, decoded.object, decoded.old_object)
+    return PolicyInput(conditions, decoded, namespace)
+
+
+@pytest.mark.parametrize("review", REVIEWS, ids=range(len(REVIEWS)))
+def test_reviews_are_answered_as_by_kyverno(review: Json) -> None:
+    policy, answer = loaded(review["Policy"]), review["answer"]
+    policy_input = reviewed(review["Request"], review["Labels"])
+    results = policy.rule_results(policy_input, ALL, {})
+    assert [[each.rule, each.status, each.message] for each in results] == (answer["rules"] or [])
+
+
+def pods(action: str, **spec: Any) -> Json:
+    """A policy for Pods with two rules, of which one fails for ``POD``."""
+    rules = [
+        {
+            "name": name,
+            "match": {"any": [{"resources": {"kinds": ["Pod"]}}]},
+            "validate": {"cel": {"expressions": [{"expression": expression, "message": f"no {name}: x"}]}},
+        }
+        for name, expression in (("host", "has(object.spec.hostname)"), ("node", "has(object.spec.nodeName)"))
+    ]
+    spec = {"validationFailureAction": action, "rules": rules, **spec}
+    return {"apiVersion": "kyverno.io/v1", "kind": "ClusterPolicy", "metadata": {"name": "p"}, "spec": spec}
+
+
+POD: Json = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"hostname": "b"}}
+REQUEST: Json = {
+    "uid": "u",
+    "kind": {"group": "", "version": "v1", "kind": "Pod"},
+    "resource": {"group": "", "version": "v1", "resource": "pods"},
+    "operation": "CREATE",
+    "namespace": "n",
+    "name": "a",
+    "object": POD,
+    "userInfo": {"username": "ann"},
+}
+
+
+def verdict(policy: KyvernoClusterPolicy) -> Allowed | Denied:
+    found = policy.evaluate(reviewed(REQUEST, {}), {})
+    assert isinstance(found, PolicyResult)
+    assert isinstance(found.verdict, Allowed | Denied)
+    return found.verdict
+
+
+def test_rules_that_enforce_refuse_with_kyvernos_text() -> None:
+    policy = loaded(pods("Enforce"))
+    found = verdict(policy)
+    text = "\n\nresource Pod/n/a was blocked due to the following policies \n\np:\n  node: 'no node: x'\n"
+    assert isinstance(found, Denied)
+    assert (found.code, found.message) == (400, text)
+    assert policy.webhook().rollout is None
+
+
+def test_rules_that_audit_have_the_mode_audit_or_warn() -> None:
+    rollout = loaded(pods("Audit")).webhook().rollout
+    assert rollout is not None
+    assert rollout.mode == "Audit"
+    warning = loaded(pods("Audit", emitWarning=True))
+    assert verdict(warning) == Allowed(b"", ("policy p.node: no node: x",))
+    assert warning.webhook().rollout is None
+
+
+def test_names_of_preconditions_are_free() -> None:
+    policy = pods("Enforce")
+    policy["spec"]["rules"][1]["celPreconditions"] = [{"name": "Is it so?", "expression": "false"}]
+    assert [each.status for each in loaded(policy).rule_results(reviewed(REQUEST, {}), ALL, {})] == [
+        "pass",
+        "skip",
+    ]
