@@ -116,3 +116,11 @@ def test_names_of_preconditions_are_free() -> None:
         "pass",
         "skip",
     ]
+
+
+def test_the_namespace_of_a_cluster_policy_is_removed() -> None:
+    policy = pods("Enforce")
+    policy["metadata"]["namespace"] = "x"
+    found = loaded(policy)
+    assert (found.policy.name, found.namespace) == ("p", "")
+    assert isinstance(verdict(found), Denied)

@@ -140,11 +140,14 @@ class ClusterPolicyDocuments:
 
     def _read_policy(self, document: Document, fields: Fields, kind: str) -> None:
         is_namespaced = kind == POLICY_KIND
-        metadata = read_metadata(fields, dns_1123_subdomain, is_namespaced=is_namespaced)
+        metadata = read_metadata(fields, dns_1123_subdomain, is_namespaced=True)
+        path = child(fields.at("metadata"), "namespace")
         if is_namespaced and metadata.name and not metadata.namespace:
-            path = child(fields.at("metadata"), "namespace")
             message = "is required: a Policy is for the requests of one namespace"
             fields.problems.add(path, message)
+        elif metadata.namespace and not is_namespaced:
+            fields.problems.warn(path, "has no effect: the kind is cluster-scoped, and API servers remove it")
+            metadata = replace(metadata, namespace="")
         mode = annotated(fields, metadata, MODE, _MODES)
         fields.accept("status")
         source = fields.required_group("spec")
