@@ -53,6 +53,13 @@ def test_everything_includes_the_subresources_that_gatekeeper_is_called_for() ->
     }
 
 
+def test_kinds_that_are_not_known_are_one_for_each_group() -> None:
+    """All pairs of five thousand groups and kinds would take half a minute."""
+    groups = tuple(f"g{each:04}" for each in range(5000))
+    rules = rules_for([Kinds(groups, tuple(f"K{each}" for each in range(5000)))], WRITES)
+    assert rules == tuple(Rule(WRITES, (each,), ("*",), ("*",)) for each in groups)
+
+
 def test_entries_of_one_group_are_one_rule() -> None:
     rules = rules_for([Kinds(("",), ("ConfigMap",)), Kinds(("",), ("Secret",))], ("*",))
     assert rules == (Rule(("*",), ("",), ("*",), ("configmaps", "secrets")),)

@@ -313,3 +313,41 @@ def test_the_first_that_is_not_true_decides(
         assert found == f"Policy p failed: CEL expression validation failed at index {first}"
     else:
         assert found == f"Policy p error: error: {NO_KEY}"
+
+
+@pytest.mark.parametrize("field", ["validations", "variables", "matchConditions", "auditAnnotations"])
+def test_lists_of_expressions_are_bounded(tmp_path: Path, field: str) -> None:
+    """The time to compile them grows with their square."""
+    entries = [
+        {"name": f"a{each}", "key": f"a{each}", "expression": "true", "valueExpression": "'x'"}
+        for each in range(1001)
+    ]
+    known = {"validations": ("expression",), "auditAnnotations": ("key", "valueExpression")}
+    names = known.get(field, ("name", "expression"))
+    listed = [{name: each[name] for name in names} for each in entries]
+    policy = validating()
+    policy["spec"][field] = listed
+    written(tmp_path, [policy])
+    with pytest.raises(ConfigError) as caught:
+        load([tmp_path])
+    (problem,) = caught.value.problems
+    assert (problem.field, problem.message) == (f"spec.{field}", "found 1001, expected at most 1000")
+
+
+def test_conditions_of_all_exceptions_have_one_budget(tmp_path: Path) -> None:
+    """Each of them alone has less than the budget of a policy; an author may write thousands."""
+    items = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]"
+    long = f"{items}.all(a, {items}.all(b, {items}.all(c, {items}.all(d, a + b + c + d > 0)))) && false"
+    exceptions = [exception(f"e{each:03}", matchConditions=condition(long)) for each in range(300)]
+    found = message(tmp_path, [validating("true", name="p"), *exceptions])
+    assert found is not None
+    assert "operation cancelled: actual cost limit exceeded" in found
+
+
+def test_few_of_the_policies_are_named_that_an_exception_lacks(tmp_path: Path) -> None:
+    refs = [{"name": f"p{each:03}", "kind": "ValidatingPolicy"} for each in range(100)]
+    lacking = kyverno("PolicyException", "e", {"policyRefs": refs}, namespace="x")
+    written(tmp_path, [validating("true"), lacking])
+    (warning,) = load([tmp_path]).warnings
+    assert '"p009"' in warning.message
+    assert '"p010"' not in warning.message

@@ -339,7 +339,7 @@ class Groups(Type[tuple[D, ...]]):
         found = source.mappings(name)
         if self.most is not None and len(found) > self.most:
             source.problem(name, f"found {len(found)}, expected at most {self.most}")
-        return tuple(map(self.cls.read, found))
+        return tuple(map(self.cls.read, found[: self.most]))
 
     def read_required(self, source: Fields, name: str) -> tuple[D, ...]:
         """As in :class:`Type`."""

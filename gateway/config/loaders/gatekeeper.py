@@ -6,6 +6,7 @@ gatekeeper pkg/webhook/policy.go.
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -152,7 +153,9 @@ class GatekeeperDocuments:
         rules = rules_for(kinds, template.operations)
         named = tuple(NamedRule((each,), (), "Exact") for each in rules)
         match = MatchResources(named, (), "Exact", EVERYTHING, EVERYTHING)
-        document = b"\n".join((template.source, _json(content), _json(self._excluded.patterns)))
+        # All constraints have them, and there may be thousands of both.
+        excluded = sha256(_json(self._excluded.patterns)).hexdigest().encode()
+        document = b"\n".join((template.source, _json(content), excluded))
         policy = ValidatingPolicy(read.name, match, None, template.conditions, document, template.rules)
         return ConstraintInForce(policy, constraint, self._excluded).webhook(read.mode)
 

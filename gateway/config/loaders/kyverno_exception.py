@@ -100,5 +100,8 @@ def read_exception(document: Document, fields: Fields) -> ReadException:
 
 def unknown_policies(exception: ReadException, known: frozenset[tuple[str, str]]) -> str:
     """Return a sentence about the policies of *exception* that are not among *known*; empty if all are."""
-    missing = [f"{kind} {shown(name)}" for kind, name in sorted(exception.refs - known)]
+    missing = [
+        f"{kind if kind.isidentifier() else shown(kind)} {shown(name)}"
+        for kind, name in sorted(exception.refs - known)[:10]
+    ]
     return f"there is no {one_of(missing)}: the exception has no effect on it" if missing else ""

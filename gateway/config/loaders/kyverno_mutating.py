@@ -15,6 +15,7 @@ from gateway.config.kinds.mutating_policy import MutationEntry
 from gateway.config.kinds.policy_spec import Expressions
 from gateway.config.kinds.webhook_entry import REINVOCATION_POLICIES
 from gateway.config.loaders.kyverno_spec import (
+    MAX_ENTRIES,
     EvaluationEntry,
     KyvernoSpec,
     compiled_conditions,
@@ -62,7 +63,7 @@ def _any_mapping(source: Fields, name: str) -> dict[str, Any]:
 class MutatingSpec(KyvernoSpec):
     """The spec of a MutatingPolicy."""
 
-    mutations: tuple[MutationEntry, ...] = declare(Groups(MutationEntry), "In order", default=())
+    mutations: tuple[MutationEntry, ...] = declare(Groups(MutationEntry, MAX_ENTRIES), "In order", default=())
     evaluation: _Evaluation | None = optional(Group(_Evaluation), "Where it is evaluated")
     reinvocation_policy: ReinvocationPolicy = declare(
         Choice(REINVOCATION_POLICIES),

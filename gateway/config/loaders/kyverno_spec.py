@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     """Makes a policy with its exceptions an entry of a phase."""
 
 VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
+MAX_ENTRIES: Final = 1_000
+"""Of each list of expressions, which Kyverno does not bound: the time to compile them grows faster."""
 NAMESPACED: Final = "Namespaced"
 """The beginning of the kinds of policies of one namespace."""
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -72,7 +74,7 @@ class ConditionEntry(PlacedEntry):
     expression: str = required(CelText("of type bool", MAX_EXPRESSION_CHARS), "Has to be true")
 
 
-CONDITIONS: Final = Groups(ConditionEntry, key="name")
+CONDITIONS: Final = Groups(ConditionEntry, MAX_ENTRIES, key="name")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,10 +126,12 @@ class KyvernoSpec(Declared):
 
     match_constraints: ConstraintsEntry = required(Group(ConstraintsEntry), "The requests that it matches")
     match_conditions: tuple[ConditionEntry, ...] = declare(CONDITIONS, "All have to hold", default=())
-    variables: tuple[VariableEntry, ...] = declare(Groups(VariableEntry), "Variables, in order", default=())
+    variables: tuple[VariableEntry, ...] = declare(
+        Groups(VariableEntry, MAX_ENTRIES), "Variables, in order", default=()
+    )
     failure_policy: FailurePolicy = declare(Choice(FAILURE_POLICIES), "Effect of failures", default="Fail")
     audit_annotations: tuple[AuditAnnotationEntry, ...] = declare(
-        Groups(AuditAnnotationEntry), "Not written: Kyverno has them in reports", default=()
+        Groups(AuditAnnotationEntry, MAX_ENTRIES), "Not written: Kyverno has them in reports", default=()
     )
     autogen: AutogenEntry | None = optional(Group(AutogenEntry), "Policies for controllers of Pods")
     webhook_configuration: _WebhookEntry = declare(

@@ -12,7 +12,7 @@ from gateway.base.text import one_of, shown
 from gateway.config.kinds.declare import Groups, Text, Type, declare, required
 from gateway.config.kinds.matching import CelText, PlacedEntry
 from gateway.config.kinds.policy_spec import ALWAYS_TRUE, MAX_EXPRESSION_CHARS, Expressions
-from gateway.config.loaders.kyverno_spec import KyvernoSpec, compiled_conditions
+from gateway.config.loaders.kyverno_spec import MAX_ENTRIES, KyvernoSpec, compiled_conditions
 from gateway.pure.admission_policies.model import ValidatingPolicy, ValidationAction
 from gateway.pure.admission_policies.validating import Rules, Validation
 from gateway.pure.cel.dialects import KYVERNO
@@ -60,7 +60,9 @@ class _Validation(PlacedEntry):
 class ValidatingSpec(KyvernoSpec):
     """The spec of a validating policy."""
 
-    validations: tuple[_Validation, ...] = declare(Groups(_Validation), "All have to be true", default=())
+    validations: tuple[_Validation, ...] = declare(
+        Groups(_Validation, MAX_ENTRIES), "All have to be true", default=()
+    )
     validation_actions: tuple[ValidationAction, ...] = declare(_Actions(), "Effect", default=("Deny",))
 
     def entry(self, head: PolicyHead, document: bytes) -> Entry:

@@ -15,7 +15,7 @@ from gateway.pure.gatekeeper.matching import ANY, Kinds
 from gateway.pure.openapi.built_in_resources import RESOURCES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 OPERATIONS: Final = ("CREATE", "UPDATE")
 """Without ``operations`` in the template."""
@@ -54,17 +54,25 @@ for _group, _name, _, _kind in _SUB_RESOURCES:
 def rules_for(kinds: Sequence[Kinds], operations: tuple[str, ...]) -> tuple[Rule, ...]:
     """Return rules that match every request with an object of any of *kinds*; all kinds if there are none."""
     wanted = kinds or (Kinds((), ()),)
-    pairs = [
-        (group, kind) for each in wanted for group in each.groups or (ANY,) for kind in each.kinds or (ANY,)
-    ]
-    resources = {one for group, kind in pairs for one in _resources(group, kind)}
+    resources = {
+        one
+        for each in wanted
+        for kind in _distinct(each.kinds or (ANY,))
+        for group in each.groups or (ANY,)
+        for one in _resources(group, kind)
+    }
     if not resources:
         # No group has such a kind as far as is known here.
-        resources = {(group, ANY) for group, _ in pairs}
+        resources = {(group, ANY) for each in wanted for group in each.groups or (ANY,)}
     found: dict[str, set[str]] = {}
     for group, resource in resources:
         found.setdefault(group, set()).add(resource)
     return tuple(Rule(operations, (group,), (ANY,), tuple(sorted(found[group]))) for group in sorted(found))
+
+
+def _distinct(kinds: tuple[str, ...]) -> Iterable[str]:
+    """Return *kinds*, with one for all that are not known here: they have the same resources."""
+    return {kind if kind in _BY_KIND else ANY if kind == ANY else "" for kind in kinds}
 
 
 def _resources(group: str, kind: str) -> set[tuple[str, str]]:

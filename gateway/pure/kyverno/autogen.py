@@ -225,10 +225,14 @@ def _closing_brace(text: str, start: int) -> int:
 
 
 _STRANGE_FIELD: Final = re.compile(
-    r"\b(object|oldObject)\s*(?:\.\s*\??\s*|\[\s*\??\s*[\"'])(spec\b|metadata\W{1,6}(?:labels|annotations)\b)(?:[\"']\s*\])?",
+    r"\b(object|oldObject)\s*+(?:\.\s*+(?:\?\s*+)?|\[\s*+(?:\?\s*+)?[\"'])"
+    r"(spec\b|metadata\W{1,6}(?:labels|annotations)\b)(?:[\"']\s*+\])?",
     re.ASCII,
 )
-"""A field of the Pod in any notation: ``object.?spec``, ``object["spec"]``, ``object.metadata.?labels``."""
+"""A field of the Pod in any notation: ``object.?spec``, ``object["spec"]``, ``object.metadata.?labels``.
+
+Spaces are possessive: an author may write thousands, which were to be divided in all ways.
+"""
 _NAMED: Final = re.compile(
     r"(?:object|oldObject)\.metadata\.(?!labels\b|annotations\b|namespace\b)\w+", re.ASCII
 )
