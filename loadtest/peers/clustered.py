@@ -176,6 +176,8 @@ class KyvernoCel(Clustered):
 
     name, title, program = "kyverno-cel", "Kyverno, CEL", "kyverno"
     engine: ClassVar[kyverno.Engine] = "cel"
+    flags: ClassVar[Sequence[str]] = ()
+    """Further ones."""
 
     def launch(self, bed: Bed) -> Server:
         """Start Kyverno's admission controller and wait for its own webhooks."""
@@ -193,6 +195,7 @@ class KyvernoCel(Clustered):
             bed.stack,
             *("env", *(f"{name}={value}" for name, value in variables.items())),
             *(str(folder / self.program), f"--kubeconfig={self._cluster.kubeconfig()}", *kyverno.FLAGS),
+            *self.flags,
             *(f"--servicePort={port}", f"--webhookServerPort={port}", f"--metricsPort={free_port()}"),
             f"--controllerRuntimeMetricsAddress=127.0.0.1:{free_port()}",
         )

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-FILES = sorted(landing.FOLDER.glob("test_*.py"))
+ALL = sorted(landing.FOLDER.glob("test_*.py"))
+FILES = [file for file in ALL if file.stem.removeprefix("test_") not in landing.WHOLE_ONLY]
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,13 @@ def test_a_landing_runs_some_of_the_main_case_of_each_file(file: Path) -> None:
 def test_the_parts_that_a_file_stands_for_exist(name: str) -> None:
     _, *parts = landing.MAIN[name]
     assert all((ROOT / part).exists() for part in parts)
+
+
+@pytest.mark.parametrize("name", landing.WHOLE_ONLY)
+def test_a_landing_runs_nothing_of_a_file_that_takes_too_long(name: str) -> None:
+    (file,) = set(ALL) - set(FILES)
+    assert file.stem == f"test_{name}"
+    assert selected(items_of(file), f"tests/e2e/{file.name}") == []
 
 
 def test_a_changed_file_is_run_whole_and_so_are_those_that_use_a_changed_module() -> None:

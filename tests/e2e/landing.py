@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 FOLDER: Final = Path(__file__).parent
 SAMPLE: Final = 8
 
+WHOLE_ONLY: Final = ("other_engines",)
+"""Files that only the whole run has: their programs take many minutes to build."""
 MAIN: Final[dict[str, tuple[str, ...]]] = {
     "audit": (
         "the_audit_log_holds_every_annotation_of_the_gateway_and_its_policies",
@@ -172,7 +174,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     "tracing": ("one_trace_leads_from_the_client_to_the_policy", "gateway/observe/tracing/"),
     "webhook_tokens": ("tokens_of_a_real_api_server", "gateway/engine/credentials/webhook_tokens.py"),
 }
-"""By file, its main test, and the parts of the product of which every test of the file is run."""
+"""By other file, its main test, and the parts of the product of which every test of the file is run."""
 
 
 def select(items: Sequence[pytest.Item], changed: Iterable[str]) -> list[pytest.Item]:
@@ -183,9 +185,12 @@ def select(items: Sequence[pytest.Item], changed: Iterable[str]) -> list[pytest.
         cases.setdefault((item.path.stem, item.name.partition("[")[0]), []).append(item)
     chosen: set[pytest.Item] = set()
     for (file, test), same in cases.items():
+        name = file.removeprefix("test_")
+        if name in WHOLE_ONLY:
+            continue
         if file in whole:
             chosen.update(same)
-        elif test == f"test_{MAIN[file.removeprefix('test_')][0]}":
+        elif test == f"test_{MAIN[name][0]}":
             chosen.update(same[:: -(-len(same) // SAMPLE)])
     return [item for item in items if item in chosen]
 
