@@ -8,6 +8,7 @@ import pytest
 
 from gateway.config.loaders.gatekeeper import GROUPS
 from gateway.config.yaml.documents import LOADED_GROUPS
+from gateway.config.yaml.fields import MAX_PROBLEMS
 from tests.config.documents import change, load_documents, problems_of
 from tests.gatekeeper.documents import constraint, excluding, scoped, template
 from tests.kit import call_command
@@ -337,6 +338,19 @@ def test_many_constraints_load(tmp_path: Path) -> None:
         }
     )
     assert len(config.validating) == count
+
+
+def test_many_unknown_fields_are_not_all_compared() -> None:
+    spec: Json = {f"matc{number}": 1 for number in range(5000)}
+    found = warnings_of(TEMPLATE, constraint("Never", **spec))
+    assert len(found) == MAX_PROBLEMS
+
+
+def test_few_kinds_without_a_template_get_a_hint() -> None:
+    many = [constraint(f"Neve{number}", "c") for number in range(100)]
+    found = problems_of({"apiVersion": "v1", "kind": "List", "items": [TEMPLATE, *many]})
+    assert len(found) == 100
+    assert sum('did you mean "Never"?' in message for _, message in found) == 20
 
 
 def test_check_shows_problems_with_their_place(tmp_path: Path) -> None:

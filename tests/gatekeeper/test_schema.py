@@ -213,6 +213,16 @@ def test_what_an_alias_repeats_is_pruned_in_each_place_by_its_own_schema() -> No
     assert [path for path, _ in dropped] == [".b.k"]
 
 
+def test_few_dropped_members_are_listed() -> None:
+    """The first of them with a hint."""
+    given = {f"label{number}": number for number in range(5000)}
+    stored, dropped = Schema(of(label=STRING)).applied("parameters", given)
+    assert stored == {}
+    assert len(dropped) == 1000
+    assert 'did you mean "label"?' in dropped[0][1]
+    assert "did you mean" not in dropped[-1][1]
+
+
 def test_few_problems_are_listed() -> None:
     assert len(Schema(STRINGS).problems([1] * 100)) == 10
 

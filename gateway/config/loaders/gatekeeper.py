@@ -58,6 +58,8 @@ _INSTEAD: Final = {
     "status.gatekeeper.sh": "is written by Gatekeeper's Pods for themselves; leave it out",
 }
 """What the kinds of a group do that cannot be run, and what to use instead."""
+_MAX_HINTS: Final = 20
+_MAX_COMPARED: Final = 500
 _DENY: Final[frozenset[Action]] = frozenset(("deny",))
 GROUPS: Final = (TEMPLATES, CONSTRAINTS, CONFIGS, _SYNC_SETS, *_INSTEAD)
 
@@ -104,11 +106,14 @@ class GatekeeperDocuments:
     def webhooks(self, params: FixedParams) -> Iterator[Webhook]:
         """See ``Loader``."""
         known, work = sorted(self._templates), Work()
+        hints = _MAX_HINTS if len(known) <= _MAX_COMPARED else 0
         for each in sorted(self._constraints, key=lambda one: (one.name, one.kind)):
             template = self._templates.get(each.kind)
             if template is None:
                 if not each.document.problems.is_full:
-                    hint = did_you_mean(each.kind, known) if len(known) < 1000 else ""
+                    # The search for similar names takes most of the time.
+                    hint = did_you_mean(each.kind, known) if hints > 0 else ""
+                    hints -= 1
                     message = f"there is no ConstraintTemplate with the kind {shown(each.kind)}{hint}"
                     each.document.problems.add(child(each.document.path, "kind"), message)
                 continue

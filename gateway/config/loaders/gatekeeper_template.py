@@ -16,7 +16,7 @@ from gateway.config.kinds.matching import FAILURE_POLICIES, report_twice
 from gateway.config.kinds.metadata import read_metadata
 from gateway.config.kinds.names import dns_1123_subdomain
 from gateway.config.kinds.policy_spec import ALWAYS_TRUE, MAX_EXPRESSIONS, Expressions
-from gateway.config.yaml.fields import Fields
+from gateway.config.yaml.fields import MAX_PROBLEMS, Fields
 from gateway.pure.admission_policies.validating import Rules, Validation
 from gateway.pure.cel.compile import Condition
 from gateway.pure.cel.dialects import GATEKEEPER
@@ -187,6 +187,8 @@ def _bounded(source: Fields, field: str) -> Iterator[Fields]:
 
 def _warn_of_unknown(source: Fields, known: tuple[str, ...]) -> None:
     for name in source.content:
+        if len(source.problems.questionable) >= MAX_PROBLEMS:
+            return
         if name not in known:
             hint = did_you_mean(str(name), known)
             source.problems.warn(source.at(str(name)), f"unknown field, which Gatekeeper ignores{hint}")

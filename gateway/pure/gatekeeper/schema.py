@@ -33,6 +33,10 @@ MAX_CHECKS: Final = 200_000
 """Values times the schemas that each is compared with. They take some tenths of a second."""
 MAX_WORK: Final = 2_000_000
 """Comparisons, and values that defaults add, for all constraints of a configuration. They take seconds."""
+_MAX_DROPPED: Final = 1_000
+"""Dropped members that are listed, of which so many, among so many, get similar names as hints:"""
+_MAX_HINTS: Final = 20
+_MAX_COMPARED: Final = 500
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
 _INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 _TYPES: Final[dict[str, type | tuple[type, ...]]] = {
@@ -102,9 +106,16 @@ class Schema:
         """
         content = {} if value is None else {name: _copied(value)}
         root = _Node({"type": "object"}, {name: self._root})
-        dropped = list(_pruned(root, content, ""))
+        dropped: list[tuple[str, str]] = []
+        for node, path, member in _pruned(root, content, ""):
+            if len(dropped) < _MAX_DROPPED:
+                # The search for similar names takes most of the time.
+                is_early = len(dropped) < _MAX_HINTS and len(node.properties) < _MAX_COMPARED
+                hint = did_you_mean(member, node.properties) if is_early else ""
+                text = f"is not in the template's schema, and is dropped{hint}"
+                dropped.append((f"{path.removeprefix(f'.{name}')}.{member}", text))
         _set_defaults(root, content, work or Work())
-        return content.get(name), [(path.removeprefix(f".{name}"), text) for path, text in dropped]
+        return content.get(name), dropped
 
     def problems(self, value: object, work: Work | None = None) -> list[tuple[str, str]]:
         """Return what is wrong with *value*: path below it and message of each. At most ten.
@@ -220,8 +231,8 @@ class _Node:
         self.required: list[str] = []
 
 
-def _pruned(node: _Node, value: object, path: str) -> Iterator[tuple[str, str]]:
-    """Remove from *value* what its schema does not have; yield path and sentence of each."""
+def _pruned(node: _Node, value: object, path: str) -> Iterator[tuple[_Node, str, str]]:
+    """Remove from *value* what its schema does not have; yield schema, path and name of each."""
     if isinstance(value, dict):
         has_others = node.others is not None or node.content.get("additionalProperties") is True
         for name in list(value):
@@ -229,8 +240,7 @@ def _pruned(node: _Node, value: object, path: str) -> Iterator[tuple[str, str]]:
             at = f"{path}.{name}"
             if part is None and not has_others and not node.keeps_unknown:
                 del value[name]
-                hint = did_you_mean(str(name), node.properties) if len(node.properties) < 100 else ""
-                yield at, f"is not in the template's schema, and is dropped{hint}"
+                yield node, path, str(name)
             elif part is None:
                 if node.others is not None:
                     yield from _pruned(node.others, value[name], at)
