@@ -142,8 +142,9 @@ def test_audit_is_the_mode_of_the_entry(tmp_path: Path) -> None:
     assert (outcome.mode, outcome.would_reject) == ("Audit", True)
 
 
-def test_the_annotation_of_the_gateway_decides_on_the_mode(tmp_path: Path) -> None:
-    spec = validating("false", validationActions=["Audit"])["spec"]
+@pytest.mark.parametrize("action", ["Audit", "Warn", "Deny"])
+def test_the_annotation_of_the_gateway_decides_on_the_mode(action: str, tmp_path: Path) -> None:
+    spec = validating("false", validationActions=[action])["spec"]
     key = "admission-gateway.io/mode"
     policy = kyverno("ValidatingPolicy", "p", spec)
     policy["metadata"]["annotations"] = {key: "Enforce"}

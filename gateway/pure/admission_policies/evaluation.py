@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.pure.cel.errors import CostExceeded, EvaluationError
 from gateway.pure.cel.lazy import LazyVariables
-from gateway.pure.cel.meter import BRIEF_LIMIT, METER, cost_so_far, count_cost, long_limit, start_expression
+from gateway.pure.cel.meter import (
+    BRIEF_LIMIT,
+    METER,
+    begin,
+    cost_so_far,
+    count_cost,
+    long_limit,
+    start_expression,
+)
 from gateway.pure.cel.program.source import all_true_source, inlinable
 
 if TYPE_CHECKING:
@@ -145,6 +153,13 @@ class AllTrue:
         self.pure = source.run if source is not None and is_pure else None
         """:meth:`cost` for values and limit, if that is all that the expressions need; otherwise None."""
         self._slots = max((program.slots for program in programs), default=0)
+
+    def brief_cost(self, variables: Mapping[str, Expression], values: Sequence[object]) -> float:
+        """Begin an evaluation on the event loop, and return what :meth:`cost` does."""
+        if self.pure is not None:
+            return self.pure(values, BRIEF_LIMIT)
+        begin()
+        return self.cost(variables, values, BRIEF_LIMIT)
 
     def cost(
         self,

@@ -15,8 +15,6 @@ from gateway.pure.admission_policies.model import ValidatingBinding, ValidatingP
 from gateway.pure.admission_policies.params import NO_PARAMS
 from gateway.pure.admission_policies.shared_values import namespace_values, shared_values
 from gateway.pure.admission_policies.validating import Evaluated, Refusal, evaluate, failure
-from gateway.pure.cel import meter
-from gateway.pure.cel.meter import BRIEF_LIMIT
 from gateway.pure.core.conditions import NOT_MATCHED, PolicyResult
 from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
 
@@ -83,7 +81,6 @@ class ValidatingPolicyInForce(PolicyInForce[ValidatingPolicy, ValidatingBinding]
         )
         self._all_true = policy.rules.all_true if is_plain else None
         """Decides the usual case alone: nothing but bindings and validations counts."""
-        self._pure = None if self._all_true is None else self._all_true.pure
         self._are_plain = self._bindings.are_plain
 
     @property
@@ -99,12 +96,8 @@ class ValidatingPolicyInForce(PolicyInForce[ValidatingPolicy, ValidatingBinding]
         if self._needs_namespace and isinstance(self.namespace_of(policy_input), Failed):
             return None
         values = policy_input.shared or shared_values(policy_input)
-        if self._pure is not None:
-            cost = self._pure(values, BRIEF_LIMIT)
-        else:
-            assert self._all_true is not None
-            meter.begin()
-            cost = self._all_true.cost(self.policy.rules.variables, values, BRIEF_LIMIT)
+        assert self._all_true is not None
+        cost = self._all_true.brief_cost(self.policy.rules.variables, values)
         return None if cost < 0 else perf_counter() - begin
 
     def _application(

@@ -19,9 +19,8 @@ from gateway.pure.admission_policies.in_force import PolicyInForce, PolicyRun
 from gateway.pure.admission_policies.model import ValidatingBinding, ValidatingPolicy
 from gateway.pure.admission_policies.shared_values import namespace_values, shared_values
 from gateway.pure.admission_policies.validating import Evaluated, evaluate, failure
-from gateway.pure.cel import meter
 from gateway.pure.cel.errors import EvaluationError
-from gateway.pure.cel.meter import BRIEF_LIMIT, EXPRESSION_LIMIT, HOOK_LIMIT
+from gateway.pure.cel.meter import EXPRESSION_LIMIT, HOOK_LIMIT
 from gateway.pure.conditions.match_conditions import aggregated
 from gateway.pure.core.conditions import NOT_MATCHED, Excluded, PolicyResult
 from gateway.pure.core.namespace import Namespace
@@ -107,11 +106,7 @@ class ConstraintInForce(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
         except MatchError:
             return None
         values = self.values(shared_values(policy_input), policy_input)
-        if self._all_true.pure is not None:
-            cost = self._all_true.pure(values, BRIEF_LIMIT)
-        else:
-            meter.begin()
-            cost = self._all_true.cost(self.policy.rules.variables, values, BRIEF_LIMIT)
+        cost = self._all_true.brief_cost(self.policy.rules.variables, values)
         return None if cost < 0 else perf_counter() - begin
 
     def values(self, shared: Values, policy_input: PolicyInput) -> Values:

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING
 
 from gateway.pure.admission_policies.in_force import PolicyRun
 from gateway.pure.admission_policies.model import ValidatingBinding, ValidatingPolicy
-from gateway.pure.cel import meter
 from gateway.pure.cel.errors import EvaluationError
-from gateway.pure.cel.meter import BRIEF_LIMIT
 from gateway.pure.core.conditions import NOT_MATCHED, Excluded, PolicyResult
 from gateway.pure.core.verdict import ALLOWED, Allowed, Denied
 from gateway.pure.core.webhook import Rollout
@@ -56,8 +54,13 @@ class KyvernoValidatingPolicy(KyvernoPolicy[ValidatingPolicy, ValidatingBinding]
         """Decides the usual case alone: nothing but validations counts."""
 
     def webhook(self, mode: Mode | None = None) -> Webhook:
-        """Return the policy as an entry of the validating phase, in *mode* or in that of its actions."""
-        if mode is None:
+        """Return the policy as an entry of the validating phase, in the mode of its actions.
+
+        With a *mode* it is in that one, and refuses requests whatever its actions.
+        """
+        if mode is not None:
+            self.actions = ("Deny",)
+        else:
             mode = "Audit" if self.actions == ("Audit",) else "Enforce"
         return self.as_entry("validate", rollout=None if mode == "Enforce" else Rollout(mode))
 
@@ -71,11 +74,7 @@ class KyvernoValidatingPolicy(KyvernoPolicy[ValidatingPolicy, ValidatingBinding]
         begin = perf_counter()
         assert self._all_true is not None
         values = policy_input.of_kyverno or values_for(policy_input)
-        if self._all_true.pure is not None:
-            cost = self._all_true.pure(values, BRIEF_LIMIT)
-        else:
-            meter.begin()
-            cost = self._all_true.cost(self.policy.rules.variables, values, BRIEF_LIMIT)
+        cost = self._all_true.brief_cost(self.policy.rules.variables, values)
         return None if cost < 0 else perf_counter() - begin
 
     def _application(
