@@ -41,6 +41,7 @@ TARGETS: Final = {
     "server": "worker_server",
     "expression": "expressions",
     "policy": "policies",
+    "other-engines": "other_engines",
     "budget": "budgets",
     "merge": "merges",
     "planted": "planted",

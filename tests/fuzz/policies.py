@@ -28,6 +28,7 @@ from gateway.pure.cel import meter
 from gateway.pure.core.conditions import (
     AccessDecision,
     ConditionInput,
+    Excluded,
     FoundParam,
     NotMatched,
     PolicyResult,
@@ -36,7 +37,7 @@ from gateway.pure.core.conditions import (
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.policy import PolicyInput
 from gateway.pure.core.review import decode
-from gateway.pure.core.verdict import Allowed, Denied, Failed, FailureReason
+from gateway.pure.core.verdict import ALLOWED, Allowed, Denied, Failed, FailureReason
 from tests.cel.expressions import EXPRESSIONS
 from tests.fuzz.configuration import WORDS as SYNTAX
 from tests.fuzz.configuration import check_problems
@@ -47,7 +48,7 @@ from tests.fuzz.laws import Faults, bounded
 from tests.fuzz.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gateway.config.merge.model import Config
     from gateway.pure.core.conditions import Evaluated
@@ -191,7 +192,7 @@ _KEYS: Final = [
     *("Warn", "Invalid", "RequestEntityTooLarge", "params", "variables", "a/b", "v1beta1", "Exact", "Allow"),
 ]
 _SPACE: Final = Namespace("default", {"a": "b"}, b'{"metadata":{"name":"default","labels":{"a":"b"}}}')
-_BOUNDS: Final[Sequence[tuple[Any, Mapping[str, int]]]] = [
+BOUNDS: Final[Sequence[tuple[Any, Mapping[str, int]]]] = [
     (meter, {"EXPRESSION_LIMIT": 50_000}),
     (bound_policies, {"HOOK_LIMIT": 120_000}),
 ]
@@ -211,7 +212,7 @@ _OBJECT: Final = {
     "metadata": {"name": "settings"},
     "data": {"a": "1"},
 }
-_REQUESTS: Final = (
+REQUESTS: Final = (
     _request(_OBJECT),
     _request(_OBJECT, operation="UPDATE", old=_OBJECT),
     _request(_OBJECT, operation="DELETE"),
@@ -222,13 +223,13 @@ _REQUESTS: Final = (
 
 def run(data: bytes) -> None:
     source = Source(data)
-    with _faults, bounded(_BOUNDS):
+    with _faults, bounded(BOUNDS):
         _run(source)
 
 
 def _run(source: Source) -> None:
     kind = source.byte()
-    request = _REQUESTS[kind // 4 % len(_REQUESTS)]
+    request = REQUESTS[kind // 4 % len(REQUESTS)]
     _FILE.write_bytes(source.rest() if kind % 4 == 3 else _written(source, as_json=kind % 4 != 2))
     try:
         config = load([_FILE])
@@ -236,7 +237,7 @@ def _run(source: Source) -> None:
         check_problems(error, _FILE)
     else:
         assert all(str(problem).isprintable() for problem in config.warnings)
-        _decide(config, request)
+        decide(config, request, _check)
 
 
 def _written(source: Source, *, as_json: bool) -> bytes:
@@ -261,28 +262,39 @@ def _reword(source: Source, document: Json) -> None:
             found[source.below(len(found))]["expression"] = text
 
 
-def _decide(config: Config, request: AdmissionRequest) -> None:
+def decide(config: Config, request: AdmissionRequest, check: Callable[[PolicyResult], None]) -> None:
+    """Let each policy of *config* decide on *request*, twice; *check* takes what it decides."""
     for hook in (*config.mutating, *config.validating):
         bound = hook.policy
         assert isinstance(bound, PolicyInForce)
         before = orjson.dumps(request.document)
         found = _result(bound, request)
+        if bound.can_allow_fast and bound.allow_fast(input_of(request)) is not None:
+            assert isinstance(found, PolicyResult)
+            assert found.verdict == ALLOWED
         assert orjson.dumps(request.document) == before, "it changed the request"
         again = _result(bound, request)
-        if isinstance(found, NotMatched) or isinstance(again, NotMatched):
+        if not isinstance(found, PolicyResult) or not isinstance(again, PolicyResult):
             assert again == found
             continue
         assert replace(again, elapsed_s=found.elapsed_s) == found
-        _check(found)
+        check(found)
 
 
-def _result(bound: PolicyInForce[Any, Any], request: AdmissionRequest) -> PolicyResult | NotMatched:
-    """Return the decision, after all its tasks."""
+def input_of(request: AdmissionRequest) -> PolicyInput:
+    """Return what a policy sees of *request*."""
     conditions = ConditionInput(request.document, request.object, request.old_object)
-    seen = PolicyInput(conditions, request, _SPACE if request.namespace == "default" else None)
+    return PolicyInput(conditions, request, _SPACE if request.namespace == "default" else None)
+
+
+def _result(
+    bound: PolicyInForce[Any, Any], request: AdmissionRequest
+) -> PolicyResult | NotMatched | Excluded:
+    """Return the decision, after all its tasks."""
+    seen = input_of(request)
     decisions: dict[Any, AccessDecision] = {}
     result: Evaluated = bound.evaluate(seen, decisions)
-    while not isinstance(result, PolicyResult | NotMatched):
+    while not isinstance(result, PolicyResult | NotMatched | Excluded):
         assert isinstance(result, Unresolved), result
         assert not set(result.checks) & set(decisions), "a check with a known decision"
         decisions.update((check, AccessDecision(allowed=len(check.spec) % 2 == 0)) for check in result.checks)

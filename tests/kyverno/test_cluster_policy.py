@@ -20,6 +20,7 @@ from gateway.pure.core.policy import PolicyInput
 from gateway.pure.core.review import decode
 from gateway.pure.core.verdict import Allowed, Denied
 from gateway.pure.kyverno.cluster_policy import KyvernoClusterPolicy
+from tests.config.documents import problems_of
 
 Json = dict[str, Any]
 
@@ -124,3 +125,13 @@ def test_the_namespace_of_a_cluster_policy_is_removed() -> None:
     found = loaded(policy)
     assert (found.policy.name, found.namespace) == ("p", "")
     assert isinstance(verdict(found), Denied)
+
+
+def test_the_expressions_of_a_rule_are_bounded() -> None:
+    policy = pods("Enforce")
+    policy["spec"]["rules"][0]["validate"]["cel"]["expressions"] = [{"expression": "true"}] * 1001
+    (problem,) = problems_of(policy)
+    assert problem == (
+        "spec.rules[0].validate.cel.expressions",
+        "found 1001, expected at most 1000",
+    )

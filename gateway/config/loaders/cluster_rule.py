@@ -31,7 +31,7 @@ from gateway.config.kinds.policy_spec import (
 )
 from gateway.config.loaders.cluster_actions import ACTIONS, MAX_OVERRIDES, Override
 from gateway.config.loaders.cluster_filters import MatchEntry
-from gateway.config.loaders.kyverno_spec import ConditionEntry
+from gateway.config.loaders.kyverno_spec import MAX_ENTRIES, ConditionEntry
 from gateway.pure.admission_policies.model import ValidatingBinding
 from gateway.pure.admission_policies.validating import AuditAnnotation, Rules, Validation
 from gateway.pure.cel.compile import Condition
@@ -73,13 +73,17 @@ class _AuditAnnotation(PlacedEntry):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cel(Declared):
     generate: bool = declare(Boolean(), "Not used: the gateway evaluates the rule itself", default=False)
-    expressions: tuple[_Validation, ...] = declare(Groups(_Validation), "All have to be true", default=())
+    expressions: tuple[_Validation, ...] = declare(
+        Groups(_Validation, MAX_ENTRIES), "All have to be true", default=()
+    )
     param_kind: ParamKindEntry | None = optional(Group(ParamKindEntry), "The kind of its parameters")
     param_ref: ParamRefEntry | None = optional(Group(ParamRefEntry), "The parameters")
     audit_annotations: tuple[_AuditAnnotation, ...] = declare(
-        Groups(_AuditAnnotation), "Not written", default=()
+        Groups(_AuditAnnotation, MAX_ENTRIES), "Not written", default=()
     )
-    variables: tuple[VariableEntry, ...] = declare(Groups(VariableEntry), "Variables, in order", default=())
+    variables: tuple[VariableEntry, ...] = declare(
+        Groups(VariableEntry, MAX_ENTRIES), "Variables, in order", default=()
+    )
 
     @property
     def has_params(self) -> bool:
@@ -108,7 +112,7 @@ class Rule(PlacedEntry):
     match: MatchEntry = required(Group(MatchEntry), "The requests")
     exclude: MatchEntry | None = optional(Group(MatchEntry), "Requests that are left out")
     cel_preconditions: tuple[ConditionEntry, ...] = declare(
-        Groups(ConditionEntry), "Conditions that all have to hold", default=()
+        Groups(ConditionEntry, MAX_ENTRIES), "Conditions that all have to hold", default=()
     )
     validate: Validate = required(Group(Validate), "The validation")
     skip_background_requests: bool = declare(Boolean(), "Not used", default=True)
