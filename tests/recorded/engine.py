@@ -98,6 +98,12 @@ class RecordedEngine:
         """Return what the engine makes of the reviews of *operation*, in the form of its ``answer``."""
         return self._runner.run(self._answer(operation))
 
+    def review(self, path: str, request: Json) -> DryRun:
+        """Return what the engine makes of *request* at *path*."""
+        head = {"apiVersion": V1, "kind": "AdmissionReview"}
+        selection = snapshot_of(self._engine).paths[path]
+        return self._runner.run(self._engine.dry_run(orjson.dumps({**head, "request": request}), [selection]))
+
     async def _answer(self, operation: Operation) -> Json:
         paths = snapshot_of(self._engine).paths
         head = {"apiVersion": V1, "kind": "AdmissionReview"}

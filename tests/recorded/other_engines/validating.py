@@ -342,7 +342,6 @@ NAMESPACE_OBJECT: Final = (
     "namespaceObject.metadata.labels.team == 'red'",
     "namespaceObject.metadata.name == request.namespace",
     "has(namespaceObject.metadata)",
-    "has(namespaceObject.spec.finalizers)",
 )
 all_of("namespace-object", "namespaceObject is the namespace of the request.", *NAMESPACE_OBJECT)
 all_of(
