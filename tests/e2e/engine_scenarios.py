@@ -14,6 +14,7 @@ from tests.e2e.cluster import ALICE
 from tests.e2e.compare import Operation
 from tests.e2e.objects import config_map, deployment, deployments, pod, within
 from tests.gatekeeper.documents import constraint, scoped, template
+from tests.recorded.other_engines import cel_rules
 from tests.recorded.other_engines.cases import (
     check,
     exception,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 PODS: Final = within("pods")
 DRY: Final = "?dryRun=All"
-KYVERNO: Final = "policies.kyverno.io"
+KYVERNO: Final = ("policies.kyverno.io", "kyverno.io")
 GATEKEEPER: Final = ("templates.gatekeeper.sh", "constraints.gatekeeper.sh")
 DELETIONS: Final = "deletions-gatekeeper"
 """The namespace in which Gatekeeper has to be registered for DELETE: by default it is not."""
@@ -92,6 +93,10 @@ def _kyverno(name: str, documents: list[Json], *operations: Operation) -> Scenar
                 reference["name"] = f"{name}-{reference['name']}"
         elif "namespace" in document["metadata"]:
             document["metadata"]["namespace"] = name
+        elif document["kind"] == "ClusterPolicy":
+            for each in document["spec"]["rules"]:
+                ((resources,),) = (entry.values() for entry in each["match"]["any"])
+                each["match"] = {"any": [{"resources": {**resources, "namespaces": [name]}}]}
         else:
             here = {"matchLabels": {"kubernetes.io/metadata.name": name}}
             constraints = {**document["spec"]["matchConstraints"], "namespaceSelector": here}
@@ -336,6 +341,67 @@ def _mutating() -> Iterator[Scenario]:
     )
 
 
+def _cel_rules() -> Iterator[Scenario]:
+    cel, policy = cel_rules.cel, cel_rules.policy
+    deployed = {"any": [{"resources": {"kinds": ["Pod", "Deployment"], "operations": ["CREATE"]}}]}
+    labels = {"any": [{"resources": {"kinds": ["ConfigMap"], "selector": {"matchLabels": {"a": "b"}}}}]}
+    no = check("false", "no")
+    yield _kyverno(
+        "rule",
+        [
+            policy(
+                cel(UNPRIVILEGED, name="privileged", message_="not this"),
+                cel(check("!object.spec.?hostNetwork.orValue(false)"), name="host", message_="host network"),
+            )
+        ],
+        post(pod()),
+        post(pod("host", hostNetwork=True)),
+        post(pod("both", hostNetwork=True, containers=PRIVILEGED)),
+        post(deployment()),
+        *(
+            post(workload(kind, kind.lower(), hostNetwork=True, containers=PRIVILEGED))
+            for kind in ("Deployment", "CronJob")
+        ),
+        patch(deployments("shop"), {"spec": {"template": {"spec": {"containers": PRIVILEGED}}}}),
+    )
+    yield _kyverno(
+        "rule-audit", [policy(cel(no), validationFailureAction="Audit")], post(pod()), post(deployment())
+    )
+    yield _kyverno(
+        "rule-warn", [policy(cel(no), validationFailureAction="Audit", emitWarning=True)], post(pod())
+    )
+    yield _kyverno("rule-error", [policy(cel(check(MISSING, "no")))], post(pod()))
+    yield _kyverno(
+        "rule-match",
+        [
+            policy(
+                cel(no, name="deployed", match=deployed, exclude=_named("free*")),
+                cel(check("object.data.size() < 2", by="string(object.data.size())"), name="a", match=labels),
+            )
+        ],
+        *(post(pod(name)) for name in ("free", "free-2", "bound")),
+        post(workload("Deployment", "free")),
+        post(deployment()),
+        post(workload("StatefulSet", "s")),
+        post(config_map("one", {"a": "b"}, x="1")),
+        post(config_map("two", {"a": "b"}, x="1", y="2")),
+        post(config_map("three", {"a": "c"}, x="1", y="2")),
+        patch(within("configmaps/one"), {"data": {"y": "2"}}),
+        Operation("DELETE", within("configmaps/three")),
+    )
+    yield _kyverno(
+        "rule-condition",
+        [policy(cel(no, celPreconditions=named(a="object.metadata.name != 'skipped'")))],
+        post(pod("skipped")),
+        post(pod()),
+    )
+    yield _kyverno("rule-inside", [policy(cel(no), inside="rule-inside")], post(pod()), post(deployment()))
+
+
+def _named(pattern: str) -> Json:
+    return {"any": [{"resources": {"names": [pattern]}}]}
+
+
 def _constraints() -> Iterator[Scenario]:
     labels = {"labels": {"type": "array", "items": {"type": "string"}, "default": ["owner"]}}
     needs = template(
@@ -544,7 +610,7 @@ def _drawn() -> Iterator[Scenario]:
     yield _gatekeeper("drawn-gatekeeper", [*templates, *listed], *drawn("drawn-gatekeeper"))
 
 
-SCENARIOS: Final = (*_validating(), *_mutating(), *_constraints(), *_drawn())
+SCENARIOS: Final = (*_validating(), *_mutating(), *_cel_rules(), *_constraints(), *_drawn())
 
 
 def _canaries() -> Iterator[Scenario]:
@@ -574,6 +640,13 @@ def _canaries() -> Iterator[Scenario]:
         ],
         post(config_map(), dry=True),
     )
+    config_maps = {"any": [{"resources": {"kinds": ["ConfigMap"]}}]}
+    for inside in ("", "zz-rule-inside"):
+        yield _kyverno(
+            inside or "zz-rule",
+            [cel_rules.policy(cel_rules.cel(check("false"), match=config_maps), inside=inside)],
+            post(config_map(), dry=True),
+        )
     yield _gatekeeper(
         "zz-constraint", [template("ZzCanary", "false"), constraint("ZzCanary")], post(config_map(), dry=True)
     )

@@ -69,9 +69,12 @@ Outcomes = dict[tuple[str, int], Seen]
 
 
 class Kyverno(KyvernoCel):
-    """Kyverno with exceptions, which are off by default."""
+    """Kyverno with exceptions, which are off by default, and without policies for the API server."""
 
-    flags = ("--enablePolicyException=true", "--exceptionNamespace=*")
+    flags = (
+        *("--enablePolicyException=true", "--exceptionNamespace=*"),
+        "--generateValidatingAdmissionPolicy=false",
+    )
 
 
 class _Running:
@@ -155,7 +158,7 @@ def _bed(stack: ExitStack, folder: Path) -> tuple[Bed, Cluster]:
 
 def test_policies_of_kyverno_decide_as_in_kyverno(tmp_path: Path, behind_gateway: Outcomes) -> None:
     build("kyverno")
-    scenarios, canaries = of_engine(SCENARIOS, KYVERNO), of_engine(CANARIES, KYVERNO)
+    scenarios, canaries = of_engine(SCENARIOS, *KYVERNO), of_engine(CANARIES, *KYVERNO)
     with ExitStack() as stack:
         bed, cluster = _bed(stack, tmp_path)
         subject = Kyverno()
