@@ -536,13 +536,15 @@ def _drawn_object(chosen: random.Random, number: int) -> Json:
     def container(index: int) -> Json:
         made: Json = {
             "name": f"c{index}",
-            "image": chosen.choice(("a", "a:1", "a:latest", "registry.test:5000/a", "registry.test/b:2")),
+            "image": chosen.choice(
+                ("a", "a:1", "a:latest", "registry.test:5000/a:1", "registry.test/b:2", "b:3")
+            ),
         }
         if chosen.random() < 0.5:
             made["securityContext"] = chosen.choice(
-                ({"privileged": True}, {"privileged": False}, {"runAsNonRoot": True}, {})
+                ({"privileged": True}, {"privileged": False}, {"runAsNonRoot": True}, {}, {"runAsUser": 1})
             )
-        if chosen.random() < 0.6:
+        if chosen.random() < 0.8:
             made["resources"] = chosen.choice(
                 ({"limits": {"memory": "64Mi"}}, {"limits": {"cpu": "1"}}, {"requests": {"cpu": "1"}})
             )
@@ -555,9 +557,11 @@ def _drawn_object(chosen: random.Random, number: int) -> Json:
         made = pod(f"o{number}", **spec)
     else:
         made = workload("Deployment", f"o{number}", **spec)
-    if chosen.random() < 0.7:
-        owner = chosen.choice(("team-a", "nobody"))
-        made["metadata"]["labels"] = chosen.choice(({"owner": owner}, {"owner": owner, "x": "y"}, {"x": "y"}))
+    if chosen.random() < 0.9:
+        owner = chosen.choice(("team-a", "team-b", "nobody"))
+        made["metadata"]["labels"] = chosen.choice(
+            ({"owner": owner}, {"owner": owner, "x": "y"}, {"owner": owner}, {"x": "y"})
+        )
     return made
 
 
