@@ -21,6 +21,7 @@ from gateway.config.merge.custom_resource import PLURALS
 from gateway.engine.credentials.self_managed import next_state
 from gateway.tools.cli import build_parser
 from gateway.tools.cli.policies import configuration
+from tests.e2e import engine_scenarios
 from tests.e2e.binaries import chart_tool
 from tests.e2e.charts import (
     SCENARIOS,
@@ -115,6 +116,23 @@ def test_a_configuration_without_webhooks_is_allowed_as_long_as_the_values_have_
         for kind, name in (("Deployment", NAME), ("Job", f"{NAME}-check")):
             (container,) = only(kind, name, *arguments)["spec"]["template"]["spec"]["containers"]
             assert ("--allow-empty" in container["args"]) is is_allowed
+
+
+def test_policies_of_other_engines_are_policies_of_the_values_and_taken_as_they_are(tmp_path: Path) -> None:
+    documents = [document for each in engine_scenarios.SCENARIOS for document in each.documents]
+    for kind, listed in {**{each["kind"]: [each] for each in documents}, "all": documents}.items():
+        values = tmp_path / f"{kind}.yaml"
+        values.write_text(yaml.safe_dump({"extraDocuments": listed}))
+        (container,) = only("Deployment", NAME, f"--values={values}")["spec"]["template"]["spec"][
+            "containers"
+        ]
+        is_no_policy = kind in ("PolicyException", "ConstraintTemplate")
+        assert ("--allow-empty" in container["args"]) is is_no_policy, kind
+    folder = tmp_path / "config"
+    folder.mkdir()
+    found = only("ConfigMap", NAME, f"--values={values}")
+    done = run_command("check", "--config", write_config_map(folder, found))
+    assert done.returncode == 0, done.stderr
 
 
 REFUSED = {

@@ -91,7 +91,7 @@ documents.yaml: |
 {{/* "true" if the values have a webhook or a policy. */}}
 {{- define "ag.hasWebhooks" -}}
 {{- range $webhooks := concat (values .Values.mutatingWebhookConfigurations) (values .Values.validatingWebhookConfigurations) }}{{ if $webhooks }}true{{ end }}{{ end -}}
-{{- range .Values.extraDocuments }}{{ if regexMatch "^(Mutating|Validating)(WebhookConfiguration|AdmissionPolicy)$" (toString .kind) }}true{{ end }}{{ end -}}
+{{- range .Values.extraDocuments }}{{ if or (hasPrefix "constraints.gatekeeper.sh/" (toString .apiVersion)) (regexMatch "^((Mutating|Validating)(WebhookConfiguration|AdmissionPolicy)|(Namespaced)?(Mutating|Validating)Policy|(Cluster)?Policy)$" (toString .kind)) }}true{{ end }}{{ end -}}
 {{- end -}}
 
 {{- define "ag.allowEmpty" -}}
