@@ -37,6 +37,18 @@ def test_the_example_runs_as_it_stands(tmp_path: Path) -> None:
     assert answer.stdout.startswith("allowed")
 
 
+def test_the_import_prints_what_the_page_shows(tmp_path: Path) -> None:
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "a.yaml").write_text(block("yaml"))
+    done = call_command("import", "gatekeeper", tmp_path / "policies", "--output", tmp_path / "config")
+    assert done.returncode == 0, done.stderr
+    found = re.search(
+        r"import gatekeeper policies --output config\n```\n\n```text\n(.*?)```", PAGE, re.DOTALL
+    )
+    assert found
+    assert done.stdout.replace(f"{tmp_path}/", "") == found[1]
+
+
 def test_every_group_is_on_the_page() -> None:
     kinds = {
         "config.gatekeeper.sh": "Config",

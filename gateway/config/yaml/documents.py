@@ -85,6 +85,8 @@ class Document:
     """None if there is nothing to read. If that is a problem, it is among the problems."""
     path: str = ""
     """Its path in the list that contains it: ``items[3]``."""
+    is_object: bool = True
+    """False if it is no mapping, and so a document of something else."""
 
     @property
     def place(self) -> str:
@@ -122,7 +124,7 @@ def read_documents(file: Path, text: str) -> Iterator[Document]:
 def _objects(file: Path, content: object, path: str, problems: Problems) -> Iterator[Document]:
     if not _is_mapping(content):
         problems.add(path, f"found {described(content)}, expected a mapping with apiVersion and kind")
-        yield Document(file, problems, None)
+        yield Document(file, problems, None, path, is_object=False)
         return
     document_place = problems.where
     problems.where += _label(content)

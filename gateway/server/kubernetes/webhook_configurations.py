@@ -44,7 +44,7 @@ async def list_webhook_configurations(api: ApiClient, version: str = VERSION) ->
     return [
         {"apiVersion": version, "kind": kind, **item}
         for kind in KINDS
-        for item in await _pages(api, f"/apis/{version}/{kind.lower()}s", f"{kind.lower()}s")
+        for item in await list_all(api, f"/apis/{version}/{kind.lower()}s", f"{kind.lower()}s")
     ]
 
 
@@ -58,7 +58,7 @@ async def list_policies(api: ApiClient) -> list[Json]:
     for kind in (kind for pair in POLICY_KINDS.items() for kind in pair):
         for version in POLICY_VERSIONS:
             try:
-                items = await _pages(api, f"/apis/{version}/{plural_of(kind)}", plural_of(kind))
+                items = await list_all(api, f"/apis/{version}/{plural_of(kind)}", plural_of(kind))
             except ClusterError as error:
                 if error.status != _NOT_FOUND:
                     raise
@@ -149,7 +149,12 @@ def _store(kind: str, changed: Callable[[], None]) -> Store[_Configuration]:
     return Store(read, changed)
 
 
-async def _pages(api: ApiClient, path: str, plural: str) -> list[Json]:
+async def list_all(api: ApiClient, path: str, plural: str) -> list[Json]:
+    """Return the objects at *path*, whose resource is *plural*; each has a name.
+
+    Raises:
+        ClusterError: the API server cannot be reached, or refuses; it names a missing right.
+    """
     try:
         items: list[Json] = []
         async for page in api.pages(path, {"limit": _PAGE}):

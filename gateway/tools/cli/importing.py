@@ -30,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "files",
         metavar="FILE_OR_DIR",
         nargs="*",
-        type=Path,
-        help="files or folders to read instead of a cluster, YAML or JSON; - for standard input",
+        help="files or folders to read instead of a cluster, YAML or JSON; - for standard input. After the "
+        "word kyverno or gatekeeper: policies of that engine, in folders below them, too",
     )
     cluster.add_arguments(parser, "to read from")
     add_selection(parser, "import")
@@ -46,24 +46,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "cluster (default: %(default)s)",
     )
     add("--with-problems", action="store_true", help="also write objects that the gateway would refuse")
+    add("--json", action="store_true", help="of kyverno or gatekeeper: print the report as JSON")
     parser.set_defaults(run=lambda parsed, _: run(parsed, parser.error))
 
 
 def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     """Import, and return the exit status. *refuse* prints a usage error and exits."""
     from gateway.tools.importing import notes
+    from gateway.tools.importing.other_engines import GROUPS
     from gateway.tools.importing.prepare import prepare, read_texts
     from gateway.tools.importing.selection import select
     from gateway.tools.importing.sources import from_cluster, from_files
 
-    if parsed.files and (parsed.kubeconfig or parsed.context):
-        refuse("--kubeconfig and --context cannot be combined with files")
-    if parsed.force and parsed.output is None:
-        refuse("--force needs --output")
+    engine = parsed.files.pop(0) if parsed.files and parsed.files[0] in GROUPS else ""
+    _refuse_contradictions(parsed, engine, refuse)
+    if engine:
+        from gateway.tools.cli.importing_engines import run as run_engine
+
+        return run_engine(engine, parsed)
     unreadable: list[Problem] = []
     with Progress("reading webhook configurations and policies"):
         if parsed.files:
-            read, unreadable = from_files(parsed.files)
+            read, unreadable = from_files([Path(one) for one in parsed.files])
         else:
             read = from_cluster(cluster.select(None, parsed.kubeconfig, parsed.context))
     if unreadable and not read:
@@ -110,6 +114,18 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     if len(good) < len(prepared):
         logs.print_error(_left_out(prepared, with_problems=parsed.with_problems))
     return 1 if unreadable or len(good) < len(prepared) else 0
+
+
+def _refuse_contradictions(parsed: argparse.Namespace, engine: str, refuse: Callable[[str], object]) -> None:
+    if parsed.files and (parsed.kubeconfig or parsed.context):
+        refuse("--kubeconfig and --context cannot be combined with files")
+    if parsed.force and parsed.output is None:
+        refuse("--force needs --output")
+    if parsed.json and not engine:
+        refuse("--json needs kyverno or gatekeeper")
+    is_selected = parsed.name or parsed.exclude or parsed.with_problems
+    if engine and (is_selected or parsed.form != "WebhookConfigurations"):
+        refuse(f"{engine} cannot be combined with --name, --exclude, --with-problems and --as")
 
 
 def _left_out(prepared: Sequence[Prepared], *, with_problems: bool) -> str:

@@ -115,10 +115,16 @@ def cleaned(document: Json, *, as_resource: bool) -> Json:
 
 def file_name(document: Json) -> str:
     """Return the file name of *document*, which is not validated; unique in a folder."""
-    name = quote(name_of(document), safe="")
+    name = file_stem(name_of(document))
+    return f"{document['kind'].removesuffix('WebhookConfiguration').lower()}-{name}.yaml"
+
+
+def file_stem(text: str) -> str:
+    """Return *text* as a part of a file name."""
+    name = quote(text, safe="", errors="replace")
     if len(name) > _LONGEST_STEM:
         name = f"{name[:_LONGEST_STEM]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-    return f"{document['kind'].removesuffix('WebhookConfiguration').lower()}-{name}.yaml"
+    return name
 
 
 def _is_v1beta1(webhooks: object) -> bool:

@@ -51,22 +51,40 @@ def from_cluster(cluster: KubernetesSettings) -> list[Json]:
     return asyncio.run(read())
 
 
+def below(paths: Sequence[Path]) -> Iterator[Document]:
+    """Yield the documents of *paths*, those of folders with all folders below them; ``-`` is standard input.
+
+    Names with a leading dot and links to folders are left out.
+    """
+    waiting = [*reversed(paths)]
+    while waiting:
+        path = waiting.pop()
+        yield from _documents([path])
+        try:
+            folders = [one for one in path.iterdir() if not one.name.startswith(".")] if path.is_dir() else []
+        except (OSError, ValueError):
+            # A problem of the path, which was reported.
+            continue
+        waiting += sorted((one for one in folders if one.is_dir() and not one.is_symlink()), reverse=True)
+
+
 def _documents(paths: Sequence[Path]) -> Iterator[Document]:
     for path in paths:
         if path == STANDARD_INPUT:
-            yield from _of(Path("standard input"), sys.stdin.buffer.read(MAX_FILE_BYTES + 1))
+            yield from documents_of(Path("standard input"), sys.stdin.buffer.read(MAX_FILE_BYTES + 1))
             continue
         for file, problem in list_files([path]):
             if problem:
                 yield unreadable(file, problem)
                 continue
             try:
-                yield from _of(file, read_file(file))
+                yield from documents_of(file, read_file(file))
             except UnusableFileError as error:
                 yield unreadable(file, str(error))
 
 
-def _of(file: Path, content: bytes) -> Iterator[Document]:
+def documents_of(file: Path, content: bytes) -> Iterator[Document]:
+    """Yield the documents in *content*, that of *file*."""
     if len(content) > MAX_FILE_BYTES:
         yield unreadable(file, f"has more than {MAX_FILE_BYTES // (1024 * 1024)} MiB")
         return

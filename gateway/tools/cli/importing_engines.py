@@ -1,0 +1,145 @@
+"""``admission-gateway import kyverno|gatekeeper``: the policies of another engine, with a report."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from gateway.base import logs
+from gateway.base.errors import ConfigError, Problem
+from gateway.base.progress import Progress
+from gateway.server.kubernetes import select_cluster as cluster
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Mapping
+
+    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
+    from gateway.tools.importing.other_engines import Found, Imported
+
+    Json = dict[str, Any]
+
+_TITLES: Final = {"runs": "runs as it is", "differs": "runs with a difference", "refused": "cannot run"}
+"""By result."""
+
+
+def run(engine: str, parsed: argparse.Namespace) -> int:
+    """Import the documents of *engine*, print the report, and return the exit status."""
+    from gateway.tools.importing.other_engines import judge, of_engine
+    from gateway.tools.importing.sources import below
+
+    paths = [Path(one) for one in parsed.files]
+    missing: list[str] = []
+    with Progress(f"reading the policies of {engine}"):
+        if paths:
+            found = of_engine(engine, below(paths))
+        else:
+            found, missing = _from_cluster(engine, cluster.select(None, parsed.kubeconfig, parsed.context))
+    for problem in (*found.unreadable, *missing):
+        logs.print_error(f"error: {problem}")
+    if found.unreadable and not found.objects and not found.passed_over:
+        raise ConfigError(found.unreadable)
+    with Progress(f"validating {len(found.objects)} objects"):
+        judge(found.objects)
+    texts: dict[str, str] = {}
+    for one in found.objects:
+        if not one.problems:
+            # Names that differ only in the case of their kind have one file.
+            texts[one.file] = f"{texts[one.file]}---\n{one.text}" if one.file in texts else one.text
+    written: list[str] = []
+    if parsed.output is not None and texts:
+        from gateway.tools.importing.folder import write
+
+        written = write(parsed.output, texts, force=parsed.force)
+    if parsed.json:
+        from gateway.base.text import printable_json
+
+        report = _report(engine, found, missing)
+        logs.print_text(printable_json(json.dumps(report, ensure_ascii=False, indent=2)) + "\n")
+    else:
+        logs.print_output(*written, *_lines(found, len(missing)))
+    return 1 if found.unreadable or missing or any(one.problems for one in found.objects) else 0
+
+
+def _from_cluster(engine: str, settings: KubernetesSettings) -> tuple[Found, list[str]]:
+    """Return what the cluster has of *engine*, and a message for each missing right."""
+    from gateway.config.yaml.documents import Document
+    from gateway.config.yaml.fields import Problems
+    from gateway.server.kubernetes.access import connect
+    from gateway.server.kubernetes.api_groups import list_groups
+    from gateway.tools.importing.objects import title
+    from gateway.tools.importing.other_engines import GROUPS, NOT_LISTED, of_engine
+
+    async def read() -> tuple[list[Json], list[str]]:
+        api = await asyncio.to_thread(connect, settings)
+        try:
+            return await list_groups(
+                api, [one for one in GROUPS[engine] if one not in NOT_LISTED], NOT_LISTED
+            )
+        finally:
+            await api.close()
+
+    objects, missing = asyncio.run(read())
+    documents = (Document(Path(), Problems(f"cluster: {title(one)}"), one) for one in objects)
+    return of_engine(engine, documents), missing
+
+
+def _counts(found: Found) -> dict[str, int]:
+    counts = dict.fromkeys(_TITLES, 0)
+    for one in found.objects:
+        counts[one.result] += 1
+    return counts
+
+
+def _lines(found: Found, missing: int) -> Iterator[str]:
+    for result, heading in _TITLES.items():
+        objects = [one for one in found.objects if one.result == result]
+        if objects:
+            yield f"{heading}: {len(objects)}"
+        for one in objects:
+            yield f"  {one.kind}/{one.name or '(no name)'}"
+            for problem in _reasons(one):
+                yield f"    {problem}"
+    passed = found.passed_over.total()
+    if passed:
+        kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(found.passed_over.items()))
+        yield f"passed over, of other kinds: {passed} ({kinds})"
+    counts = _counts(found)
+    parts = [f"{count} {_summary(result, count)}" for result, count in counts.items()]
+    parts += [f"{len(found.unreadable)} could not be read"] if found.unreadable else []
+    parts += [f"{missing} {'kind' if missing == 1 else 'kinds'} could not be listed"] if missing else []
+    yield f"summary: {', '.join(parts)}"
+
+
+def _summary(result: str, count: int) -> str:
+    if count == 1 or result == "refused":
+        return _TITLES[result]
+    return {"runs": "run as they are", "differs": "run with a difference"}[result]
+
+
+def _reasons(one: Imported) -> list[Problem]:
+    return [Problem("", path, message) for path, message in one.problems or one.differences]
+
+
+def _report(engine: str, found: Found, missing: list[str]) -> Mapping[str, object]:
+    objects = [
+        {
+            "kind": one.kind,
+            "name": one.name,
+            "source": one.place,
+            "result": one.result,
+            "reasons": [{"field": each.field, "message": each.message} for each in _reasons(one)],
+            **({} if one.problems else {"file": one.file}),
+        }
+        for one in found.objects
+    ]
+    return {
+        "engine": engine,
+        "counts": _counts(found),
+        "objects": objects,
+        "passedOver": dict(sorted(found.passed_over.items())),
+        "unreadable": [str(each) for each in found.unreadable],
+        "missingRights": missing,
+    }

@@ -1,0 +1,193 @@
+"""The documents of another engine: which of them the gateway can run, and what differs.
+
+Every statement is one of the loaders of the configuration: a problem of a document means that it cannot run,
+a warning that it runs with a difference.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from gateway.base.errors import ConfigError, Problem
+from gateway.base.text import shown
+from gateway.config.merge.read import read
+from gateway.config.yaml.documents import LOADED_GROUPS, Document
+from gateway.config.yaml.fields import Problems
+from gateway.tools.importing.objects import LAST_APPLIED, file_stem, name_of, texts
+from gateway.tools.importing.sources import documents_of
+from gateway.tools.registration.yaml_output import to_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    Json = dict[str, Any]
+    Result = Literal["runs", "differs", "refused"]
+
+GROUPS: Final = {
+    "kyverno": tuple(sorted(group for group in LOADED_GROUPS if group.endswith("kyverno.io"))),
+    "gatekeeper": tuple(sorted(group for group in LOADED_GROUPS if group.endswith(".gatekeeper.sh"))),
+}
+"""The API groups of each engine."""
+NOT_LISTED: Final = ("updaterequests", "status.gatekeeper.sh")
+"""Resources and groups that an engine writes for itself, and that are not read from a cluster."""
+_CONSTRAINTS: Final = "constraints.gatekeeper.sh"
+_TEMPLATE: Final = "ConstraintTemplate"
+_OF_CLUSTER: Final = (
+    "creationTimestamp",
+    "generation",
+    "managedFields",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+)
+
+
+@dataclass(slots=True)
+class Imported:
+    """One object in the form that is written, with what the loaders say about it."""
+
+    kind: str
+    name: str
+    """``NAMESPACE/NAME``, or ``NAME`` without a namespace."""
+    place: str
+    """File, document, kind and name, or the cluster's kind and name."""
+    file: str
+    text: str
+    content: Json
+    problems: list[tuple[str, str]] = field(default_factory=list)
+    """Field and message of everything for which it cannot run."""
+    differences: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def result(self) -> Result:
+        """Whether it runs as it is."""
+        if self.problems:
+            return "refused"
+        return "differs" if self.differences else "runs"
+
+    def document(self) -> Document:
+        """Return it as a document that no loader has read."""
+        return Document(Path(self.file), Problems(self.place), self.content)
+
+
+@dataclass(slots=True)
+class Found:
+    """What a cluster or files contain."""
+
+    objects: list[Imported] = field(default_factory=list)
+    passed_over: Counter[str] = field(default_factory=Counter)
+    """How many documents of each other kind, and those without apiVersion and kind."""
+    unreadable: list[Problem] = field(default_factory=list)
+
+
+def of_engine(engine: str, documents: Iterable[Document]) -> Found:
+    """Return the objects of *engine* in *documents*, and what else is there."""
+    found = Found()
+    for one in documents:
+        content = one.content
+        if not one.is_object:
+            found.passed_over["no object"] += 1
+            continue
+        if content is None:
+            found.unreadable += one.problems.errors()
+            continue
+        version, kind = content.get("apiVersion"), content.get("kind")
+        if not isinstance(version, str) or not isinstance(kind, str):
+            found.passed_over["no object"] += 1
+        elif version.rpartition("/")[0] not in GROUPS[engine]:
+            found.passed_over[kind] += 1
+        elif one.problems.found:
+            found.unreadable += one.problems.errors()
+        else:
+            found.objects.append(_imported(content, kind, one.place))
+    return found
+
+
+def judge(objects: Sequence[Imported]) -> None:
+    """Have the loaders read *objects*, each with what belongs to it, and note what they say."""
+    first_of: dict[tuple[str, str, str], Imported] = {}
+    templates: dict[str, Imported] = {}
+    for each in sorted(objects, key=_is_constraint):
+        if each.problems:
+            continue
+        group = str(each.content["apiVersion"]).rpartition("/")[0]
+        document = each.document()
+        first = first_of.setdefault((group, each.kind, each.name), each)
+        template = templates.get(each.kind.lower()) if group == _CONSTRAINTS else None
+        if first is not each:
+            document.repeats(each.name, first.document())
+        elif template is not None and template.problems:
+            document.problems.add("kind", f"its {_TEMPLATE} {shown(template.name)} cannot run")
+        else:
+            with suppress(ConfigError):
+                read([document] if template is None else [template.document(), document])
+            if each.kind == _TEMPLATE:
+                templates[each.name] = each
+        each.problems += document.problems.found
+    _judge_together([each for each in objects if not each.problems])
+
+
+def _judge_together(good: list[Imported]) -> None:
+    """Leave out of *good* what cannot be in one configuration with the others; note the warnings of the rest.
+
+    Raises:
+        ConfigError: the configuration has a problem that is of none of them.
+    """
+    while good:
+        documents = [each.document() for each in good]
+        try:
+            read(documents)
+        except ConfigError:
+            for each, document in zip(good, documents, strict=True):
+                each.problems += document.problems.found
+            left = [each for each in good if not each.problems]
+            if len(left) == len(good):
+                raise
+            good = left
+            continue
+        for each, document in zip(good, documents, strict=True):
+            each.differences += document.problems.questionable
+        return
+
+
+def _is_constraint(one: Imported) -> bool:
+    return str(one.content["apiVersion"]).startswith(f"{_CONSTRAINTS}/")
+
+
+def _imported(content: Json, kind: str, place: str) -> Imported:
+    metadata = content.get("metadata")
+    namespace = metadata.get("namespace") if isinstance(metadata, dict) else None
+    name = name_of(content)
+    name = f"{namespace}/{name}" if isinstance(namespace, str) and namespace else name
+    file = f"{file_stem(kind.lower())}-{file_stem(name.replace('/', '_'))}"
+    # Each part is short enough; both together may not be.
+    made = Imported(kind, name, place, f"{file_stem(file) if len(file) > 240 else file}.yaml", "", content)
+    try:
+        made.text = to_yaml(_cleaned(content))
+        read_again = list(documents_of(Path(made.file), made.text.encode()))
+    except (UnicodeEncodeError, RecursionError):
+        made.problems.append(("", "cannot be written as YAML"))
+        return made
+    for one in read_again:
+        made.problems += one.problems.found
+        made.content = one.content or content
+    return made
+
+
+def _cleaned(content: Json) -> Json:
+    """Return *content* without what the cluster and kubectl added."""
+    kept = {key: value for key, value in content.items() if key != "status"}
+    if isinstance(content.get("metadata"), dict):
+        metadata = {key: value for key, value in content["metadata"].items() if key not in _OF_CLUSTER}
+        if LAST_APPLIED in texts(content, "annotations"):
+            metadata["annotations"] = {
+                key: value for key, value in metadata["annotations"].items() if key != LAST_APPLIED
+            }
+            if not metadata["annotations"]:
+                del metadata["annotations"]
+        kept["metadata"] = metadata
+    return kept
