@@ -14,13 +14,14 @@ import pytest
 from gateway.config.merge.read import read
 from gateway.config.yaml.documents import read_documents
 from gateway.pure.admission_policies.evaluation import Allowance
-from gateway.pure.core.conditions import ConditionInput, PolicyResult
+from gateway.pure.core.conditions import ConditionInput, NotMatched, PolicyResult, Unresolved
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.policy import PolicyInput
 from gateway.pure.core.review import decode
 from gateway.pure.core.verdict import Allowed, Denied
 from gateway.pure.kyverno.cluster_policy import KyvernoClusterPolicy
 from tests.config.documents import problems_of
+from tests.core import build
 
 Json = dict[str, Any]
 
@@ -135,3 +136,31 @@ def test_the_expressions_of_a_rule_are_bounded() -> None:
         "spec.rules[0].validate.cel.expressions",
         "found 1001, expected at most 1000",
     )
+
+
+def test_filters_that_take_long_run_in_a_thread_and_end() -> None:
+    """The writer of an object chooses the value that a pattern of the author reads."""
+    pattern = "*a" * 100
+    rules = [
+        {
+            "name": f"r{number}",
+            "match": {"any": [{"resources": {"kinds": ["Pod"], "annotations": {"a": pattern}}}]},
+            "validate": {"cel": {"expressions": [{"expression": "true"}]}},
+        }
+        for number in range(5)
+    ]
+    policy = {
+        "apiVersion": "kyverno.io/v1",
+        "kind": "ClusterPolicy",
+        "metadata": {"name": "p"},
+        "spec": {"validationFailureAction": "Enforce", "rules": rules},
+    }
+    written = loaded(policy)
+    pod = {"metadata": {"name": "a", "namespace": "default", "annotations": {"a": "b" * 200_000}}}
+    asked = reviewed(json.loads(build.request(object=pod).json), {})
+    assert written.allow_fast(asked) is None
+    answer = written.evaluate(asked, {})
+    assert isinstance(answer, Unresolved)
+    assert answer.evaluation is not None
+    found = answer.evaluation()
+    assert isinstance(found, PolicyResult | NotMatched)

@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.pure.cel import meter
+from gateway.pure.cel.meter import EXPRESSION_LIMIT
 from gateway.pure.core.conditions import ConditionInput
 from gateway.pure.core.labels import EVERYTHING
 from gateway.pure.core.namespace import Namespace
@@ -51,6 +53,12 @@ Json = dict[str, Any]
 RECORDED = [
     json.loads(line) for line in Path(__file__).with_name("cluster_rules.jsonl").read_text().splitlines()
 ]
+
+
+@pytest.fixture(autouse=True)
+def _evaluation() -> None:
+    """Wildcards count steps of the evaluation of a policy."""
+    meter.start(EXPRESSION_LIMIT)
 
 
 def rows(function: str) -> pytest.MarkDecorator:

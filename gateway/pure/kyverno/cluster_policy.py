@@ -13,15 +13,16 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
+from gateway.pure.admission_policies.evaluation import TooLongError
 from gateway.pure.admission_policies.in_force import PolicyInForce, PolicyRun
 from gateway.pure.admission_policies.model import ValidatingBinding, ValidatingPolicy
 from gateway.pure.admission_policies.params import ParamsError, UnreadParamsError
 from gateway.pure.admission_policies.shared_values import namespace_of
 from gateway.pure.admission_policies.validating import evaluate
 from gateway.pure.cel import meter
-from gateway.pure.cel.meter import BRIEF_LIMIT
+from gateway.pure.cel.errors import CostExceeded
 from gateway.pure.core.conditions import NOT_MATCHED, Excluded, PolicyResult
-from gateway.pure.core.verdict import ALLOWED, Allowed, Denied, Failed
+from gateway.pure.core.verdict import ALLOWED, Allowed, Denied, Failed, FailureReason
 from gateway.pure.core.webhook import Rollout
 from gateway.pure.kyverno.cluster_autogen import rules_for
 from gateway.pure.kyverno.cluster_input import Shared, namespace_for_actions
@@ -131,30 +132,43 @@ class KyvernoClusterPolicy(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
     def allow_fast(self, policy_input: PolicyInput) -> float | None:
         """See ``AdmissionPolicy``."""
         begin = perf_counter()
-        meter.begin()
         if self.unknown_namespace(policy_input) is not None:
             return None
+        # Filters count steps, too.
+        meter.start(meter.BRIEF_LIMIT)
+        try:
+            is_allowed = self._allows(policy_input)
+        except CostExceeded:
+            return None
+        return perf_counter() - begin if is_allowed else None
+
+    def _allows(self, policy_input: PolicyInput) -> bool:
+        """Whether rules are for the request, and all are true, which is found out for certain and quickly.
+
+        Raises:
+            CostExceeded: the filters of the rules take too long.
+        """
         shared = policy_input.of_cluster_policies
         if shared is None:
             shared = policy_input.of_cluster_policies = Shared(policy_input)
         assert isinstance(shared, Shared)
         is_matched = False
-        room: float = BRIEF_LIMIT
+        room: float = meter.BRIEF_LIMIT
         for rules in self.reviewed(shared.found, policy_input):
             for rule in rules_for(rules, shared.found.kind[2], self.cluster_policy.controllers):
                 if not rule.matches(shared.found):
                     continue
                 if rule not in self._plain:
-                    return None
+                    return False
                 is_matched = True
                 assert rule.rules.all_true is not None
                 cost = rule.rules.all_true.cost(rule.rules.variables, shared.values, room)
                 room -= cost
                 if cost < 0 or room <= 0:
-                    return None
+                    return False
                 if self.cluster_policy.applies_one:
                     break
-        return perf_counter() - begin if is_matched else None
+        return is_matched
 
     def unknown_namespace(self, policy_input: PolicyInput) -> Failed | None:
         """Return why the namespace is not known, if it has to be."""
@@ -216,6 +230,17 @@ class _Run(PolicyRun[ValidatingPolicy, ValidatingBinding]):
         raise AssertionError(f"parameters are those of rules: {cause}")
 
     def _result(self) -> PolicyAnswer:
+        is_brief = self._allowance.is_brief
+        meter.start_expression(meter.BRIEF_LIMIT if is_brief else meter.long_limit())
+        try:
+            return self._reviewed()
+        except CostExceeded as error:
+            # Of the filters: expressions have handled their own.
+            if is_brief:
+                raise TooLongError from None
+            return PolicyResult(Failed(FailureReason.POLICY, f"filters of rules: {error}", 500))
+
+    def _reviewed(self) -> PolicyAnswer:
         bound = self._bound
         if bound.excludes(self._request):
             return NOT_MATCHED
