@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 
 	"github.com/go-logr/logr"
 	"github.com/open-policy-agent/frameworks/constraint/pkg/apis"
@@ -101,9 +102,9 @@ func answered(asked *question) answer {
 		got.Error = err.Error()
 	} else {
 		for _, each := range responses.Results() {
-			got.Results = append(got.Results, result{
-				each.Constraint.GetName(), each.Msg, each.EnforcementAction, each.ScopedEnforcementActions,
-			})
+			// Gatekeeper has them in a random order.
+			scoped := slices.Sorted(slices.Values(each.ScopedEnforcementActions))
+			got.Results = append(got.Results, result{each.Constraint.GetName(), each.Msg, each.EnforcementAction, scoped})
 		}
 	}
 	given := handled(engine, asked)

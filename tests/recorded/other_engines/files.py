@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.recorded.other_engines import cel_rules, mutating, validating
+from tests.recorded.other_engines import cel_rules, constraints, mutating, validating
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,4 +16,5 @@ FILES: Final[Mapping[Path, tuple[str, Sequence[Case]]]] = {
     validating.FILE: ("kyverno", validating.CASES),
     mutating.FILE: ("kyverno", mutating.CASES),
     cel_rules.FILE: ("kyverno", cel_rules.CASES),
+    constraints.FILE: ("gatekeeper", constraints.CASES),
 }
