@@ -17,7 +17,7 @@ from gateway.base.errors import ConfigError
 from gateway.pure.core.response import encode
 from gateway.pure.core.review import V1
 from tests.recorded.engine import RecordedEngine
-from tests.recorded.other_engines import cel_rules, mutating, validating
+from tests.recorded.other_engines import cel_rules, drawn, mutating, validating
 from tests.recorded.other_engines.cases import recorded
 from tests.recorded.recording import Surroundings
 
@@ -74,9 +74,9 @@ _BEGIN: Final = "\n\nresource "
 
 
 def rows() -> Iterator[ParameterSet]:
-    for module in (validating, mutating, cel_rules):
+    for module in (validating, drawn, mutating, cel_rules):
         answers = recorded(module.FILE)
-        different = DIFFERENT[module.FILE.stem]
+        different = DIFFERENT.get(module.FILE.stem, {})
         assert different.keys() <= answers.keys()
         for case in module.CASES:
             reason = different.get(case.name)
