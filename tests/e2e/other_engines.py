@@ -10,7 +10,7 @@ import os
 import subprocess
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.e2e.golang import ROOT, CannotBuild, folder_of, go, kept
+from tests.e2e.golang import ROOT, go, kept
 from tests.recorded.other_engines.cases import written
 from tests.recorded.other_engines.files import FILES
 
@@ -30,14 +30,6 @@ def content(file: Path) -> str:
     """
     engine, cases = FILES[file]
     return written(engine, cases, _ask(_built(engine), (case.question for case in cases)))
-
-
-def is_built(engine: str) -> bool:
-    """Whether the program of *engine* is there."""
-    try:
-        return folder_of(f"{engine}-oracle", _files(engine), []).is_dir()
-    except CannotBuild:
-        return False
 
 
 def _ask(program: Path, questions: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
