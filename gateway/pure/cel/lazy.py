@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.pure.cel.errors import CostExceeded, EvaluationError
-from gateway.pure.cel.meter import BRIEF_LIMIT, METER, long_limit, resume, suspend
+from gateway.pure.cel.meter import BRIEF_LIMIT, EXCEEDED, METER, long_limit, resume, suspend
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,10 +19,13 @@ if TYPE_CHECKING:
     from gateway.pure.cel.compile import Expression
 
 
+_NONE: frozenset[str] = frozenset()
+
+
 class LazyVariables:
     """The values of a policy's variables for one set of inputs. An error is kept as a value is."""
 
-    __slots__ = ("_cost", "_expressions", "_given", "_values")
+    __slots__ = ("_cost", "_expressions", "_given", "_too_long", "_values")
 
     def __init__(
         self,
@@ -39,6 +42,7 @@ class LazyVariables:
         self._values: dict[str, tuple[object] | EvaluationError] = (
             {} if known is None else {name: (value,) for name, value in known.items()}
         )
+        self._too_long: frozenset[str] = _NONE
         self._cost = 0.0
 
     def frame(self, slots: int) -> list[object]:
@@ -54,10 +58,13 @@ class LazyVariables:
 
         Raises:
             EvaluationError: it has none.
-            CostExceeded: the evaluation on the event loop is too long; nothing is kept.
+            CostExceeded: the evaluation on the event loop is too long, and so it is for every further use.
         """
         found = self._values.get(name)
         if found is None:
+            if name in self._too_long and METER.budget <= BRIEF_LIMIT:
+                # The source of an expression gives up, and its closure asks again: twice at each level.
+                raise CostExceeded(EXCEEDED)
             found = self._values[name] = self._evaluated(name)
         if isinstance(found, EvaluationError):
             # The traceback of the kept one would refer to itself through this object.
@@ -77,6 +84,7 @@ class LazyVariables:
             return (expression.evaluate_within(self.frame(expression.program.slots)),)
         except CostExceeded as error:
             if is_brief:
+                self._too_long = self._too_long | {name}
                 raise
             return self._failed(name, error)
         except EvaluationError as error:
