@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 COST_EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
 NO_EXCEPTIONS: Final[dict[str, list[str]]] = {"allowedImages": [], "allowedValues": []}
 """The variable ``exceptions`` where none applies."""
+_EXPRESSION_COST: Final = 25
+"""What one expression costs on the event loop beside its own costs: some microseconds."""
 _EXCEPTIONS: Final = 6
 """The position of ``exceptions`` among the values: that of ``params``, which these policies do not have."""
 
@@ -83,7 +85,7 @@ class Evaluator:
             raise EvaluationError(COST_EXCEEDED) from None
         finally:
             of_variables = self._variables.take_cost()
-            allowance.take(METER.budget - METER.left)
+            allowance.take(_EXPRESSION_COST + METER.budget - METER.left)
             allowance.take(of_variables)
             self._left = max(0, self._left - of_variables - cost_so_far())
 
