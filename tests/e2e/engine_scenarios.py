@@ -282,6 +282,64 @@ def _validating() -> Iterator[Scenario]:
     )
 
 
+def _requests() -> Iterator[Scenario]:
+    """Yield scenarios about what a policy matches, and what it reads of a request."""
+    no, config_maps = check("false", "no"), rule("configmaps")
+    yield _kyverno(
+        "selector",
+        [
+            validating(no, name="a", matchConstraints=matching(config_maps, objectSelector=_labels(a="b"))),
+            validating(
+                no,
+                name="b",
+                matchConstraints=matching(
+                    config_maps, excludeResourceRules=[rule("configmaps", resourceNames=["free"])]
+                ),
+            ),
+        ],
+        post(config_map("free")),
+        post(config_map("bound")),
+        post(config_map("free", {"a": "b"})),
+        patch(within("configmaps/free"), {"metadata": {"labels": {"a": "b"}}}),
+        Operation("DELETE", within("configmaps/free")),
+    )
+    members = ("userInfo.username", "operation", "namespace", "resource.resource", "name")
+    shown = " + ' ' + ".join(f"request.{member}" for member in members)
+    yield _kyverno(
+        "request",
+        [validating(check("false", by=f"{shown} + ' ' + string(request.dryRun)"))],
+        post(pod()),
+        post(pod(), dry=True, user=ALICE),
+        post(deployment()),
+    )
+    yield _kyverno(
+        "subresource",
+        [
+            validating(
+                check("false", by="string(object.spec.ephemeralContainers.size())"),
+                matchConstraints=matching(rule("pods/ephemeralcontainers")),
+            )
+        ],
+        post(pod()),
+        patch(within("pods/web/ephemeralcontainers"), {"spec": {"ephemeralContainers": [_CONTAINER]}}),
+    )
+    allowed = "object.spec.containers.all(c, c.image in exceptions.allowedImages)"
+    yield _kyverno(
+        "excepted-images",
+        [exception(images=["registry.test/main:1"]), validating(check(allowed, "not an allowed image"))],
+        post(pod()),
+        post(pod("other", containers=[_CONTAINER])),
+        post(deployment()),
+    )
+
+
+_CONTAINER: Final = {"name": "debugger", "image": "debugger:1"}
+
+
+def _labels(**labels: str) -> Json:
+    return {"matchLabels": labels}
+
+
 def _mutating() -> Iterator[Scenario]:
     yield _kyverno(
         "label",
@@ -338,6 +396,54 @@ def _mutating() -> Iterator[Scenario]:
             )
         ],
         post(pod()),
+    )
+
+
+def _mutated_requests() -> Iterator[Scenario]:
+    """Yield scenarios about which requests are changed, and about the object that a mutation sees."""
+    alone: Json = {"autogen": {"podControllers": {"controllers": []}}}
+    config_maps = matching(rule("configmaps"))
+    yield _kyverno(
+        "namespaced-mutating",
+        [mutating(ADDED, inside="namespaced-mutating", **alone)],
+        post(pod()),
+        post(deployment()),
+    )
+    old = "Object.metadata.annotations{old: oldObject.?data.?a.orValue('none')}"
+    yield _kyverno(
+        "mutating-update",
+        [
+            mutating(
+                f"Object{{metadata: Object.metadata{{annotations: {old}}}}}", matchConstraints=config_maps
+            )
+        ],
+        post(config_map(a="1")),
+        patch(within("configmaps/settings"), {"data": {"a": "2"}}),
+        patch(within("configmaps/settings"), {"data": {"a": "3"}}),
+    )
+    yield _kyverno(
+        "mutating-deletion",
+        [mutating(ADDED, matchConstraints=config_maps)],
+        post(config_map()),
+        Operation("DELETE", within("configmaps/settings")),
+    )
+    yield _kyverno(
+        "mutating-scale",
+        [
+            mutating(
+                "[JSONPatch{op: 'replace', path: '/spec/replicas', value: 1}]",
+                matchConstraints=matching(rule("apps:deployments/scale")),
+            )
+        ],
+        post(deployment()),
+        patch(deployments("shop/scale"), {"spec": {"replicas": 3}}),
+    )
+    yield _kyverno(
+        "failing-patch",
+        [mutating("[JSONPatch{op: 'remove', path: '/metadata/labels/absent'}]")],
+        post(pod()),
+        post(labelled("labelled", a="b")),
+        post(deployment()),
     )
 
 
@@ -614,7 +720,15 @@ def _drawn() -> Iterator[Scenario]:
     yield _gatekeeper("drawn-gatekeeper", [*templates, *listed], *drawn("drawn-gatekeeper"))
 
 
-SCENARIOS: Final = (*_validating(), *_mutating(), *_cel_rules(), *_constraints(), *_drawn())
+SCENARIOS: Final = (
+    *_validating(),
+    *_requests(),
+    *_mutating(),
+    *_mutated_requests(),
+    *_cel_rules(),
+    *_constraints(),
+    *_drawn(),
+)
 
 
 def _canaries() -> Iterator[Scenario]:
