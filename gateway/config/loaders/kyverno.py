@@ -109,7 +109,8 @@ class KyvernoDocuments:
                 document = exception.document
                 document.problems.warn(child(child(document.path, "spec"), "policyRefs"), message)
         of_policy: dict[tuple[str, str], list[CelException]] = {}
-        for exception in self._exceptions:
+        # In one order, whatever that of the files is: expressions can read what exceptions allow.
+        for exception in sorted(self._exceptions, key=lambda one: one.id):
             for ref in exception.refs:
                 of_policy.setdefault(ref, []).append(exception.exception)
         for each in self._policies:
