@@ -628,6 +628,62 @@ def _constraints() -> Iterator[Scenario]:
     )
 
 
+def _texts() -> Iterator[Scenario]:
+    """Yield scenarios about messages, parameters and the request in Gatekeeper."""
+    pods = [{"apiGroups": [""], "kinds": ["Pod"]}]
+    by = "messageExpression"
+    texts = template(
+        "Texts",
+        {"expression": "false", by: "string(object.spec.absent)", "message": "fallback"},
+        {"expression": "false", by: "''", "message": "of the message"},
+        {"expression": "false", by: r"'one\ntwo'"},
+        {"expression": "false", by: "'  blanks '"},
+        {"expression": MISSING, "message": "error"},
+    )
+    yield _gatekeeper("texts", [texts, constraint("Texts", match={"kinds": pods})], post(pod()))
+    warned = constraint("Texts", match={"kinds": pods}, enforcementAction="warn")
+    yield _gatekeeper("warned-texts", [warned], post(pod()))
+    inner = {"b": {"type": "integer", "default": 3}, "c": {"type": "string", "default": "d"}}
+    nested = {"a": {"type": "object", "default": {}, "properties": inner}}
+    defaults = template(
+        "Defaults",
+        {"expression": "false", by: "string(variables.params.a.b) + variables.params.a.c"},
+        schema={"type": "object", "properties": nested},
+    )
+    yield _gatekeeper(
+        "defaults",
+        [
+            defaults,
+            constraint("Defaults", "a", match={"kinds": pods}, parameters={}),
+            constraint("Defaults", "b", match={"kinds": pods}, parameters={"a": {"b": 5}}),
+        ],
+        post(pod()),
+    )
+    members = ("userInfo.username", "operation", "namespace", "resource.resource", "name")
+    shown = " + ' ' + ".join(f"request.{member}" for member in members)
+    yield _gatekeeper(
+        "request-gatekeeper",
+        [
+            template("Shown", {"expression": "false", by: f"{shown} + ' ' + string(request.dryRun)"}),
+            constraint("Shown", match={"kinds": [{"apiGroups": ["*"], "kinds": ["*"]}]}),
+        ],
+        post(pod()),
+        post(pod(), dry=True, user=ALICE),
+        post(deployment()),
+    )
+    cost = "object.metadata.name != ''"
+    for name in "edcba":
+        cost = f"[0, 1, 2, 3, 4, 5, 6, 7, 8, 9].all({name}, {cost})"
+    yield _gatekeeper(
+        "cost",
+        [
+            template("Cost", {"expression": cost}, {"expression": "false", "message": "after"}),
+            constraint("Cost", match={"kinds": pods}),
+        ],
+        post(pod()),
+    )
+
+
 _CHECKS: Final = {
     "privileged": "{spec}.containers.all(c, !c.?securityContext.?privileged.orValue(false))",
     "latest": "{spec}.containers.all(c, !c.image.endsWith(':latest') && c.image.contains(':'))",
@@ -727,6 +783,7 @@ SCENARIOS: Final = (
     *_mutated_requests(),
     *_cel_rules(),
     *_constraints(),
+    *_texts(),
     *_drawn(),
 )
 
