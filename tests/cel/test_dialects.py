@@ -16,9 +16,7 @@ from gateway.pure.admission_policies.evaluation import (
     POLICY_LIMIT,
     Allowance,
     AllTrue,
-    OutOfBudgetError,
     evaluate_all,
-    evaluate_each,
 )
 from gateway.pure.cel import meter
 from gateway.pure.cel.compile import compile_expression
@@ -110,53 +108,6 @@ def test_every_dialect_has_what_kubernetes_has(dialect: Dialect) -> None:
         evaluated("quantity('1Gi').isGreaterThan(quantity('1Mi')) && ip('::1').isLoopback()", dialect) is True
     )
     assert "undeclared reference to 'nothing'" in problem_of("nothing()", dialect)
-
-
-def test_what_is_not_asked_for_is_not_evaluated() -> None:
-    environment = policy_environment({"v": DYN}, has_params=False)
-    variables = {"v": compile_expression("object.big.map(x, x + 1)", environment)}
-    texts = ("variables.v.size() > 0", "object.a == 2", "object.big.all(x, object.big.all(y, x + y >= 0))")
-    expressions = [compile_expression(text, environment) for text in texts]
-    values = [{"a": 1, "big": list(range(100))}, *VALUES[1:]]
-    meter.begin()
-    results = evaluate_each(expressions, variables, values, 2000, Allowance(is_brief=False))
-    assert next(results) == (True,)
-    assert next(results) == (False,)
-    with pytest.raises(OutOfBudgetError):
-        next(results)
-    meter.begin()
-    with pytest.raises(OutOfBudgetError):
-        evaluate_all(expressions, variables, values, 2000, Allowance(is_brief=False))
-
-
-def test_each_and_all_have_the_same_results() -> None:
-    environment = policy_environment({"v": DYN}, has_params=False)
-    variables = {"v": compile_expression("object.missing", environment)}
-    texts = ("object.a == 1", "variables.v == 1", "true", "variables.v == 1")
-    expressions = [None, *(compile_expression(text, environment) for text in texts)]
-    values = [{"a": 1}, *VALUES[1:]]
-    given = (expressions, variables, values, POLICY_LIMIT)
-    meter.begin()
-    each = list(evaluate_each(*given, Allowance(is_brief=True)))
-    meter.begin()
-    found, _ = evaluate_all(*given, Allowance(is_brief=True))
-    assert list(map(str, each)) == list(map(str, found))
-    problem = 'composited variable "v" fails to evaluate: no such key: missing'
-    assert str(each[2]) == str(each[4]) == f"expression 'variables.v == 1' resulted in error: {problem}"
-
-
-def test_a_variable_can_have_a_value_instead_of_an_expression() -> None:
-    environment = policy_environment({"params": DYN, "w": DYN}, has_params=False, dialect=GATEKEEPER)
-    variables = {"w": compile_expression("variables.params.names + ['c']", environment)}
-    expressions = [compile_expression("variables.w == ['a', 'b', 'c']", environment, (BOOL,))]
-    known = {"params": {"names": ["a", "b"]}}
-    given = (expressions, variables, VALUES, POLICY_LIMIT)
-    meter.begin()
-    assert evaluate_all(*given, Allowance(is_brief=True), known)[0] == [(True,)]
-    meter.begin()
-    assert list(evaluate_each(*given, Allowance(is_brief=True), known)) == [(True,)]
-    meter.begin()
-    assert AllTrue(expressions, variables).cost(variables, VALUES, POLICY_LIMIT, known) > 0
 
 
 @pytest.mark.parametrize(

@@ -20,18 +20,22 @@ from gateway.config.kinds.declare import (
     optional,
     required,
 )
-from gateway.config.kinds.matching import CelText, PlacedEntry
+from gateway.config.kinds.matching import PlacedEntry
 from gateway.config.kinds.policy_binding import ParamRefEntry
 from gateway.config.kinds.policy_spec import (
     ALWAYS_TRUE,
-    MAX_EXPRESSION_CHARS,
     Expressions,
     ParamKindEntry,
     VariableEntry,
 )
 from gateway.config.loaders.cluster_actions import ACTIONS, MAX_OVERRIDES, Override
 from gateway.config.loaders.cluster_filters import MatchEntry
-from gateway.config.loaders.kyverno_spec import MAX_ENTRIES, ConditionEntry
+from gateway.config.loaders.kyverno_spec import (
+    MAX_ENTRIES,
+    AuditAnnotationEntry,
+    ConditionEntry,
+    ValidationEntry,
+)
 from gateway.pure.admission_policies.model import ValidatingBinding
 from gateway.pure.admission_policies.validating import AuditAnnotation, Rules, Validation
 from gateway.pure.cel.compile import Condition
@@ -57,29 +61,15 @@ def _rule_name(text: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Validation(PlacedEntry):
-    expression: str = required(CelText("of type bool", MAX_EXPRESSION_CHARS), "Has to be true")
-    message: str = declare(Text(), "The message if it is false", default="")
-    message_expression: str = declare(Text(), "Instead of `message`", default="")
-    reason: str = declare(Text(), "Not used", default="")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _AuditAnnotation(PlacedEntry):
-    key: str = required(Text(), "Key")
-    value_expression: str = required(CelText("of type string or null", MAX_EXPRESSION_CHARS), "Value")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Cel(Declared):
     generate: bool = declare(Boolean(), "Not used: the gateway evaluates the rule itself", default=False)
-    expressions: tuple[_Validation, ...] = declare(
-        Groups(_Validation, MAX_ENTRIES), "All have to be true", default=()
+    expressions: tuple[ValidationEntry, ...] = declare(
+        Groups(ValidationEntry, MAX_ENTRIES), "All have to be true", default=()
     )
     param_kind: ParamKindEntry | None = optional(Group(ParamKindEntry), "The kind of its parameters")
     param_ref: ParamRefEntry | None = optional(Group(ParamRefEntry), "The parameters")
-    audit_annotations: tuple[_AuditAnnotation, ...] = declare(
-        Groups(_AuditAnnotation, MAX_ENTRIES), "Not written", default=()
+    audit_annotations: tuple[AuditAnnotationEntry, ...] = declare(
+        Groups(AuditAnnotationEntry, MAX_ENTRIES), "Not written", default=()
     )
     variables: tuple[VariableEntry, ...] = declare(
         Groups(VariableEntry, MAX_ENTRIES), "Variables, in order", default=()

@@ -15,7 +15,8 @@ from gateway.base.text import did_you_mean, one_of, shown
 from gateway.config.kinds.metadata import annotated, read_metadata, read_selector
 from gateway.config.kinds.names import LABEL_LENGTH, dns_1123_subdomain
 from gateway.config.kinds.policy_binding import MODE
-from gateway.config.yaml.fields import MAX_PROBLEMS, Fields, child
+from gateway.config.loaders.gatekeeper_template import warn_of_unknown
+from gateway.config.yaml.fields import Fields, child
 from gateway.pure.core.webhook import Mode
 from gateway.pure.gatekeeper.constraint import Action
 from gateway.pure.gatekeeper.matching import ANY, Kinds, Match, Wildcards
@@ -209,9 +210,4 @@ def read_config(fields: Fields) -> Wildcards:
 
 
 def _warn_of_unknown(source: Fields, known: tuple[str, ...]) -> None:
-    for name in source.content:
-        if len(source.problems.questionable) >= MAX_PROBLEMS:
-            return
-        if name not in known:
-            hint = did_you_mean(str(name), known)
-            source.problems.warn(source.at(str(name)), f"unknown field, which the API server drops{hint}")
+    warn_of_unknown(source, known, "the API server drops")

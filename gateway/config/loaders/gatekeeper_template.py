@@ -158,11 +158,11 @@ def _rules(source: Fields) -> tuple[tuple[Condition, ...], Rules]:
         of_message = code.compiled(one, "messageExpression", message, (STRING,))
         plain = one.optional_string("message")
         validations.append(Validation(compiled or ALWAYS_TRUE, plain, of_message, ""))
-        _warn_of_unknown(one, ("expression", "message", "messageExpression"))
+        warn_of_unknown(one, ("expression", "message", "messageExpression"))
     policy = source.choice("failurePolicy", FAILURE_POLICIES, "Fail")
     source.boolean("generateVAP")
     known = ("validations", "failurePolicy", "matchCondition", "variables", "generateVAP")
-    _warn_of_unknown(source, known)
+    warn_of_unknown(source, known)
     return tuple(conditions), Rules(policy, code.variables, tuple(validations), ())
 
 
@@ -173,7 +173,7 @@ def _named(source: Fields, field: str) -> list[tuple[Fields, str]]:
         name = one.required_string("name")
         if name.startswith(_RESERVED):
             one.problem("name", f"found {shown(name)}, expected a name that does not begin with {_RESERVED}")
-        _warn_of_unknown(one, ("name", "expression"))
+        warn_of_unknown(one, ("name", "expression"))
         found.append((one, name))
     return found
 
@@ -185,10 +185,11 @@ def _bounded(source: Fields, field: str) -> Iterator[Fields]:
     yield from found[:MAX_EXPRESSIONS]
 
 
-def _warn_of_unknown(source: Fields, known: tuple[str, ...]) -> None:
+def warn_of_unknown(source: Fields, known: tuple[str, ...], effect: str = "Gatekeeper ignores") -> None:
+    """Warn of each field of *source* that is not *known*; *effect* says what becomes of it."""
     for name in source.content:
         if len(source.problems.questionable) >= MAX_PROBLEMS:
             return
         if name not in known:
             hint = did_you_mean(str(name), known)
-            source.problems.warn(source.at(str(name)), f"unknown field, which Gatekeeper ignores{hint}")
+            source.problems.warn(source.at(str(name)), f"unknown field, which {effect}{hint}")

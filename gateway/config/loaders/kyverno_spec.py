@@ -113,6 +113,16 @@ class _WebhookEntry(Declared):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationEntry(PlacedEntry):
+    """One validation: of ``validations``, or of ``validate.cel.expressions``."""
+
+    expression: str = required(CelText("of type bool", MAX_EXPRESSION_CHARS), "Has to be true")
+    message: str = declare(Text(), "The message if it is false", default="")
+    message_expression: str = declare(Text(), "Instead of `message`", default="")
+    reason: str = declare(Text(), "Not used by Kyverno", default="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditAnnotationEntry(PlacedEntry):
     """One of ``auditAnnotations``."""
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gateway.base.text import one_of, shown
-from gateway.config.kinds.declare import Groups, Text, Type, declare, required
-from gateway.config.kinds.matching import CelText, PlacedEntry
-from gateway.config.kinds.policy_spec import ALWAYS_TRUE, MAX_EXPRESSION_CHARS, Expressions
-from gateway.config.loaders.kyverno_spec import MAX_ENTRIES, KyvernoSpec, compiled_conditions
+from gateway.config.kinds.declare import Groups, Type, declare
+from gateway.config.kinds.policy_spec import ALWAYS_TRUE, Expressions
+from gateway.config.loaders.kyverno_spec import MAX_ENTRIES, KyvernoSpec, ValidationEntry, compiled_conditions
 from gateway.pure.admission_policies.model import ValidatingPolicy, ValidationAction
 from gateway.pure.admission_policies.validating import Rules, Validation
 from gateway.pure.cel.dialects import KYVERNO
@@ -49,19 +48,11 @@ class _Actions(Type[tuple[ValidationAction, ...]]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Validation(PlacedEntry):
-    expression: str = required(CelText("of type bool", MAX_EXPRESSION_CHARS), "Has to be true")
-    message: str = declare(Text(), "The message if it is false", default="")
-    message_expression: str = declare(Text(), "Instead of `message`", default="")
-    reason: str = declare(Text(), "Not used by Kyverno", default="")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ValidatingSpec(KyvernoSpec):
     """The spec of a validating policy."""
 
-    validations: tuple[_Validation, ...] = declare(
-        Groups(_Validation, MAX_ENTRIES), "All have to be true", default=()
+    validations: tuple[ValidationEntry, ...] = declare(
+        Groups(ValidationEntry, MAX_ENTRIES), "All have to be true", default=()
     )
     validation_actions: tuple[ValidationAction, ...] = declare(_Actions(), "Effect", default=("Deny",))
 

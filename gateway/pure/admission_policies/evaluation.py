@@ -21,7 +21,7 @@ from gateway.pure.cel.meter import (
 from gateway.pure.cel.program.source import all_true_source, inlinable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gateway.pure.cel.compile import Expression
 
@@ -71,23 +71,30 @@ class Allowance:
             raise TooLongError
 
 
-class _Evaluation:
-    """Expressions with the same variables and a common budget."""
+def evaluate_all(
+    expressions: Iterable[Expression | None],
+    variables: Mapping[str, Expression],
+    values: Sequence[object],
+    budget: float,
+    allowance: Allowance,
+) -> tuple[list[Result], float]:
+    """Return the result of each of *expressions*, and the rest of *budget*.
 
-    __slots__ = ("_allowance", "_variables", "left")
+    *values* are those of ``GLOBALS`` without ``variables``.
 
-    def __init__(self, variables: LazyVariables, budget: float, allowance: Allowance) -> None:
-        self._variables = variables
-        self._allowance = allowance
-        self.left = budget
-
-    def result(self, expression: Expression | None) -> Result:
+    Raises:
+        OutOfBudgetError: the costs exceed *budget*.
+        TooLongError: the costs exceed *allowance*.
+    """
+    results: list[Result] = []
+    lazy = LazyVariables(variables, values)
+    for expression in expressions:
         if expression is None:
-            return None
-        variables, allowance = self._variables, self._allowance
+            results.append(None)
+            continue
         result: Result
         try:
-            frame = variables.frame(expression.program.slots)
+            frame = lazy.frame(expression.program.slots)
             result = (expression.evaluate(frame, allowance.expression),)
         except CostExceeded as error:
             if allowance.is_brief:
@@ -96,48 +103,13 @@ class _Evaluation:
         except EvaluationError as error:
             result = _failed(expression, error)
         allowance.take(METER.budget - METER.left)
-        of_variables = variables.take_cost()
+        of_variables = lazy.take_cost()
         allowance.take(of_variables)
-        self.left -= of_variables + cost_so_far()
-        if self.left < 0:
+        budget -= of_variables + cost_so_far()
+        if budget < 0:
             raise OutOfBudgetError(OUT_OF_BUDGET)
-        return result
-
-
-def evaluate_all(
-    expressions: Iterable[Expression | None],
-    variables: Mapping[str, Expression],
-    values: Sequence[object],
-    budget: float,
-    allowance: Allowance,
-    known: Mapping[str, object] | None = None,
-) -> tuple[list[Result], float]:
-    """Return the result of each of *expressions*, and the rest of *budget*.
-
-    *values* are those of ``GLOBALS`` without ``variables``. *known* are the values of variables that have no
-    expression.
-
-    Raises:
-        OutOfBudgetError: the costs exceed *budget*.
-        TooLongError: the costs exceed *allowance*.
-    """
-    evaluation = _Evaluation(LazyVariables(variables, values, known), budget, allowance)
-    return list(map(evaluation.result, expressions)), evaluation.left
-
-
-def evaluate_each(
-    expressions: Iterable[Expression | None],
-    variables: Mapping[str, Expression],
-    values: Sequence[object],
-    budget: float,
-    allowance: Allowance,
-    known: Mapping[str, object] | None = None,
-) -> Iterator[Result]:
-    """Return the results that :func:`evaluate_all` returns, each of them evaluated when it is asked for.
-
-    An error is raised by the iterator, in place of the result that costs too much.
-    """
-    return map(_Evaluation(LazyVariables(variables, values, known), budget, allowance).result, expressions)
+        results.append(result)
+    return results, budget
 
 
 class AllTrue:
@@ -161,13 +133,7 @@ class AllTrue:
         begin()
         return self.cost(variables, values, BRIEF_LIMIT)
 
-    def cost(
-        self,
-        variables: Mapping[str, Expression],
-        values: Sequence[object],
-        limit: float,
-        known: Mapping[str, object] | None = None,
-    ) -> float:
+    def cost(self, variables: Mapping[str, Expression], values: Sequence[object], limit: float) -> float:
         """Return the cost if all are true and it is below *limit*, which is far below every budget; else -1.
 
         For -1, :func:`evaluate_all` has the results. The other arguments are its own.
@@ -183,7 +149,7 @@ class AllTrue:
             if not source.needs_frame:
                 cost = source.run(values, limit)
             else:
-                lazy = LazyVariables(variables, values, known)
+                lazy = LazyVariables(variables, values)
                 cost = source.run(lazy.frame(self._slots), limit)
                 if cost >= 0:
                     cost += lazy.take_cost()

@@ -262,9 +262,12 @@ class PolicyRun(ABC, Generic[P, B]):
     def _result(self) -> PolicyAnswer:
         """Return the decision of all bindings."""
 
-    @abstractmethod
     def _misconfigured(self, binding: B | None, cause: str) -> None:
-        """Note an error of the configuration of *binding*, or of the policy if that is None."""
+        """Note an error of the configuration of *binding*, or of the policy if that is None.
+
+        A policy of another engine has none: its binding matches everything, and has no parameters.
+        """
+        raise AssertionError(f"{self._policy.name}, {binding}: {cause}")
 
     def _details(self) -> Details:
         """Return what a denial says of the object. Source: pkg/admission/errors.go (extractResourceName)."""

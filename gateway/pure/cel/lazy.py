@@ -27,21 +27,11 @@ class LazyVariables:
 
     __slots__ = ("_cost", "_expressions", "_given", "_too_long", "_values")
 
-    def __init__(
-        self,
-        expressions: Mapping[str, Expression],
-        values: Sequence[object],
-        known: Mapping[str, object] | None = None,
-    ) -> None:
-        """*values* are those of ``GLOBALS``, except ``variables``, which comes last.
-
-        *known* are the values of variables that have no expression.
-        """
+    def __init__(self, expressions: Mapping[str, Expression], values: Sequence[object]) -> None:
+        """*values* are those of ``GLOBALS``, except ``variables``, which comes last."""
         self._expressions = expressions
         self._given = values
-        self._values: dict[str, tuple[object] | EvaluationError] = (
-            {} if known is None else {name: (value,) for name, value in known.items()}
-        )
+        self._values: dict[str, tuple[object] | EvaluationError] = {}
         self._too_long: frozenset[str] = _NONE
         self._cost = 0.0
 

@@ -130,9 +130,6 @@ class ConstraintInForce(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
 class _Run(PolicyRun[ValidatingPolicy, ValidatingBinding]):
     _bound: ConstraintInForce
 
-    def _misconfigured(self, binding: ValidatingBinding | None, cause: str) -> None:
-        raise AssertionError(f"a constraint has neither a paramKind nor bindings: {cause}")
-
     def _result(self) -> PolicyAnswer:
         try:
             found = self._evaluated() if self._bound.included.matches(self._input) else None

@@ -226,9 +226,6 @@ class _Run(PolicyRun[ValidatingPolicy, ValidatingBinding]):
             return []
         return self._results(self._bound.cluster_policy.cel_rules)
 
-    def _misconfigured(self, binding: ValidatingBinding | None, cause: str) -> None:
-        raise AssertionError(f"parameters are those of rules: {cause}")
-
     def _result(self) -> PolicyAnswer:
         is_brief = self._allowance.is_brief
         meter.start_expression(meter.BRIEF_LIMIT if is_brief else meter.long_limit())

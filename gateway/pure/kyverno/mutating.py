@@ -94,9 +94,6 @@ class KyvernoMutatingPolicy(KyvernoPolicy[MutatingPolicy, MutatingBinding]):
 class _Run(PolicyRun[MutatingPolicy, MutatingBinding]):
     _bound: KyvernoMutatingPolicy
 
-    def _misconfigured(self, binding: MutatingBinding | None, cause: str) -> None:
-        raise AssertionError(f"the policy has neither parameters nor bindings: {cause}")
-
     def _result(self) -> PolicyAnswer:
         request, match = self._request, self._policy.match
         if self._bound.excludes(request):

@@ -89,9 +89,6 @@ class KyvernoValidatingPolicy(KyvernoPolicy[ValidatingPolicy, ValidatingBinding]
 class _Run(PolicyRun[ValidatingPolicy, ValidatingBinding]):
     _bound: KyvernoValidatingPolicy
 
-    def _misconfigured(self, binding: ValidatingBinding | None, cause: str) -> None:
-        raise AssertionError(f"the policy has neither parameters nor bindings: {cause}")
-
     def _result(self) -> PolicyAnswer:
         if self._bound.excludes(self._request):
             return NOT_MATCHED
