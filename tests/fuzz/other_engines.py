@@ -54,6 +54,7 @@ MODULES: Final = (
     "gateway/config/loaders/kyverno_mutating.py",
     "gateway/config/loaders/kyverno_spec.py",
     "gateway/config/loaders/kyverno_validating.py",
+    "gateway/config/loaders/part.py",
     "gateway/pure/gatekeeper/constraint.py",
     "gateway/pure/gatekeeper/matching.py",
     "gateway/pure/gatekeeper/registration.py",

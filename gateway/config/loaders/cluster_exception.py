@@ -15,6 +15,7 @@ from gateway.config.kinds.matching import PlacedEntry
 from gateway.config.kinds.metadata import read_metadata
 from gateway.config.kinds.names import dns_1123_subdomain
 from gateway.config.loaders.cluster_filters import MAX_CHARS, AnyOrAllEntry, Unsupported
+from gateway.config.loaders.part import Part
 from gateway.pure.kyverno.resource_match import Filters
 from gateway.pure.kyverno.wildcards import Wildcard
 
@@ -56,12 +57,14 @@ class _Spec(Declared):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ClusterException:
+class ClusterException(Part):
     """One exception."""
 
+    is_exception = True
+
     document: Document
+    kind: str
     id: str
-    """``NAMESPACE/NAME``."""
     policies: tuple[tuple[str, str], ...]
     """Path and name of each policy."""
     rules: tuple[tuple[str, tuple[Wildcard, ...]], ...]
@@ -87,6 +90,7 @@ def read_exception(document: Document, fields: Fields) -> ClusterException:
     is_right = not document.problems.found
     return ClusterException(
         document,
+        KIND,
         f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name,
         tuple((each.source.at("policyName"), each.policy_name) for each in spec.exceptions),
         tuple((each.policy_name, tuple(map(Wildcard, each.rule_names))) for each in spec.exceptions)

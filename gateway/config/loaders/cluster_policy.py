@@ -5,8 +5,8 @@ Source: github.com/kyverno/kyverno api/kyverno/v1/{spec,rule,common}_types.go, a
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple, get_args
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, get_args
 
 import orjson
 
@@ -17,6 +17,7 @@ from gateway.config.kinds.policy_binding import MODE
 from gateway.config.loaders.cluster_exception import KIND as EXCEPTION
 from gateway.config.loaders.cluster_exception import ClusterException, read_exception
 from gateway.config.loaders.cluster_spec import Spec
+from gateway.config.loaders.part import Loader, MadeEntries, Part
 from gateway.config.yaml.fields import Fields, child
 from gateway.pure.core.webhook import Mode
 from gateway.pure.kyverno.cluster_autogen import (
@@ -28,7 +29,7 @@ from gateway.pure.kyverno.cluster_policy import KyvernoClusterPolicy
 from gateway.pure.kyverno.cluster_rules import CelRule, ClusterPolicy, RuleException
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Sequence
     from typing import Any
 
     from gateway.config.kinds.metadata import Metadata
@@ -56,32 +57,46 @@ _INSTEAD: Final = {
 _MODES: tuple[Mode, ...] = get_args(Mode)
 
 
-class _ReadPolicy(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class _ReadPolicy(Part):
+    """One policy."""
+
     document: Document
     kind: str
-    metadata: Metadata
+    id: str
+    namespace: str
     mode: Mode | None
     spec: Spec
     policy: ClusterPolicy | None
     """None after a problem."""
-
-
-class ClusterPolicyDocuments:
-    """The documents of ``kyverno.io`` in one configuration: a ``Loader``."""
-
-    def __init__(self) -> None:
-        self.need_cluster: list[tuple[Document, str, str]] = []
-        self._policies: list[_ReadPolicy] = []
-        self._exceptions: list[ClusterException] = []
-        self._first_of: dict[tuple[str, str], Document] = {}
+    made: MadeEntries = field(default_factory=MadeEntries)
 
     @property
-    def param_kinds(self) -> Iterator[ParamKind]:
-        """See ``Loader``."""
-        for each in self._policies:
-            yield from each.spec.param_kinds
+    def param_kinds(self) -> Collection[ParamKind]:
+        """See ``Part``."""
+        return self.spec.param_kinds
 
-    def read(self, document: Document, fields: Fields, kind: str) -> None:
+    @property
+    def needs_cluster(self) -> Sequence[tuple[str, str]]:
+        """See ``Part``."""
+        if self.policy is None or not self.policy.needs_authorizer:
+            return ()
+        found = "found authorizer, which requires a cluster"
+        path = child(self.document.path, "spec")
+        return [(path, f"{found}; expected GatewayConfiguration.kubernetes to name one")]
+
+
+class ClusterPolicyDocuments(Loader[_ReadPolicy | ClusterException]):
+    """The documents of ``kyverno.io`` in one configuration."""
+
+    def __init__(self, *, is_custom: bool = False) -> None:
+        super().__init__(is_custom=is_custom)
+        self._names: set[str] = set()
+        self._exceptions: dict[str, list[ClusterException]] = {}
+        """By the name of a policy."""
+
+    @staticmethod
+    def read(document: Document, fields: Fields, kind: str) -> _ReadPolicy | ClusterException | None:
         """See ``Loader``."""
         version = str(fields.content.get("apiVersion")).rpartition("/")[2]
         if reason := _INSTEAD.get(kind):
@@ -91,97 +106,110 @@ class ClusterPolicyDocuments:
         elif version not in _VERSIONS[kind]:
             fields.problem("apiVersion", f"found {shown(version)}, expected {one_of(_VERSIONS[kind])}")
         elif kind == EXCEPTION:
-            exception = read_exception(document, fields)
-            self._exceptions.append(exception)
-            self._check_first(document, kind, exception.id)
+            return read_exception(document, fields)
         else:
-            self._read_policy(document, fields, kind)
+            return _read_policy(document, fields, kind)
+        return None
 
-    def webhooks(self, params: FixedParams) -> Iterator[Webhook]:
+    def add(self, part: _ReadPolicy | ClusterException) -> None:
         """See ``Loader``."""
-        names = {_id(each.metadata) for each in self._policies}
-        for exception in self._exceptions:
-            for path, name in exception.policies:
-                if name not in names:
+        super().add(part)
+        if isinstance(part, ClusterException):
+            for name in dict.fromkeys(name for name, _ in part.rules):
+                self._exceptions.setdefault(name, []).append(part)
+        else:
+            self._names.add(part.id)
+
+    def entries(self, part: _ReadPolicy | ClusterException, params: FixedParams) -> Sequence[Webhook]:
+        """See ``Loader``."""
+        if isinstance(part, ClusterException):
+            for path, name in part.policies:
+                if name not in self._names:
                     message = f"there is no ClusterPolicy or Policy {shown(name)}: it has no effect"
-                    exception.document.problems.warn(path, message)
-        for each in self._policies:
-            if not each.spec.admission:
-                path = child(child(each.document.path, "spec"), "admission")
-                each.document.problems.warn(path, "is false: the policy has no effect")
-            elif each.policy is not None:
-                policy = self._with_exceptions(each.policy)
-                namespace = each.metadata.namespace
-                in_force = KyvernoClusterPolicy(
-                    each.kind, policy, params, namespace, is_enforced=each.mode is not None
-                )
-                yield in_force.webhook(each.mode)
+                    part.document.problems.warn(path, message)
+            return ()
+        policy = part.policy
+        if not part.spec.admission:
+            path = child(child(part.document.path, "spec"), "admission")
+            part.document.problems.warn(path, "is false: the policy has no effect")
+            return ()
+        if policy is None:
+            return ()
+        exceptions = self._exceptions.get(part.id, [])
 
-    def _with_exceptions(self, policy: ClusterPolicy) -> ClusterPolicy:
-        def excepted(rule: CelRule | None) -> CelRule | None:
-            if rule is None:
-                return None
-            found = [
-                RuleException(each.id, each.match, each.content)
-                for each in self._exceptions
-                if each.names(policy.name, rule.name)
-            ]
-            return replace(rule, exceptions=tuple(found)) if found else rule
+        def make() -> Iterator[Webhook]:
+            in_force = KyvernoClusterPolicy(
+                part.kind,
+                _with_exceptions(policy, exceptions),
+                params,
+                part.namespace,
+                is_enforced=part.mode is not None,
+            )
+            yield in_force.webhook(part.mode)
 
-        if not self._exceptions:
-            return policy
-        rules = []
-        for each in policy.cel_rules:
-            own = excepted(each.own)
-            assert own is not None
-            made = (excepted(each.for_workloads), excepted(each.for_cron_jobs))
-            rules.append(replace(each, own=own, for_workloads=made[0], for_cron_jobs=made[1]))
-        return replace(policy, cel_rules=rules)
+        return part.made.of(part.document, (params, *exceptions), make)
 
-    def _read_policy(self, document: Document, fields: Fields, kind: str) -> None:
-        is_namespaced = kind == POLICY_KIND
-        metadata = read_metadata(fields, dns_1123_subdomain, is_namespaced=True)
-        path = child(fields.at("metadata"), "namespace")
-        if is_namespaced and metadata.name and not metadata.namespace:
-            message = "is required: a Policy is for the requests of one namespace"
-            fields.problems.add(path, message)
-        elif metadata.namespace and not is_namespaced:
-            fields.problems.warn(path, "has no effect: the kind is cluster-scoped, and API servers remove it")
-            metadata = replace(metadata, namespace="")
-        mode = annotated(fields, metadata, MODE, _MODES)
-        fields.accept("status")
-        source = fields.required_group("spec")
-        fields.finish()
-        spec = Spec.read(source)
-        annotation = metadata.annotations.get(ANNOTATION)
-        self._check_autogen(fields, annotation)
-        if is_namespaced:
-            _check_namespaced(source, spec)
-        name = _id(metadata)
-        self._check_first(document, kind, name)
-        policy = None
-        if not document.problems.found:
-            policy = spec.policy(document, name, annotation)
-            decided_by = {"spec": source.content, "autogen": annotation}
-            policy = replace(policy, document=orjson.dumps(decided_by, option=orjson.OPT_SORT_KEYS))
-            if policy.needs_authorizer:
-                found = "found authorizer, which requires a cluster"
-                message = f"{found}; expected GatewayConfiguration.kubernetes to name one"
-                self.need_cluster.append((document, source.path, message))
-        self._policies.append(_ReadPolicy(document, kind, metadata, mode, spec, policy))
 
-    def _check_autogen(self, fields: Fields, annotation: str | None) -> None:
-        if annotation is None:
-            return
-        path = child(child(fields.at("metadata"), "annotations"), ANNOTATION)
-        for each in unknown_controllers(annotation)[:10]:
-            found = f"found {shown(each)}, for which no rules are made"
-            fields.problems.warn(path, f"{found}: expected {one_of(CONTROLLERS)} or none, without blanks")
+def _with_exceptions(policy: ClusterPolicy, exceptions: Sequence[ClusterException]) -> ClusterPolicy:
+    """Return *policy* with *exceptions*, which name it."""
 
-    def _check_first(self, document: Document, kind: str, name: str) -> None:
-        first = self._first_of.setdefault((kind, name), document)
-        if first is not document and name:
-            document.repeats(name, first)
+    def excepted(rule: CelRule | None) -> CelRule | None:
+        if rule is None:
+            return None
+        found = [
+            RuleException(each.id, each.match, each.content)
+            for each in exceptions
+            if each.names(policy.name, rule.name)
+        ]
+        return replace(rule, exceptions=tuple(found)) if found else rule
+
+    if not exceptions:
+        return policy
+    rules = []
+    for each in policy.cel_rules:
+        own = excepted(each.own)
+        assert own is not None
+        made = (excepted(each.for_workloads), excepted(each.for_cron_jobs))
+        rules.append(replace(each, own=own, for_workloads=made[0], for_cron_jobs=made[1]))
+    return replace(policy, cel_rules=rules)
+
+
+def _read_policy(document: Document, fields: Fields, kind: str) -> _ReadPolicy:
+    """Return the policy of *kind* behind *fields*; apiVersion and kind are read already."""
+    is_namespaced = kind == POLICY_KIND
+    metadata = read_metadata(fields, dns_1123_subdomain, is_namespaced=True)
+    path = child(fields.at("metadata"), "namespace")
+    if is_namespaced and metadata.name and not metadata.namespace:
+        message = "is required: a Policy is for the requests of one namespace"
+        fields.problems.add(path, message)
+    elif metadata.namespace and not is_namespaced:
+        fields.problems.warn(path, "has no effect: the kind is cluster-scoped, and API servers remove it")
+        metadata = replace(metadata, namespace="")
+    mode = annotated(fields, metadata, MODE, _MODES)
+    fields.accept("status")
+    source = fields.required_group("spec")
+    fields.finish()
+    spec = Spec.read(source)
+    annotation = metadata.annotations.get(ANNOTATION)
+    _check_autogen(fields, annotation)
+    if is_namespaced:
+        _check_namespaced(source, spec)
+    name = _id(metadata)
+    policy = None
+    if not document.problems.found:
+        policy = spec.policy(document, name, annotation)
+        decided_by = {"spec": source.content, "autogen": annotation}
+        policy = replace(policy, document=orjson.dumps(decided_by, option=orjson.OPT_SORT_KEYS))
+    return _ReadPolicy(document, kind, name, metadata.namespace, mode, spec, policy)
+
+
+def _check_autogen(fields: Fields, annotation: str | None) -> None:
+    if annotation is None:
+        return
+    path = child(child(fields.at("metadata"), "annotations"), ANNOTATION)
+    for each in unknown_controllers(annotation)[:10]:
+        found = f"found {shown(each)}, for which no rules are made"
+        fields.problems.warn(path, f"{found}: expected {one_of(CONTROLLERS)} or none, without blanks")
 
 
 def _check_namespaced(source: Fields, spec: Spec) -> None:

@@ -1,12 +1,12 @@
 """The documents of other engines in one configuration, each read by the loader of its API group.
 
-A loader keeps what it has read. When all documents of the configuration are read, it puts them together to
+A document is read by itself. When all documents of the configuration are read, they are put together to
 entries of a phase: a policy with its exceptions, or a template with its constraints.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from gateway.config.loaders.cluster_policy import ClusterPolicyDocuments
 from gateway.config.loaders.gatekeeper import GROUPS as GATEKEEPER_GROUPS
@@ -14,36 +14,16 @@ from gateway.config.loaders.gatekeeper import GatekeeperDocuments
 from gateway.config.loaders.kyverno import KyvernoDocuments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
+    from gateway.config.loaders.part import Loader, Part
     from gateway.config.yaml.documents import Document
     from gateway.config.yaml.fields import Fields
     from gateway.pure.admission_policies.params import FixedParams
     from gateway.pure.core.policy import ParamKind
     from gateway.pure.core.webhook import Webhook
 
-
-class Loader(Protocol):
-    """Reads the documents of one engine."""
-
-    need_cluster: list[tuple[Document, str, str]]
-    """Document, path and message of everything that requires a cluster."""
-
-    def read(self, document: Document, fields: Fields, kind: str) -> None:
-        """Read *document* of *kind*, whose apiVersion and kind are read already; report its problems."""
-
-    @property
-    def param_kinds(self) -> Iterable[ParamKind]:
-        """The kinds of the parameters of the policies read so far."""
-
-    def webhooks(self, params: FixedParams) -> Iterable[Webhook]:
-        """Return the policies as entries of a phase, after reporting what documents lack of each other.
-
-        *params* are the parameters in files.
-        """
-
-
-_LOADERS: Mapping[str, type[Loader]] = {
+_LOADERS: Mapping[str, type[Loader[Any]]] = {
     "policies.kyverno.io": KyvernoDocuments,
     **dict.fromkeys(GATEKEEPER_GROUPS, GatekeeperDocuments),
     "kyverno.io": ClusterPolicyDocuments,
@@ -51,29 +31,67 @@ _LOADERS: Mapping[str, type[Loader]] = {
 """By API group."""
 
 
+def read_part(document: Document, fields: Fields, group: str, kind: str) -> Part | None:
+    """Return *document* of *kind* in the API group *group*, read by itself, after reporting its problems.
+
+    None if nothing of it is used.
+    """
+    part: Part | None = _LOADERS[group].read(document, fields, kind)
+    return part
+
+
 class LoadedDocuments:
     """The documents of other engines that were read so far."""
 
-    def __init__(self) -> None:
-        self._loaders: dict[type[Loader], Loader] = {}
+    def __init__(self, *, is_custom: bool = False) -> None:
+        """*is_custom* is whether they are custom resources, which have many authors."""
+        self._is_custom = is_custom
+        self._loaders: dict[type[Loader[Any]], Loader[Any]] = {}
+        self.names: set[tuple[str, str]] = set()
+        """``KIND.GROUP`` and id of all."""
 
     def read(self, document: Document, fields: Fields, group: str, kind: str) -> None:
-        """Read *document* of *kind* in the API group *group*."""
-        made = _LOADERS[group]
-        if made not in self._loaders:
-            self._loaders[made] = made()
-        self._loaders[made].read(document, fields, kind)
+        """Read *document* of *kind* in the API group *group*, and add it."""
+        part = read_part(document, fields, group, kind)
+        if part is not None:
+            self.add(group, part)
+
+    def add(self, group: str, part: Part) -> None:
+        """Add *part*, of the API group *group*, which was read by itself."""
+        self._loader(group).add(part)
+        self.names.add((f"{part.kind}.{group}", part.id))
+
+    def entries(self, group: str, part: Part, params: FixedParams) -> Sequence[Webhook]:
+        """Return the entries of one *part* of the API group *group*, see ``Loader``."""
+        return self._loader(group).entries(part, params)
 
     @property
     def need_cluster(self) -> list[tuple[Document, str, str]]:
-        """See :class:`Loader`."""
-        return [one for loader in self._loaders.values() for one in loader.need_cluster]
+        """Document, path and message of everything that requires a cluster."""
+        return [
+            (part.document, path, message)
+            for loader in self._loaders.values()
+            for part in loader.parts
+            for path, message in part.needs_cluster
+        ]
 
     @property
     def param_kinds(self) -> list[ParamKind]:
-        """See :class:`Loader`."""
-        return [one for loader in self._loaders.values() for one in loader.param_kinds]
+        """The kinds of the parameters of the policies read so far."""
+        parts = (part for loader in self._loaders.values() for part in loader.parts)
+        return [kind for part in parts for kind in part.param_kinds]
 
     def webhooks(self, params: FixedParams) -> tuple[Webhook, ...]:
         """Return the policies of all engines, which have *params*, as entries of a phase."""
-        return tuple(hook for loader in self._loaders.values() for hook in loader.webhooks(params))
+        return tuple(
+            hook
+            for loader in self._loaders.values()
+            for part in loader.in_order()
+            for hook in loader.entries(part, params)
+        )
+
+    def _loader(self, group: str) -> Loader[Any]:
+        made = _LOADERS[group]
+        if made not in self._loaders:
+            self._loaders[made] = made(is_custom=self._is_custom)
+        return self._loaders[made]

@@ -6,6 +6,7 @@ gatekeeper pkg/webhook/policy.go.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +15,9 @@ import orjson
 from gateway.base.text import did_you_mean, one_of, shown
 from gateway.config.loaders.gatekeeper_constraint import VERSIONS as CONSTRAINT_VERSIONS
 from gateway.config.loaders.gatekeeper_constraint import ReadConstraint, read_config, read_constraint
+from gateway.config.loaders.gatekeeper_template import KIND as TEMPLATE
 from gateway.config.loaders.gatekeeper_template import VERSIONS, Template, read_template
+from gateway.config.loaders.part import Loader, Part
 from gateway.config.yaml.fields import child
 from gateway.pure.admission_policies.model import MatchResources, NamedRule, ValidatingPolicy
 from gateway.pure.core.labels import EVERYTHING
@@ -24,20 +27,20 @@ from gateway.pure.gatekeeper.registration import rules_for
 from gateway.pure.gatekeeper.schema import Work
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gateway.config.yaml.documents import Document
     from gateway.config.yaml.fields import Fields
     from gateway.pure.admission_policies.params import FixedParams
-    from gateway.pure.core.policy import ParamKind
     from gateway.pure.core.webhook import Webhook
     from gateway.pure.gatekeeper.constraint import Action
+    from gateway.pure.gatekeeper.matching import Wildcards
 
 TEMPLATES: Final = "templates.gatekeeper.sh"
 CONSTRAINTS: Final = "constraints.gatekeeper.sh"
 CONFIGS: Final = "config.gatekeeper.sh"
 _SYNC_SETS: Final = "syncset.gatekeeper.sh"
-_KINDS: Final = {TEMPLATES: ("ConstraintTemplate", VERSIONS), CONFIGS: ("Config", ("v1alpha1",))}
+_KINDS: Final = {TEMPLATES: (TEMPLATE, VERSIONS), CONFIGS: ("Config", ("v1alpha1",))}
 _INSTEAD: Final = {
     "mutations.gatekeeper.sh": (
         "mutates objects, which the gateway does not do for Gatekeeper's kinds yet; write it as a "
@@ -64,18 +67,33 @@ _DENY: Final[frozenset[Action]] = frozenset(("deny",))
 GROUPS: Final = (TEMPLATES, CONSTRAINTS, CONFIGS, _SYNC_SETS, *_INSTEAD)
 
 
-class GatekeeperDocuments:
-    """The documents of Gatekeeper in one configuration: a ``Loader``."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _ReadConfig(Part):
+    """The Config. Its id is the same in every namespace."""
 
-    def __init__(self) -> None:
-        self.need_cluster: list[tuple[Document, str, str]] = []
+    document: Document
+    kind: str
+    id: str
+    excluded: Wildcards
+    """Namespaces."""
+
+
+_Part = Template | ReadConstraint | _ReadConfig
+
+
+class GatekeeperDocuments(Loader[_Part]):
+    """The documents of Gatekeeper in one configuration."""
+
+    def __init__(self, *, is_custom: bool = False) -> None:
+        super().__init__(is_custom=is_custom)
         self._templates: dict[str, Template] = {}
         """By the kind of their constraints."""
-        self._constraints: list[ReadConstraint] = []
         self._excluded = NO_NAMES
-        self._first_of: dict[tuple[str, str], Document] = {}
+        self._work = Work()
+        self._hints = _MAX_HINTS
 
-    def read(self, document: Document, fields: Fields, kind: str) -> None:
+    @staticmethod
+    def read(document: Document, fields: Fields, kind: str) -> _Part | None:
         """See ``Loader``."""
         group, _, version = str(fields.content.get("apiVersion")).rpartition("/")
         fields.problems.null_is_empty = True
@@ -85,84 +103,81 @@ class GatekeeperDocuments:
             effect = "objects are replicated for Rego, which the gateway does not evaluate"
             fields.problems.warn(document.path, f"has no effect: {effect}")
         elif group == CONSTRAINTS:
-            self._read_constraint(document, fields, kind, version)
+            if version in CONSTRAINT_VERSIONS:
+                return read_constraint(document, fields, kind)
+            _wrong_version(fields, CONSTRAINTS, version, CONSTRAINT_VERSIONS)
         else:
             known, versions = _KINDS[group]
             if kind != known:
                 fields.problem("kind", f"found the unknown kind {shown(kind)}, expected {known}")
             elif version not in versions:
-                self._wrong_version(fields, group, version, versions)
+                _wrong_version(fields, group, version, versions)
             elif group == TEMPLATES:
-                self._read_template(document, fields, version)
+                return read_template(document, fields, version)
             else:
-                self._excluded = read_config(fields)
-                self._check_first(document, kind, "config")
+                return _ReadConfig(document, kind, "config", read_config(fields))
+        return None
 
-    @property
-    def param_kinds(self) -> Sequence[ParamKind]:
-        """See ``Loader``: there are none."""
-        return ()
-
-    def webhooks(self, params: FixedParams) -> Iterator[Webhook]:
+    def add(self, part: _Part) -> None:
         """See ``Loader``."""
-        known, work = sorted(self._templates), Work()
-        hints = _MAX_HINTS if len(known) <= _MAX_COMPARED else 0
-        for each in sorted(self._constraints, key=lambda one: (one.name, one.kind)):
-            template = self._templates.get(each.kind)
-            if template is None:
-                if not each.document.problems.is_full:
-                    # The search for similar names takes most of the time.
-                    hint = did_you_mean(each.kind, known) if hints > 0 else ""
-                    hints -= 1
-                    message = f"there is no ConstraintTemplate with the kind {shown(each.kind)}{hint}"
-                    each.document.problems.add(child(each.document.path, "kind"), message)
-                continue
-            parameters = each.parameters(template.schema, work)
-            has_problems = template.document.problems.found or each.document.problems.found
-            if each.actions and not has_problems:
-                yield self._entry(each, template, parameters)
+        super().add(part)
+        if isinstance(part, Template) and part.constraint_kind:
+            self._templates.setdefault(part.constraint_kind, part)
+        elif isinstance(part, _ReadConfig):
+            self._excluded = part.excluded
 
-    @staticmethod
-    def _wrong_version(fields: Fields, group: str, version: str, versions: tuple[str, ...]) -> None:
-        expected = one_of(f"{group}/{each}" for each in versions)
-        fields.problem("apiVersion", f"found {shown(f'{group}/{version}')}, expected {expected}")
+    def in_order(self) -> Iterable[_Part]:
+        """See ``Loader``."""
+        return sorted(self.parts, key=lambda one: (one.id, one.kind))
 
-    def _read_template(self, document: Document, fields: Fields, version: str) -> None:
-        template = read_template(document, fields, version)
-        if template.kind:
-            self._templates.setdefault(template.kind, template)
-        self._check_first(document, "ConstraintTemplate", template.name)
+    def entries(self, part: _Part, params: FixedParams) -> Sequence[Webhook]:
+        """See ``Loader``."""
+        if not isinstance(part, ReadConstraint):
+            return ()
+        template = self._templates.get(part.kind)
+        if template is None:
+            if not part.document.problems.is_full:
+                # The search for similar names takes most of the time.
+                is_compared = self._hints > 0 and len(self._templates) <= _MAX_COMPARED
+                hint = did_you_mean(part.kind, sorted(self._templates)) if is_compared else ""
+                self._hints -= 1
+                message = f"there is no ConstraintTemplate with the kind {shown(part.kind)}{hint}"
+                part.document.problems.add(child(part.document.path, "kind"), message)
+            return ()
+        excluded = self._excluded
 
-    def _read_constraint(self, document: Document, fields: Fields, kind: str, version: str) -> None:
-        if version not in CONSTRAINT_VERSIONS:
-            self._wrong_version(fields, CONSTRAINTS, version, CONSTRAINT_VERSIONS)
-            return
-        constraint = read_constraint(document, fields, kind)
-        self._constraints.append(constraint)
-        self._check_first(document, kind, constraint.name)
+        def make() -> Iterator[Webhook]:
+            # Of many authors, none may use up what the others need.
+            parameters = part.parameters(template.schema, Work() if self.is_custom else self._work)
+            has_problems = template.document.problems.found or part.document.problems.found
+            if part.actions and not has_problems:
+                yield _entry(part, template, parameters, excluded)
 
-    def _check_first(self, document: Document, kind: str, name: str) -> None:
-        first = self._first_of.setdefault((kind, name), document)
-        if first is not document and name:
-            document.repeats(name, first)
+        return part.made.of(part.document, (template, excluded), make)
 
-    def _entry(self, read: ReadConstraint, template: Template, parameters: object) -> Webhook:
-        spec = {key: one for key, one in read.spec.content.items() if key != "parameters"}
-        if parameters is not None:
-            spec["parameters"] = parameters
-        content = {"metadata": {"name": read.name}, "spec": spec}
-        # An annotation asks for its mode whatever the constraint does by itself.
-        actions = read.actions if read.mode is None else read.actions | _DENY
-        constraint = Constraint(read.kind, read.name, read.match, actions, content)
-        kinds = () if read.match is None else read.match.kinds
-        rules = rules_for(kinds, template.operations)
-        named = tuple(NamedRule((each,), (), "Exact") for each in rules)
-        match = MatchResources(named, (), "Exact", EVERYTHING, EVERYTHING)
-        # All constraints have them, and there may be thousands of both.
-        excluded = sha256(_json(self._excluded.patterns)).hexdigest().encode()
-        document = b"\n".join((template.source, _json(content), excluded))
-        policy = ValidatingPolicy(read.name, match, None, template.conditions, document, template.rules)
-        return ConstraintInForce(policy, constraint, self._excluded).webhook(read.mode)
+
+def _wrong_version(fields: Fields, group: str, version: str, versions: tuple[str, ...]) -> None:
+    expected = one_of(f"{group}/{each}" for each in versions)
+    fields.problem("apiVersion", f"found {shown(f'{group}/{version}')}, expected {expected}")
+
+
+def _entry(read: ReadConstraint, template: Template, parameters: object, excluded: Wildcards) -> Webhook:
+    spec = {key: one for key, one in read.spec.content.items() if key != "parameters"}
+    if parameters is not None:
+        spec["parameters"] = parameters
+    content = {"metadata": {"name": read.id}, "spec": spec}
+    # An annotation asks for its mode whatever the constraint does by itself.
+    actions = read.actions if read.mode is None else read.actions | _DENY
+    constraint = Constraint(read.kind, read.id, read.match, actions, content)
+    kinds = () if read.match is None else read.match.kinds
+    rules = rules_for(kinds, template.operations)
+    named = tuple(NamedRule((each,), (), "Exact") for each in rules)
+    match = MatchResources(named, (), "Exact", EVERYTHING, EVERYTHING)
+    # All constraints have them, and there may be thousands of both.
+    digest = sha256(_json(excluded.patterns)).hexdigest().encode()
+    document = b"\n".join((template.source, _json(content), digest))
+    policy = ValidatingPolicy(read.id, match, None, template.conditions, document, template.rules)
+    return ConstraintInForce(policy, constraint, excluded).webhook(read.mode)
 
 
 def _json(content: object) -> bytes:

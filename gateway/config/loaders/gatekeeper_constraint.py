@@ -8,7 +8,7 @@ apis/config/v1alpha1.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from gateway.base.text import did_you_mean, one_of, shown
@@ -16,6 +16,7 @@ from gateway.config.kinds.metadata import annotated, read_metadata, read_selecto
 from gateway.config.kinds.names import LABEL_LENGTH, dns_1123_subdomain
 from gateway.config.kinds.policy_binding import MODE
 from gateway.config.loaders.gatekeeper_template import warn_of_unknown
+from gateway.config.loaders.part import MadeEntries, Part
 from gateway.config.yaml.fields import Fields, child
 from gateway.pure.core.webhook import Mode
 from gateway.pure.gatekeeper.constraint import Action
@@ -40,19 +41,25 @@ _MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 _PATTERN: Final = re.compile(r"\*?[-:a-z0-9]*\*?")
 
 
-@dataclass(frozen=True, slots=True)
-class ReadConstraint:
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadConstraint(Part):
     """One constraint, without its parameters, which its template has to read."""
 
     document: Document
     kind: str
-    name: str
+    id: str
     mode: Mode | None
     """That of its annotation."""
     match: Match | None
     actions: frozenset[Action]
     """Those for requests. Empty if nothing happens."""
     spec: Fields
+    made: MadeEntries = field(default_factory=MadeEntries)
+
+    @property
+    def needs(self) -> str:
+        """See ``Part``."""
+        return self.kind
 
     def parameters(self, schema: Schema | None, work: Work) -> object:
         """Return ``spec.parameters`` with the defaults of *schema*, after reporting its problems.

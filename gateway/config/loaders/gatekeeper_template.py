@@ -16,6 +16,7 @@ from gateway.config.kinds.matching import FAILURE_POLICIES, report_twice
 from gateway.config.kinds.metadata import read_metadata
 from gateway.config.kinds.names import dns_1123_subdomain
 from gateway.config.kinds.policy_spec import ALWAYS_TRUE, MAX_EXPRESSIONS, Expressions
+from gateway.config.loaders.part import Part
 from gateway.config.yaml.fields import MAX_PROBLEMS, Fields
 from gateway.pure.admission_policies.validating import Rules, Validation
 from gateway.pure.cel.compile import Condition
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from gateway.config.yaml.documents import Document
 
+KIND: Final = "ConstraintTemplate"
 VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
 ENGINE: Final = "K8sNativeValidation"
 _TARGET: Final = "admission.k8s.gatekeeper.sh"
@@ -43,13 +45,14 @@ _ONLY_REGO: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+@dataclass(frozen=True, slots=True, eq=False)
+class Template(Part):
     """One template."""
 
     document: Document
-    name: str
     kind: str
+    id: str
+    constraint_kind: str
     """The kind of its constraints. Empty after a problem with it."""
     schema: Schema | None
     """That of ``spec.parameters``. None if the constraints have no parameters."""
@@ -58,6 +61,11 @@ class Template:
     rules: Rules
     source: bytes
     """JSON of the fields that make the decision, with sorted keys."""
+
+    @property
+    def provides(self) -> str:
+        """See ``Part``."""
+        return self.constraint_kind
 
 
 def read_template(document: Document, fields: Fields, version: str) -> Template:
@@ -82,7 +90,9 @@ def read_template(document: Document, fields: Fields, version: str) -> Template:
     operations = _operations(target)
     conditions, rules = _rules(_source(target, metadata.name, has_problem=not targets))
     content = {"operations": target.content.get("operations"), "code": target.content.get("code")}
-    return Template(document, metadata.name, kind, schema, operations, conditions, rules, _json(content))
+    return Template(
+        document, KIND, metadata.name, kind, schema, operations, conditions, rules, _json(content)
+    )
 
 
 def _json(content: object) -> bytes:

@@ -8,13 +8,16 @@ Source: github.com/kyverno/kyverno pkg/cel/policies/{vpol,mpol}/engine/provider.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gateway.base.text import one_of, shown
+from gateway.config.loaders.kyverno_exception import KIND as EXCEPTION
 from gateway.config.loaders.kyverno_exception import ReadException, read_exception, unknown_policies
 from gateway.config.loaders.kyverno_mutating import MutatingSpec
 from gateway.config.loaders.kyverno_spec import NAMESPACED, VERSIONS, read_head, spec_document
 from gateway.config.loaders.kyverno_validating import ValidatingSpec
+from gateway.config.loaders.part import Loader, MadeEntries, Part
 from gateway.config.yaml.fields import Fields, Problems, child
 from gateway.pure.kyverno.autogen import (
     mutating_variants,
@@ -29,12 +32,9 @@ if TYPE_CHECKING:
     from gateway.config.loaders.kyverno_spec import Entry, KyvernoSpec, PolicyHead
     from gateway.config.yaml.documents import Document
     from gateway.pure.admission_policies.params import FixedParams
-    from gateway.pure.core.policy import ParamKind
     from gateway.pure.core.webhook import Webhook
     from gateway.pure.kyverno.autogen import Variant
-    from gateway.pure.kyverno.exceptions import CelException
 
-EXCEPTION: Final = "PolicyException"
 _INSTEAD: Final = {
     "ImageValidatingPolicy": "signatures and attestations are verified by registries; use a worker or an "
     "HTTPS webhook that verifies images, such as Kyverno itself by its URL",
@@ -58,77 +58,75 @@ _KINDS: Final[Mapping[str, _Kind]] = {
 }
 
 
-class _ReadPolicy(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class _ReadPolicy(Part):
     """One policy."""
 
     document: Document
-    head: PolicyHead
+    kind: str
+    id: str
+    name: str
+    """Without a namespace."""
     spec: KyvernoSpec
     entries: tuple[Entry, ...]
     """That of the policy, and those of what autogen made of it."""
+    made: MadeEntries = field(default_factory=MadeEntries)
 
 
-class KyvernoDocuments:
-    """The documents of ``policies.kyverno.io`` in one configuration: a ``Loader``."""
+class KyvernoDocuments(Loader[_ReadPolicy | ReadException]):
+    """The documents of ``policies.kyverno.io`` in one configuration."""
 
-    def __init__(self) -> None:
-        self.need_cluster: list[tuple[Document, str, str]] = []
-        self._policies: list[_ReadPolicy] = []
-        self._exceptions: list[ReadException] = []
-        self._first_of: dict[tuple[str, str], Document] = {}
+    def __init__(self, *, is_custom: bool = False) -> None:
+        super().__init__(is_custom=is_custom)
+        self._known: set[tuple[str, str]] = set()
+        """Kind and name of the policies."""
+        self._exceptions: dict[tuple[str, str], list[ReadException]] = {}
+        """By kind and name of a policy."""
 
-    def read(self, document: Document, fields: Fields, kind: str) -> None:
+    @staticmethod
+    def read(document: Document, fields: Fields, kind: str) -> _ReadPolicy | ReadException | None:
         """See ``Loader``."""
         version = str(fields.content.get("apiVersion")).rpartition("/")[2]
         if version not in VERSIONS:
             fields.problem("apiVersion", f"found {shown(version)}, expected {one_of(VERSIONS)}")
         elif kind == EXCEPTION:
-            exception = read_exception(document, fields)
-            self._exceptions.append(exception)
-            self._check_first(document, kind, exception.id)
+            return read_exception(document, fields)
         elif (of_kind := _KINDS.get(kind.removeprefix(NAMESPACED))) is not None:
-            policy = _read_policy(document, fields, kind, of_kind)
-            self._policies.append(policy)
-            self._check_first(document, kind, policy.head.id)
+            return _read_policy(document, fields, kind, of_kind)
         elif reason := _INSTEAD.get(kind.removeprefix(NAMESPACED)):
             fields.problem("kind", f"found {kind}, which the gateway cannot run: {reason}")
         else:
             known = (*(f"{scope}{each}" for each in _KINDS for scope in ("", NAMESPACED)), EXCEPTION)
             fields.problem("kind", f"found the unknown kind {shown(kind)}, expected {one_of(known)}")
+        return None
 
-    @property
-    def param_kinds(self) -> Sequence[ParamKind]:
-        """See ``Loader``: there are none."""
-        return ()
-
-    def webhooks(self, params: FixedParams) -> Iterator[Webhook]:
+    def add(self, part: _ReadPolicy | ReadException) -> None:
         """See ``Loader``."""
-        known = frozenset((each.head.kind, each.head.name) for each in self._policies)
-        for exception in self._exceptions:
-            if message := unknown_policies(exception, known):
-                document = exception.document
-                document.problems.warn(child(child(document.path, "spec"), "policyRefs"), message)
-        of_policy: dict[tuple[str, str], list[CelException]] = {}
-        # In one order, whatever that of the files is: expressions can read what exceptions allow.
-        for exception in sorted(self._exceptions, key=lambda one: one.id):
-            for ref in exception.refs:
-                of_policy.setdefault(ref, []).append(exception.exception)
-        for each in self._policies:
-            path = child(each.document.path, "spec")
-            if (found := each.spec.without_effect) is not None:
-                field, message = found
-                each.document.problems.warn(child(path, field), message)
-                continue
-            for field, message in each.spec.warnings():
-                each.document.problems.warn(f"{path}.{field}", message)
-            exceptions = of_policy.get((each.head.kind, each.head.name), ())
-            for entry in each.entries:
-                yield entry(exceptions)
+        super().add(part)
+        if isinstance(part, ReadException):
+            for ref in part.refs:
+                self._exceptions.setdefault(ref, []).append(part)
+        else:
+            self._known.add((part.kind, part.name))
 
-    def _check_first(self, document: Document, kind: str, name: str) -> None:
-        first = self._first_of.setdefault((kind, name), document)
-        if first is not document and name:
-            document.repeats(name, first)
+    def entries(self, part: _ReadPolicy | ReadException, params: FixedParams) -> Sequence[Webhook]:
+        """See ``Loader``."""
+        document = part.document
+        path = child(document.path, "spec")
+        if isinstance(part, ReadException):
+            if message := unknown_policies(part, self._known):
+                document.problems.warn(child(path, "policyRefs"), message)
+            return ()
+        if (found := part.spec.without_effect) is not None:
+            field_, message = found
+            document.problems.warn(child(path, field_), message)
+            return ()
+        for field_, message in part.spec.warnings():
+            document.problems.warn(f"{path}.{field_}", message)
+        # In one order, whatever that of the files is: expressions can read what exceptions allow.
+        found_of = sorted(self._exceptions.get((part.kind, part.name), ()), key=lambda one: one.id)
+        exceptions = tuple(one.exception for one in found_of)
+        return part.made.of(document, exceptions, lambda: (entry(exceptions) for entry in part.entries))
 
 
 def _read_policy(document: Document, fields: Fields, kind: str, of_kind: _Kind) -> _ReadPolicy:
@@ -137,7 +135,7 @@ def _read_policy(document: Document, fields: Fields, kind: str, of_kind: _Kind) 
     spec = of_kind.spec.read(source)
     found = spec.entry(head, spec_document(source.content))
     variants = () if document.problems.found else _variants(document, source, head, of_kind)
-    return _ReadPolicy(document, head, spec, (found, *variants))
+    return _ReadPolicy(document, kind, head.id, head.name, spec, (found, *variants))
 
 
 def _variants(document: Document, source: Fields, head: PolicyHead, of_kind: _Kind) -> Iterator[Entry]:

@@ -6,7 +6,7 @@ Source: github.com/kyverno/api policies.kyverno.io v1alpha1 policy_exception.go.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gateway.base.text import one_of, shown
 from gateway.config.kinds.declare import Choice, Declared, Groups, Read, Text, Texts, declare, required
@@ -20,15 +20,19 @@ from gateway.config.loaders.kyverno_spec import (
     id_of,
     spec_document,
 )
+from gateway.config.loaders.part import Part
 from gateway.config.yaml.fields import RFC_3339
 from gateway.pure.cel.dialects import KYVERNO
 from gateway.pure.kyverno.exceptions import CelException
 
 if TYPE_CHECKING:
+    from collections.abc import Set
     from typing import Any
 
     from gateway.config.yaml.documents import Document
     from gateway.config.yaml.fields import Fields
+
+KIND: Final = "PolicyException"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +69,14 @@ class _Spec(Declared):
         return {"expires_at": str(source.content["expiresAt"]), "end": source.time("expiresAt", 0.0)}
 
 
-@dataclass(frozen=True, slots=True)
-class ReadException:
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadException(Part):
     """One PolicyException, read for the policies that it names."""
 
+    is_exception = True
+
     document: Document
+    kind: str
     id: str
     refs: frozenset[tuple[str, str]]
     """Kind and name of the policies."""
@@ -95,10 +102,10 @@ def read_exception(document: Document, fields: Fields) -> ReadException:
         spec_document(source.content),
     )
     refs = frozenset((each.kind, each.name) for each in spec.policy_refs)
-    return ReadException(document, exception.id, refs, spec, exception)
+    return ReadException(document, KIND, exception.id, refs, spec, exception)
 
 
-def unknown_policies(exception: ReadException, known: frozenset[tuple[str, str]]) -> str:
+def unknown_policies(exception: ReadException, known: Set[tuple[str, str]]) -> str:
     """Return a sentence about the policies of *exception* that are not among *known*; empty if all are."""
     missing = [
         f"{kind if kind.isidentifier() else shown(kind)} {shown(name)}"
