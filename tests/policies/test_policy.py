@@ -285,7 +285,7 @@ def test_the_event_loop_and_the_thread_decide_alike(
     listed = [{"expression": expression, **message} for expression, message in validations]
     policy = bound(*listed, actions=actions, failurePolicy=failure_policy, variables=VARIABLES)
     brief = policy.evaluate(policy_input(a=value), {})
-    long = policy._application(policy_input(a=value), {}, Allowance(is_brief=False)).result()
+    long = policy.run_type(policy, policy_input(a=value), {}, Allowance(is_brief=False)).result()
     assert isinstance(brief, PolicyResult)
     assert isinstance(long, PolicyResult)
     assert (brief.verdict, brief.reported) == (long.verdict, long.reported)

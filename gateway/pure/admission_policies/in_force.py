@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Final, Generic
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic
 
 from gateway.pure.admission_policies.bindings import Bindings, included
 from gateway.pure.admission_policies.evaluation import Allowance, OutOfBudgetError, TooLongError, evaluate_all
@@ -46,11 +46,13 @@ _NO_PARAM: Final = (None,)
 """The parameters of a binding that uses none."""
 
 
-class PolicyInForce(ABC, Generic[P, B]):
+class PolicyInForce(Generic[P, B]):
     """A policy with its bindings, sorted by name: an ``AdmissionPolicy``."""
 
     kind: str
     """``ValidatingAdmissionPolicy`` or ``MutatingAdmissionPolicy``."""
+    run_type: ClassVar[type[PolicyRun[Any, Any]]]
+    """The way of a policy of this class through one request."""
 
     def __init__(
         self, policy: P, bindings: Sequence[B], params: FixedParams = NO_PARAMS, refusal: str = ""
@@ -178,22 +180,13 @@ class PolicyInForce(ABC, Generic[P, B]):
         if policy_input.conditions.brief_steps > 0:
             allowance = Allowance(is_brief=True)
             try:
-                return self._application(policy_input, decisions, allowance).result()
+                return self.run_type(self, policy_input, decisions, allowance).result()
             except TooLongError:
                 pass
             finally:
                 policy_input.conditions.brief_steps -= allowance.work()
-        application = self._application(policy_input, dict(decisions), Allowance(is_brief=False))
-        return Unresolved(evaluation=LongEvaluation(self, application.result))
-
-    @abstractmethod
-    def _application(
-        self,
-        policy_input: PolicyInput,
-        decisions: Mapping[AccessCheck, AccessDecision],
-        allowance: Allowance,
-    ) -> PolicyRun[P, B]:
-        """Return the way of the policy through one request."""
+        run = self.run_type(self, policy_input, dict(decisions), Allowance(is_brief=False))
+        return Unresolved(evaluation=LongEvaluation(self, run.result))
 
     def params_of(self, binding: B, policy_input: PolicyInput, namespace: str) -> Sequence[Json | None]:
         """Return the parameters of *binding* for a request in *namespace*.

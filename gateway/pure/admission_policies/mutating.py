@@ -100,14 +100,6 @@ class MutatingPolicyInForce(PolicyInForce[MutatingPolicy, MutatingBinding]):
         """
         return not (self._may_fail or self._uses_params or self.policy.conditions)
 
-    def _application(
-        self,
-        policy_input: PolicyInput,
-        decisions: Mapping[AccessCheck, AccessDecision],
-        allowance: Allowance,
-    ) -> _MutatingRun:
-        return _MutatingRun(self, policy_input, decisions, allowance)
-
 
 class _MutatingRun(PolicyRun[MutatingPolicy, MutatingBinding]):
     _types_of_conditions = staticmethod(in_conditions_of_mutations)
@@ -228,6 +220,9 @@ class _MutatingRun(PolicyRun[MutatingPolicy, MutatingBinding]):
             patch,
             frozenset(self._invoked) if is_repeatable else (),
         )
+
+
+MutatingPolicyInForce.run_type = _MutatingRun
 
 
 def _key(binding: MutatingBinding, param: Json | None) -> Key:

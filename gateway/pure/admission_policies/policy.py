@@ -100,14 +100,6 @@ class ValidatingPolicyInForce(PolicyInForce[ValidatingPolicy, ValidatingBinding]
         cost = self._all_true.brief_cost(self.policy.rules.variables, values)
         return None if cost < 0 else perf_counter() - begin
 
-    def _application(
-        self,
-        policy_input: PolicyInput,
-        decisions: Mapping[AccessCheck, AccessDecision],
-        allowance: Allowance,
-    ) -> _ValidatingRun:
-        return _ValidatingRun(self, policy_input, decisions, allowance)
-
 
 class _ValidatingRun(PolicyRun[ValidatingPolicy, ValidatingBinding]):
     def __init__(
@@ -236,3 +228,6 @@ class _ValidatingRun(PolicyRun[ValidatingPolicy, ValidatingBinding]):
         if self._ignored:
             return Failed(FailureReason.POLICY, "; ".join(self._ignored), 500), allowed
         return allowed, allowed
+
+
+ValidatingPolicyInForce.run_type = _ValidatingRun

@@ -31,9 +31,8 @@ from gateway.pure.gatekeeper.matching import Included, MatchError, is_for_namesp
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gateway.pure.admission_policies.evaluation import Allowance
     from gateway.pure.admission_policies.validating import Values
-    from gateway.pure.core.conditions import AccessCheck, AccessDecision, PolicyAnswer
+    from gateway.pure.core.conditions import PolicyAnswer
     from gateway.pure.core.policy import PolicyInput
     from gateway.pure.core.webhook import Mode, Webhook
     from gateway.pure.gatekeeper.matching import Match, Wildcards
@@ -118,14 +117,6 @@ class ConstraintInForce(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
             request = {name: one for name, one in request.items() if name != "namespace"}
         return (current, old, request, namespace, None, None, self.constraint.content, None)
 
-    def _application(
-        self,
-        policy_input: PolicyInput,
-        decisions: Mapping[AccessCheck, AccessDecision],
-        allowance: Allowance,
-    ) -> _Run:
-        return _Run(self, policy_input, decisions, allowance)
-
 
 class _Run(PolicyRun[ValidatingPolicy, ValidatingBinding]):
     _bound: ConstraintInForce
@@ -189,3 +180,6 @@ class _Run(PolicyRun[ValidatingPolicy, ValidatingBinding]):
         if warnings and "deny" not in constraint.actions:
             return Allowed(b"", warnings)
         return Denied(CODE, REASON, "\n".join(lines), (), warnings)
+
+
+ConstraintInForce.run_type = _Run

@@ -196,14 +196,6 @@ class KyvernoClusterPolicy(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
         """Return the results of all rules, whatever their actions, as ``kyverno test`` has them."""
         return _Run(self, policy_input, decisions, allowance).results_of_all()
 
-    def _application(
-        self,
-        policy_input: PolicyInput,
-        decisions: Mapping[AccessCheck, AccessDecision],
-        allowance: Allowance,
-    ) -> _Run:
-        return _Run(self, policy_input, decisions, allowance)
-
 
 class _Run(PolicyRun[ValidatingPolicy, ValidatingBinding]):
     _bound: KyvernoClusterPolicy
@@ -345,6 +337,9 @@ class _Run(PolicyRun[ValidatingPolicy, ValidatingBinding]):
             self._allowance,
         )
         return evaluated.refusals[0].message if evaluated.refusals else ""
+
+
+KyvernoClusterPolicy.run_type = _Run
 
 
 def _bindings(policy: ClusterPolicy) -> Iterator[ValidatingBinding]:

@@ -35,7 +35,6 @@ from gateway.pure.openapi.documents import built_in_schemas
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gateway.pure.admission_policies.evaluation import Allowance
     from gateway.pure.admission_policies.validating import AuditAnnotation
     from gateway.pure.core.conditions import AccessCheck, AccessDecision, PolicyAnswer
     from gateway.pure.core.policy import PolicyInput
@@ -81,14 +80,6 @@ class KyvernoMutatingPolicy(KyvernoPolicy[MutatingPolicy, MutatingBinding]):
     ) -> PolicyAnswer:
         """See ``AdmissionPolicy``. Kyverno is never invoked again."""
         return NOT_MATCHED if policy_input.invoked is not None else super().evaluate(policy_input, decisions)
-
-    def _application(
-        self,
-        policy_input: PolicyInput,
-        decisions: Mapping[AccessCheck, AccessDecision],
-        allowance: Allowance,
-    ) -> _Run:
-        return _Run(self, policy_input, decisions, allowance)
 
 
 class _Run(PolicyRun[MutatingPolicy, MutatingBinding]):
@@ -152,3 +143,6 @@ class _Run(PolicyRun[MutatingPolicy, MutatingBinding]):
         current = mutated(rules.mutations, evaluator, values, current, merge, allowance, size_bytes)
         annotate(evaluator, bound.audit_annotations, '"')
         return current
+
+
+KyvernoMutatingPolicy.run_type = _Run

@@ -23,12 +23,11 @@ from gateway.pure.kyverno.exceptions import allowed_by
 from gateway.pure.kyverno.in_force import CODE, KyvernoPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from gateway.pure.admission_policies.evaluation import Allowance
     from gateway.pure.admission_policies.model import ValidationAction
     from gateway.pure.admission_policies.validating import Validation
-    from gateway.pure.core.conditions import AccessCheck, AccessDecision, PolicyAnswer
+    from gateway.pure.core.conditions import PolicyAnswer
     from gateway.pure.core.policy import PolicyInput
     from gateway.pure.core.webhook import Mode, Webhook
     from gateway.pure.kyverno.exceptions import CelException
@@ -76,14 +75,6 @@ class KyvernoValidatingPolicy(KyvernoPolicy[ValidatingPolicy, ValidatingBinding]
         values = policy_input.of_kyverno or values_for(policy_input)
         cost = self._all_true.brief_cost(self.policy.rules.variables, values)
         return None if cost < 0 else perf_counter() - begin
-
-    def _application(
-        self,
-        policy_input: PolicyInput,
-        decisions: Mapping[AccessCheck, AccessDecision],
-        allowance: Allowance,
-    ) -> _Run:
-        return _Run(self, policy_input, decisions, allowance)
 
 
 class _Run(PolicyRun[ValidatingPolicy, ValidatingBinding]):
@@ -149,6 +140,9 @@ class _Run(PolicyRun[ValidatingPolicy, ValidatingBinding]):
         if "Deny" in actions or not warnings:
             return Denied(CODE, "", message, (), warnings)
         return Allowed(b"", warnings)
+
+
+KyvernoValidatingPolicy.run_type = _Run
 
 
 def _message(evaluator: Evaluator, validation: Validation, index: int) -> str:
