@@ -17,7 +17,7 @@ from gateway.base.errors import ConfigError
 from gateway.pure.core.response import encode
 from gateway.pure.core.review import V1
 from tests.recorded.engine import RecordedEngine
-from tests.recorded.other_engines import cel_rules, drawn, mutating, validating
+from tests.recorded.other_engines import cel_rules, drawn, extraction, mutating, validating
 from tests.recorded.other_engines.cases import recorded
 from tests.recorded.recording import Surroundings
 
@@ -45,6 +45,7 @@ DIFFERENT: Final[dict[str, dict[str, str]]] = {
         "match-namespace-selector-unknown-no": _UNKNOWN,
         "exception-variables": "The gateway refuses conditions of exceptions with variables.",
     },
+    "extraction": {"other-version": _VERSIONS},
     "mutating": {
         "apply-kind": "The gateway says of which kind there is no schema.",
         "namespaced-after": "Namespaced policies have no webhook of their own, so request.object stays.",
@@ -74,7 +75,7 @@ _BEGIN: Final = "\n\nresource "
 
 
 def rows() -> Iterator[ParameterSet]:
-    for module in (validating, drawn, mutating, cel_rules):
+    for module in (validating, drawn, extraction, mutating, cel_rules):
         answers = recorded(module.FILE)
         different = DIFFERENT.get(module.FILE.stem, {})
         assert different.keys() <= answers.keys()
@@ -123,7 +124,7 @@ def test_a_request_is_answered_as_by_kyverno(tmp_path: Path, case: Case, answer:
         status = found["status"]
         # Kyverno has no code: the API server makes it 400.
         assert status["code"] == 400
-        if len(question["policies"]) == 1:
+        if len(answer["policies"]) == 1:
             assert [status["message"]] == denials
         else:
             assert parts([status["message"]]) == parts(denials)

@@ -20,6 +20,7 @@ from gateway.config.loaders.kyverno_validating import ValidatingSpec
 from gateway.config.loaders.part import Loader, MadeEntries, Part
 from gateway.config.yaml.fields import Fields, Problems, child
 from gateway.pure.kyverno.autogen import (
+    EXTRACT,
     mutating_variants,
     mutating_warnings,
     validating_variants,
@@ -147,7 +148,8 @@ def _variants(document: Document, source: Fields, head: PolicyHead, of_kind: _Ki
     for variant in of_kind.variants(content):
         problems = Problems(document.problems.where)
         spec = of_kind.spec.read(Fields(variant.spec, source.path, problems))
-        entry = spec.entry(head, spec_document(variant.spec))
+        of_variant = head._replace(is_on_templates=variant.name == EXTRACT)
+        entry = spec.entry(of_variant, spec_document(variant.spec))
         for path, message in problems.found:
             about = f"what autogen makes of it for {variant.name} is wrong, so that Kyverno does not load it"
             document.problems.add(path, f"{about}: {message}")

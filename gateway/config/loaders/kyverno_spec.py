@@ -182,7 +182,7 @@ def unless_for_admission(evaluation: EvaluationEntry | None) -> tuple[str, str] 
 
 
 class PolicyHead(NamedTuple):
-    """What a document says of a policy beside its spec."""
+    """What is known of a policy beside its spec."""
 
     kind: str
     id: str
@@ -192,6 +192,8 @@ class PolicyHead(NamedTuple):
     """Empty unless the policy is of one namespace."""
     mode: Mode | None
     """That of the gateway's annotation. None without it."""
+    is_on_templates: bool = False
+    """Whether it is about the Pod templates in objects, see ``gateway.pure.kyverno.extraction``."""
 
 
 def read_head(fields: Fields, kind: str) -> tuple[PolicyHead, Fields]:

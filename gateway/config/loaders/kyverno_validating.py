@@ -16,6 +16,7 @@ from gateway.pure.admission_policies.model import ValidatingPolicy, ValidationAc
 from gateway.pure.admission_policies.validating import Rules, Validation
 from gateway.pure.cel.dialects import KYVERNO
 from gateway.pure.cel.types import BOOL, STRING
+from gateway.pure.kyverno.extraction import PodTemplatesPolicy
 from gateway.pure.kyverno.validating import KyvernoValidatingPolicy
 
 if TYPE_CHECKING:
@@ -73,8 +74,9 @@ class ValidatingSpec(KyvernoSpec):
         policy = ValidatingPolicy(head.id, match, None, conditions, document, rules)
 
         def webhook(exceptions: Sequence[CelException]) -> Webhook:
-            return KyvernoValidatingPolicy(
-                head.kind, policy, self.validation_actions, exceptions, head.namespace
-            ).webhook(head.mode)
+            of_class = PodTemplatesPolicy if head.is_on_templates else KyvernoValidatingPolicy
+            return of_class(head.kind, policy, self.validation_actions, exceptions, head.namespace).webhook(
+                head.mode
+            )
 
         return webhook

@@ -55,9 +55,14 @@ class Allowance:
         """The budget of the next expression."""
         return self._left if self.is_brief else long_limit()
 
+    @property
+    def cost(self) -> float:
+        """The costs so far."""
+        return BRIEF_LIMIT - self._left
+
     def work(self) -> float:
         """Return the work of the evaluation, which has ended, in steps."""
-        count_cost(BRIEF_LIMIT - self._left)
+        count_cost(self.cost)
         return METER.steps
 
     def take(self, cost: float) -> None:

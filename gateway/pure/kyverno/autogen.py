@@ -3,10 +3,9 @@
 What comes in and out is the ``spec`` of a policy as parsed YAML, which its reader has checked. Variants are
 Kyverno's, with its mistakes: ``validating_warnings`` and ``mutating_warnings`` name those that can be seen.
 
-Not here: custom workloads (``RESOURCE.VERSION.GROUP`` among the controllers), in which Kyverno looks for Pod
-templates.
+In custom workloads Kyverno looks for Pod templates, see ``extraction``: for them a policy is not rewritten.
 
-Source: kyverno/kyverno v1.19.1 pkg/cel/autogen/{data,match,replacement,support}.go,
+Source: kyverno/kyverno v1.19.1 pkg/cel/autogen/{data,extraction,match,replacement,support}.go,
 pkg/cel/policies/vpol/autogen/autogen.go, pkg/cel/policies/mpol/autogen/autogen.go.
 """
 
@@ -16,21 +15,22 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from gateway.pure.openapi.built_in_resources import RESOURCES
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     Json = dict[str, Any]
 
-VariantName = Literal["cronjobs", "defaults"]
+VariantName = Literal["cronjobs", "defaults", "extract"]
 
 
 class Target(NamedTuple):
-    """A kind of workload that a variant is for."""
+    """A resource that a variant is for."""
 
     group: str
     version: str
     resource: str
-    kind: str
 
 
 class Variant(NamedTuple):
@@ -38,27 +38,28 @@ class Variant(NamedTuple):
 
     name: VariantName
     spec: Json
-    targets: Sequence[Target]
 
 
-_TARGETS: Final[Mapping[VariantName, Sequence[Target]]] = {
-    "cronjobs": (Target("batch", "v1", "cronjobs", "CronJob"),),
-    "defaults": (
-        Target("apps", "v1", "daemonsets", "DaemonSet"),
-        Target("apps", "v1", "deployments", "Deployment"),
-        Target("apps", "v1", "replicasets", "ReplicaSet"),
-        Target("apps", "v1", "statefulsets", "StatefulSet"),
-        Target("batch", "v1", "jobs", "Job"),
-    ),
+EXTRACT: Final = "extract"
+"""The variant that is about each Pod template in an object, wherever that is."""
+CONTROLLERS: Final[Mapping[str, tuple[VariantName, Target]]] = {
+    "cronjobs": ("cronjobs", Target("batch", "v1", "cronjobs")),
+    "daemonsets": ("defaults", Target("apps", "v1", "daemonsets")),
+    "deployments": ("defaults", Target("apps", "v1", "deployments")),
+    "jobs": ("defaults", Target("batch", "v1", "jobs")),
+    "replicasets": ("defaults", Target("apps", "v1", "replicasets")),
+    "statefulsets": ("defaults", Target("apps", "v1", "statefulsets")),
 }
-"""By the order of the variants, and of their targets."""
+"""The variants of the names that Kyverno has in its code. Policies that name none are for all of these."""
 _TEMPLATE: Final[Mapping[VariantName, str]] = {
     "cronjobs": "spec.jobTemplate.spec.template",
     "defaults": "spec.template",
 }
 """Where the Pod of a workload is."""
-CONTROLLERS: Final = frozenset(each.resource for targets in _TARGETS.values() for each in targets)
-"""The names that Kyverno knows."""
+_RESOURCE: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?")
+_OF_CORE: Final = RESOURCES[""].keys()
+_WITH_TEMPLATE: Final = "replicationcontrollers"
+"""The only one of the core group whose spec has a Pod template."""
 
 _POD_PATH: Final = re.compile(r"(object|oldObject)\.(spec|metadata)(?!\.namespace(?![A-Za-z0-9_]))")
 """What is rewritten in validating policies, anywhere in a text."""
@@ -81,15 +82,21 @@ def validating_variants(spec: Json) -> list[Variant]:
     texts. Where the character after a path counts, a backslash counts as the character that it escapes.
     """
     return [
-        Variant(name, _rewritten({**spec, "matchConstraints": match}, _in_template(name)), targets)
-        for name, match, targets in _matches(spec)
+        Variant(
+            name,
+            {**spec, "matchConstraints": match}
+            if name == EXTRACT
+            else _rewritten({**spec, "matchConstraints": match}, _in_template(name)),
+        )
+        for name, match in _matches(spec)
     ]
 
 
 def mutating_variants(spec: Json) -> list[Variant]:
     """Return the variants of a MutatingPolicy.
 
-    Only matchConditions and ApplyConfigurations are rewritten.
+    Only matchConditions and ApplyConfigurations are rewritten. There is none for custom workloads, which
+    Kyverno does not change.
     """
     return [
         Variant(
@@ -100,14 +107,14 @@ def mutating_variants(spec: Json) -> list[Variant]:
                 **_changed(spec, "matchConditions", partial(_with_expression, name)),
                 **_changed(spec, "mutations", partial(_with_configuration, name)),
             },
-            targets,
         )
-        for name, match, targets in _matches(spec)
+        for name, match in _matches(spec)
+        if name != EXTRACT
     ]
 
 
-def _matches(spec: Json) -> Iterator[tuple[VariantName, Json, Sequence[Target]]]:
-    """Yield names, matchConstraints and targets of the variants."""
+def _matches(spec: Json) -> Iterator[tuple[VariantName, Json]]:
+    """Yield names and matchConstraints of the variants, by name."""
     if not _is_eligible(spec):
         return
     match = spec["matchConstraints"]
@@ -115,25 +122,40 @@ def _matches(spec: Json) -> Iterator[tuple[VariantName, Json, Sequence[Target]]]
     if not operations:
         # Kyverno's variants of a validating policy match nothing then, and those of a mutating policy panic.
         return
-    names = _controllers(spec)
-    for name, all_targets in _TARGETS.items():
-        targets = [each for each in all_targets if names is None or each.resource in names]
-        if not targets:
-            continue
+    named = _controllers(spec)
+    found: dict[VariantName, set[Target]] = {}
+    for each in CONTROLLERS if named is None else named:
+        if (resolved := _resolved(each)) is not None:
+            found.setdefault(resolved[0], set()).add(resolved[1])
+    for name, targets in sorted(found.items()):
         made: Json = {
             "resourceRules": [
                 {
                     "apiGroups": [group],
                     "apiVersions": [version],
-                    "resources": [each.resource for each in targets if each[:2] == (group, version)],
+                    "resources": sorted(each.resource for each in targets if each[:2] == (group, version)),
                     "operations": operations,
                 }
-                for group, version in dict.fromkeys(each[:2] for each in targets)
+                for group, version in sorted({each[:2] for each in targets})
             ]
         }
         if match.get("namespaceSelector") is not None:
             made["namespaceSelector"] = match["namespaceSelector"]
-        yield name, made, targets
+        yield name, made
+
+
+def _resolved(controller: str) -> tuple[VariantName, Target] | None:
+    """Return the variant and the target that the name of a controller stands for; None if it has none."""
+    if known := CONTROLLERS.get(controller):
+        return known
+    resource, version, group = (*controller.split(".", 2), "", "")[:3]
+    if resource and version and group:
+        return EXTRACT, Target(group, version, resource)
+    if not _RESOURCE.fullmatch(controller):
+        return None
+    # Kyverno looks the name up in the cluster, where the core group comes first. Here another matches in any
+    # group: usually only one has it.
+    return EXTRACT, Target("", "v1", controller) if controller in _OF_CORE else Target("*", "*", controller)
 
 
 def _is_eligible(spec: Json) -> bool:
@@ -249,7 +271,7 @@ _METADATA_TYPE: Final = re.compile(r"\bObject\.metadata\s*\{", re.ASCII)
 def validating_warnings(spec: Json) -> list[str]:
     """Return what in a ValidatingPolicy hurts its variants, each with the field."""
     return [
-        *_unknown_controllers(spec),
+        *_strange_controllers(spec, is_mutating=False),
         *(
             f"{field}: {what}"
             for field, text in _expressions(
@@ -270,7 +292,7 @@ def validating_warnings(spec: Json) -> list[str]:
 def mutating_warnings(spec: Json) -> list[str]:
     """Return what in a MutatingPolicy hurts its variants, each with the field."""
     return [
-        *_unknown_controllers(spec),
+        *_strange_controllers(spec, is_mutating=True),
         *(
             f"{field}: {what}"
             for field, text in _expressions(spec, ("variables",))
@@ -311,7 +333,7 @@ def _of_mutations(spec: Json) -> Iterator[tuple[str, str]]:
 
 def _expressions(spec: Json, fields: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the place and the text of each expression in the lists *fields* of *spec*, if it has variants."""
-    if not any(True for _ in _matches(spec)):
+    if not any(name != EXTRACT for name, _ in _matches(spec)):
         return
     for field in fields:
         for index, item in enumerate(spec.get(field) or []):
@@ -323,15 +345,23 @@ def _expressions(spec: Json, fields: Sequence[str]) -> Iterator[tuple[str, str]]
                     yield f"{field}[{index}].{name}.expression", item[name]["expression"]
 
 
-def _unknown_controllers(spec: Json) -> list[str]:
-    """Return what is wrong with the controllers that the policy names."""
-    named = _controllers(spec) or () if _is_eligible(spec) else ()
-    known = ", ".join(sorted(CONTROLLERS))
-    return [
-        f"autogen.podControllers.controllers[{index}]: {each} has no variant: expected one of {known}"
-        for index, each in enumerate(named)
-        if each not in CONTROLLERS
-    ]
+def _strange_controllers(spec: Json, *, is_mutating: bool) -> Iterator[str]:
+    """Yield what may be otherwise than the author expects about the controllers that the policy names."""
+    for index, each in enumerate(_controllers(spec) or () if _is_eligible(spec) else ()):
+        variant, target = _resolved(each) or (None, None)
+        about = f"autogen.podControllers.controllers[{index}]: {each}"
+        if target is None:
+            known = ", ".join(CONTROLLERS)
+            yield f"{about} has no variant: expected one of {known}, or RESOURCE.VERSION.GROUP"
+        elif variant != EXTRACT:
+            continue
+        elif is_mutating:
+            yield f"{about} has no variant: Kyverno does not change the Pod templates of such workloads"
+        elif target.group == "" and each != _WITH_TEMPLATE:
+            yield f"{about} is refused whatever the object: its spec has no Pod template"
+        elif target.group == "*":
+            found = "by Kyverno in the one that it finds; RESOURCE.VERSION.GROUP is exact"
+            yield f"{about} is matched in all groups, {found}"
 
 
 def _unchanged(text: str) -> list[str]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gateway.pure.admission_policies.model import ValidationAction
-    from gateway.pure.admission_policies.validating import Validation
+    from gateway.pure.admission_policies.validating import Validation, Values
     from gateway.pure.core.conditions import PolicyAnswer
     from gateway.pure.core.policy import PolicyInput
     from gateway.pure.core.webhook import Mode, Webhook
@@ -77,7 +77,9 @@ class KyvernoValidatingPolicy(KyvernoPolicy[ValidatingPolicy, ValidatingBinding]
         return None if cost < 0 else perf_counter() - begin
 
 
-class _Run(PolicyRun[ValidatingPolicy, ValidatingBinding]):
+class KyvernoValidatingRun(PolicyRun[ValidatingPolicy, ValidatingBinding]):
+    """A ValidatingPolicy on its way through one request."""
+
     _bound: KyvernoValidatingPolicy
 
     def _result(self) -> PolicyAnswer:
@@ -98,8 +100,11 @@ class _Run(PolicyRun[ValidatingPolicy, ValidatingBinding]):
         Raises:
             EvaluationError: it cannot be found out whether it is, or an audit annotation has no value.
         """
+        return self._refusal_by(values_for(self._input))
+
+    def _refusal_by(self, values: Values) -> str | Excluded:
+        """Return and raise as :meth:`_refusal`, for expressions that see *values*."""
         bound, allowance, rules = self._bound, self._allowance, self._policy.rules
-        values = values_for(self._input)
         ignores_errors = rules.failure_policy == "Ignore"
         if bound.exceptions:
             found = allowed_by(
@@ -142,7 +147,7 @@ class _Run(PolicyRun[ValidatingPolicy, ValidatingBinding]):
         return Allowed(b"", warnings)
 
 
-KyvernoValidatingPolicy.run_type = _Run
+KyvernoValidatingPolicy.run_type = KyvernoValidatingRun
 
 
 def _message(evaluator: Evaluator, validation: Validation, index: int) -> str:

@@ -21,6 +21,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/julienschmidt/httprouter"
 	policiesv1beta1 "github.com/kyverno/api/api/policies.kyverno.io/v1beta1"
+	celautogen "github.com/kyverno/kyverno/pkg/cel/autogen"
 	celengine "github.com/kyverno/kyverno/pkg/cel/engine"
 	"github.com/kyverno/kyverno/pkg/cel/libs"
 	"github.com/kyverno/kyverno/pkg/cel/matching"
@@ -38,6 +39,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
@@ -97,6 +99,7 @@ func main() {
 	klog.InitFlags(quiet)
 	_ = quiet.Parse([]string{"-logtostderr=false", "-stderrthreshold=FATAL"})
 	reportutils.NewReportingConfig(nil)
+	celautogen.BareNameResolver = celautogen.RESTMapperBareNameResolver(restMapper())
 	in, out := bufio.NewReaderSize(os.Stdin, 1<<20), bufio.NewWriter(os.Stdout)
 	encoder := json.NewEncoder(out)
 	encoder.SetEscapeHTML(false)
@@ -115,6 +118,19 @@ func main() {
 		}
 		out.Flush()
 	}
+}
+
+// restMapper knows the resources of the API server, as discovery does.
+func restMapper() meta.RESTMapper {
+	mapper := meta.NewDefaultRESTMapper(nil)
+	for path, kind := range served {
+		if parts := strings.Split(path, "/"); len(parts) == 3 && parts[1] == "v1" {
+			version := schema.GroupVersion{Group: parts[0], Version: parts[1]}
+			singular := version.WithResource(strings.ToLower(kind))
+			mapper.AddSpecific(version.WithKind(kind), version.WithResource(parts[2]), singular, meta.RESTScopeNamespace)
+		}
+	}
+	return mapper
 }
 
 func answered(asked *question) (got answer) {

@@ -6,7 +6,7 @@ asked, and the answer as ``tests/kyverno/oracle`` and ``tests/gatekeeper/oracle`
 ``python -m tests.e2e.record`` with the file makes it anew, which takes a Go toolchain and some minutes at
 first.
 
-Kyverno is v1.19.0. v1.19.1 has more kinds of workloads in ``autogen``, and checks exceptions itself.
+Kyverno is v1.19.1.
 """
 
 from __future__ import annotations
