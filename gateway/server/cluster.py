@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from gateway.config.merge.merged import Merged
-from gateway.config.merge.model import ca_bundle_sources, merged_versions, param_kinds
+from gateway.config.merge.model import ca_bundle_sources, kinds_read, merged_versions
 from gateway.engine.cluster_source import ClusterView
 from gateway.engine.moved import MovedPolicies
 from gateway.server.kubernetes.ca_bundles import ClusterCaBundles
@@ -50,7 +50,7 @@ class _Cluster:
 
     def stage(self, config: Config) -> Mapping[CaBundleSource, CaBundle]:
         """Follow the parameters, schemas and bundles of *config* too, and return the bundles."""
-        self.params.stage(param_kinds(config), config.gateway.policies.plural_names)
+        self.params.stage(kinds_read(config), config.gateway.policies.plural_names)
         self.schemas.stage(merged_versions(config))
         return self.ca_bundles.stage(ca_bundle_sources(config))
 
@@ -112,7 +112,7 @@ class LiveCluster(_Cluster):
         """Follow only what *merged* needs, which is in force now, and report on its custom resources."""
         config = merged.config
         self.ca_bundles.activate(ca_bundle_sources(config))
-        self.params.activate(param_kinds(config))
+        self.params.activate(kinds_read(config))
         self.schemas.activate(merged_versions(config))
         # After the others, which reviews need.
         self.version.activate(config)

@@ -15,7 +15,7 @@ from gateway.config.kinds.policy_settings import ListedParamKind, PolicySettings
 from gateway.config.merge.custom_resource import CustomResource
 from gateway.config.merge.load import load
 from gateway.config.merge.merged import Merged, merge
-from gateway.config.merge.model import Config, param_kinds
+from gateway.config.merge.model import Config, kinds_read
 from gateway.config.merge.policy_authors import AUTHORS
 from gateway.config.yaml.fields import Fields, Problems
 from gateway.engine.object_review import RequestOptions, request_for, review_of
@@ -160,14 +160,14 @@ def test_parameters_are_of_listed_kinds_and_from_the_cluster() -> None:
     refused = merge(Config(), objects, None)
     assert reasons(refused) == {"p": "ParamKindNotListed", "b": "Accepted"}
     assert outcome(refused) == REFUSAL
-    assert not param_kinds(refused.config)
+    assert not kinds_read(refused.config)
     listed = merge(LISTED, objects, refused)
     assert reasons(listed) == {"p": "Accepted", "b": "Accepted"}
-    assert param_kinds(listed.config) == {("v1", "ConfigMap"): frozenset()}
+    assert kinds_read(listed.config) == {("v1", "ConfigMap"): frozenset()}
     # A kind that is not listed any more is not read any more, whatever was valid before.
     again = merge(Config(), objects, listed)
     assert reasons(again) == {"p": "ParamKindNotListed", "b": "Accepted"}
-    assert not param_kinds(again.config)
+    assert not kinds_read(again.config)
 
 
 def test_policies_that_are_left_to_the_api_server_are_not_evaluated(tmp_path: Path) -> None:

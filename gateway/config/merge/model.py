@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gateway.pure.cel.paths import Paths
     from gateway.pure.core.exemptions import PolicyException
     from gateway.pure.core.namespace import Namespace
+    from gateway.pure.core.policy import KindKey
     from gateway.pure.core.webhook import CaBundleSource, Webhook
 
 SOON_S: Final = 7 * 86_400.0
@@ -83,16 +84,13 @@ def has_policies(config: Config) -> bool:
     return any(isinstance(webhook.client, PolicyRef) for webhook in config.webhooks)
 
 
-def param_kinds(config: Config) -> dict[tuple[str, str], Paths]:
-    """Return apiVersion and kind of the parameters that the policies of *config* take from the cluster.
-
-    The value is what these policies read of them.
-    """
-    read: dict[tuple[str, str], list[Paths]] = {}
+def kinds_read(config: Config) -> dict[KindKey, Paths]:
+    """Return the kinds that the policies of *config* read from the cluster, and which parts of them."""
+    read: dict[KindKey, list[Paths]] = {}
     for webhook in config.webhooks:
-        client = webhook.client
-        if isinstance(client, PolicyRef) and client.param_kind is not None:
-            read.setdefault(client.param_kind, []).append(client.param_paths)
+        if isinstance(webhook.client, PolicyRef):
+            for kind, paths in webhook.client.reads:
+                read.setdefault(kind, []).append(paths)
     if not read:
         return {}
     from gateway.pure.cel.paths import joined

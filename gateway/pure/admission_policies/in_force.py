@@ -77,6 +77,8 @@ class PolicyInForce(Generic[P, B]):
         """apiVersion and kind of the parameters that are taken from the cluster. None if none are."""
         self.param_paths = policy.param_paths(bindings)
         """The parts of the parameters that are read."""
+        self.reads = tuple((each, self.param_paths) for each in (self.cluster_kind,) if each is not None)
+        """The kinds that are read from the cluster, and which parts of them."""
         match = policy.match
         self.has_narrow_rules = bool(match.excluded) or any(each.names for each in match.named_rules)
         """Whether more decides than the rules, which the entry has."""
@@ -104,8 +106,7 @@ class PolicyInForce(Generic[P, B]):
             client=PolicyRef(
                 self.kind,
                 self,
-                self.cluster_kind,
-                self.param_paths,
+                self.reads,
                 merged_versions,
                 checks_parameter_authors,
             ),

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 ParamPaths = frozenset[tuple[str, ...]]
 """Parts of parameters, each by the keys on the way to it, see ``gateway.pure.cel.paths``."""
+KindKey = tuple[str, str]
+"""apiVersion and kind."""
 
 _NONE_FOUND: Final[Mapping[ParamLookup, FoundParam]] = MappingProxyType({})
 

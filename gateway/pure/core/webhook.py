@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from gateway.pure.core.conditions import ConditionInput, MatchConditions
     from gateway.pure.core.labels import Selector
-    from gateway.pure.core.policy import AdmissionPolicy, ParamPaths
+    from gateway.pure.core.policy import AdmissionPolicy, KindKey, ParamPaths
 
 Phase = Literal["mutate", "validate"]
 FailurePolicy = Literal["Fail", "Ignore"]
@@ -174,10 +174,8 @@ class PolicyRef:
     """``ValidatingAdmissionPolicy`` or ``MutatingAdmissionPolicy``."""
     policy: AdmissionPolicy
     """The policy with its bindings."""
-    param_kind: tuple[str, str] | None = None
-    """apiVersion and kind of the parameters that it takes from the cluster."""
-    param_paths: ParamPaths = frozenset()
-    """The parts of these parameters that it reads."""
+    reads: tuple[tuple[KindKey, ParamPaths], ...] = ()
+    """The kinds that it reads from the cluster, such as that of its parameters, and which parts of them."""
     merged_versions: frozenset[tuple[str, str]] = frozenset()
     """Groups and versions of the objects that it merges by their schemas; a star stands for all."""
     checks_parameter_authors: bool = False
