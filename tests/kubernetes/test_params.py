@@ -15,6 +15,7 @@ from gateway.pure.cel.paths import WHOLE
 from gateway.pure.core.conditions import FoundParam, ParamLookup
 from gateway.pure.core.labels import Requirement, Selector
 from gateway.pure.core.policy import ParamKind
+from gateway.pure.core.role_bindings import CLUSTER_ROLE_BINDING, ROLE_BINDING, ROLE_PATHS
 from gateway.server.kubernetes import params
 from gateway.server.kubernetes.params import ClusterParams
 from gateway.server.kubernetes.watch import Pace
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gateway.pure.cel.paths import Paths
+    from gateway.pure.core.role_bindings import RoleIndex
     from tests.in_process import Stage
     from tests.kubernetes.server import ApiServer
 
@@ -392,3 +394,79 @@ async def test_few_parsed_objects_are_kept(
         one = followed.get("default", f"m{number}")
         assert one["data"]["a"] == str(number)
         assert followed.get("default", f"m{number}") is one
+
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+BINDINGS = [
+    {"name": "rolebindings", "kind": "RoleBinding", "namespaced": True, "verbs": VERBS},
+    {"name": "clusterrolebindings", "kind": "ClusterRoleBinding", "namespaced": False, "verbs": VERBS},
+]
+
+
+def bind(server: ApiServer, path: str, kind: str, role: str, *users: str) -> None:
+    """Keep a binding of *role*, which is of *kind*, for *users*."""
+    subjects = [{"kind": "User", "name": user} for user in users]
+    server.keep(f"{RBAC}/{path}", roleRef={"kind": kind, "name": role}, subjects=subjects)
+
+
+def roles_of(index: RoleIndex | None, user: str) -> set[Any]:
+    """What *user* has by *index*."""
+    assert index is not None
+    return {grant for found in index.of(user, []) for grant in found}
+
+
+async def test_the_roles_of_users_follow_the_bindings(server: ApiServer, cluster: ClusterParams) -> None:
+    server.resources[RBAC] = BINDINGS
+    bind(server, "namespaces/a/rolebindings/x", "Role", "edit", "jane", "joe")
+    bind(server, "namespaces/a/rolebindings/y", "ClusterRole", "view", "jane")
+    for number in range(600):
+        bind(server, f"clusterrolebindings/c{number}", "ClusterRole", f"r{number}", f"u{number}")
+    kinds = dict.fromkeys((ROLE_BINDING, CLUSTER_ROLE_BINDING), ROLE_PATHS)
+    cluster.activate(kinds)
+    await cluster.wait_until_synced(PATIENCE_S)
+
+    def index(key: tuple[str, str]) -> RoleIndex | None:
+        followed = cluster.of(ParamKind(*key), ROLE_PATHS)
+        assert followed is not None
+        return followed.roles
+
+    assert roles_of(index(ROLE_BINDING), "jane") == {(None, "a:edit"), ("a", "view")}
+    assert roles_of(index(CLUSTER_ROLE_BINDING), "u599") == {("", "r599")}
+    # A watch shows what changes, and so does a new list after its version is gone.
+    bind(server, "namespaces/a/rolebindings/x", "Role", "edit", "joe")
+    server.drop(f"{RBAC}/namespaces/a/rolebindings/y")
+    await until(lambda: roles_of(index(ROLE_BINDING), "jane") == set())
+    assert roles_of(index(ROLE_BINDING), "joe") == {(None, "a:edit")}
+    server.compact()
+    bind(server, "clusterrolebindings/c0", "ClusterRole", "r0", "jane")
+    server.end_watches(abruptly=True)
+    await until(lambda: roles_of(index(CLUSTER_ROLE_BINDING), "jane") == {("", "r0")})
+    assert roles_of(index(CLUSTER_ROLE_BINDING), "u0") == set()
+    kept = cluster._followed[CLUSTER_ROLE_BINDING]._store.by_name.values()
+    assert {one.kept for one in kept} == {b"{}"}
+
+
+async def test_bindings_that_are_parameters_have_roles_once_they_are_read_for_this(
+    server: ApiServer, cluster: ClusterParams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(params, "CHECK_S", 0.05)
+    server.resources[RBAC] = BINDINGS
+    bind(server, "clusterrolebindings/x", "ClusterRole", "view", "jane")
+    kind, read = ParamKind(*CLUSTER_ROLE_BINDING), frozenset({("subjects",)})
+    cluster.activate({CLUSTER_ROLE_BINDING: read})
+    await cluster.wait_until_synced(PATIENCE_S)
+    followed = cluster.of(kind, read)
+    assert followed is not None
+    assert followed.roles is None
+    cluster.stage({CLUSTER_ROLE_BINDING: ROLE_PATHS})
+    with pytest.raises(UnreadParamsError):
+        cluster.of(kind, ROLE_PATHS)
+    await cluster.wait_until_synced(PATIENCE_S)
+    found = cluster.of(kind, ROLE_PATHS)
+    assert found is followed
+    assert roles_of(found.roles, "jane") == {("", "view")}
+    assert found.get("", "x")["subjects"] == [{"kind": "User", "name": "jane"}]
+    del server.resources[RBAC]
+    server.end_watches(abruptly=True)
+    await until(lambda: cluster.of(kind, ROLE_PATHS) is None)
+    assert roles_of(found.roles, "jane") == set()

@@ -134,6 +134,7 @@ class Unread:
     """Parameters of a cluster that have not been shown by a watch: a ``Params`` and its ``ParamObjects``."""
 
     is_namespaced = True
+    roles = None
 
     def of(self, kind: ParamKind, paths: Paths) -> Unread:
         assert (kind, paths) == (ParamKind("v1", "ConfigMap"), frozenset({("data", "a")}))

@@ -774,6 +774,7 @@ class Unread:
     """The objects of a cluster, each of which has to be looked up first."""
 
     is_namespaced = True
+    roles = None
 
     def of(self, kind: ParamKind, paths: object) -> Unread:
         return self

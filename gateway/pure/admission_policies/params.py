@@ -14,6 +14,7 @@ import orjson
 
 from gateway.pure.cel.paths import WHOLE
 from gateway.pure.core.review import labels_of
+from gateway.pure.core.role_bindings import BINDINGS, RoleIndex, entries_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from gateway.pure.cel.paths import Paths
     from gateway.pure.core.conditions import FoundParam, ParamLookup
     from gateway.pure.core.labels import Selector
-    from gateway.pure.core.policy import ParamKind, Params
+    from gateway.pure.core.policy import KindKey, ParamKind, Params
 
     Json = dict[str, Any]
 
@@ -45,6 +46,8 @@ class FixedObjects:
 
     is_namespaced: bool
     by_namespace: dict[str, dict[str, Json]]
+    roles: RoleIndex | None = None
+    """See ``ParamObjects``."""
 
     def get(self, namespace: str, name: str) -> Json | None:
         """Return the object."""
@@ -70,7 +73,8 @@ class FixedParams:
             kind = each["apiVersion"], each["kind"]
             by_kind[kind][metadata.get("namespace") or ""][metadata["name"]] = each
         self._by_kind = {
-            kind: FixedObjects(set(found) != {""}, dict(found)) for kind, found in by_kind.items()
+            kind: FixedObjects(set(found) != {""}, dict(found), _roles(kind, found))
+            for kind, found in by_kind.items()
         }
 
     def of(self, kind: ParamKind, paths: Paths = WHOLE) -> FixedObjects | None:
@@ -129,6 +133,16 @@ def collect(
     if not collected and ref.not_found == "Deny":
         raise ParamsError("no params found for policy binding with `Deny` parameterNotFoundAction")
     return collected
+
+
+def _roles(kind: KindKey, by_namespace: Mapping[str, Mapping[str, Json]]) -> RoleIndex | None:
+    if kind not in BINDINGS:
+        return None
+    index = RoleIndex()
+    for found in by_namespace.values():
+        for each in found.values():
+            index.change((), entries_of(kind, each))
+    return index
 
 
 def unknown_kind(kind: ParamKind) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gateway.pure.core.labels import Selector
     from gateway.pure.core.namespace import Namespace
     from gateway.pure.core.review import AdmissionRequest, Json
+    from gateway.pure.core.role_bindings import RoleIndex
     from gateway.pure.core.verdict import Details, Failed
     from gateway.pure.openapi.schemas import Schemas
 
@@ -61,6 +62,10 @@ class ParamObjects(Protocol):
 
     def select(self, namespace: str, selector: Selector) -> Sequence[Json]:
         """Return the objects in *namespace* that *selector* matches, by name, see :meth:`get`."""
+
+    @property
+    def roles(self) -> RoleIndex | None:
+        """Which roles users have by these objects. None if they are no bindings, or not read for this."""
 
 
 class Params(Protocol):

@@ -30,20 +30,21 @@ from gateway.pure.cel.paths import NOTHING, Pruner, covers, joined
 from gateway.pure.core.conditions import FoundParam, ParamLookup
 from gateway.pure.core.policy import ParamKind
 from gateway.pure.core.review import labels_of
+from gateway.pure.core.role_bindings import BINDINGS, ROLE_PATHS, RoleIndex, entries_of
 from gateway.server.kubernetes.access import AccessPool
 from gateway.server.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch, stored_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from gateway.config.kinds.kubernetes_settings import KubernetesSettings
     from gateway.pure.cel.paths import Paths
     from gateway.pure.core.labels import Selector
+    from gateway.pure.core.policy import KindKey
+    from gateway.pure.core.role_bindings import Entry
     from gateway.server.kubernetes.access import ClusterAccess
 
     Json = dict[str, Any]
-    KindKey = tuple[str, str]
-    """apiVersion and kind."""
     _Lists = tuple[dict[str, list["_Param"]], dict[tuple[str, Selector], list["_Param"]]]
 
 log = logging.getLogger(__name__)
@@ -93,6 +94,47 @@ class _Param:
     def namespace(self) -> str:
         """The namespace. Empty if it is in none."""
         return self.key.partition("/")[0]
+
+
+class _Binding(_Param):
+    """What is kept of a RoleBinding or ClusterRoleBinding, if policies read which roles users have."""
+
+    __slots__ = ("entries",)
+
+    def __init__(self, key: str, kept: Json, entries: tuple[Entry, ...]) -> None:
+        super().__init__(key, kept)
+        self.entries = entries
+        """What it gives to its subjects."""
+
+
+class _BindingIndex:
+    """Which roles users have by the bindings of a store: an ``Index``."""
+
+    def __init__(self) -> None:
+        self.roles = RoleIndex()
+        self._next = RoleIndex()
+        """By the part of the list that has been read."""
+
+    def begin(self) -> None:
+        """See ``Index``."""
+        self._next = RoleIndex()
+
+    def add(self, objects: Iterable[_Param]) -> None:
+        """See ``Index``."""
+        for one in objects:
+            self._next.change((), _entries(one))
+
+    def complete(self) -> None:
+        """See ``Index``."""
+        self.roles, self._next = self._next, RoleIndex()
+
+    def change(self, before: _Param | None, after: _Param | None) -> None:
+        """See ``Index``."""
+        self.roles.change(_entries(before), _entries(after))
+
+
+def _entries(param: _Param | None) -> tuple[Entry, ...]:
+    return param.entries if isinstance(param, _Binding) else ()
 
 
 class _RecentObjects:
@@ -294,7 +336,9 @@ class _FollowedKind:
         self._path = f"/apis/{kind.api_version}" if "/" in kind.api_version else f"/api/{kind.api_version}"
         self._noun = f"{kind.kind} of {kind.api_version}"
         self._resource: _Resource | None = None
-        self._store = Store(self._read, self._forget_lists, _key_of)
+        self._key = (kind.api_version, kind.kind)
+        self._index = _BindingIndex() if self._key in BINDINGS else None
+        self._store = Store(self._read, self._forget_lists, _key_of, self._index)
         self._lists: _Lists = ({}, {})
         """All objects by namespace, and those that were selected since the last change."""
         self._watch: Watch[_Param] | None = None
@@ -324,6 +368,13 @@ class _FollowedKind:
         self._watch, self._last_error = None, ""
         self.task = asyncio.create_task(self._run())
         return before
+
+    @property
+    def roles(self) -> RoleIndex | None:
+        """See ``ParamObjects``."""
+        if self._index is None or not covers(self._read_paths, ROLE_PATHS):
+            return None
+        return self._index.roles
 
     @property
     def is_namespaced(self) -> bool:
@@ -417,6 +468,7 @@ class _FollowedKind:
                 noting.cancel()
             self._watch = None
             self.synced.clear()
+            self._store.begin()
             self._store.replace(())
 
     async def _note_synced(self, watch: Watch[_Param]) -> None:
@@ -468,7 +520,10 @@ class _FollowedKind:
             raise UnreadableError(f"{self._noun} without a name")
         of_metadata = {key: value for key, value in metadata.items() if key != "managedFields"}
         kept = self._pruner.pruned({**document, "metadata": of_metadata})
-        return _Param(f"{metadata.get('namespace') or ''}/{name}", kept)
+        key = f"{metadata.get('namespace') or ''}/{name}"
+        if self._index is not None and covers(self.paths, ROLE_PATHS):
+            return _Binding(key, kept, entries_of(self._key, document))
+        return _Param(key, kept)
 
     def _forget_lists(self) -> None:
         self._lists = ({}, {})

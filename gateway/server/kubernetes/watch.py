@@ -52,6 +52,23 @@ class Named(Protocol):
 
 
 T = TypeVar("T", bound=Named)
+T_contra = TypeVar("T_contra", bound=Named, contravariant=True)
+
+
+class Index(Protocol[T_contra]):
+    """What is made of the objects of a store besides. A list is added page by page, not to block reviews."""
+
+    def begin(self) -> None:
+        """Begin a list, from which the objects of :meth:`add` are."""
+
+    def add(self, objects: Iterable[T_contra]) -> None:
+        """Add *objects*, a part of the list."""
+
+    def complete(self) -> None:
+        """Replace what is there by the list."""
+
+    def change(self, before: T_contra | None, after: T_contra | None) -> None:
+        """Replace one object that is there, as it was *before*, or None, by what it is *after*, or None."""
 
 
 def stored_json(document: object) -> bytes:
@@ -73,23 +90,43 @@ class Store(Generic[T]):
         read: Callable[[object], T],
         changed: Callable[[], None] = lambda: None,
         key: Callable[[T], str] = lambda one: one.name,
+        index: Index[T] | None = None,
     ) -> None:
         """*read* converts an object of the API server, or raises UnreadableError.
 
         *changed* is called after every list and event. *key* returns the name in ``by_name``, which has to be
-        unique among the objects.
+        unique among the objects. *index* is kept equal to the objects.
         """
         self.read = read
         self._key = key
         self._changed = changed
+        self._index = index
         self._by_name: dict[str, T] = {}
         self.by_name: Mapping[str, T] = self._by_name
         """The current objects; the mapping changes."""
 
+    def begin(self) -> None:
+        """Begin a list of all objects."""
+        if self._index is not None:
+            self._index.begin()
+
+    def read_page(self, page: Iterable[object]) -> list[T]:
+        """Return the objects of *page*, which is a part of the list, converted.
+
+        Raises:
+            UnreadableError: one of them is none.
+        """
+        found = [*map(self.read, page)]
+        if self._index is not None:
+            self._index.add(found)
+        return found
+
     def replace(self, objects: Iterable[T]) -> None:
-        """Replace all objects by *objects*, those of a list."""
+        """Replace all objects by *objects*, all of the list."""
         self._by_name.clear()
         self._by_name.update((self._key(one), one) for one in objects)
+        if self._index is not None:
+            self._index.complete()
         self._changed()
 
     def apply(self, event: object) -> str:
@@ -103,16 +140,21 @@ class Store(Generic[T]):
                 pass
             case _:
                 raise UnreadableError("a watch event without a type or a resourceVersion")
-        if kind in ("ADDED", "MODIFIED"):
-            read = self.read(document)
-            self._by_name[self._key(read)] = read
-        elif kind == "DELETED":
-            self._by_name.pop(self._key(self.read(document)), None)
+        if kind in ("ADDED", "MODIFIED", "DELETED"):
+            self._apply(self.read(document), is_deleted=kind == "DELETED")
         elif kind != "BOOKMARK":
             raise UnreadableError(f"a watch event of the unknown type {kind:.40}")
         if kind != "BOOKMARK":
             self._changed()
         return version
+
+    def _apply(self, read: T, *, is_deleted: bool) -> None:
+        key = self._key(read)
+        before = self._by_name.pop(key, None) if is_deleted else self._by_name.get(key)
+        if not is_deleted:
+            self._by_name[key] = read
+        if self._index is not None:
+            self._index.change(before, None if is_deleted else read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,11 +253,12 @@ class Watch(Generic[T]):
         kind = self.kind
         objects: list[T] = []
         version = ""
+        self._store.begin()
         async for answer in api.pages(kind.path, {"limit": _PAGE, **kind.params}):
             match answer:
                 case {"items": list(page), "metadata": {"resourceVersion": str(version)}}:
                     # Page by page: thousands of objects at once would block reviews.
-                    objects += map(self._store.read, page)
+                    objects += self._store.read_page(page)
                 case _:
                     raise ClusterError(f"{api.url}: the answer for {kind.path} is not a {kind.list_kind}")
         self._store.replace(objects)
