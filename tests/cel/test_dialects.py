@@ -113,9 +113,6 @@ def test_every_dialect_has_what_kubernetes_has(dialect: Dialect) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("resource.Get('v1', 'pods', 'a', 'b').x == 1", "resource.Get reads other objects"),
-        ("resource.get('v1', 'pods', 'a', 'b').x == 1", "resource.get reads other objects"),
-        ("resource.List('v1', 'pods', '').items.size() == 1", "resource.List reads other objects"),
         ("resource.Post('v1', 'pods', {}).x == 1", "resource.Post writes to the cluster"),
         ("resource.ToGVR('v1', 'Pod').x == 1", "resource.ToGVR asks the API server"),
         ("globalContext.Get('a', 'b') == 1", "globalContext.Get reads a GlobalContextEntry"),

@@ -59,7 +59,7 @@ def outcome(compiled: Expression, params: object, types: object) -> tuple[str, f
     authorizer = Authorizer(KnownDecisions().decide, {})
     frame: list[object] = [
         *(None, None, request_variable(REQUEST), NAMESPACE, authorizer, ResourceCheck(authorizer, {})),
-        *(params, types, None),
+        *(params, None, types, None),
         *[None] * compiled.program.slots,
     ]
     begin()

@@ -113,7 +113,7 @@ def inputs(request: dict[str, Any]) -> LazyVariables:
         VARIABLES,
         (
             *(request.get("object"), request.get("oldObject"), request, None),
-            *(authorizer, ResourceCheck(authorizer, attributes), None, None),
+            *(authorizer, ResourceCheck(authorizer, attributes), None, None, None),
         ),
     )
 

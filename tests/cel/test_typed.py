@@ -49,7 +49,7 @@ def decide(
     check = ResourceCheck(authorizer, {})
     frame: list[object] = [
         *(request["object"] if current is None else current, request["oldObject"], request_variable(request)),
-        *(NAMESPACE, authorizer, check, params, types, None),
+        *(NAMESPACE, authorizer, check, params, None, types, None),
         *[None] * compiled.program.slots,
     ]
     try:
@@ -116,5 +116,5 @@ def test_options_of_a_subresource_have_a_go_type() -> None:
 
 
 def test_the_go_types_have_the_place_between_the_variables() -> None:
-    assert GLOBALS[SLOT] == "(Go types)"
+    assert GLOBALS.index("(Go types)") == SLOT
     assert "(Go types)" not in ENVIRONMENT.variables

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.base.errors import ConfigError
 from gateway.config.kinds.gateway_configuration import GatewaySettings
-from gateway.config.kinds.policy_settings import ListedParamKind, PolicySettings
+from gateway.config.kinds.policy_settings import ListedKind, PolicySettings
 from gateway.config.merge.custom_resource import CustomResource
 from gateway.config.merge.load import load
 from gateway.config.merge.merged import Merged, merge
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
 RULES = [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]
 LISTED = Config(
-    gateway=GatewaySettings(policies=PolicySettings((ListedParamKind("v1", "ConfigMap", "configmaps"),)))
+    gateway=GatewaySettings(policies=PolicySettings((ListedKind("v1", "ConfigMap", "configmaps"),)))
 )
 REFUSAL = "failed to configure policy: the custom resource is refused, and its status says why"
 CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap"}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.base.errors import ConfigError
 from gateway.config.kinds.gateway_configuration import GatewaySettings
 from gateway.config.kinds.kubernetes_settings import KubernetesSettings
-from gateway.config.kinds.policy_settings import ListedParamKind, PolicySettings
+from gateway.config.kinds.policy_settings import ListedKind, PolicySettings
 from gateway.config.merge.custom_resource import CustomResource
 from gateway.config.merge.load import load
 from gateway.config.merge.merged import merge
@@ -552,7 +552,7 @@ def merged_resources(documents: list[Json]) -> Config:
         policies=PolicySettings(
             placement="Auto",
             installation="kube-system/gateway",
-            param_kinds=(ListedParamKind("example.com/v1", "Limit", "limits"),),
+            param_kinds=(ListedKind("example.com/v1", "Limit", "limits"),),
         ),
     )
     resources = [CustomResource(one["kind"], one["metadata"]["name"], one) for one in documents]

@@ -155,7 +155,7 @@ def test_a_binding_that_finds_no_parameter_is_a_warning(
 
 def test_an_unknown_kind_names_the_kinds_of_parameters(tmp_path: Path) -> None:
     version = {**LIMITS, "apiVersion": "example.com/v2"}
-    expected = 'apiVersion: found "example.com/v2", expected example.com/v1, the paramKind of a policy'
+    expected = 'apiVersion: found "example.com/v2", expected example.com/v1, which policies read'
     assert expected in problem(tmp_path, OF_LIMITS, binding(), version)
     assert 'did you mean "Limits"' in problem(tmp_path, OF_LIMITS, binding(), {**LIMITS, "kind": "Limit"})
     assert "parameters need a policy with their paramKind" in problem(tmp_path, policy(), LIMITS)

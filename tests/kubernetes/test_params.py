@@ -111,7 +111,7 @@ async def test_objects_of_a_kind_are_found_by_name_and_selector(
     assert names(await found(cluster, CONFIG_MAP, ref("c", action="Allow"))) == []
     followed: Any = cluster.of(CONFIG_MAP)
     assert [followed.select(f"none-{number}", ALL) for number in range(9)] == [[]] * 9
-    assert followed._lists[0].keys() == {"default", "other"}
+    assert followed._lists[0].keys() == {"", "default", "other"}
     assert followed._lists[1].keys() == {("default", ALL), ("default", gold)}
     server.keep(MAPS.format("default", "d"))
     await until(lambda: len(cluster.of(CONFIG_MAP).select("default", ALL)) == 3)  # type: ignore[union-attr]

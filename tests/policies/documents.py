@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gateway.config.merge.load import load
 from gateway.engine.paths import Paths
-from gateway.pure.core.conditions import AccessCheck, AccessDecision
+from gateway.pure.core.conditions import AccessCheck, AccessDecision, ParamLookup
 from gateway.pure.core.decision import decide
 from gateway.pure.core.evaluation import Evaluation
 from gateway.pure.core.modes import modes_of
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from gateway.pure.core.conditions import FoundParam
     from gateway.pure.core.decision import Decision
     from gateway.pure.core.policy import Params
 
@@ -123,12 +124,13 @@ def decided(
     phase: Literal["validate", "mutate"] = "validate",
     authorize: Callable[[Json], AccessDecision] | None = None,
     params: Params | None = None,
+    look_up: Callable[[ParamLookup], FoundParam] | None = None,
     space: Namespace | None = SPACE,
 ) -> Answer:
     """Return what *documents* in *folder* make of the creation of a Pod, changed by *members*.
 
     *members* can be a whole request, too. *space* is the namespace of the request. *authorize* decides on the
-    spec of a SubjectAccessReview, and *params* are the objects of the cluster.
+    spec of a SubjectAccessReview, and *params* are the objects of the cluster, which *look_up* reads.
     """
     written(folder, documents if authorize is None else [*documents, CLUSTER])
     selection = Paths(load([folder]))[f"/{phase}"]
@@ -141,8 +143,10 @@ def decided(
             if isinstance(task, AccessCheck):
                 assert authorize is not None
                 evaluation.complete_condition_task(task, authorize(json.loads(task.spec)))
+            elif isinstance(task, ParamLookup):
+                assert look_up is not None
+                evaluation.complete_condition_task(task, look_up(task))
             else:
-                assert callable(task), task
                 evaluation.complete_condition_task(task, task())
     assert evaluation.done
     return Answer(evaluation)

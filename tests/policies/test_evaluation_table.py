@@ -205,7 +205,17 @@ def evaluated(expressions: Sequence[str], variables: dict[str, str], budget: int
     prepared = Prepared(build.document(**CREATED))
     while True:
         prepared.known.missing = {}
-        values = (ENDPOINTS, None, prepared.request, None, prepared.authorizer, prepared.check, None, None)
+        values = (
+            ENDPOINTS,
+            None,
+            prepared.request,
+            None,
+            prepared.authorizer,
+            prepared.check,
+            None,
+            None,
+            None,
+        )
         try:
             _, left = evaluate_all(compiled, known, values, budget, Allowance(is_brief=False))
         except OutOfBudgetError:

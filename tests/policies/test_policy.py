@@ -146,6 +146,12 @@ class Unread:
     def select(self, namespace: str, selector: Selector) -> Any:
         raise AssertionError("no binding has a selector")
 
+    def seen(self, namespace: str, name: str) -> Any:
+        raise AssertionError("no expression reads objects")
+
+    def count(self, namespace: str) -> int:
+        raise AssertionError("no expression reads objects")
+
 
 def reading_params(files: FixedParams) -> ValidatingPolicyInForce:
     policy = read(

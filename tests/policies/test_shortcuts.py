@@ -61,7 +61,7 @@ def test_an_object_has_no_more_bytes_than_are_counted(labels: dict[str, str], wh
     found = mutate(
         entry.policy.rules,
         current,
-        lambda each: (each, None, {}, None, None, None, None, InMutations()),
+        lambda each: (each, None, {}, *[None] * 5, InMutations()),
         merger(None, {}),
         Allowance(is_brief=True),
         {},
@@ -110,5 +110,5 @@ def test_the_types_of_a_review_are_those_of_each_frame() -> None:
     for one in requests * 2:
         for namespace in namespaces:
             for param in params:
-                frame = (None, None, one, namespace, None, None, param, None)
+                frame = (None, None, one, namespace, None, None, param, None, None)
                 assert types(frame) == InMutations()(frame)

@@ -785,6 +785,12 @@ class Unread:
     def select(self, namespace: str, selector: object) -> Sequence[Json]:
         raise AssertionError("the binding has a name")
 
+    def seen(self, namespace: str, name: str) -> Json | None:
+        raise AssertionError("no expression reads objects")
+
+    def count(self, namespace: str) -> int:
+        raise AssertionError("no expression reads objects")
+
 
 def test_parameters_of_the_cluster_are_those_of_the_namespace_of_the_workload() -> None:
     policy = on_templates(

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from gateway.base.errors import ClusterError
 from gateway.config.kinds.kubernetes_settings import KubernetesSettings
-from gateway.config.kinds.policy_settings import ListedParamKind
+from gateway.config.kinds.policy_settings import ListedKind
 from gateway.engine.dispatch.pool import Pool
 from gateway.tools.cli import main
 from gateway.tools.registration.backend import ca_bundle, parse_service, parse_url
@@ -240,8 +240,8 @@ def test_roles_name_only_the_objects_that_are_followed(run: Run, config: Path) -
 
 def test_roles_name_the_listed_parameters_of_policies() -> None:
     kinds = [
-        ListedParamKind("v1", "ConfigMap", "configmaps"),
-        ListedParamKind("example.com/v1", "Limit", "limits"),
+        ListedKind("v1", "ConfigMap", "configmaps"),
+        ListedKind("example.com/v1", "Limit", "limits"),
     ]
     role, binding = param_roles(kinds, ("policies", "gateway"))
     assert role["rules"] == [

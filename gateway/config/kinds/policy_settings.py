@@ -25,10 +25,13 @@ from gateway.config.kinds.declare import (
 from gateway.config.kinds.names import dns_1035_label, dns_1123_label, group_version
 from gateway.config.yaml.documents import POLICY_KINDS
 from gateway.pure.admission_policies.model import PlacementChoice, TemplateMode
+from gateway.pure.core.policy import ParamKind
+from gateway.pure.core.webhook import PolicyRef
 from gateway.pure.openapi.built_in_resources import RESOURCES
 
 if TYPE_CHECKING:
     from gateway.config.yaml.fields import Fields
+    from gateway.pure.core.webhook import Webhook
 
 PLACEMENT: Final = "admission-gateway.io/placement"
 """The annotation of a policy that overrides ``GatewayConfiguration.policies.placement``."""
@@ -36,7 +39,7 @@ PLACEMENTS: tuple[PlacementChoice, ...] = get_args(PlacementChoice)
 TEMPLATES: Final = "admission-gateway.io/applies-to-templates"
 """The annotation of a policy that is evaluated also on the Pods of workloads."""
 TEMPLATE_MODES: tuple[TemplateMode, ...] = get_args(TemplateMode)
-MAX_PARAM_KINDS: Final = 32
+MAX_LISTED_KINDS: Final = 32
 NO_OWNER: Final = (
     "policies.installation of the GatewayConfiguration is absent; set it to NAMESPACE/NAME, the owner of the "
     "objects"
@@ -71,8 +74,8 @@ def _read_left(source: Fields, name: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class ListedParamKind(Declared):
-    """A kind of parameters that policies in custom resources may use."""
+class ListedKind(Declared):
+    """A kind of objects that policies may read."""
 
     api_version: str = required(Text(check=group_version), "Such as `v1` or `example.com/v1`")
     kind: str = required(Text(check=_check_kind), "Such as `ConfigMap`")
@@ -96,11 +99,17 @@ class ListedParamKind(Declared):
 class PolicySettings(Declared):
     """The settings of policies."""
 
-    param_kinds: tuple[ListedParamKind, ...] = declare(
-        Groups(ListedParamKind, MAX_PARAM_KINDS),
+    param_kinds: tuple[ListedKind, ...] = declare(
+        Groups(ListedKind, MAX_LISTED_KINDS),
         "Kinds from which policies in custom resources may take "
         "[parameters](policies.md#parameters-of-custom-resources). Not Secret. Needs "
         "`kubernetes.customResources`",
+        default=(),
+    )
+    resources: tuple[ListedKind, ...] = declare(
+        Groups(ListedKind, MAX_LISTED_KINDS),
+        "Kinds whose objects the expressions of policies may [read](policies.md#reading-other-objects), with "
+        "`resource.get` and `resource.list`. Not Secret",
         default=(),
     )
     left_to_api_server: tuple[str, ...] = declare(
@@ -134,8 +143,16 @@ class PolicySettings(Declared):
 
     @property
     def plural_names(self) -> dict[tuple[str, str], str]:
-        """The plural names of ``param_kinds``, by apiVersion and kind."""
-        return {(one.api_version, one.kind): one.resource for one in self.param_kinds}
+        """The plural names of ``param_kinds`` and ``resources``, by apiVersion and kind."""
+        listed = (*self.param_kinds, *self.resources)
+        return {(one.api_version, one.kind): one.resource for one in listed}
+
+    @property
+    def readable(self) -> dict[tuple[str, str], ParamKind]:
+        """The kinds of ``resources``, by apiVersion and plural name."""
+        return {
+            (one.api_version, one.resource): ParamKind(one.api_version, one.kind) for one in self.resources
+        }
 
     def owner_problem(self, annotation: PlacementChoice | None) -> str:
         """Return what keeps a policy whose *annotation* alone asks to move it; empty if nothing does."""
@@ -151,16 +168,30 @@ class PolicySettings(Declared):
         if self.placement != "Gateway" and not source.content.get("installation"):
             message = f"found none, expected NAMESPACE/NAME, because placement is {self.placement}: {_STAYS}"
             source.problems.warn(source.at("installation"), message)
-        seen = set[tuple[str, str]]()
-        for index, one in enumerate(self.param_kinds):
-            key = one.api_version, one.kind
-            if key in seen:
-                message = f"found {shown(one.kind)} of {shown(one.api_version)} twice"
-                source.problems.add(f"{source.at('paramKinds')}[{index}].kind", message)
-            seen.add(key)
+        plurals: dict[tuple[str, str], str] = {}
+        for name, listed in (("paramKinds", self.param_kinds), ("resources", self.resources)):
+            seen = set[tuple[str, str]]()
+            for index, one in enumerate(listed):
+                key, place = (one.api_version, one.kind), f"{source.at(name)}[{index}]"
+                if key in seen:
+                    message = f"found {shown(one.kind)} of {shown(one.api_version)} twice"
+                    source.problems.add(f"{place}.kind", message)
+                elif plurals.setdefault(key, one.resource) != one.resource:
+                    message = f"found {shown(one.resource)}, and paramKinds has {shown(plurals[key])}"
+                    source.problems.add(f"{place}.resource", message)
+                seen.add(key)
 
 
-def _check_resource(fields: Fields, kind: ListedParamKind) -> None:
+def problem_of_reads(policy: Webhook) -> str:
+    """Return the problem of a *policy* that reads what ``resources`` does not list; empty if it does not."""
+    assert isinstance(policy.client, PolicyRef)
+    read = [f"{plural} of {version}" for version, plural in policy.client.unlisted_reads]
+    if not read:
+        return ""
+    return f"reads {', '.join(read)}, expected a kind of policies.resources in the GatewayConfiguration"
+
+
+def _check_resource(fields: Fields, kind: ListedKind) -> None:
     """Report a built-in *kind* with the plural name of another one, and Secret by either name.
 
     The gateway gets the right to read the resource, and the rights of authors are checked for it. A kind that

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gateway.base.text import one_of, shown
+from gateway.config.kinds.policy_settings import problem_of_reads
 from gateway.config.loaders.kyverno_exception import KIND as EXCEPTION
 from gateway.config.loaders.kyverno_exception import ReadException, read_exception, unknown_policies
 from gateway.config.loaders.kyverno_mutating import MutatingSpec
@@ -19,6 +20,7 @@ from gateway.config.loaders.kyverno_spec import NAMESPACED, VERSIONS, read_head,
 from gateway.config.loaders.kyverno_validating import ValidatingSpec
 from gateway.config.loaders.part import Loader, MadeEntries, Part
 from gateway.config.yaml.fields import Fields, Problems, child
+from gateway.pure.cel.object_reads import may_read_objects
 from gateway.pure.kyverno.autogen import (
     EXTRACT,
     mutating_variants,
@@ -26,6 +28,7 @@ from gateway.pure.kyverno.autogen import (
     validating_variants,
     validating_warnings,
 )
+from gateway.pure.kyverno.in_force import OtherDocuments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -127,7 +130,19 @@ class KyvernoDocuments(Loader[_ReadPolicy | ReadException]):
         # In one order, whatever that of the files is: expressions can read what exceptions allow.
         found_of = sorted(self._exceptions.get((part.kind, part.name), ()), key=lambda one: one.id)
         exceptions = tuple(one.exception for one in found_of)
-        return part.made.of(document, exceptions, lambda: (entry(exceptions) for entry in part.entries))
+        others = OtherDocuments(exceptions, params)
+        texts = (spec_document(document.content), *(each.document for each in exceptions))
+        reads = (params,) if any(map(may_read_objects, texts)) else ()
+        return part.made.of(document, (*exceptions, *reads), lambda: _entries(part, others))
+
+
+def _entries(part: _ReadPolicy, others: OtherDocuments) -> Iterator[Webhook]:
+    """Yield the entries of *part*, after reporting what it must not read."""
+    for make in part.entries:
+        entry = make(others)
+        if problem := problem_of_reads(entry):
+            part.document.problems.add(child(part.document.path, "spec"), problem)
+        yield entry
 
 
 def _read_policy(document: Document, fields: Fields, kind: str, of_kind: _Kind) -> _ReadPolicy:

@@ -23,16 +23,16 @@ from gateway.config.loaders.kyverno_spec import (
 )
 from gateway.pure.admission_policies.model import MutatingPolicy
 from gateway.pure.admission_policies.mutations import Mutations
-from gateway.pure.cel.dialects import KYVERNO
+from gateway.pure.cel.dialects import of_kyverno
 from gateway.pure.kyverno.mutating import KyvernoMutatingPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from gateway.config.loaders.kyverno_spec import Entry, PolicyHead
     from gateway.config.yaml.fields import Fields
     from gateway.pure.core.webhook import ReinvocationPolicy, Webhook
-    from gateway.pure.kyverno.exceptions import CelException
+    from gateway.pure.kyverno.in_force import OtherDocuments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class MutatingSpec(KyvernoSpec):
 
     def entry(self, head: PolicyHead, document: bytes) -> Entry:
         """See ``KyvernoSpec``."""
-        expressions = Expressions(has_params=False, dialect=KYVERNO, has_structs=True)
+        expressions = Expressions(has_params=False, dialect=of_kyverno(head.namespace), has_structs=True)
         for variable in self.variables:
             expressions.add(variable)
         conditions = compiled_conditions(self.match_conditions, expressions)
@@ -111,9 +111,14 @@ class MutatingSpec(KyvernoSpec):
         policy = MutatingPolicy(head.id, match, None, conditions, document, rules)
         allows_atomic = self.evaluation is not None and self.evaluation.use_server_side_apply
 
-        def webhook(exceptions: Sequence[CelException]) -> Webhook:
+        def webhook(others: OtherDocuments) -> Webhook:
             return KyvernoMutatingPolicy(
-                head.kind, policy, annotations, exceptions, head.namespace, allows_atomic=allows_atomic
+                head.kind,
+                policy,
+                annotations,
+                others,
+                head.namespace,
+                allows_atomic=allows_atomic,
             ).webhook(head.mode)
 
         return webhook

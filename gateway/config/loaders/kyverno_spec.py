@@ -39,16 +39,16 @@ from gateway.pure.cel.types import BOOL, NULL, STRING
 from gateway.pure.core.webhook import Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from gateway.config.kinds.metadata import Metadata
     from gateway.config.kinds.policy_spec import Expressions
     from gateway.config.yaml.fields import Fields
     from gateway.pure.core.webhook import FailurePolicy, Webhook
-    from gateway.pure.kyverno.exceptions import CelException
+    from gateway.pure.kyverno.in_force import OtherDocuments
 
-    Entry = Callable[[Sequence[CelException]], Webhook]
-    """Makes a policy with its exceptions an entry of a phase."""
+    Entry = Callable[[OtherDocuments], Webhook]
+    """Makes a policy an entry of a phase."""
 
 VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
 MAX_ENTRIES: Final = 1_000

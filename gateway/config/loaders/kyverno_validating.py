@@ -11,22 +11,25 @@ from typing import TYPE_CHECKING
 from gateway.base.text import one_of, shown
 from gateway.config.kinds.declare import Groups, Type, declare
 from gateway.config.kinds.policy_spec import ALWAYS_TRUE, Expressions
-from gateway.config.loaders.kyverno_spec import MAX_ENTRIES, KyvernoSpec, ValidationEntry, compiled_conditions
+from gateway.config.loaders.kyverno_spec import (
+    MAX_ENTRIES,
+    KyvernoSpec,
+    ValidationEntry,
+    compiled_conditions,
+)
 from gateway.pure.admission_policies.model import ValidatingPolicy, ValidationAction
 from gateway.pure.admission_policies.validating import Rules, Validation
-from gateway.pure.cel.dialects import KYVERNO
+from gateway.pure.cel.dialects import of_kyverno
 from gateway.pure.cel.types import BOOL, STRING
 from gateway.pure.kyverno.extraction import PodTemplatesPolicy
 from gateway.pure.kyverno.validating import KyvernoValidatingPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gateway.config.kinds.declare import Schema
     from gateway.config.loaders.kyverno_spec import Entry, PolicyHead
     from gateway.config.yaml.fields import Fields
     from gateway.pure.core.webhook import Webhook
-    from gateway.pure.kyverno.exceptions import CelException
+    from gateway.pure.kyverno.in_force import OtherDocuments
 
 _ACTIONS: tuple[ValidationAction, ...] = ("Deny", "Warn", "Audit")
 
@@ -59,7 +62,7 @@ class ValidatingSpec(KyvernoSpec):
 
     def entry(self, head: PolicyHead, document: bytes) -> Entry:
         """See ``KyvernoSpec``."""
-        expressions = Expressions(has_params=False, dialect=KYVERNO)
+        expressions = Expressions(has_params=False, dialect=of_kyverno(head.namespace))
         conditions = compiled_conditions(self.match_conditions, expressions)
         for variable in self.variables:
             expressions.add(variable)
@@ -73,9 +76,9 @@ class ValidatingSpec(KyvernoSpec):
         match = self.match_constraints.resources
         policy = ValidatingPolicy(head.id, match, None, conditions, document, rules)
 
-        def webhook(exceptions: Sequence[CelException]) -> Webhook:
+        def webhook(others: OtherDocuments) -> Webhook:
             of_class = PodTemplatesPolicy if head.is_on_templates else KyvernoValidatingPolicy
-            return of_class(head.kind, policy, self.validation_actions, exceptions, head.namespace).webhook(
+            return of_class(head.kind, policy, self.validation_actions, others, head.namespace).webhook(
                 head.mode
             )
 

@@ -16,10 +16,13 @@ if TYPE_CHECKING:
 
     from gateway.base.errors import Problem
     from gateway.config.merge.policy_documents import Binding, Policy
+    from gateway.pure.core.policy import ParamKind
     from gateway.pure.core.webhook import Webhook
 
     PolicyKey = tuple[str, str]
     """Kind and name of a policy."""
+    Readable = Mapping[tuple[str, str], ParamKind]
+    """Kinds by apiVersion and plural name."""
 
 REFUSED: Final = "the custom resource is refused, and its status says why"
 _IDENTIFYING: Final = ("metadata", "spec.matchConstraints", "spec.failurePolicy")
@@ -39,15 +42,21 @@ class BoundEntry:
     bindings: tuple[Binding, ...]
     refusal: str
     """Why the policy cannot be evaluated, or empty."""
+    readable: Readable
+    """The kinds that expressions may read."""
     webhooks: tuple[Webhook, ...]
 
 
 class CustomPolicies:
     """The policies and bindings in force."""
 
-    def __init__(self, before: Mapping[PolicyKey, BoundEntry]) -> None:
-        """*before* are the entries of the configuration before, which stay as they are without a change."""
+    def __init__(self, before: Mapping[PolicyKey, BoundEntry], readable: Readable) -> None:
+        """*before* are the entries of the configuration before, which stay as they are without a change.
+
+        *readable* are the kinds that expressions may read.
+        """
         self._before = before
+        self._readable = readable
         self._policies: dict[PolicyKey, tuple[Policy, str]] = {}
         self._bindings: dict[PolicyKey, list[Binding]] = {}
 
@@ -80,11 +89,15 @@ class CustomPolicies:
         self, key: PolicyKey, policy: Policy, bindings: tuple[Binding, ...], refusal: str
     ) -> BoundEntry:
         before = self._before.get(key)
-        if before is not None and (before.policy, before.bindings, before.refusal) == (
-            policy,
-            bindings,
-            refusal,
+        made_of = policy, bindings, refusal, self._readable
+        if before is not None and made_of == (
+            before.policy,
+            before.bindings,
+            before.refusal,
+            before.readable,
         ):
             # Webhooks are compared by identity: without a change the configuration stays equal.
             return before
-        return BoundEntry(policy, bindings, refusal, bind(policy, bindings, refusal=refusal))
+        from gateway.pure.admission_policies.params import FixedParams
+
+        return BoundEntry(*made_of, bind(policy, bindings, FixedParams((), self._readable), refusal))

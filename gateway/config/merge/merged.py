@@ -68,6 +68,7 @@ REJECTED = "RejectedByWorkers"
 """The reason of a resource whose policy or parameters all reachable workers of the pool reject."""
 NONE_REJECTED: Rejections = MappingProxyType({})
 _LEFT = "left to the API server: policies.leftToAPIServer of the GatewayConfiguration has its kind"
+_NOT_LISTED = "which policies.resources of the GatewayConfiguration does not list"
 _POLICY_OF = {binding: policy for policy, binding in POLICY_KINDS.items()}
 _POLICY_TYPES = (ValidatingPolicy, MutatingPolicy)
 _BINDING_TYPES = (ValidatingBinding, MutatingBinding)
@@ -80,8 +81,8 @@ class ResourceStatus:
     resource: CustomResource
     reason: str
     """The reason of the status condition: Accepted, CannotSucceed, Invalid, NameInFiles, NoWorkerPool,
-    RejectedByWorkers, Expired, UnknownWebhook, ParamKindNotListed, PolicyInFiles, NoPolicy,
-    LeftToAPIServer, InAPIServer or Pinned."""
+    RejectedByWorkers, Expired, UnknownWebhook, ParamKindNotListed, ResourceNotListed, PolicyInFiles,
+    NoPolicy, LeftToAPIServer, InAPIServer or Pinned."""
     problems: tuple[Problem, ...] = ()
     """Why it is refused."""
     effect: str = ""
@@ -217,7 +218,7 @@ class _Merge:
         self._pools: dict[str, WorkerPool] = {}
         self._configurations: list[WebhookConfiguration] = []
         self._exceptions: list[PolicyException] = []
-        self._policies = CustomPolicies(bound)
+        self._policies = CustomPolicies(bound, files.gateway.policies.readable)
         self._warnings: list[Problem] = []
 
     def add(self, kind: str, name: str) -> ResourceStatus:
@@ -258,10 +259,12 @@ class _Merge:
         if not problems:
             problems, reason = self._unlisted_params(read), "ParamKindNotListed"
         if not problems:
+            problems, reason = tuple(self._unlisted_reads(read)), "ResourceNotListed"
+        if not problems:
             self._valid[resource.key] = read
             self._warnings += (*read.warnings, *self._missing_owner(read))
         valid = self._valid.get(resource.key)
-        if valid is not None and not self._unlisted_params(valid):
+        if valid is not None and not self._unlisted(valid):
             assert isinstance(valid.content, _POLICY_TYPES)
             self._policies.add(kind, valid.content)
             if problems:
@@ -322,8 +325,19 @@ class _Merge:
             if isinstance(content, _BINDING_TYPES)
         )
 
+    def _unlisted(self, read: ReadResource) -> tuple[Problem, ...]:
+        """Return problems if what a policy reads is not listed in the GatewayConfiguration."""
+        return (*self._unlisted_params(read), *self._unlisted_reads(read))
+
+    def _unlisted_reads(self, read: ReadResource) -> Iterator[Problem]:
+        if isinstance(read.content, _POLICY_TYPES):
+            readable = self._files.gateway.policies.readable
+            for version, plural in read.content.object_reads():
+                if plural and (version, plural) not in readable:
+                    message = f"reads {plural} of {version}, {_NOT_LISTED}"
+                    yield Problem(read.resource.where, "spec", message)
+
     def _unlisted_params(self, read: ReadResource) -> tuple[Problem, ...]:
-        """Return a problem if the parameters of a policy are not listed in the GatewayConfiguration."""
         kind = read.content.param_kind if isinstance(read.content, _POLICY_TYPES) else None
         listed = self._files.gateway.policies.plural_names
         if kind is None or (kind.api_version, kind.kind) in listed:

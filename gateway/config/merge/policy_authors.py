@@ -17,7 +17,7 @@ from gateway.config.yaml.documents import GATEWAY_VERSION, POLICY_KINDS, plural_
 from gateway.config.yaml.fields import Fields, Problems
 
 if TYPE_CHECKING:
-    from gateway.config.kinds.policy_settings import ListedParamKind
+    from gateway.config.kinds.policy_settings import ListedKind
     from gateway.pure.core.webhook import Webhook
 
 AUTHORS: Final = "policy-authors.admission-gateway.io"
@@ -25,7 +25,7 @@ AUTHORS: Final = "policy-authors.admission-gateway.io"
 
 
 @lru_cache(maxsize=8)
-def authors_policy(kinds: tuple[ListedParamKind, ...]) -> Webhook:
+def authors_policy(kinds: tuple[ListedKind, ...]) -> Webhook:
     """Return the policy by which only users who may read parameters of *kinds* can write policies with them.
 
     Other kinds are refused.
@@ -81,7 +81,7 @@ def authors_policy(kinds: tuple[ListedParamKind, ...]) -> Webhook:
     return as_webhook(policy, [binding], checks_parameter_authors=True)
 
 
-def _validations(kind: ListedParamKind) -> tuple[dict[str, str], ...]:
+def _validations(kind: ListedKind) -> tuple[dict[str, str], ...]:
     # None of these texts has a quote.
     readable = f"authorizer.group('{kind.group}').resource('{kind.resource}')"
     in_group = f"{kind.resource}.{kind.group}" if kind.group else kind.resource

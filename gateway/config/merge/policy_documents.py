@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gateway.base.text import did_you_mean, one_of, shown
+from gateway.config.kinds.policy_settings import problem_of_reads
 from gateway.config.yaml.documents import LOADED_GROUPS, MUTATING_POLICY, POLICY_KINDS
 from gateway.config.yaml.fields import child
 from gateway.pure.admission_policies.model import (
@@ -21,7 +22,7 @@ from gateway.pure.admission_policies.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from gateway.config.loaders.documents import LoadedDocuments
     from gateway.config.yaml.documents import Document
@@ -117,14 +118,15 @@ class PolicyDocuments:
             self.policies.append((document, kind, found))
         return found.name
 
-    def take_params(self, known: Collection[str]) -> list[dict[str, object]]:
-        """Return the documents of unknown kinds that are parameters of policies; the others become problems.
+    def take_params(self, known: Collection[str], readable: Iterable[ParamKind]) -> list[dict[str, object]]:
+        """Return the documents of unknown kinds that policies may read; the others become problems.
 
-        *known* are the kinds that are known.
+        These are parameters, and objects of *readable* kinds. *known* are the kinds that are known.
         """
         versions: dict[str, set[str]] = {}
         kinds = [policy.param_kind for _, _, policy in self.policies]
-        for kind_of_params in (*kinds, *(() if self.loaded is None else self.loaded.param_kinds)):
+        loaded = () if self.loaded is None else self.loaded.param_kinds
+        for kind_of_params in (*kinds, *loaded, *readable):
             if kind_of_params is not None:
                 versions.setdefault(kind_of_params.kind, set()).add(kind_of_params.api_version)
         params = []
@@ -145,11 +147,18 @@ class PolicyDocuments:
         self.others.clear()
         return params
 
-    def bound(self, params: list[dict[str, object]], *, has_cluster: bool) -> tuple[Webhook, ...]:
+    def bound(
+        self,
+        params: list[dict[str, object]],
+        readable: Mapping[tuple[str, str], ParamKind],
+        *,
+        has_cluster: bool,
+    ) -> tuple[Webhook, ...]:
         """Return the policies that have bindings, and those of other engines, by name.
 
-        A policy without a binding, and a binding without its policy, are warnings; so are parameters that are
-        neither in files nor, with *has_cluster*, in a cluster.
+        *readable* are the kinds that expressions may read, by apiVersion and plural name. A policy without a
+        binding, and a binding without its policy, are warnings; so are parameters that are neither in files
+        nor, with *has_cluster*, in a cluster.
         """
         if not self.policies and not self.bindings and self.loaded is None:
             return ()
@@ -157,7 +166,7 @@ class PolicyDocuments:
 
         by_policy: dict[tuple[str, str], list[Binding]] = {}
         known = {(kind, policy.name): policy for _, kind, policy in self.policies}
-        store = FixedParams(params)
+        store = FixedParams(params, readable)
         for document, kind, binding in self.bindings:
             by_policy.setdefault((kind, binding.policy), []).append(binding)
             bound_policy = known.get((kind, binding.policy))
@@ -176,7 +185,10 @@ class PolicyDocuments:
                     path = child(child(document.path, "spec"), "paramKind")
                     message = f"{found}, and no cluster is configured: bindings with a paramRef fail"
                     document.problems.warn(path, message)
-                bound += bind(policy, by_policy[kind, policy.name], store)
+                entries = bind(policy, by_policy[kind, policy.name], store)
+                if problem := problem_of_reads(entries[0]):
+                    document.problems.add(child(document.path, "spec"), problem)
+                bound += entries
             else:
                 message = f"no {POLICY_KINDS[kind]} names it: the policy has no effect"
                 document.problems.warn(document.path, message)
@@ -209,11 +221,18 @@ def _unknown_kind(
 ) -> tuple[str, str]:
     """Return field and message of a problem: *versions* are those of each paramKind."""
     if kind in versions:
-        expected = f"expected {one_of(sorted(versions[kind]))}, the paramKind of a policy"
+        expected = f"expected {one_of(sorted(versions[kind]))}, which policies read"
         return "apiVersion", f"found {shown(version)}, {expected}"
     known = [*known, *versions]
     hint = did_you_mean(kind, known) or f", expected {one_of(known)}"
-    parameters = "" if versions else "; parameters need a policy with their paramKind"
+    parameters = (
+        ""
+        if versions
+        else (
+            "; parameters need a policy with their paramKind, and objects that expressions read a kind of "
+            "policies.resources in the GatewayConfiguration"
+        )
+    )
     return "kind", f"found the unknown kind {shown(kind)}{hint}{parameters}"
 
 

@@ -108,11 +108,12 @@ def read(found: Iterable[Document]) -> Config:
             _read(document, collected)
         count += len(document.problems.found)
         if count + len(collected.policies.others) >= MAX_PROBLEMS:
-            collected.policies.take_params(_KINDS)
+            collected.policies.take_params(_KINDS, collected.gateway.policies.readable.values())
             count = sum(len(each.problems.found) for each in documents)
         if count >= MAX_PROBLEMS:
             raise ConfigError([*_problems(documents)[:MAX_PROBLEMS], _more(document)])
-    params = collected.policies.take_params(_KINDS)
+    readable = collected.gateway.policies.readable
+    params = collected.policies.take_params(_KINDS, readable.values())
     for document, path, pool in collected.references:
         if ("WorkerPool", pool) not in collected.first_of and not document.problems.is_full:
             hint = did_you_mean(pool, collected.pools)
@@ -128,7 +129,8 @@ def read(found: Iterable[Document]) -> Config:
                     document.path,
                     "has no effect: GatewayConfiguration.kubernetes takes namespaces from the cluster",
                 )
-    bound = collected.policies.bound(params, has_cluster=collected.gateway.kubernetes is not None)
+    has_cluster = collected.gateway.kubernetes is not None
+    bound = collected.policies.bound(params, readable, has_cluster=has_cluster)
     # If there are problems, the name of a webhook that could not be read would be another one.
     problems = _problems(documents) or _problems_of_names(documents, collected, bound)
     if problems:

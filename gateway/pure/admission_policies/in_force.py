@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic
 from gateway.pure.admission_policies.bindings import Bindings, included
 from gateway.pure.admission_policies.evaluation import Allowance, OutOfBudgetError, TooLongError, evaluate_all
 from gateway.pure.admission_policies.model import B, P
+from gateway.pure.admission_policies.objects import ObjectReads
 from gateway.pure.admission_policies.params import (
-    NO_PARAMS,
     ParamsError,
     UnreadParamsError,
     collect,
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
     from gateway.pure.admission_policies.params import FixedParams
     from gateway.pure.cel.go_types import GoTypes
-    from gateway.pure.core.conditions import AccessCheck, AccessDecision, ParamLookup, PolicyAnswer
+    from gateway.pure.core.conditions import Decisions, ParamLookup, PolicyAnswer
     from gateway.pure.core.namespace import Namespace
     from gateway.pure.core.policy import Params, PolicyInput
     from gateway.pure.core.review import AdmissionRequest
-    from gateway.pure.core.webhook import Phase, ReinvocationPolicy, Rollout
+    from gateway.pure.core.webhook import Phase, Reads, ReinvocationPolicy, Rollout
 
     Json = dict[str, Any]
 
@@ -54,9 +54,7 @@ class PolicyInForce(Generic[P, B]):
     run_type: ClassVar[type[PolicyRun[Any, Any]]]
     """The way of a policy of this class through one request."""
 
-    def __init__(
-        self, policy: P, bindings: Sequence[B], params: FixedParams = NO_PARAMS, refusal: str = ""
-    ) -> None:
+    def __init__(self, policy: P, bindings: Sequence[B], params: FixedParams, refusal: str = "") -> None:
         """*params* are the parameters in files; kinds that they lack are taken from the cluster.
 
         With a *refusal*, the reason why the policy cannot be evaluated, its failurePolicy decides.
@@ -77,8 +75,8 @@ class PolicyInForce(Generic[P, B]):
         """apiVersion and kind of the parameters that are taken from the cluster. None if none are."""
         self.param_paths = policy.param_paths(bindings)
         """The parts of the parameters that are read."""
-        self.reads = tuple((each, self.param_paths) for each in (self.cluster_kind,) if each is not None)
-        """The kinds that are read from the cluster, and which parts of them."""
+        self.objects = ObjectReads(policy.object_reads(), params)
+        """What expressions read of other objects."""
         match = policy.match
         self.has_narrow_rules = bool(match.excluded) or any(each.names for each in match.named_rules)
         """Whether more decides than the rules, which the entry has."""
@@ -107,6 +105,7 @@ class PolicyInForce(Generic[P, B]):
                 self.kind,
                 self,
                 self.reads,
+                self.objects.unlisted,
                 merged_versions,
                 checks_parameter_authors,
             ),
@@ -118,6 +117,11 @@ class PolicyInForce(Generic[P, B]):
             reinvocation_policy=reinvocation_policy,
             rollout=rollout,
         )
+
+    @property
+    def reads(self) -> Reads:
+        """The kinds that are read from the cluster, and which parts of them."""
+        return self.objects.with_params(self.cluster_kind, self.param_paths)
 
     @property
     def bindings(self) -> Sequence[B]:
@@ -174,9 +178,7 @@ class PolicyInForce(Generic[P, B]):
             ("params", self._params.digest),
         )
 
-    def evaluate(
-        self, policy_input: PolicyInput, decisions: Mapping[AccessCheck, AccessDecision]
-    ) -> PolicyAnswer:
+    def evaluate(self, policy_input: PolicyInput, decisions: Decisions) -> PolicyAnswer:
         """Return the decision, or the tasks that it needs first; see ``AdmissionPolicy``."""
         if policy_input.conditions.brief_steps > 0:
             allowance = Allowance(is_brief=True)
@@ -225,7 +227,7 @@ class PolicyRun(ABC, Generic[P, B]):
         self,
         bound: PolicyInForce[P, B],
         policy_input: PolicyInput,
-        decisions: Mapping[AccessCheck, AccessDecision],
+        decisions: Decisions,
         allowance: Allowance,
     ) -> None:
         self._bound: PolicyInForce[P, B] = bound
@@ -241,16 +243,21 @@ class PolicyRun(ABC, Generic[P, B]):
             self._prepared = Prepared(self._seen.document)
             self._prepared.known.decisions = decisions
         self._known = self._prepared.known
+        self._objects = bound.objects.within(policy_input) if bound.objects else None
         self._go_types = self._types_of_conditions if self._seen.has_go_types else None
         """The Go types of the values of matchConditions. None if they have none."""
         self._begin = 0.0
         self._lookups: dict[ParamLookup, None] = {}
 
     def result(self) -> PolicyAnswer:
-        """Return the decision of all bindings."""
+        """Return the decision of all bindings, or what has to be looked up first."""
         self._begin = time.perf_counter()
         begin()
-        return self._result()
+        try:
+            return self._result()
+        except UnreadParamsError as unread:
+            # An expression reads objects that are not known yet.
+            return Unresolved(lookups=(unread.lookup,))
 
     @abstractmethod
     def _result(self) -> PolicyAnswer:
@@ -311,7 +318,7 @@ class PolicyRun(ABC, Generic[P, B]):
         prepared = self._prepared
         current, old = self._seen.object, self._seen.old_object
         request, authorizer, check = prepared.of_conditions, prepared.authorizer, prepared.check
-        values = (current, old, request, None, authorizer, check, param, self._go_types)
+        values = (current, old, request, None, authorizer, check, param, self._objects, self._go_types)
         expressions = [each.compiled for each in self._policy.conditions]
         try:
             results, _ = evaluate_all(expressions, {}, values, HOOK_LIMIT, self._allowance)

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gateway.pure.admission_policies.mutations import Mutations
     from gateway.pure.admission_policies.validating import Rules
     from gateway.pure.cel.compile import Condition, Expression
+    from gateway.pure.cel.object_reads import Resource
     from gateway.pure.cel.paths import Paths
     from gateway.pure.core.labels import Selector
     from gateway.pure.core.policy import ParamKind
@@ -77,6 +78,11 @@ class _Policy(ABC):
 
     @property
     @abstractmethod
+    def variables(self) -> Mapping[str, Expression]:
+        """Its variables, each of which can use those before it."""
+
+    @property
+    @abstractmethod
     def expressions(self) -> Sequence[Expression]:
         """All expressions."""
 
@@ -89,6 +95,15 @@ class _Policy(ABC):
     def needs_namespace(self) -> bool:
         """Whether any expression uses ``namespaceObject``."""
         return any(each.needs_namespace for each in self.expressions)
+
+    def object_reads(self, more: Iterable[Expression] = ()) -> Mapping[Resource, Paths]:
+        """Return what its expressions, and *more* of them, read of other objects, see ``object_reads``."""
+        from gateway.pure.cel.object_reads import object_reads
+
+        variables = {name: each.text for name, each in self.variables.items()}
+        used = {id(each) for each in self.variables.values()}
+        texts = [each.text for each in (*self.expressions, *more) if id(each) not in used]
+        return object_reads(texts, variables)
 
     def param_paths(self, bindings: Iterable[_Binding]) -> Paths:
         """Return the parts of its parameters that its expressions, and the selectors of *bindings*, read."""
@@ -118,6 +133,11 @@ class ValidatingPolicy(_Policy):
     rules: Rules
 
     @property
+    def variables(self) -> Mapping[str, Expression]:
+        """Its variables."""
+        return self.rules.variables
+
+    @property
     def expressions(self) -> Sequence[Expression]:
         """All its expressions."""
         rules = self.rules
@@ -142,6 +162,11 @@ class MutatingPolicy(_Policy):
     """One MutatingAdmissionPolicy."""
 
     rules: Mutations
+
+    @property
+    def variables(self) -> Mapping[str, Expression]:
+        """Its variables."""
+        return self.rules.variables
 
     @property
     def expressions(self) -> Sequence[Expression]:

@@ -25,12 +25,12 @@ from gateway.pure.openapi.documents import built_in_schemas
 from gateway.pure.openapi.go_types import in_conditions_of_mutations
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from gateway.pure.admission_policies.evaluation import Allowance
     from gateway.pure.admission_policies.params import FixedParams
     from gateway.pure.admission_policies.validating import Values
-    from gateway.pure.core.conditions import AccessCheck, AccessDecision, PolicyAnswer
+    from gateway.pure.core.conditions import Decisions, PolicyAnswer
     from gateway.pure.core.policy import PolicyInput
     from gateway.pure.core.webhook import Webhook
 
@@ -83,9 +83,7 @@ class MutatingPolicyInForce(PolicyInForce[MutatingPolicy, MutatingBinding]):
 
     kind = "MutatingAdmissionPolicy"
 
-    def evaluate(
-        self, policy_input: PolicyInput, decisions: Mapping[AccessCheck, AccessDecision]
-    ) -> PolicyAnswer:
+    def evaluate(self, policy_input: PolicyInput, decisions: Decisions) -> PolicyAnswer:
         """Return the decision, or the tasks that it needs first; see ``AdmissionPolicy``."""
         is_due = policy_input.invoked is None or len(policy_input.invoked) > 0
         if not is_due and self._always_matches and isinstance(policy_input.namespace, Namespace):
@@ -108,7 +106,7 @@ class _MutatingRun(PolicyRun[MutatingPolicy, MutatingBinding]):
         self,
         bound: MutatingPolicyInForce,
         policy_input: PolicyInput,
-        decisions: Mapping[AccessCheck, AccessDecision],
+        decisions: Decisions,
         allowance: Allowance,
     ) -> None:
         super().__init__(bound, policy_input, decisions, allowance)
@@ -168,6 +166,7 @@ class _MutatingRun(PolicyRun[MutatingPolicy, MutatingBinding]):
             return
         old, prepared = self._seen.old_object, self._prepared
         authorizer, check, request = prepared.authorizer, prepared.check, prepared.request
+        objects = self._objects
         whole = None if namespace is None else namespace_values(namespace.json)[1]
 
         # A matchCondition leaves the object in the form in which it read it.
@@ -176,7 +175,7 @@ class _MutatingRun(PolicyRun[MutatingPolicy, MutatingBinding]):
             types = prepared.in_mutations
 
         def values(current: Json) -> Values:
-            return (current, old, request, whole, authorizer, check, param, types)
+            return (current, old, request, whole, authorizer, check, param, objects, types)
 
         self._current, errors, self._most_bytes = mutate(
             rules,

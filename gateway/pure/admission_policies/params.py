@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from gateway.pure.core.policy import KindKey, ParamKind, Params
 
     Json = dict[str, Any]
+
+
+NOTHING_READABLE: Final[Mapping[tuple[str, str], ParamKind]] = MappingProxyType({})
 
 
 class ParamsError(Exception):
@@ -53,17 +57,35 @@ class FixedObjects:
         """Return the object."""
         return self.by_namespace.get(namespace, {}).get(name)
 
+    seen = get
+
+    def count(self, namespace: str) -> int:
+        """Return the number of the objects in *namespace*, or of all if it is empty."""
+        return len(self._within(namespace))
+
     def select(self, namespace: str, selector: Selector) -> Sequence[Json]:
-        """Return the objects in *namespace* that *selector* matches, by name."""
-        found = self.by_namespace.get(namespace, {})
-        return [found[name] for name in sorted(found) if selector.matches(labels_of(found[name]))]
+        """Return the objects in *namespace*, or all, that *selector* matches, by namespace and name."""
+        return [each for each in self._within(namespace) if selector.matches(labels_of(each))]
+
+    def _within(self, namespace: str) -> list[Json]:
+        if namespace:
+            found = self.by_namespace.get(namespace, {})
+            return [found[name] for name in sorted(found)]
+        by_key = {f"{of}/{name}": one for of, each in self.by_namespace.items() for name, one in each.items()}
+        return [by_key[key] for key in sorted(by_key)]
 
 
 class FixedParams:
     """The objects of files: a ``Params``."""
 
-    def __init__(self, objects: Iterable[Json]) -> None:
-        """*objects* have apiVersion, kind and name. A kind is namespaced if one of its objects is."""
+    def __init__(
+        self, objects: Iterable[Json], readable: Mapping[tuple[str, str], ParamKind] = NOTHING_READABLE
+    ) -> None:
+        """*objects* have apiVersion, kind and name. A kind is namespaced if one of its objects is.
+
+        *readable* are the kinds that expressions may read, by apiVersion and plural name.
+        """
+        self.readable = readable
         objects = list(objects)
         # Equal for equal objects.
         self.digest = hashlib.sha256(orjson.dumps(objects, option=orjson.OPT_SORT_KEYS)).hexdigest()

@@ -19,11 +19,11 @@ from gateway.pure.core.conditions import NOT_MATCHED, PolicyResult
 from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from gateway.pure.admission_policies.evaluation import Allowance
     from gateway.pure.admission_policies.params import FixedParams
-    from gateway.pure.core.conditions import AccessCheck, AccessDecision, PolicyAnswer
+    from gateway.pure.core.conditions import Decisions, PolicyAnswer
     from gateway.pure.core.namespace import Namespace
     from gateway.pure.core.policy import PolicyInput
     from gateway.pure.core.webhook import Webhook
@@ -78,6 +78,7 @@ class ValidatingPolicyInForce(PolicyInForce[ValidatingPolicy, ValidatingBinding]
             and not policy.rules.audit_annotations
             and not policy.needs_authorizer
             and not self._uses_params
+            and not self.objects
         )
         self._all_true = policy.rules.all_true if is_plain else None
         """Decides the usual case alone: nothing but bindings and validations counts."""
@@ -106,7 +107,7 @@ class _ValidatingRun(PolicyRun[ValidatingPolicy, ValidatingBinding]):
         self,
         bound: ValidatingPolicyInForce,
         policy_input: PolicyInput,
-        decisions: Mapping[AccessCheck, AccessDecision],
+        decisions: Decisions,
         allowance: Allowance,
     ) -> None:
         super().__init__(bound, policy_input, decisions, allowance)
@@ -163,14 +164,15 @@ class _ValidatingRun(PolicyRun[ValidatingPolicy, ValidatingBinding]):
         rules, prepared = self._policy.rules, self._prepared
         objects = (self._seen.object, self._seen.old_object)
         authorizer, check, request = prepared.authorizer, prepared.check, prepared.request
+        read = self._objects
         if self._policy.conditions and (unmatched := self._unmatched(param)) is not None:
             return failure(rules, unmatched) if unmatched else None
         filtered, whole = (None, None) if namespace is None else namespace_values(namespace.json)
         return evaluate(
             rules,
-            (*objects, request, filtered, authorizer, check, param, self._go_types),
-            (*objects, request, filtered, None, None, param, self._go_types),
-            (*objects, request, whole, None, None, param, self._go_types),
+            (*objects, request, filtered, authorizer, check, param, read, self._go_types),
+            (*objects, request, filtered, None, None, param, read, self._go_types),
+            (*objects, request, whole, None, None, param, read, self._go_types),
             self._allowance,
         )
 

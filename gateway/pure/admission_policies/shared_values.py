@@ -67,6 +67,7 @@ def shared_values(policy_input: PolicyInput) -> Values:
             None,
             None,
             None,
+            None,
             in_conditions if seen.has_go_types else None,
         )
         policy_input.shared = values

@@ -135,7 +135,7 @@ def _entry(policy: TemplatePolicy, mode: Mode) -> Webhook:
     entry = bound.as_entry("validate", rollout=None if mode == "Enforce" else Rollout(mode))
     return replace(
         entry,
-        client=PolicyRef(bound.kind, policy, bound.reads, frozenset(), is_on_templates=True),
+        client=PolicyRef(bound.kind, policy, bound.reads, bound.objects.unlisted, is_on_templates=True),
         rules=RULES,
         object_selector=EVERYTHING,
         match_policy="Equivalent",

@@ -6,12 +6,14 @@ github.com/open-policy-agent/gatekeeper v3.23.1 pkg/drivers/k8scel.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gateway.pure.cel.dialect_macros import ALL, NOW, OR_VALUE_ONLY
 from gateway.pure.cel.environment import ENVIRONMENT, KUBERNETES, Dialect
 from gateway.pure.cel.libraries import (
     certificates,
+    cluster_objects,
     encoders,
     images,
     kyverno,
@@ -26,7 +28,7 @@ from gateway.pure.cel.types import DYN, STRING, TIMESTAMP, Type, list_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CLUSTER_POLICY", "GATEKEEPER", "KUBERNETES", "KYVERNO", "Dialect"]
+__all__ = ["CLUSTER_POLICY", "GATEKEEPER", "KUBERNETES", "KYVERNO", "Dialect", "of_kyverno"]
 
 _REQUEST: Final = "kubernetes.AdmissionRequest"
 _EXCEPTION: Final = Type("libs.Exception")
@@ -36,12 +38,9 @@ _TEXTS: Final = list_of(STRING)
 def _refusals() -> Mapping[str, str]:
     """Return the functions of Kyverno that policies here do not have, each with what to say about it."""
     network = "reads from the network, which is not supported; a worker can do it"
-    objects = "reads other objects, which is not supported yet; a worker can do it"
     writes = "writes to the cluster, which a review cannot do"
     reasons = {
         "resource": {
-            "get": objects,
-            "list": objects,
             "toGVR": "asks the API server, which is not supported yet",
         },
         "globalContext": {"get": "reads a GlobalContextEntry, which is not supported; a worker can do it"},
@@ -75,9 +74,10 @@ KYVERNO: Final = Dialect(
         *kyverno_formats.FUNCTIONS,
         *certificates.FUNCTIONS,
         *yaml_texts.FUNCTIONS,
+        *cluster_objects.OF_KYVERNO,
     ),
     macros=ALL,
-    variables={"exceptions": _EXCEPTION, NOW: TIMESTAMP},
+    variables={"exceptions": _EXCEPTION, cluster_objects.RESOURCE: cluster_objects.CONTEXT, NOW: TIMESTAMP},
     fields={
         _REQUEST: {**ENVIRONMENT.fields[_REQUEST], "object": DYN, "oldObject": DYN},
         **kyverno.FIELDS,
@@ -87,6 +87,21 @@ KYVERNO: Final = Dialect(
     has_authorizer=False,
 )
 """Policies of policies.kyverno.io. Their objects can be in ``request``, too."""
+_KYVERNO_NAMESPACED: Final = replace(
+    KYVERNO,
+    functions=(
+        *(each for each in KYVERNO.functions if each not in cluster_objects.OF_KYVERNO),
+        *cluster_objects.NAMESPACED,
+    ),
+)
+"""Those of one namespace."""
+
+
+def of_kyverno(namespace: str) -> Dialect:
+    """Return the dialect of the policies of *namespace*, or of all namespaces if it is empty."""
+    return _KYVERNO_NAMESPACED if namespace else KYVERNO
+
+
 CLUSTER_POLICY: Final = Dialect("ClusterPolicy", functions=optional_values.FUNCTIONS, macros=OR_VALUE_ONLY)
 """``validate.cel`` of Kyverno's ClusterPolicy and Policy."""
 GATEKEEPER: Final = Dialect("Gatekeeper", has_authorizer=False)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.pure.cel.authorizer import FUNCTIONS as AUTHORIZER_FUNCTIONS
 from gateway.pure.cel.functions import Environment
 from gateway.pure.cel.libraries import FUNCTIONS as LIBRARY_FUNCTIONS
+from gateway.pure.cel.libraries import cluster_objects
 from gateway.pure.cel.standard import standard_functions
 from gateway.pure.cel.structs import FUNCTIONS as PATCH_FUNCTIONS
 from gateway.pure.cel.types import (
@@ -45,12 +46,14 @@ GLOBALS: Final = (
     "authorizer",
     "authorizer.requestResource",
     "params",
+    "resource",
     "(Go types)",
     "variables",
 )
 """The variables, in the order of their values in a frame. Not every environment has all of them.
 
-In place of one there is a ``GoTypes``, see ``gateway.pure.cel.go_types``."""
+The value of ``resource`` is a ``ClusterObjects``, or None if no expression uses it. In place of one variable
+there is a ``GoTypes``, see ``gateway.pure.cel.go_types``."""
 SLOTS: Final[Mapping[str, int]] = {
     **{name: number for number, name in enumerate(GLOBALS)},
     "exceptions": GLOBALS.index("params"),
@@ -181,8 +184,12 @@ class Dialect:
         return _with(ENVIRONMENT.functions, self.functions) if self.functions else ENVIRONMENT.functions
 
 
-KUBERNETES: Final = Dialect("Kubernetes")
-"""The expressions of admission policies, and of webhooks."""
+KUBERNETES: Final = Dialect(
+    "Kubernetes",
+    functions=cluster_objects.FUNCTIONS,
+    variables={cluster_objects.RESOURCE: cluster_objects.CONTEXT},
+)
+"""The expressions of admission policies, with the reads of objects that the API server's do not have."""
 
 
 def policy_environment(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     GoTypes = Callable[[Sequence[object]], Mapping[int, str]]
     """Returns the Go types of the values of a frame and of all their parts, by the ``id`` of each."""
 
-SLOT: Final = 7
+SLOT: Final = 8
 """The place of the ``GoTypes`` in a frame; None there: no value has a Go type."""
 LIST: Final = "list"
 MAP: Final = "map"

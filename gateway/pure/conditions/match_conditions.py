@@ -222,6 +222,7 @@ class ObjectVariables:
             of_request.authorizer,
             of_request.check,
             None,
+            None,
             in_conditions if condition_input.has_go_types else None,
             None,
         )

@@ -10,7 +10,7 @@ Source: kubernetes/apiserver plugin/webhook/matchconditions/matcher.go.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from gateway.pure.core.verdict import Allowed, Denied, Failed, Verdict
 
@@ -36,6 +36,9 @@ class AccessDecision:
     reason: str = ""
     error: str = ""
     """Why there is no decision; empty if there is one."""
+
+
+Decisions: TypeAlias = "Mapping[AccessCheck, AccessDecision]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,16 @@ class ParamObjects(Protocol):
         """
 
     def select(self, namespace: str, selector: Selector) -> Sequence[Json]:
-        """Return the objects in *namespace* that *selector* matches, by name, see :meth:`get`."""
+        """Return the objects in *namespace* that *selector* matches, by namespace and name.
+
+        If *namespace* is empty, those of all namespaces.
+        """
+
+    def seen(self, namespace: str, name: str) -> Json | None:
+        """Return the object that is known, without a look-up, or None."""
+
+    def count(self, namespace: str) -> int:
+        """Return the number of the objects in *namespace*, or of all if it is empty."""
 
     @property
     def roles(self) -> RoleIndex | None:

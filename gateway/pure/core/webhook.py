@@ -9,7 +9,7 @@ Source: k8s.io/api admissionregistration/v1 types.go.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, cast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -166,6 +166,9 @@ class Cache:
     max_entries: int
 
 
+Reads: TypeAlias = "tuple[tuple[KindKey, ParamPaths], ...]"
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyRef:
     """An admission policy, which the gateway evaluates itself: there is no call."""
@@ -174,8 +177,10 @@ class PolicyRef:
     """``ValidatingAdmissionPolicy`` or ``MutatingAdmissionPolicy``."""
     policy: AdmissionPolicy
     """The policy with its bindings."""
-    reads: tuple[tuple[KindKey, ParamPaths], ...] = ()
+    reads: Reads = ()
     """The kinds that it reads from the cluster, such as that of its parameters, and which parts of them."""
+    unlisted_reads: tuple[tuple[str, str], ...] = ()
+    """apiVersion and plural name of what it would read if the GatewayConfiguration listed it."""
     merged_versions: frozenset[tuple[str, str]] = frozenset()
     """Groups and versions of the objects that it merges by their schemas; a star stands for all."""
     checks_parameter_authors: bool = False

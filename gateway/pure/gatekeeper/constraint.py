@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from gateway.pure.admission_policies.evaluation import OutOfBudgetError, evaluate_all
 from gateway.pure.admission_policies.in_force import PolicyInForce, PolicyRun
 from gateway.pure.admission_policies.model import ValidatingBinding, ValidatingPolicy
+from gateway.pure.admission_policies.params import NO_PARAMS
 from gateway.pure.admission_policies.shared_values import namespace_values, shared_values
 from gateway.pure.admission_policies.validating import Evaluated, evaluate, failure
 from gateway.pure.cel.errors import EvaluationError
@@ -68,7 +69,7 @@ class ConstraintInForce(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
 
         *excluded* are the namespaces in which no constraint is evaluated.
         """
-        super().__init__(policy, [ValidatingBinding("", policy.name, None, None, b"{}", ())])
+        super().__init__(policy, [ValidatingBinding("", policy.name, None, None, b"{}", ())], NO_PARAMS)
         self.kind = constraint.kind
         self.constraint = constraint
         self.included = Included(constraint.match, excluded)
@@ -115,7 +116,7 @@ class ConstraintInForce(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
             # Gatekeeper takes a Namespace for an object without a namespace.
             assert isinstance(request, dict)
             request = {name: one for name, one in request.items() if name != "namespace"}
-        return (current, old, request, namespace, None, None, self.constraint.content, None)
+        return (current, old, request, namespace, None, None, self.constraint.content, None, None)
 
 
 class _Run(PolicyRun[ValidatingPolicy, ValidatingBinding]):

@@ -35,7 +35,7 @@ class Shared:
             self.filtered, self.whole = namespace_values(namespace.json)
         self.objects = (_of_kind(seen.object, self.found), _of_kind(seen.old_object, self.found))
         go_types = in_conditions if seen.has_go_types else None
-        self.values: Values = (*self.objects, self.request, self.filtered, None, None, None, go_types)
+        self.values: Values = (*self.objects, self.request, self.filtered, *[None] * 4, go_types)
 
 
 def namespace_for_actions(found: MatchInput, policy_input: PolicyInput) -> tuple[str, Mapping[str, str]]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.pure.admission_policies.evaluation import POLICY_LIMIT, TooLongError
 from gateway.pure.admission_policies.shared_values import namespace_values
+from gateway.pure.cel.environment import SLOTS
 from gateway.pure.cel.errors import CostExceeded, EvaluationError
 from gateway.pure.cel.lazy import LazyVariables
 from gateway.pure.cel.meter import METER, cost_so_far
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from gateway.pure.admission_policies.evaluation import Allowance
     from gateway.pure.admission_policies.validating import AuditAnnotation, Values
     from gateway.pure.cel.compile import Condition, Expression
+    from gateway.pure.cel.libraries.cluster_objects import ClusterObjects
     from gateway.pure.core.policy import PolicyInput
 
 COST_EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
@@ -32,8 +34,8 @@ NO_EXCEPTIONS: Final[dict[str, list[str]]] = {"allowedImages": [], "allowedValue
 """The variable ``exceptions`` where none applies."""
 _EXPRESSION_COST: Final = 25
 """What one expression costs on the event loop beside its own costs: some microseconds."""
-_EXCEPTIONS: Final = 6
-"""The position of ``exceptions`` among the values: that of ``params``, which these policies do not have."""
+_EXCEPTIONS, _OBJECTS = SLOTS["exceptions"], SLOTS["resource"]
+"""The positions of these variables among the values."""
 
 
 _LAST_S: Final = 253402300799
@@ -125,11 +127,11 @@ def annotate(evaluator: Evaluator, notes: Iterable[AuditAnnotation], quote: str)
             raise EvaluationError(f"failed to convert {about} expression: {problem}")
 
 
-def values_for(policy_input: PolicyInput) -> Values:
+def values_for(policy_input: PolicyInput, objects: ClusterObjects | None = None) -> Values:
     """Return the values of ``GLOBALS`` without ``variables`` for the policies of Kyverno.
 
     An absent object is empty, and ``request`` has the objects of the request, as they came. In place of the
-    authorizer is the time of the review, for ``time.now()``.
+    authorizer is the time of the review, for ``time.now()``. *objects* are those that the policy can read.
     """
     values = policy_input.of_kyverno
     if values is None:
@@ -143,8 +145,9 @@ def values_for(policy_input: PolicyInput) -> Values:
             None,
             NO_EXCEPTIONS,
             None,
+            None,
         )
-    return values
+    return values if objects is None else (*values[:_OBJECTS], objects, *values[_OBJECTS + 1 :])
 
 
 def with_exceptions(values: Values, allowed_images: Sequence[str], allowed_values: Sequence[str]) -> Values:

@@ -109,7 +109,7 @@ class _Run(KyvernoValidatingRun):
         request = {name: value for name, value in document.items() if name not in of_pod}
         request |= {name: value for name, value in of_pod.items() if value}
         request |= {"object": current, "oldObject": before}
-        return (current, before, request, *values_for(self._input)[3:])
+        return (current, before, request, *values_for(self._input, self._objects)[3:])
 
     def _pod(self, template: Json | None) -> Json | None:
         if template is None:

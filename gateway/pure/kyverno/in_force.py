@@ -5,10 +5,12 @@ Source: github.com/kyverno/kyverno pkg/cel/matching/matcher.go, pkg/webhooks/res
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gateway.pure.admission_policies.in_force import PolicyInForce
 from gateway.pure.admission_policies.model import B, P
+from gateway.pure.admission_policies.objects import ObjectReads
+from gateway.pure.admission_policies.params import NO_PARAMS, FixedParams
 from gateway.pure.kyverno.matching import included
 
 if TYPE_CHECKING:
@@ -21,17 +23,36 @@ CODE: Final = 400
 """Kyverno answers without a code, which the API server takes for this one."""
 
 
+class OtherDocuments(NamedTuple):
+    """What a policy uses beside its own document."""
+
+    exceptions: Sequence[CelException] = ()
+    objects: FixedParams = NO_PARAMS
+    """Those in files, and the kinds that it may read."""
+
+
+NO_OTHERS: Final = OtherDocuments()
+
+
 class KyvernoPolicy(PolicyInForce[P, B]):
     """A policy of Kyverno, or what autogen made of one."""
 
     def __init__(
-        self, kind: str, policy: P, binding: B, exceptions: Sequence[CelException], namespace: str
+        self,
+        kind: str,
+        policy: P,
+        binding: B,
+        others: OtherDocuments,
+        namespace: str,
     ) -> None:
         """*binding* matches everything. *namespace* is that of a namespaced policy, empty for others.
 
         The name of a namespaced policy begins with it and a slash.
         """
-        PolicyInForce.__init__(self, policy, [binding])
+        exceptions = others.exceptions
+        PolicyInForce.__init__(self, policy, [binding], others.objects)
+        of_exceptions = [condition.compiled for each in exceptions for condition in each.conditions]
+        self.objects = ObjectReads(policy.object_reads(of_exceptions), others.objects, namespace)
         self.kind = kind
         self.exceptions = exceptions
         self.namespace = namespace

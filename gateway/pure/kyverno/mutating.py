@@ -28,18 +28,18 @@ from gateway.pure.core.verdict import ALLOWED, Allowed, Denied, Failed, FailureR
 from gateway.pure.core.webhook import Rollout
 from gateway.pure.kyverno.evaluator import Evaluator, annotate, values_for
 from gateway.pure.kyverno.exceptions import allowed_by
-from gateway.pure.kyverno.in_force import CODE, KyvernoPolicy
+from gateway.pure.kyverno.in_force import CODE, NO_OTHERS, KyvernoPolicy
 from gateway.pure.kyverno.mutations import merge_into, mutated, with_objects
 from gateway.pure.openapi.documents import built_in_schemas
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from gateway.pure.admission_policies.validating import AuditAnnotation
-    from gateway.pure.core.conditions import AccessCheck, AccessDecision, PolicyAnswer
+    from gateway.pure.core.conditions import Decisions, PolicyAnswer
     from gateway.pure.core.policy import PolicyInput
     from gateway.pure.core.webhook import Mode, Webhook
-    from gateway.pure.kyverno.exceptions import CelException
+    from gateway.pure.kyverno.in_force import OtherDocuments
 
     Json = dict[str, Any]
 
@@ -52,7 +52,7 @@ class KyvernoMutatingPolicy(KyvernoPolicy[MutatingPolicy, MutatingBinding]):
         kind: str,
         policy: MutatingPolicy,
         audit_annotations: Sequence[AuditAnnotation] = (),
-        exceptions: Sequence[CelException] = (),
+        others: OtherDocuments = NO_OTHERS,
         namespace: str = "",
         *,
         allows_atomic: bool = False,
@@ -62,7 +62,7 @@ class KyvernoMutatingPolicy(KyvernoPolicy[MutatingPolicy, MutatingBinding]):
         With *allows_atomic*, ApplyConfigurations replace atomic lists and maps instead of failing.
         """
         binding = MutatingBinding("", policy.name, None, None, b"{}", "Enforce")
-        super().__init__(kind, policy, binding, exceptions, namespace)
+        super().__init__(kind, policy, binding, others, namespace)
         self.audit_annotations = audit_annotations
         self.allows_atomic = allows_atomic
         # Read now, so that no review waits for it.
@@ -75,9 +75,7 @@ class KyvernoMutatingPolicy(KyvernoPolicy[MutatingPolicy, MutatingBinding]):
         # The entry would match the object at the beginning of the round.
         return replace(entry, object_selector=EVERYTHING)
 
-    def evaluate(
-        self, policy_input: PolicyInput, decisions: Mapping[AccessCheck, AccessDecision]
-    ) -> PolicyAnswer:
+    def evaluate(self, policy_input: PolicyInput, decisions: Decisions) -> PolicyAnswer:
         """See ``AdmissionPolicy``. Kyverno is never invoked again."""
         return NOT_MATCHED if policy_input.invoked is not None else super().evaluate(policy_input, decisions)
 
@@ -127,7 +125,7 @@ class _Run(PolicyRun[MutatingPolicy, MutatingBinding]):
             EvaluationError, PatchError: anything fails.
         """
         bound, allowance, rules = self._bound, self._allowance, self._policy.rules
-        values = with_objects(values_for(self._input))
+        values = with_objects(values_for(self._input, self._objects))
         if bound.exceptions:
             now = self._input.now
             found = allowed_by(bound.exceptions, values, allowance, now, ignores_errors=False)

@@ -20,17 +20,15 @@ from gateway.pure.core.verdict import ALLOWED, Allowed, Denied
 from gateway.pure.core.webhook import Rollout
 from gateway.pure.kyverno.evaluator import Evaluator, annotate, values_for
 from gateway.pure.kyverno.exceptions import allowed_by
-from gateway.pure.kyverno.in_force import CODE, KyvernoPolicy
+from gateway.pure.kyverno.in_force import CODE, NO_OTHERS, KyvernoPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gateway.pure.admission_policies.model import ValidationAction
     from gateway.pure.admission_policies.validating import Validation, Values
     from gateway.pure.core.conditions import PolicyAnswer
     from gateway.pure.core.policy import PolicyInput
     from gateway.pure.core.webhook import Mode, Webhook
-    from gateway.pure.kyverno.exceptions import CelException
+    from gateway.pure.kyverno.in_force import OtherDocuments
 
 
 class KyvernoValidatingPolicy(KyvernoPolicy[ValidatingPolicy, ValidatingBinding]):
@@ -41,14 +39,19 @@ class KyvernoValidatingPolicy(KyvernoPolicy[ValidatingPolicy, ValidatingBinding]
         kind: str,
         policy: ValidatingPolicy,
         actions: tuple[ValidationAction, ...],
-        exceptions: Sequence[CelException] = (),
+        others: OtherDocuments = NO_OTHERS,
         namespace: str = "",
     ) -> None:
         """See :class:`KyvernoPolicy`."""
         binding = ValidatingBinding("", policy.name, None, None, b"{}", actions)
-        super().__init__(kind, policy, binding, exceptions, namespace)
+        super().__init__(kind, policy, binding, others, namespace)
         self.actions = actions
-        is_plain = not exceptions and not policy.conditions and not policy.rules.audit_annotations
+        is_plain = (
+            not self.objects
+            and not self.exceptions
+            and not policy.conditions
+            and not policy.rules.audit_annotations
+        )
         self._all_true = policy.rules.all_true if is_plain and not self.has_narrow_rules else None
         """Decides the usual case alone: nothing but validations counts."""
 
@@ -100,7 +103,7 @@ class KyvernoValidatingRun(PolicyRun[ValidatingPolicy, ValidatingBinding]):
         Raises:
             EvaluationError: it cannot be found out whether it is, or an audit annotation has no value.
         """
-        return self._refusal_by(values_for(self._input))
+        return self._refusal_by(values_for(self._input, self._objects))
 
     def _refusal_by(self, values: Values) -> str | Excluded:
         """Return and raise as :meth:`_refusal`, for expressions that see *values*."""

@@ -410,17 +410,21 @@ class _FollowedKind:
             raise UnreadParamsError(ParamLookup(self._kind.api_version, self._kind.kind, namespace, name))
         return self._recent.parsed(found)
 
+    def seen(self, namespace: str, name: str) -> Json | None:
+        """Return the object that the watch has shown, or None."""
+        found = self._store.by_name.get(f"{namespace}/{name}")
+        return None if found is None else self._recent.parsed(found)
+
+    def count(self, namespace: str) -> int:
+        """Return the number of the objects in *namespace*, or of all if it is empty."""
+        return len(self._within(namespace)) if namespace else len(self._store.by_name)
+
     def select(self, namespace: str, selector: Selector) -> Sequence[Json]:
-        """Return the objects in *namespace* that *selector* matches, by name."""
+        """Return the objects in *namespace*, or all, that *selector* matches, by namespace and name."""
         # The thread of long evaluations reads them, too: what belongs together is replaced as one.
-        by_namespace, selected = self._lists
-        if not by_namespace:
-            made: dict[str, list[_Param]] = {}
-            for one in sorted(self._store.by_name.values(), key=_key_of):
-                made.setdefault(one.namespace, []).append(one)
-            by_namespace.update(made)
-        within = by_namespace.get(namespace)
-        if within is None:
+        _, selected = self._lists
+        within = self._within(namespace)
+        if not within:
             return []
         parsed = self._recent.parsed
         found = selected.get((namespace, selector))
@@ -428,6 +432,16 @@ class _FollowedKind:
             found = [one for one in within if selector.matches(labels_of(parsed(one)))]
             selected[namespace, selector] = found
         return [parsed(one) for one in found]
+
+    def _within(self, namespace: str) -> Sequence[_Param]:
+        by_namespace, _ = self._lists
+        if not by_namespace:
+            made: dict[str, list[_Param]] = {"": sorted(self._store.by_name.values(), key=_key_of)}
+            for one in made[""]:
+                if one.namespace:
+                    made.setdefault(one.namespace, []).append(one)
+            by_namespace.update(made)
+        return by_namespace.get(namespace, ())
 
     async def find(self, namespace: str, name: str) -> Json | None:
         """Return the object, from the API server if the watch has not shown it, or None.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gateway.config.kinds.policy_settings import ListedParamKind
+    from gateway.config.kinds.policy_settings import ListedKind
     from gateway.pure.core.webhook import CaBundleSource
 
     Json = dict[str, object]
@@ -45,7 +45,7 @@ def ca_bundle_roles(sources: Iterable[CaBundleSource], account: tuple[str, str])
     return documents
 
 
-def param_roles(kinds: Sequence[ListedParamKind], account: tuple[str, str]) -> list[Json]:
+def param_roles(kinds: Sequence[ListedKind], account: tuple[str, str]) -> list[Json]:
     """Return a ClusterRole and its binding for *account*, namespace and name; nothing without *kinds*.
 
     They allow all objects of the *kinds*, which policies may name as parameters.

@@ -1,0 +1,142 @@
+"""The objects of the cluster that the expressions of a policy read, from files or from a cluster.
+
+Only kinds that the GatewayConfiguration lists can be read, and of their objects only the parts that
+expressions of the policy use. The objects are those that a watch has shown: nothing is requested for a
+review.
+
+Source: github.com/kyverno/kyverno pkg/cel/libs/context.go (GetResource, ListResources);
+github.com/kyverno/sdk extensions/cel/libs/resource/impl.go.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from gateway.pure.admission_policies.params import FixedObjects, UnreadParamsError
+from gateway.pure.cel.errors import EvaluationError
+from gateway.pure.cel.libraries.cluster_objects import ClusterObjects
+from gateway.pure.cel.meter import count_steps
+from gateway.pure.cel.object_reads import ANY
+from gateway.pure.cel.paths import NOTHING, joined
+from gateway.pure.core.labels import EVERYTHING
+from gateway.pure.core.review import labels_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gateway.pure.admission_policies.params import FixedParams
+    from gateway.pure.cel.object_reads import Resource
+    from gateway.pure.cel.paths import Paths
+    from gateway.pure.core.policy import KindKey, ParamKind, ParamObjects, PolicyInput
+    from gateway.pure.core.webhook import Reads
+
+    Json = dict[str, Any]
+
+MAX_LISTED: Final = 100_000
+"""Objects of one list."""
+_STEPS_OF_GET: Final = 20_000
+_STEPS_OF_LISTED: Final = 1_000
+"""What reading one object counts: it may have to be parsed."""
+_NO_OBJECTS: Final = FixedObjects(is_namespaced=True, by_namespace={})
+
+
+class ObjectReads:
+    """What one policy reads of the cluster."""
+
+    def __init__(self, reads: Mapping[Resource, Paths], params: FixedParams, namespace: str = "") -> None:
+        """*reads* are the parts of objects that the expressions read, and *params* the objects in files.
+
+        *namespace* is that of a policy that reads only the objects of one namespace.
+        """
+        self._has_any = bool(reads)
+        self._namespace = namespace
+        self._fixed = params
+        self._kinds: dict[Resource, tuple[ParamKind, Paths]] = {}
+        for resource, kind in params.readable.items():
+            found = [reads[each] for each in (resource, ANY) if each in reads]
+            if found:
+                self._kinds[resource] = kind, joined(found)
+        self.unlisted = tuple(sorted(each for each in reads if each not in self._kinds and each != ANY))
+        """apiVersion and plural name of what the policy reads, and the GatewayConfiguration does not list."""
+
+    def __bool__(self) -> bool:
+        """Whether the policy reads any objects."""
+        return self._has_any
+
+    def with_params(self, kind: KindKey | None, paths: Paths) -> Reads:
+        """Return what is read in the cluster, with *paths* of parameters of *kind* there, if there is one."""
+        found = {
+            (kind.api_version, kind.kind): paths
+            for kind, paths in self._kinds.values()
+            if self._fixed.of(kind) is None
+        }
+        if kind is not None:
+            found[kind] = joined([found.get(kind, NOTHING), paths])
+        return tuple(sorted(found.items()))
+
+    def within(self, policy_input: PolicyInput) -> ClusterObjects:
+        """Return the value of ``resource`` for one review.
+
+        Its functions raise UnreadParamsError if objects have to be looked up first.
+        """
+        of_review = _ObjectsOfReview(self._kinds, self._fixed, policy_input)
+        return ClusterObjects(of_review.get, of_review.list, self._namespace)
+
+
+class _ObjectsOfReview:
+    def __init__(
+        self,
+        kinds: Mapping[Resource, tuple[ParamKind, Paths]],
+        fixed: FixedParams,
+        policy_input: PolicyInput,
+    ) -> None:
+        self._kinds = kinds
+        self._fixed = fixed
+        self._cluster = policy_input.params
+        self._found = policy_input.found_params
+
+    def get(self, version: str, plural: str, namespace: str, name: str) -> Json | None:
+        if not name:
+            raise EvaluationError("failed to get resource: name is required")
+        _, objects = self._objects("get", version, plural)
+        count_steps(_STEPS_OF_GET)
+        return None if objects is None else objects.seen(namespace, name)
+
+    def list(self, version: str, plural: str, namespace: str, labels: Mapping[str, str]) -> Json:
+        kind, objects = self._objects("list", version, plural)
+        if objects is None or (namespace and not objects.is_namespaced):
+            raise EvaluationError("failed to list resource: the server could not find the requested resource")
+        number = objects.count(namespace)
+        if number > MAX_LISTED:
+            raise EvaluationError(
+                f"failed to list resource: found {number} objects, expected at most {MAX_LISTED}"
+            )
+        count_steps(number * _STEPS_OF_LISTED)
+        items = [*objects.select(namespace, EVERYTHING)]
+        if labels:
+            wanted = labels.items()
+            items = [each for each in items if wanted <= labels_of(each).items()]
+        return {"apiVersion": kind.api_version, "kind": f"{kind.kind}List", "metadata": {}, "items": items}
+
+    def _objects(self, verb: str, version: str, plural: str) -> tuple[ParamKind, ParamObjects | None]:
+        """Return a kind with its objects; None if the API server lacks it.
+
+        Raises:
+            EvaluationError: its objects cannot be read.
+            UnreadParamsError: they have to be looked up first.
+        """
+        if (version, plural) not in self._kinds:
+            what = f"policies.resources of the GatewayConfiguration does not list {plural} of {version}"
+            raise EvaluationError(f"failed to {verb} resource: permission denied: {what}")
+        kind, paths = self._kinds[version, plural]
+        fixed = self._fixed.of(kind)
+        if fixed is not None or self._cluster is None:
+            return kind, fixed or _NO_OBJECTS
+        try:
+            return kind, self._cluster.of(kind, paths)
+        except UnreadParamsError as unread:
+            found = self._found.get(unread.lookup)
+            if found is None:
+                raise
+            problem = found.error or f"{plural} of {version} have not been read yet"
+            raise EvaluationError(f"failed to {verb} resource: {problem}") from None
