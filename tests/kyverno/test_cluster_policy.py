@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,8 +20,13 @@ from gateway.pure.core.policy import PolicyInput
 from gateway.pure.core.review import decode
 from gateway.pure.core.verdict import Allowed, Denied
 from gateway.pure.kyverno.cluster_policy import KyvernoClusterPolicy
+from gateway.pure.kyverno.cluster_rules import ClusterPolicy
+from gateway.pure.kyverno.wildcards import name_pattern
 from tests.config.documents import problems_of
 from tests.core import build
+
+if TYPE_CHECKING:
+    import re
 
 Json = dict[str, Any]
 
@@ -59,12 +64,15 @@ def test_reviews_are_answered_as_by_kyverno(review: Json) -> None:
     assert [[each.rule, each.status, each.message] for each in results] == (answer["rules"] or [])
 
 
+PODS: Json = {"resources": {"kinds": ["Pod"]}}
+
+
 def pods(action: str, **spec: Any) -> Json:
     """A policy for Pods with two rules, of which one fails for ``POD``."""
     rules = [
         {
             "name": name,
-            "match": {"any": [{"resources": {"kinds": ["Pod"]}}]},
+            "match": {"any": [PODS]},
             "validate": {"cel": {"expressions": [{"expression": expression, "message": f"no {name}: x"}]}},
         }
         for name, expression in (("host", "has(object.spec.hostname)"), ("node", "has(object.spec.nodeName)"))
@@ -136,6 +144,39 @@ def test_the_expressions_of_a_rule_are_bounded() -> None:
         "spec.rules[0].validate.cel.expressions",
         "found 1001, expected at most 1000",
     )
+
+
+def excepting(name: str, *rules: str) -> Json:
+    """A PolicyException of *rules*."""
+    spec = {"exceptions": [{"policyName": "p", "ruleNames": list(rules)}], "match": {"any": [PODS]}}
+    metadata = {"name": name, "namespace": "n"}
+    return {"apiVersion": "kyverno.io/v2", "kind": "PolicyException", "metadata": metadata, "spec": spec}
+
+
+def test_a_pattern_is_read_once_however_many_exceptions_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, each exception was compared with each rule: a thousand of both took seconds."""
+    read_patterns: list[str] = []
+
+    def counted(text: str) -> re.Pattern[str]:
+        read_patterns.append(text)
+        return name_pattern(text)
+
+    monkeypatch.setattr("gateway.config.loaders.cluster_exception.name_pattern", counted)
+    names = [f"e{number:03}" for number in range(100)]
+    policy = loaded(pods("Enforce"), *(excepting(name, "host", "x", "*o*", "?ode") for name in names)).policy
+    assert isinstance(policy, ClusterPolicy)
+    assert sorted(read_patterns) == ["*o*", "?ode"]
+    for each in policy.cel_rules:
+        assert [one.id for one in each.own.exceptions] == [f"n/{name}" for name in names]
+        assert each.for_workloads is not None
+        assert [one.id for one in each.for_workloads.exceptions] == [f"n/{name}" for name in names]
+
+
+def test_the_names_in_an_exception_are_bounded() -> None:
+    exception = excepting("e", *["a"] * 1000)
+    exception["spec"]["exceptions"] *= 6
+    (problem,) = problems_of(exception)
+    assert problem == ("spec.exceptions", "found 6000 names of rules, expected at most 5000")
 
 
 def test_filters_that_take_long_run_in_a_thread_and_end() -> None:

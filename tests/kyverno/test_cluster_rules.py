@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.pure.cel import meter
-from gateway.pure.cel.meter import EXPRESSION_LIMIT
+from gateway.pure.cel.meter import BRIEF_LIMIT, EXPRESSION_LIMIT
 from gateway.pure.core.conditions import ConditionInput
 from gateway.pure.core.labels import EVERYTHING
 from gateway.pure.core.namespace import Namespace
@@ -33,16 +33,18 @@ from gateway.pure.kyverno.cluster_autogen import (
 )
 from gateway.pure.kyverno.failure_action import ActionOverride, FailureAction
 from gateway.pure.kyverno.go_yaml import as_yaml
+from gateway.pure.kyverno.kind_rules import rules_for_kinds
 from gateway.pure.kyverno.resource_match import (
     Filter,
     Filters,
+    KindParts,
     KindPattern,
     MatchInput,
     Subject,
     WildcardSelector,
     parse_kind,
 )
-from gateway.pure.kyverno.wildcards import Wildcard
+from gateway.pure.kyverno.wildcards import Wildcard, name_pattern
 from tests.core.build import labelled, request
 
 if TYPE_CHECKING:
@@ -80,6 +82,7 @@ def test_kinds_are_parsed_as_by_kyverno(row: Json) -> None:
 @rows("wildcard")
 def test_wildcards_match_as_by_kyverno(row: Json) -> None:
     assert Wildcard(row["A"]).matches(row["B"]) == row["answer"]
+    assert bool(name_pattern(row["A"]).fullmatch(row["B"])) == row["answer"]
 
 
 def by_recursion(pattern: str, text: str) -> bool:
@@ -93,11 +96,21 @@ def by_recursion(pattern: str, text: str) -> bool:
 @given(st.text("ab*?\n\u00e9.", max_size=7), st.text("ab\n\u00e9.", max_size=7))
 def test_wildcards_mean_what_kyverno_says(pattern: str, text: str) -> None:
     assert Wildcard(pattern).matches(text) == by_recursion(pattern, text)
+    assert bool(name_pattern(pattern).fullmatch(text)) == by_recursion(pattern, text)
 
 
 def test_many_stars_take_linear_time() -> None:
     """Kyverno's own function would not end."""
     assert not Wildcard("a*" * 500 + "b").matches("a" * 100_000)
+    assert not name_pattern("a*" * 500 + "b").fullmatch("a" * 1000)
+
+
+def test_kinds_are_read_without_an_evaluation() -> None:
+    """Configurations are read in threads that evaluate expressions: before, the steps could run out."""
+    meter.start(BRIEF_LIMIT)
+    wanted = [(KindParts(f"*{number}?", "*", "P*d", ""), frozenset({"CREATE"})) for number in range(1000)]
+    assert rules_for_kinds(wanted)
+    assert meter.METER.steps == 0
 
 
 @rows("autogen")

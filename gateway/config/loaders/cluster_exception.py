@@ -16,15 +16,20 @@ from gateway.config.kinds.metadata import read_metadata
 from gateway.config.kinds.names import dns_1123_subdomain
 from gateway.config.loaders.cluster_filters import MAX_CHARS, AnyOrAllEntry, Unsupported
 from gateway.config.loaders.part import Part
+from gateway.pure.kyverno.cluster_rules import RuleException
 from gateway.pure.kyverno.resource_match import Filters
-from gateway.pure.kyverno.wildcards import Wildcard
+from gateway.pure.kyverno.wildcards import has_wildcards, name_pattern
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gateway.config.yaml.documents import Document
     from gateway.config.yaml.fields import Fields
 
 KIND: Final = "PolicyException"
 _MAX_RULE_NAMES: Final = 1000
+_MAX_NAMES: Final = 5000
+"""Names of rules of all policies together."""
 
 
 def _short(text: str) -> str | None:
@@ -55,6 +60,11 @@ class _Spec(Declared):
         default=None,
     )
 
+    def check(self, source: Fields) -> None:
+        """Report too many names."""
+        if (count := sum(len(each.rule_names) for each in self.exceptions)) > _MAX_NAMES:
+            source.problem("exceptions", f"found {count} names of rules, expected at most {_MAX_NAMES}")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterException(Part):
@@ -67,17 +77,37 @@ class ClusterException(Part):
     id: str
     policies: tuple[tuple[str, str], ...]
     """Path and name of each policy."""
-    rules: tuple[tuple[str, tuple[Wildcard, ...]], ...]
-    """Policies, each with names of its rules."""
+    rules: tuple[tuple[str, tuple[str, ...]], ...]
+    """Policies, each with names of its rules, which may have wildcards."""
     match: Filters
     content: bytes
     """JSON of its spec, with sorted keys."""
 
-    def names(self, policy: str, rule: str) -> bool:
-        """Whether it is about the *rule* of *policy*."""
-        return any(
-            name == policy and any(each.matches(rule) for each in patterns) for name, patterns in self.rules
-        )
+
+class ExceptionsOfRules:
+    """The exceptions of one policy, by names of rules.
+
+    Each pattern is compared once with each name, however many exceptions have it.
+    """
+
+    def __init__(self, policy: str, exceptions: Sequence[ClusterException]) -> None:
+        self._exceptions = [RuleException(each.id, each.match, each.content) for each in exceptions]
+        self._exact: dict[str, list[int]] = {}
+        wild: dict[str, list[int]] = {}
+        for number, each in enumerate(exceptions):
+            patterns = (text for name, texts in each.rules if name == policy for text in texts)
+            for text in dict.fromkeys(patterns):
+                known = wild if has_wildcards(text) else self._exact
+                known.setdefault(text, []).append(number)
+        self._patterns = [(name_pattern(text), numbers) for text, numbers in wild.items()]
+
+    def of(self, rule: str) -> tuple[RuleException, ...]:
+        """Return those of the *rule*, in their order."""
+        found = set(self._exact.get(rule, ()))
+        for pattern, numbers in self._patterns:
+            if pattern.fullmatch(rule):
+                found.update(numbers)
+        return tuple(self._exceptions[number] for number in sorted(found))
 
 
 def read_exception(document: Document, fields: Fields) -> ClusterException:
@@ -93,9 +123,7 @@ def read_exception(document: Document, fields: Fields) -> ClusterException:
         KIND,
         f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name,
         tuple((each.source.at("policyName"), each.policy_name) for each in spec.exceptions),
-        tuple((each.policy_name, tuple(map(Wildcard, each.rule_names))) for each in spec.exceptions)
-        if is_right
-        else (),
+        tuple((each.policy_name, each.rule_names) for each in spec.exceptions) if is_right else (),
         spec.match.filters if is_right else Filters("any", ()),
         orjson.dumps(source.content, option=orjson.OPT_SORT_KEYS),
     )

@@ -15,7 +15,7 @@ from gateway.config.kinds.metadata import annotated, read_metadata
 from gateway.config.kinds.names import dns_1123_subdomain
 from gateway.config.kinds.policy_binding import MODE
 from gateway.config.loaders.cluster_exception import KIND as EXCEPTION
-from gateway.config.loaders.cluster_exception import ClusterException, read_exception
+from gateway.config.loaders.cluster_exception import ClusterException, ExceptionsOfRules, read_exception
 from gateway.config.loaders.cluster_spec import Spec
 from gateway.config.loaders.part import Loader, MadeEntries, Part
 from gateway.config.yaml.fields import Fields, child
@@ -26,7 +26,6 @@ from gateway.pure.kyverno.cluster_autogen import (
     unknown_controllers,
 )
 from gateway.pure.kyverno.cluster_policy import KyvernoClusterPolicy
-from gateway.pure.kyverno.cluster_rules import CelRule, ClusterPolicy, RuleException
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from gateway.pure.admission_policies.params import FixedParams
     from gateway.pure.core.policy import ParamKind
     from gateway.pure.core.webhook import Webhook
+    from gateway.pure.kyverno.cluster_rules import CelRule, ClusterPolicy
 
     Json = dict[str, Any]
 
@@ -152,19 +152,14 @@ class ClusterPolicyDocuments(Loader[_ReadPolicy | ClusterException]):
 
 def _with_exceptions(policy: ClusterPolicy, exceptions: Sequence[ClusterException]) -> ClusterPolicy:
     """Return *policy* with *exceptions*, which name it."""
-
-    def excepted(rule: CelRule | None) -> CelRule | None:
-        if rule is None:
-            return None
-        found = [
-            RuleException(each.id, each.match, each.content)
-            for each in exceptions
-            if each.names(policy.name, rule.name)
-        ]
-        return replace(rule, exceptions=tuple(found)) if found else rule
-
     if not exceptions:
         return policy
+    of_rules = ExceptionsOfRules(policy.name, exceptions)
+
+    def excepted(rule: CelRule | None) -> CelRule | None:
+        found = () if rule is None else of_rules.of(rule.name)
+        return replace(rule, exceptions=found) if rule is not None and found else rule
+
     rules = []
     for each in policy.cel_rules:
         own = excepted(each.own)

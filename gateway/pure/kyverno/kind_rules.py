@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.pure.core.webhook import Rule
-from gateway.pure.kyverno.wildcards import Wildcard, has_wildcards
+from gateway.pure.kyverno.wildcards import has_wildcards, name_pattern
 from gateway.pure.openapi.built_in_resources import RESOURCES
 
 if TYPE_CHECKING:
@@ -44,16 +44,16 @@ def _resources(parts: KindParts) -> Iterator[tuple[str, str]]:
     """Yield group and resource of each resource that *parts* stand for."""
     sub = parts.sub_resource
     suffix = f"/{'*' if has_wildcards(sub) else sub}" if sub else ""
-    group, kind = Wildcard(parts.group), Wildcard(parts.kind)
+    group, kind = name_pattern(parts.group), name_pattern(parts.kind)
     is_found = False
-    if not kind.is_all:
+    if parts.kind != "*":
         for found in (one for by_name in RESOURCES.values() for one in by_name.values()):
-            if kind.matches(found.kind) and group.matches(found.group):
+            if kind.fullmatch(found.kind) and group.fullmatch(found.group):
                 is_found = True
                 yield found.group, f"{found.name}{suffix}"
                 if (found.group, found.name, sub) == ("", "pods", ""):
                     yield "", "pods/ephemeralcontainers"
     if not is_found or has_wildcards(parts.kind):
         yield "*" if has_wildcards(parts.group) else parts.group, f"*{suffix}"
-        if not sub and group.matches(""):
+        if not sub and group.fullmatch(""):
             yield "", "pods/ephemeralcontainers"

@@ -31,6 +31,21 @@ class Wildcard:
         return self._regex.search(text) is not None
 
 
+def name_pattern(text: str) -> re.Pattern[str]:
+    """Return the pattern *text* for names of some ten characters, as an expression for ``fullmatch``.
+
+    Other than a ``Wildcard`` it counts no steps, so documents can be read with it. What a ``*`` has taken up
+    to the next part is never tried again: the first place of a part is as good as any other.
+    """
+    first, *others = re.split(r"\*+", text)
+    middle = "".join(f"(?>.*?{_literal(each)})" for each in others[:-1])
+    return re.compile(f"(?s:{_literal(first)}{middle}{f'.*{_literal(others[-1])}' if others else ''})")
+
+
+def _literal(text: str) -> str:
+    return "".join(map(_escaped, _PARTS.findall(text)))
+
+
 _PARTS = re.compile(r"\*+|\?|[^*?]+")
 
 
