@@ -111,8 +111,8 @@ async def test_objects_of_a_kind_are_found_by_name_and_selector(
     assert names(await found(cluster, CONFIG_MAP, ref("c", action="Allow"))) == []
     followed: Any = cluster.of(CONFIG_MAP)
     assert [followed.select(f"none-{number}", ALL) for number in range(9)] == [[]] * 9
-    assert followed._lists[0].keys() == {"", "default", "other"}
-    assert followed._lists[1].keys() == {("default", ALL), ("default", gold)}
+    assert followed._lists._spaces.keys() == {"default", "other"}
+    assert followed._lists._spaces["default"][1].lists.keys() == {None, ALL, gold}
     server.keep(MAPS.format("default", "d"))
     await until(lambda: len(cluster.of(CONFIG_MAP).select("default", ALL)) == 3)  # type: ignore[union-attr]
     server.drop(MAPS.format("default", "b"))
@@ -120,6 +120,24 @@ async def test_objects_of_a_kind_are_found_by_name_and_selector(
     assert server.asked("list params") == 1
     assert cluster.is_connected
     assert not cluster.warnings
+
+
+async def test_expressions_read_what_the_watch_has_shown(server: ApiServer, cluster: ClusterParams) -> None:
+    for key in (("b", "x"), ("a", "y"), ("a", "x")):
+        server.keep(MAPS.format(*key))
+    cluster.activate(MAPS_WHOLE)
+    await cluster.wait_until_synced(PATIENCE_S)
+    objects: Any = cluster.of(CONFIG_MAP)
+    assert names([objects.seen("a", "y")]) == ["y"]
+    assert objects.seen("a", "z") is None
+    assert objects.seen("", "y") is None
+    assert (objects.count(""), objects.count("a"), objects.count("c")) == (3, 2, 0)
+    assert names(objects.select("", ALL)) == ["x", "y", "x"]
+    asked = server.asked("get params")
+    server.keep(MAPS.format("c", "z"))
+    await until(lambda: objects.seen("c", "z") is not None)
+    assert (objects.count(""), objects.count("c")) == (4, 1)
+    assert server.asked("get params") == asked
 
 
 async def test_an_object_that_the_watch_has_not_shown_is_requested(
@@ -244,21 +262,31 @@ async def test_a_look_up_can_be_cancelled(server: ApiServer, cluster: ClusterPar
     assert not results
 
 
-def test_a_review_of_a_file_takes_parameters_from_the_cluster(server: ApiServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_review_of_a_file_takes_objects_from_the_cluster(
+    server: ApiServer, tmp_path: Path, *, reads: bool
+) -> None:
+    """They are parameters, or expressions read them."""
     server.resources["/api/v1"] = CORE
     server.put("default")
     server.kubeconfig(tmp_path)
     rules = [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]
     head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "p"}}
-    policy = {
-        "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+    policy: dict[str, Any] = {
         "matchConstraints": {"resourceRules": rules},
         "validations": [
             {"expression": "params.data.a == 'b'", "messageExpression": "'found ' + string(params.data.a)"}
         ],
     }
     reference = {"name": "x", "parameterNotFoundAction": "Deny"}
-    binding = {"policyName": "p", "validationActions": ["Deny"], "paramRef": reference}
+    binding: dict[str, Any] = {"policyName": "p", "validationActions": ["Deny"]}
+    if reads:
+        found = "resource.get('v1', 'configmaps', request.namespace, 'x')"
+        policy = json.loads(json.dumps(policy).replace("params", found))
+    else:
+        policy["paramKind"] = {"apiVersion": "v1", "kind": "ConfigMap"}
+        binding["paramRef"] = reference
+    listed = {"apiVersion": "v1", "kind": "ConfigMap", "resource": "configmaps"}
     documents = [
         {**head, "kind": "ValidatingAdmissionPolicy", "spec": policy},
         {**head, "kind": "ValidatingAdmissionPolicyBinding", "spec": binding},
@@ -266,6 +294,7 @@ def test_a_review_of_a_file_takes_parameters_from_the_cluster(server: ApiServer,
             "apiVersion": "admission-gateway.io/v1alpha1",
             "kind": "GatewayConfiguration",
             "kubernetes": {"kubeconfig": str(tmp_path / "kubeconfig")},
+            "policies": {"resources": [listed]},
         },
     ]
     config = tmp_path / "config.yaml"

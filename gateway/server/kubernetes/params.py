@@ -32,6 +32,7 @@ from gateway.pure.core.policy import ParamKind
 from gateway.pure.core.review import labels_of
 from gateway.pure.core.role_bindings import BINDINGS, ROLE_PATHS, RoleIndex, entries_of
 from gateway.server.kubernetes.access import AccessPool
+from gateway.server.kubernetes.object_lists import ObjectLists
 from gateway.server.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch, stored_json
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from gateway.server.kubernetes.access import ClusterAccess
 
     Json = dict[str, Any]
-    _Lists = tuple[dict[str, list["_Param"]], dict[tuple[str, Selector], list["_Param"]]]
 
 log = logging.getLogger(__name__)
 
@@ -338,9 +338,9 @@ class _FollowedKind:
         self._resource: _Resource | None = None
         self._key = (kind.api_version, kind.kind)
         self._index = _BindingIndex() if self._key in BINDINGS else None
-        self._store = Store(self._read, self._forget_lists, _key_of, self._index)
-        self._lists: _Lists = ({}, {})
-        """All objects by namespace, and those that were selected since the last change."""
+        self._lists: ObjectLists[_Param] = ObjectLists(lambda: self._store.by_name)
+        indexes = (self._lists,) if self._index is None else (self._lists, self._index)
+        self._store = Store(self._read, key=_key_of, indexes=indexes)
         self._watch: Watch[_Param] | None = None
         self._last_error = "the API server has not answered yet"
         self._missing = ""
@@ -417,31 +417,13 @@ class _FollowedKind:
 
     def count(self, namespace: str) -> int:
         """Return the number of the objects in *namespace*, or of all if it is empty."""
-        return len(self._within(namespace)) if namespace else len(self._store.by_name)
+        return self._lists.count(namespace)
 
     def select(self, namespace: str, selector: Selector) -> Sequence[Json]:
         """Return the objects in *namespace*, or all, that *selector* matches, by namespace and name."""
-        # The thread of long evaluations reads them, too: what belongs together is replaced as one.
-        _, selected = self._lists
-        within = self._within(namespace)
-        if not within:
-            return []
         parsed = self._recent.parsed
-        found = selected.get((namespace, selector))
-        if found is None:
-            found = [one for one in within if selector.matches(labels_of(parsed(one)))]
-            selected[namespace, selector] = found
+        found = self._lists.select(namespace, selector, lambda one: selector.matches(labels_of(parsed(one))))
         return [parsed(one) for one in found]
-
-    def _within(self, namespace: str) -> Sequence[_Param]:
-        by_namespace, _ = self._lists
-        if not by_namespace:
-            made: dict[str, list[_Param]] = {"": sorted(self._store.by_name.values(), key=_key_of)}
-            for one in made[""]:
-                if one.namespace:
-                    made.setdefault(one.namespace, []).append(one)
-            by_namespace.update(made)
-        return by_namespace.get(namespace, ())
 
     async def find(self, namespace: str, name: str) -> Json | None:
         """Return the object, from the API server if the watch has not shown it, or None.
@@ -538,9 +520,6 @@ class _FollowedKind:
         if self._index is not None and covers(self.paths, ROLE_PATHS):
             return _Binding(key, kept, entries_of(self._key, document))
         return _Param(key, kept)
-
-    def _forget_lists(self) -> None:
-        self._lists = ({}, {})
 
 
 def _key_of(param: _Param) -> str:

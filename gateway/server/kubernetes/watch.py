@@ -26,7 +26,7 @@ from gateway.base.errors import ClusterError
 from gateway.server.kubernetes.api_client import status_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from gateway.server.kubernetes.access import ClusterAccess
     from gateway.server.kubernetes.api_client import ApiClient
@@ -90,25 +90,25 @@ class Store(Generic[T]):
         read: Callable[[object], T],
         changed: Callable[[], None] = lambda: None,
         key: Callable[[T], str] = lambda one: one.name,
-        index: Index[T] | None = None,
+        indexes: Sequence[Index[T]] = (),
     ) -> None:
         """*read* converts an object of the API server, or raises UnreadableError.
 
         *changed* is called after every list and event. *key* returns the name in ``by_name``, which has to be
-        unique among the objects. *index* is kept equal to the objects.
+        unique among the objects. *indexes* are kept equal to the objects.
         """
         self.read = read
         self._key = key
         self._changed = changed
-        self._index = index
+        self._indexes = indexes
         self._by_name: dict[str, T] = {}
         self.by_name: Mapping[str, T] = self._by_name
         """The current objects; the mapping changes."""
 
     def begin(self) -> None:
         """Begin a list of all objects."""
-        if self._index is not None:
-            self._index.begin()
+        for index in self._indexes:
+            index.begin()
 
     def read_page(self, page: Iterable[object]) -> list[T]:
         """Return the objects of *page*, which is a part of the list, converted.
@@ -117,16 +117,16 @@ class Store(Generic[T]):
             UnreadableError: one of them is none.
         """
         found = [*map(self.read, page)]
-        if self._index is not None:
-            self._index.add(found)
+        for index in self._indexes:
+            index.add(found)
         return found
 
     def replace(self, objects: Iterable[T]) -> None:
         """Replace all objects by *objects*, all of the list."""
         self._by_name.clear()
         self._by_name.update((self._key(one), one) for one in objects)
-        if self._index is not None:
-            self._index.complete()
+        for index in self._indexes:
+            index.complete()
         self._changed()
 
     def apply(self, event: object) -> str:
@@ -153,8 +153,8 @@ class Store(Generic[T]):
         before = self._by_name.pop(key, None) if is_deleted else self._by_name.get(key)
         if not is_deleted:
             self._by_name[key] = read
-        if self._index is not None:
-            self._index.change(before, None if is_deleted else read)
+        for index in self._indexes:
+            index.change(before, None if is_deleted else read)
 
 
 @dataclass(frozen=True, slots=True)
