@@ -136,13 +136,13 @@ class KyvernoDocuments(Loader[_ReadPolicy | ReadException]):
         return part.made.of(document, (*exceptions, *reads), lambda: _entries(part, others))
 
 
-def _entries(part: _ReadPolicy, others: OtherDocuments) -> Iterator[Webhook]:
-    """Yield the entries of *part*, after reporting what it must not read."""
-    for make in part.entries:
-        entry = make(others)
-        if problem := problem_of_reads(entry):
-            part.document.problems.add(child(part.document.path, "spec"), problem)
-        yield entry
+def _entries(part: _ReadPolicy, others: OtherDocuments) -> list[Webhook]:
+    """Return the entries of *part*, after reporting what it must not read."""
+    made = [make(others) for make in part.entries]
+    # What autogen made reads the same.
+    if problem := problem_of_reads(made[0]):
+        part.document.problems.add(child(part.document.path, "spec"), problem)
+    return made
 
 
 def _read_policy(document: Document, fields: Fields, kind: str, of_kind: _Kind) -> _ReadPolicy:
