@@ -375,3 +375,28 @@ def test_many_expressions_are_for_the_thread(tmp_path: Path, field: str) -> None
     answer = hook.policy.evaluate(seen, {})
     assert isinstance(answer, Unresolved)
     assert answer.evaluation is not None
+
+
+@pytest.mark.parametrize(
+    ("lengths", "sent"),
+    [
+        ((3000, 1096), (3000, 1096)),
+        # One character more than the API server passes on.
+        ((3000, 1097), (256, 256)),
+        ((255,) * 16 + (300,), (255,) * 16),
+    ],
+)
+def test_long_warnings_are_cut_where_the_api_server_cuts_them(
+    tmp_path: Path, lengths: tuple[int, ...], sent: tuple[int, ...]
+) -> None:
+    policies = [
+        validating(
+            {"expression": "false", "message": "w" * (length - len("Policy p00 failed: "))},
+            name=f"p{number:02}",
+            validationActions=["Warn"],
+        )
+        for number, length in enumerate(lengths)
+    ]
+    found = decided(tmp_path, policies).decision
+    assert found.allowed
+    assert tuple(map(len, found.warnings)) == sent

@@ -53,6 +53,8 @@ class PolicyInForce(Generic[P, B]):
     """``ValidatingAdmissionPolicy`` or ``MutatingAdmissionPolicy``."""
     run_type: ClassVar[type[PolicyRun[Any, Any]]]
     """The way of a policy of this class through one request."""
+    has_long_warnings: ClassVar[bool] = False
+    """See ``PolicyRef``."""
 
     def __init__(self, policy: P, bindings: Sequence[B], params: FixedParams, refusal: str = "") -> None:
         """*params* are the parameters in files; kinds that they lack are taken from the cluster.
@@ -108,6 +110,7 @@ class PolicyInForce(Generic[P, B]):
                 self.objects.unlisted,
                 merged_versions,
                 checks_parameter_authors,
+                has_long_warnings=self.has_long_warnings,
             ),
             rules=tuple(rule for named in match.named_rules for rule in named.rules),
             namespace_selector=match.namespace_selector,

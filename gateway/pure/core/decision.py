@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 MAX_WARNING_CHARS: Final = 256
 MAX_WARNINGS_CHARS: Final = 4096
-"""The API server passes on so much of one warning, and of all warnings of a request."""
+"""The API server passes on so much of one warning, and of all warnings of a request. It cuts warnings only if
+all together are too long. Source: k8s.io/apiserver pkg/endpoints/filters/warning.go."""
 
 MAX_MESSAGE_CHARS: Final = 64 * 1024
 """The length of one webhook's message, and of any other text of its status. Longer texts are cut."""
@@ -130,7 +131,7 @@ def with_reference(decision: Decision, uid: str, reference: DecisionReference) -
     text = f"to see why the request was refused, run: admission-gateway decisions {uid} --cluster"
     if reference == "Message":
         return replace(decision, status=replace(status, message=f"{status.message}\n{text}"))
-    return replace(decision, warnings=_warnings([(text, *decision.warnings)]))
+    return replace(decision, warnings=_warnings([((text, *decision.warnings), True)]))
 
 
 def _are_silent(outcomes: Sequence[Outcome]) -> bool:
@@ -241,37 +242,49 @@ def _refusal(outcome: Outcome) -> Status:
             raise AssertionError(f"{name} allows the request and does not refuse it")
 
 
-def _texts(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, ...]]:
-    """Yield the warnings of each webhook.
+def _texts(outcomes: Sequence[Outcome]) -> Iterator[tuple[Sequence[str], bool]]:
+    """Yield the warnings of each webhook, and whether they may be long.
 
     Those of webhooks in the mode Warn are last: by the bounds they could displace others.
     """
     in_warn = []
     for outcome in outcomes:
         if outcome.mode == "Enforce":
-            if outcome.worker_verdict is not None:
-                yield outcome.worker_verdict.warnings
+            yield _texts_of(outcome)
         elif outcome.mode == "Warn":
             in_warn.append(outcome)
     for outcome in in_warn:
         if outcome.would_reject:
-            yield (_CONTROL.sub(" ", f"{WOULD_BE_REFUSED}: {_refusal(outcome).message}"),)
-        if outcome.worker_verdict is not None:
-            yield outcome.worker_verdict.warnings
+            yield (_CONTROL.sub(" ", f"{WOULD_BE_REFUSED}: {_refusal(outcome).message}"),), False
+        yield _texts_of(outcome)
 
 
-def _warnings(by_webhook: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+def _texts_of(outcome: Outcome) -> tuple[Sequence[str], bool]:
+    verdict, client = outcome.worker_verdict, outcome.invocation.webhook.client
+    may_be_long = isinstance(client, PolicyRef) and client.has_long_warnings
+    return () if verdict is None else verdict.warnings, may_be_long
+
+
+def _warnings(by_webhook: Iterable[tuple[Sequence[str], bool]]) -> tuple[str, ...]:
+    """Return the warnings that are passed on. Those that may be long are cut unless there is room for all."""
+    whole: dict[str, None] = {}
     kept: dict[str, None] = {}
-    room = MAX_WARNINGS_CHARS
+    size, room = 0, MAX_WARNINGS_CHARS
     # An answer may repeat a warning 20,000 times. Removing repetitions first takes a tenth of the time.
-    for text in (text for texts in by_webhook for text in dict.fromkeys(texts)):
+    for text, may_be_long in (
+        (text, is_long) for texts, is_long in by_webhook for text in dict.fromkeys(texts)
+    ):
         if not text or _CONTROL.search(text):
             continue
         cut = text[:MAX_WARNING_CHARS]
+        passed = text if may_be_long else cut
+        if passed not in whole:
+            whole[passed] = None
+            size += len(passed)
         if cut in kept:
             continue
         if len(cut) > room:
             break
         room -= len(cut)
         kept[cut] = None
-    return tuple(kept)
+    return tuple(whole if size <= MAX_WARNINGS_CHARS else kept)

@@ -187,6 +187,8 @@ class PolicyRef:
     """Whether it matches also what no other webhook sees: it checks the authors of policies."""
     is_on_templates: bool = field(default=False, repr=False)
     """Whether it is evaluated on the Pods of workloads. Digests have it by the expressions of ``policy``."""
+    has_long_warnings: bool = field(default=False, repr=False)
+    """Whether its warnings are cut only where the API server cuts them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

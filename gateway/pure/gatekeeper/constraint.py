@@ -64,6 +64,8 @@ class Constraint:
 class ConstraintInForce(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
     """A constraint with what its template evaluates."""
 
+    has_long_warnings = True
+
     def __init__(self, policy: ValidatingPolicy, constraint: Constraint, excluded: Wildcards) -> None:
         """Take the *policy*, which has the name of *constraint* and the expressions of its template.
 

@@ -63,6 +63,8 @@ _IN_KYVERNO: Final = {
 class KyvernoClusterPolicy(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
     """A ClusterPolicy or Policy."""
 
+    has_long_warnings = True
+
     def __init__(
         self,
         kind: str,

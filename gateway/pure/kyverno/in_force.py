@@ -37,6 +37,8 @@ NO_OTHERS: Final = OtherDocuments()
 class KyvernoPolicy(PolicyInForce[P, B]):
     """A policy of Kyverno, or what autogen made of one."""
 
+    has_long_warnings = True
+
     def __init__(
         self,
         kind: str,

@@ -207,6 +207,12 @@ case(
         constraint("No", "d", enforcementAction="dryrun"),
     ],
 )
+case(
+    "warning-long",
+    "A warning may be longer than 256 characters.",
+    [template("Long", check("false", "w" * 1000))],
+    [constraint("Long", enforcementAction="warn")],
+)
 POINT: Final = "validation.gatekeeper.sh"
 SCOPED: Final[dict[str, list[tuple[str, list[str]]]]] = {
     "deny": [("deny", [POINT])],

@@ -143,6 +143,11 @@ case(
     validating(check("false", "two"), name="b", validationActions=["Warn"]),
 )
 case(
+    "warning-long",
+    "A warning may be longer than 256 characters.",
+    validating(check("false", "w" * 1000), validationActions=["Warn"]),
+)
+case(
     "three-policies",
     "A policy that passes adds nothing to the denial.",
     validating(YES, name="a"),
