@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     Json = dict[str, Any]
 
-_ROLES: Final = "The gateway does not know the roles of users."
 _UNKNOWN: Final = "An unknown namespace is another error in the gateway."
 _VARIANT: Final = "The gateway refuses documents whose expressions do not compile."
 _VERSIONS: Final = "The gateway takes the versions of a resource as equivalent."
@@ -61,10 +60,6 @@ DIFFERENT: Final[dict[str, dict[str, str]]] = {
         "see-unknown-namespace": _UNKNOWN,
         "see-unknown-namespace-ignore": _UNKNOWN,
         "match-kind-all-parts": "The gateway takes a kind that no API server has.",
-        "match-cluster-role": _ROLES,
-        "match-cluster-role-no": _ROLES,
-        "match-role": _ROLES,
-        "match-role-and-subject": _ROLES,
         "match-conditions": "The gateway does not evaluate matchConditions of a whole ClusterPolicy.",
         "override-selector-enforce": "Kyverno does not know the labels, and warns.",
         "override-both-enforce": "Kyverno does not know the labels, and warns.",
@@ -104,7 +99,7 @@ def parts(messages: Sequence[str]) -> list[str]:
 @pytest.mark.parametrize(("case", "answer"), list(rows()))
 def test_a_request_is_answered_as_by_kyverno(tmp_path: Path, case: Case, answer: Json) -> None:
     question = case.question
-    documents = [*question["policies"], *question.get("exceptions", ())]
+    documents = [*question["policies"], *question.get("exceptions", ()), *question.get("bindings", ())]
     surroundings = Surroundings("1.36", question["namespaces"], [])
     is_mutating = question["policies"][0]["kind"].endswith("MutatingPolicy")
     with closing(RecordedEngine(tmp_path, [], surroundings, denied)) as engine:

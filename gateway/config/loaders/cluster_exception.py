@@ -83,6 +83,11 @@ class ClusterException(Part):
     content: bytes
     """JSON of its spec, with sorted keys."""
 
+    @property
+    def needs_roles(self) -> bool:
+        """See ``Part``."""
+        return self.match.needs_roles
+
 
 class ExceptionsOfRules:
     """The exceptions of one policy, by names of rules.

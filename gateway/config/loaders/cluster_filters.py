@@ -130,9 +130,10 @@ class Unsupported(Type[None]):
         return {}
 
 
-_ROLES: Final = Unsupported(
-    "is not evaluated: the gateway does not know the roles of users; expected subjects"
-)
+def _role(text: str) -> str | None:
+    if text.count(":") == 1:
+        return _pattern(text)
+    return f"found {shown(text)}, expected NAMESPACE:NAME of a Role"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,8 +187,19 @@ class BlockEntry(Declared):
 
     resources: _Resources = declare(Group(_Resources), "Resources", default=_Resources())
     subjects: tuple[_Subject, ...] = declare(Groups(_Subject, _MAX_ENTRIES), "Users", default=())
-    roles: None = declare(_ROLES, "Not evaluated", default=None)
-    cluster_roles: None = declare(_ROLES, "Not evaluated", default=None)
+    roles: tuple[str, ...] = declare(
+        Texts("list of roles", _role, (0, _MAX_ENTRIES)), "Roles, without wildcards", default=()
+    )
+    cluster_roles: tuple[str, ...] = declare(
+        _patterns("list of names"), "ClusterRoles, without wildcards", default=()
+    )
+
+    def check(self, source: Fields) -> None:
+        """Warn of names that no role has."""
+        for name, names in (("roles", self.roles), ("clusterRoles", self.cluster_roles)):
+            if found := [each for each in names if has_wildcards(each)]:
+                what = f"found {shown(found[0])}, which is compared as it is: Kyverno knows no wildcards here"
+                source.problems.warn(source.at(name), what)
 
     @property
     def filter(self) -> Filter:
@@ -203,6 +215,8 @@ class BlockEntry(Declared):
             found.namespace_selector,
             frozenset(found.operations),
             tuple(each.subject for each in self.subjects),
+            self.roles,
+            self.cluster_roles,
         )
 
     @property
@@ -217,8 +231,8 @@ class BlockEntry(Declared):
     def size(self) -> int:
         """How many texts are compared."""
         found = self.resources
-        lists = (found.kinds, found.names, found.namespaces, found.annotations, self.subjects)
-        return 1 + sum(map(len, lists))
+        lists = (found.kinds, found.names, found.namespaces, found.annotations)
+        return 1 + sum(map(len, (*lists, self.subjects, self.roles, self.cluster_roles)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +271,7 @@ class MatchEntry(BlockEntry):
 
     def check(self, source: Fields) -> None:
         """Report two lists."""
+        BlockEntry.check(self, source)
         if self.any_of and self.all_of:
             source.problem("all", "found any and all, expected one of them")
 

@@ -72,6 +72,11 @@ class _ReadPolicy(Part):
     made: MadeEntries = field(default_factory=MadeEntries)
 
     @property
+    def needs_roles(self) -> bool:
+        """See ``Part``."""
+        return self.spec.needs_roles
+
+    @property
     def param_kinds(self) -> Collection[ParamKind]:
         """See ``Part``."""
         return self.spec.param_kinds

@@ -47,6 +47,7 @@ from gateway.pure.openapi.built_in_resources import RESOURCES
 if TYPE_CHECKING:
     from typing import Any
 
+    from gateway.config.loaders.cluster_filters import BlockEntry
     from gateway.pure.kyverno.failure_action import FailureAction
 
     Json = dict[str, Any]
@@ -111,6 +112,11 @@ class Rule(PlacedEntry):
         "Not used: it is for reports",
         default={},
     )
+
+    @property
+    def blocks(self) -> tuple[BlockEntry, ...]:
+        """All blocks of ``match`` and ``exclude``."""
+        return (*self.match.blocks, *(() if self.exclude is None else self.exclude.blocks))
 
     def compiled(self, policy: str, action: FailureAction) -> CelRule:
         """Return the rule of the *policy* with its *action*, after reporting problems of expressions."""

@@ -168,14 +168,7 @@ class Spec(Declared):
 
     def check(self, source: Fields) -> None:
         """Report too many texts, and parameters of several kinds."""
-        blocks = [
-            block
-            for rule in self.rules
-            for match in (rule.match, rule.exclude)
-            if match is not None
-            for block in match.blocks
-        ]
-        if (size := sum(each.size for each in blocks)) > _MAX_TEXTS:
+        if (size := sum(each.size for rule in self.rules for each in rule.blocks)) > _MAX_TEXTS:
             found = f"match and exclude have {size} blocks and texts"
             source.problem("rules", f"{found}, expected at most {_MAX_TEXTS}")
         for rule in self.rules:
@@ -191,6 +184,11 @@ class Spec(Declared):
             (validate.failure_action, validate.failure_action_overrides),
             (self.validation_failure_action, self.validation_failure_action_overrides),
         )
+
+    @property
+    def needs_roles(self) -> bool:
+        """Whether the roles of users count."""
+        return any(each.roles or each.cluster_roles for rule in self.rules for each in rule.blocks)
 
     @property
     def param_kinds(self) -> set[ParamKind]:

@@ -6,21 +6,23 @@ entries of a phase: a policy with its exceptions, or a template with its constra
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gateway.config.loaders.cluster_policy import ClusterPolicyDocuments
 from gateway.config.loaders.gatekeeper import GROUPS as GATEKEEPER_GROUPS
 from gateway.config.loaders.gatekeeper import GatekeeperDocuments
 from gateway.config.loaders.kyverno import KyvernoDocuments
+from gateway.config.yaml.fields import child
+from gateway.pure.core.policy import ParamKind
+from gateway.pure.core.role_bindings import BINDINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gateway.config.loaders.part import Loader, Part
     from gateway.config.yaml.documents import Document
     from gateway.config.yaml.fields import Fields
     from gateway.pure.admission_policies.params import FixedParams
-    from gateway.pure.core.policy import ParamKind
     from gateway.pure.core.webhook import Webhook
 
 _LOADERS: Mapping[str, type[Loader[Any]]] = {
@@ -29,6 +31,10 @@ _LOADERS: Mapping[str, type[Loader[Any]]] = {
     "kyverno.io": ClusterPolicyDocuments,
 }
 """By API group."""
+_NO_ROLES: Final = (
+    "found roles or clusterRoles, for which RoleBindings and ClusterRoleBindings have to be known; expected "
+    "GatewayConfiguration.kubernetes to name a cluster, or such bindings among the documents"
+)
 
 
 def read_part(document: Document, fields: Fields, group: str, kind: str) -> Part | None:
@@ -65,21 +71,25 @@ class LoadedDocuments:
         """Return the entries of one *part* of the API group *group*, see ``Loader``."""
         return self._loader(group).entries(part, params)
 
-    @property
-    def need_cluster(self) -> list[tuple[Document, str, str]]:
-        """Document, path and message of everything that requires a cluster."""
-        return [
-            (part.document, path, message)
-            for loader in self._loaders.values()
-            for part in loader.parts
-            for path, message in part.needs_cluster
-        ]
+    def need_cluster(self, *, has_bindings: bool) -> Iterator[tuple[Document, str, str]]:
+        """Yield document, path and message of everything that requires a cluster.
+
+        *has_bindings* is whether there are RoleBindings or ClusterRoleBindings in files.
+        """
+        for part in (part for loader in self._loaders.values() for part in loader.parts):
+            for path, message in part.needs_cluster:
+                yield part.document, path, message
+            if part.needs_roles and not has_bindings:
+                yield part.document, child(part.document.path, "spec"), _NO_ROLES
 
     @property
     def param_kinds(self) -> list[ParamKind]:
-        """The kinds of the parameters of the policies read so far."""
-        parts = (part for loader in self._loaders.values() for part in loader.parts)
-        return [kind for part in parts for kind in part.param_kinds]
+        """The kinds of the parameters of the policies read so far, and of bindings if roles count for any."""
+        parts = [part for loader in self._loaders.values() for part in loader.parts]
+        kinds = [kind for part in parts for kind in part.param_kinds]
+        if any(part.needs_roles for part in parts):
+            kinds += (ParamKind(*each) for each in BINDINGS)
+        return kinds
 
     def webhooks(self, params: FixedParams) -> tuple[Webhook, ...]:
         """Return the policies of all engines, which have *params*, as entries of a phase."""

@@ -39,6 +39,11 @@ class Part:
         return ""
 
     @property
+    def needs_roles(self) -> bool:
+        """Whether the roles of users count, which bindings in files or the cluster give."""
+        return False
+
+    @property
     def param_kinds(self) -> Collection[ParamKind]:
         """The kinds of its parameters."""
         return ()

@@ -20,6 +20,7 @@ from gateway.pure.admission_policies.model import (
     ValidatingBinding,
     ValidatingPolicy,
 )
+from gateway.pure.core.role_bindings import BINDINGS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -101,13 +102,19 @@ class PolicyDocuments:
             return True
         return False
 
-    def need_cluster(self, no_authorizer: str) -> Iterator[tuple[Document, str, str]]:
-        """Yield document, path and message, such as *no_authorizer*, of what requires a cluster."""
+    def need_cluster(
+        self, no_authorizer: str, params: Sequence[Mapping[str, object]]
+    ) -> Iterator[tuple[Document, str, str]]:
+        """Yield document, path and message, such as *no_authorizer*, of what requires a cluster.
+
+        *params* are the parameters in files.
+        """
         for document, _, policy in self.policies:
             if policy.needs_authorizer:
                 yield document, child(document.path, "spec"), no_authorizer
         if self.loaded is not None:
-            yield from self.loaded.need_cluster
+            has_bindings = any((each["apiVersion"], each["kind"]) in BINDINGS for each in params)
+            yield from self.loaded.need_cluster(has_bindings=has_bindings)
 
     def read(self, document: Document, fields: Fields, kind: str) -> str:
         """Read the policy or binding *document*, and return its name."""

@@ -118,7 +118,7 @@ def read(found: Iterable[Document]) -> Config:
         if ("WorkerPool", pool) not in collected.first_of and not document.problems.is_full:
             hint = did_you_mean(pool, collected.pools)
             document.problems.add(path, f"there is no WorkerPool {shown(pool)}{hint}")
-    collected.need_cluster.extend(collected.policies.need_cluster(NO_AUTHORIZER))
+    collected.need_cluster.extend(collected.policies.need_cluster(NO_AUTHORIZER, params))
     if collected.gateway.kubernetes is None:
         for document, path, message in collected.need_cluster:
             document.problems.add(path, message)

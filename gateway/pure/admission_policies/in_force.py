@@ -55,6 +55,8 @@ class PolicyInForce(Generic[P, B]):
     """The way of a policy of this class through one request."""
     has_long_warnings: ClassVar[bool] = False
     """See ``PolicyRef``."""
+    further_reads: Reads = ()
+    """What is read from the cluster besides parameters and what expressions read."""
 
     def __init__(self, policy: P, bindings: Sequence[B], params: FixedParams, refusal: str = "") -> None:
         """*params* are the parameters in files; kinds that they lack are taken from the cluster.
@@ -124,7 +126,7 @@ class PolicyInForce(Generic[P, B]):
     @property
     def reads(self) -> Reads:
         """The kinds that are read from the cluster, and which parts of them."""
-        return self.objects.with_params(self.cluster_kind, self.param_paths)
+        return (*self.objects.with_params(self.cluster_kind, self.param_paths), *self.further_reads)
 
     @property
     def bindings(self) -> Sequence[B]:
@@ -259,8 +261,8 @@ class PolicyRun(ABC, Generic[P, B]):
         try:
             return self._result()
         except UnreadParamsError as unread:
-            # An expression reads objects that are not known yet.
-            return Unresolved(lookups=(unread.lookup,))
+            # An expression or a filter reads objects that are not known yet.
+            return Unresolved(lookups=unread.lookups)
 
     @abstractmethod
     def _result(self) -> PolicyAnswer:

@@ -39,9 +39,11 @@ class ParamsError(Exception):
 class UnreadParamsError(Exception):
     """Parameters have to be looked up in the cluster first."""
 
-    def __init__(self, lookup: ParamLookup) -> None:
-        super().__init__(str(lookup))
-        self.lookup = lookup
+    def __init__(self, *lookups: ParamLookup) -> None:
+        """*lookups* are at least one."""
+        super().__init__(str(lookups))
+        self.lookups = lookups
+        self.lookup = lookups[0]
 
 
 @dataclass(frozen=True, slots=True)

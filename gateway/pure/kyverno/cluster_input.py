@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gateway.pure.admission_policies.validating import Values
-    from gateway.pure.core.policy import PolicyInput
+    from gateway.pure.core.policy import Params, PolicyInput
 
     Json = dict[str, Any]
 
@@ -24,9 +24,15 @@ if TYPE_CHECKING:
 class Shared:
     """What all policies of one request share: the input of filters, and values without the authorizer."""
 
-    def __init__(self, policy_input: PolicyInput, prepared: Prepared | None = None) -> None:
+    def __init__(
+        self,
+        policy_input: PolicyInput,
+        prepared: Prepared | None = None,
+        role_source: Params | None = None,
+    ) -> None:
         seen = policy_input.conditions
-        self.found = MatchInput(policy_input, seen.old_object if seen.object is None else seen.object)
+        current = seen.old_object if seen.object is None else seen.object
+        self.found = MatchInput(policy_input, current, role_source)
         self.request = _request_variable(policy_input, self.found, prepared)
         namespace = policy_input.namespace if self.found.namespace else None
         self.filtered: Json | None = None

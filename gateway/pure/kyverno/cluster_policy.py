@@ -88,18 +88,15 @@ class KyvernoClusterPolicy(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
         self.is_audit = not any(each.may_enforce for each in actions)
         self.refuses_all = self.is_audit and (is_enforced or not policy.emits_warnings)
         """Whether rules with the action Audit refuse requests, which the mode of the entry may soften."""
-        filters = [
-            filters
-            for rule in policy.all_rules
-            for filters in (rule.match, rule.exclude, *(each.match for each in rule.exceptions))
-            if filters is not None
-        ]
+        filters = policy.filters
         self.needs_labels = any(each.needs_labels for each in actions) or any(
             block.namespace_selector is not None for each in filters for block in each.blocks
         )
         """Whether the labels of the namespace count."""
+        self.roles = policy.role_source(params)
+        self.further_reads = self.roles.reads
         self._plain = {rule for rule in policy.all_rules if rule.is_plain and rule.rules.all_true is not None}
-        self._can_allow_fast = len(self._plain) > 0 and self.cluster_kind is None
+        self._can_allow_fast = len(self._plain) > 0 and self.cluster_kind is None and not self.roles.is_needed
 
     @property
     def shown_name(self) -> str:
@@ -210,7 +207,7 @@ class _Run(PolicyRun[ValidatingPolicy, ValidatingBinding]):
         allowance: Allowance,
     ) -> None:
         super().__init__(bound, policy_input, decisions, allowance)
-        self._shared = Shared(policy_input, self._prepared)
+        self._shared = Shared(policy_input, self._prepared, bound.roles.within(policy_input))
         self._left_out: Excluded | None = None
 
     def results_of_all(self) -> list[RuleResult]:
@@ -225,6 +222,9 @@ class _Run(PolicyRun[ValidatingPolicy, ValidatingBinding]):
         meter.start_expression(meter.BRIEF_LIMIT if is_brief else meter.long_limit())
         try:
             return self._reviewed()
+        except ParamsError as error:
+            cause = f"the roles of the user are not known: {error}"
+            return PolicyResult(Failed(FailureReason.POLICY, cause, 500))
         except CostExceeded as error:
             # Of the filters: expressions have handled their own.
             if is_brief:

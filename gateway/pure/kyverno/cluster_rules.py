@@ -14,11 +14,13 @@ from gateway.pure.cel.errors import EvaluationError
 from gateway.pure.cel.meter import HOOK_LIMIT
 from gateway.pure.conditions.match_conditions import aggregated
 from gateway.pure.core.conditions import Excluded
+from gateway.pure.kyverno.user_roles import RoleSource
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from gateway.pure.admission_policies.evaluation import Allowance
+    from gateway.pure.admission_policies.params import FixedParams
     from gateway.pure.admission_policies.validating import Rules, Values
     from gateway.pure.cel.compile import Condition, Expression
     from gateway.pure.kyverno.cluster_autogen import RuleVariants
@@ -103,6 +105,20 @@ class ClusterPolicy(ValidatingPolicy):
         for each in self.cel_rules:
             yield each.own
             yield from (one for one in (each.for_workloads, each.for_cron_jobs) if one is not None)
+
+    @property
+    def filters(self) -> list[Filters]:
+        """What ``match`` and ``exclude`` of all rules have, and their exceptions."""
+        found = (
+            filters
+            for rule in self.all_rules
+            for filters in (rule.match, rule.exclude, *(each.match for each in rule.exceptions))
+        )
+        return [each for each in found if each is not None]
+
+    def role_source(self, params: FixedParams) -> RoleSource:
+        """Return where the roles of users come from; *params* are the objects in files."""
+        return RoleSource(params, is_needed=any(each.needs_roles for each in self.filters))
 
     @property
     def expressions(self) -> Sequence[Expression]:

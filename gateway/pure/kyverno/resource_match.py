@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.review import labels_of, metadata_of
+from gateway.pure.kyverno.user_roles import UserRoles
 from gateway.pure.openapi.built_in_resources import RESOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gateway.pure.core.labels import Selector
-    from gateway.pure.core.policy import PolicyInput
+    from gateway.pure.core.policy import Params, PolicyInput
     from gateway.pure.core.review import Resource
     from gateway.pure.kyverno.wildcards import Wildcard
 
@@ -79,12 +80,15 @@ class MatchInput:
         "namespace_labels",
         "object_kind",
         "operation",
+        "roles",
         "sub_resource",
         "user",
     )
 
-    def __init__(self, policy_input: PolicyInput, current: Json | None) -> None:
-        """*current* is the object, or the old one of a request that deletes."""
+    def __init__(
+        self, policy_input: PolicyInput, current: Json | None, role_source: Params | None = None
+    ) -> None:
+        """*current* is the object, or the old one of a request that deletes. *role_source* has bindings."""
         request = policy_input.request
         self.operation = request.operation
         self.kind: Resource = top_level_kind(request.resource, request.sub_resource, request.kind)
@@ -109,6 +113,7 @@ class MatchInput:
         groups = user.get("groups") if isinstance(user, dict) else None
         self.groups: Sequence[object] = groups if isinstance(groups, list) else ()
         self.has_user = bool(user)
+        self.roles = UserRoles(policy_input, role_source, self.user, self.groups)
 
 
 def top_level_kind(resource: Resource, sub_resource: str, kind: Resource) -> Resource:
@@ -180,10 +185,23 @@ class Filter:
     namespace_selector: WildcardSelector | None = None
     operations: frozenset[str] = frozenset()
     subjects: tuple[Subject, ...] = ()
+    roles: tuple[str, ...] = ()
+    """Roles, each ``NAMESPACE:NAME``."""
+    cluster_roles: tuple[str, ...] = ()
+
+    @property
+    def needs_roles(self) -> bool:
+        """Whether the roles of the user count."""
+        return bool(self.roles or self.cluster_roles)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing counts."""
+        return not (self.has_resources or self.subjects or self.needs_roles)
 
     @property
     def has_resources(self) -> bool:
-        """Whether anything but subjects counts."""
+        """Whether anything but the user counts."""
         return bool(
             self.kinds
             or self.names
@@ -195,20 +213,18 @@ class Filter:
         )
 
     def includes(self, found: MatchInput) -> bool:
-        """Whether it matches as a block of ``match``. Subjects count only in requests of a user."""
+        """Whether it matches as a block of ``match``. The user counts only in requests of one."""
         if not found.has_user:
             return self.has_resources and self._matches_resources(found)
         return self.excludes(found)
 
     def excludes(self, found: MatchInput) -> bool:
         """Whether it matches as a block of ``exclude``: an empty one never does."""
-        if not self.has_resources and not self.subjects:
-            return False
-        return self._matches_resources(found) and self._matches_subjects(found)
+        return not self.is_empty and self._matches_resources(found) and self._matches_user(found)
 
     def excepts(self, found: MatchInput) -> bool:
         """Whether it matches as a block of an exception, of which operations do not count."""
-        if not self.has_resources and not self.subjects:
+        if self.is_empty:
             return False
         is_namespace = found.object_kind == "Namespace"
         return (
@@ -218,7 +234,7 @@ class Filter:
                 or is_namespace
                 or self.namespace_selector.matches(found.namespace_labels)
             )
-            and self._matches_subjects(found)
+            and self._matches_user(found)
         )
 
     def _matches_resources(self, found: MatchInput) -> bool:
@@ -244,12 +260,17 @@ class Filter:
             return False
         return self.selector is None or self.selector.matches(found.labels)
 
-    def _matches_subjects(self, found: MatchInput) -> bool:
-        return not self.subjects or any(
+    def _matches_user(self, found: MatchInput) -> bool:
+        is_subject = not self.subjects or any(
             any(isinstance(one, str) and each.name.matches(one) for one in found.groups)
             if each.is_group
             else each.name.matches(found.user)
             for each in self.subjects
+        )
+        return (
+            is_subject
+            and (not self.roles or found.roles.has_role(self.roles))
+            and (not self.cluster_roles or found.roles.has_cluster_role(self.cluster_roles))
         )
 
 
@@ -260,6 +281,11 @@ class Filters:
     by: Literal["any", "all"]
     """Whether one has to match, or all. A plain block is the only one of all."""
     blocks: tuple[Filter, ...]
+
+    @property
+    def needs_roles(self) -> bool:
+        """Whether the roles of the user count."""
+        return any(each.needs_roles for each in self.blocks)
 
     def include(self, found: MatchInput) -> bool:
         """Whether they match as those of ``match``."""

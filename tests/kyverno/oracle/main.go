@@ -31,6 +31,7 @@ import (
 	vpolengine "github.com/kyverno/kyverno/pkg/cel/policies/vpol/engine"
 	engineapi "github.com/kyverno/kyverno/pkg/engine/api"
 	"github.com/kyverno/kyverno/pkg/event"
+	"github.com/kyverno/kyverno/pkg/userinfo"
 	reportutils "github.com/kyverno/kyverno/pkg/utils/report"
 	"github.com/kyverno/kyverno/pkg/webhooks/handlers"
 	"github.com/kyverno/kyverno/pkg/webhooks/resource/mpol"
@@ -39,8 +40,10 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/kubectl-validate/pkg/openapiclient"
@@ -51,9 +54,8 @@ type question struct {
 	Exceptions []json.RawMessage            `json:"exceptions"`
 	Request    admissionv1.AdmissionRequest `json:"request"`
 	Namespaces []*corev1.Namespace          `json:"namespaces"`
-	// Roles and ClusterRoles are those of the user, by RoleBindings and ClusterRoleBindings.
-	Roles        []string `json:"roles"`
-	ClusterRoles []string `json:"clusterRoles"`
+	// Bindings are RoleBindings and ClusterRoleBindings.
+	Bindings []json.RawMessage `json:"bindings"`
 	// Objects are what policies find in the cluster, with their resources.
 	Objects []struct {
 		Resource string                    `json:"resource"`
@@ -210,13 +212,35 @@ func (asked *question) celExceptions() []*policiesv1beta1.PolicyException {
 }
 
 func (asked *question) received(request admissionv1.AdmissionRequest) handlers.AdmissionRequest {
+	var within bindings[*rbacv1.RoleBinding]
+	var everywhere bindings[*rbacv1.ClusterRoleBinding]
+	for _, each := range asked.Bindings {
+		if kindOf(each) == "RoleBinding" {
+			within = append(within, parsed([]json.RawMessage{each}, func(string) *rbacv1.RoleBinding {
+				return &rbacv1.RoleBinding{}
+			})...)
+			continue
+		}
+		everywhere = append(everywhere, parsed([]json.RawMessage{each}, func(string) *rbacv1.ClusterRoleBinding {
+			return &rbacv1.ClusterRoleBinding{}
+		})...)
+	}
+	// As pkg/webhooks/handlers/enrich.go does.
+	roles, clusterRoles, err := userinfo.GetRoleRef(within, everywhere, request.UserInfo, request.Namespace)
+	if err != nil {
+		panic(err)
+	}
 	return handlers.AdmissionRequest{
 		AdmissionRequest: request,
-		Roles:            asked.Roles,
-		ClusterRoles:     asked.ClusterRoles,
+		Roles:            roles,
+		ClusterRoles:     clusterRoles,
 		GroupVersionKind: schema.GroupVersionKind(request.Kind),
 	}
 }
+
+type bindings[T any] []T
+
+func (b bindings[T]) List(labels.Selector) ([]T, error) { return b, nil }
 
 // -- ValidatingPolicy -----------------------------------------------------------------------------
 

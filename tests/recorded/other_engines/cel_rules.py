@@ -21,6 +21,8 @@ from tests.recorded.other_engines.cases import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     Json = dict[str, Any]
 
 FILE: Final = FOLDER / "cel-rules.json"
@@ -483,29 +485,132 @@ match(
     PODS,
     exclude={"any": [{"subjects": [SUBJECTS["user"]]}]},
 )
-match(
-    "cluster-role",
-    "A rule may be for a cluster role.",
-    {"any": [{"resources": {"kinds": ["Pod"]}, "clusterRoles": ["admin"]}]},
-    clusterRoles=["admin"],
+
+
+def bound(role: str, *subjects: Json, inside: str = "", kind: str = "ClusterRole") -> Json:
+    """Return a binding of *role*, of the cluster unless it is *inside* a namespace."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding" if inside else "ClusterRoleBinding",
+        "metadata": {"name": role, **({"namespace": inside} if inside else {})},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
+        "subjects": list(subjects or [SUBJECTS["user"]]),
+    }
+
+
+def roles(
+    name: str, shows: str, *bindings: Json, on: Json | None = None, kind: str = "Pod", **members: Any
+) -> None:
+    """Add a case of a block with *members*, by default a cluster role, for a user with *bindings*."""
+    block = {"resources": {"kinds": [kind]}, **(members or {"clusterRoles": ["view", "admin"]})}
+    match(f"role-{name}", shows, {"any": [block]}, on=on, bindings=list(bindings))
+
+
+PLAIN_ACCOUNT: Final = {"kind": "ServiceAccount", "name": "sa"}
+BY_ACCOUNT: Final = create(pod(), user=ACCOUNT)
+ROLE_OF_DEFAULT: Final = bound("dev", inside="default", kind="Role")
+roles("of-user", "A rule may be for a cluster role of the user.", bound("admin"))
+roles("of-group", "The groups of the user have roles.", bound("admin", SUBJECTS["group"]))
+roles("of-account", "A ServiceAccount has roles.", bound("admin", SUBJECTS["service-account"]), on=BY_ACCOUNT)
+roles("of-other", "Others have other roles.", bound("admin", SUBJECTS["other"]))
+roles("of-group-as-user", "A user is no group.", bound("admin", {"kind": "User", "name": "devs"}))
+roles("glob-subject", "Subjects of bindings have no wildcards.", bound("admin", SUBJECTS["user-glob"]))
+roles("several-subjects", "One subject is enough.", bound("admin", SUBJECTS["other"], SUBJECTS["group"]))
+roles("no-subjects", "A binding may have no subject.", {**bound("admin"), "subjects": []})
+roles("other", "Only the named roles count.", bound("edit"))
+roles("several-bindings", "One of the roles is enough.", bound("edit"), bound("view"))
+roles("glob", "Names of roles have no wildcards.", bound("admin"), clusterRoles=["adm*"])
+roles("as-written", "A star is itself.", bound("adm*"), clusterRoles=["adm*"])
+roles("inside", "A RoleBinding gives a cluster role in its namespace.", bound("admin", inside="default"))
+roles("inside-other", "It gives none in others.", bound("admin", inside="prod"))
+roles(
+    "inside-of-namespace",
+    "A request about a Namespace is in it.",
+    bound("admin", inside="n"),
+    on=create(thing("Namespace", name="n")),
+    kind="Namespace",
 )
-match(
-    "cluster-role-no",
-    "A rule may be for a cluster role.",
-    {"any": [{"resources": {"kinds": ["Pod"]}, "clusterRoles": ["admin"]}]},
-    clusterRoles=["edit"],
+roles(
+    "inside-of-cluster",
+    "A request about a cluster-scoped object is in none.",
+    bound("admin", inside="default"),
+    on=create(thing("Node")),
+    kind="Node",
 )
-match(
-    "role",
-    "A rule may be for a role.",
-    {"any": [{"resources": {"kinds": ["Pod"]}, "roles": ["default:dev"]}]},
+roles(
+    "account-here",
+    "A ServiceAccount may be that of the namespace of its RoleBinding.",
+    bound("dev", PLAIN_ACCOUNT, inside="ns", kind="Role"),
+    on=BY_ACCOUNT,
+    roles=["ns:dev"],
+)
+roles(
+    "account-nowhere",
+    "In a ClusterRoleBinding it needs a namespace.",
+    bound("admin", PLAIN_ACCOUNT),
+    on=BY_ACCOUNT,
+)
+roles("namespaced", "A rule may be for a role.", ROLE_OF_DEFAULT, roles=["default:dev"])
+roles(
+    "namespaced-elsewhere",
+    "It may be one of another namespace than the request's.",
+    bound("dev", inside="prod", kind="Role"),
+    roles=["prod:dev"],
+)
+roles(
+    "namespaced-other",
+    "A role has a namespace.",
+    bound("dev", inside="prod", kind="Role"),
     roles=["default:dev"],
 )
-match(
-    "role-and-subject",
+roles("namespaced-glob", "Its name has no wildcards.", ROLE_OF_DEFAULT, roles=["*:dev", "default:*"])
+roles(
+    "namespaced-of-cluster",
+    "A cluster role is no role.",
+    bound("dev", inside="default"),
+    roles=["default:dev"],
+)
+roles("role-as-cluster-role", "A role is no cluster role.", ROLE_OF_DEFAULT, clusterRoles=["dev"])
+roles(
+    "role-everywhere", "A ClusterRoleBinding gives no role.", bound("dev", kind="Role"), clusterRoles=["dev"]
+)
+for name, given in {
+    "both": [bound("admin"), ROLE_OF_DEFAULT],
+    "first": [bound("admin")],
+    "second": [ROLE_OF_DEFAULT],
+}.items():
+    roles(
+        f"and-{name}",
+        "Roles and cluster roles of a block are needed both.",
+        *given,
+        clusterRoles=["admin"],
+        roles=["default:dev"],
+    )
+roles(
+    "and-subject",
     "Roles and subjects of a block are needed both.",
-    {"any": [{"resources": {"kinds": ["Pod"]}, "roles": ["default:dev"], "subjects": [SUBJECTS["other"]]}]},
+    ROLE_OF_DEFAULT,
     roles=["default:dev"],
+    subjects=[SUBJECTS["other"]],
+)
+roles("nobody", "A request without a user matches.", bound("admin"), on=create(pod(), userInfo={}))
+ADMINS: Final = {"any": [{"clusterRoles": ["admin"]}]}
+for name, role in (("excluded", "admin"), ("not-excluded", "edit")):
+    match(f"role-{name}", "exclude may have roles alone.", PODS, exclude=ADMINS, bindings=[bound(role)])
+    match(
+        f"role-{name}-workload",
+        "What autogen makes of a rule excludes the same users.",
+        PODS,
+        create(workload("Deployment")),
+        exclude=ADMINS,
+        bindings=[bound(role)],
+    )
+match(
+    "role-excluded-all",
+    "All blocks of all are needed to exclude.",
+    PODS,
+    exclude={"all": [{"clusterRoles": ["admin"]}, {"roles": ["default:dev"]}]},
+    bindings=[bound("admin")],
 )
 
 # -- actions --------------------------------------------------------------------------------------
@@ -646,7 +751,14 @@ case("policy-other", "A Policy has no objects of other namespaces.", policy(cel(
 
 
 def excepted(
-    name: str, shows: str, rules: list[str], *, of: Json | None = None, on: Json | None = None, **spec: Any
+    name: str,
+    shows: str,
+    rules: list[str],
+    *,
+    of: Json | None = None,
+    on: Json | None = None,
+    bindings: Sequence[Json] = (),
+    **spec: Any,
 ) -> None:
     exception = {
         "apiVersion": "kyverno.io/v2",
@@ -654,13 +766,16 @@ def excepted(
         "metadata": {"name": "e", "namespace": "exceptions"},
         "spec": {"exceptions": [{"policyName": "p", "ruleNames": rules}], "match": PODS, **spec},
     }
-    case(f"exception-{name}", shows, of or policy(cel(NO)), on=on, exceptions=[exception])
+    more = {"bindings": list(bindings)} if bindings else {}
+    case(f"exception-{name}", shows, of or policy(cel(NO)), on=on, exceptions=[exception], **more)
 
 
 excepted("rule", "An exception skips a rule.", ["r"])
 excepted("rule-glob", "Names of rules may have wildcards.", ["r*"])
 excepted("rule-other", "An exception is of the rules that it names.", ["q"])
 excepted("match", "An exception has a match block.", ["r"], match=any_of({"names": ["y"]}))
+for name, role in (("role", "admin"), ("role-other", "edit")):
+    excepted(name, "An exception may be for a cluster role.", ["r"], match=ADMINS, bindings=[bound(role)])
 
 # -- variants for workloads -----------------------------------------------------------------------
 
