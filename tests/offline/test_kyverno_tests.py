@@ -263,6 +263,46 @@ def test_the_user_is_that_of_userinfo(tmp_path: Path) -> None:
     assert without.startswith("result: found error, expected pass")
 
 
+def role_rule(name: str, match: Json | None = None, exclude: Json | None = None) -> Json:
+    """A ClusterPolicy that refuses ConfigMaps that *match*, and are not excluded."""
+    block = {"resources": {"kinds": ["ConfigMap"]}, **(match or {})}
+    rule: Json = {
+        "name": "r",
+        "match": {"any": [block]},
+        "validate": {"cel": {"expressions": [{"expression": "false"}]}},
+    }
+    spec = {"rules": [rule | ({"exclude": exclude} if exclude else {})]}
+    return {"apiVersion": "kyverno.io/v1", "kind": "ClusterPolicy", "metadata": {"name": name}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("user", "refusing"),
+    [
+        # Kyverno compares no user where none is told.
+        (None, {"for-admins", "for-devs", "for-others"}),
+        ({"userInfo": {"username": "ann"}}, {"for-others"}),
+        ({"clusterRoles": ["view", "admin"]}, {"for-admins"}),
+        ({"roles": ["other", "n:dev"], "userInfo": {"username": "ann"}}, {"for-devs", "for-others"}),
+    ],
+    ids=["nobody", "without-roles", "cluster-role", "role"],
+)
+def test_the_roles_of_the_user_are_those_of_userinfo(
+    tmp_path: Path, user: Json | None, refusing: set[str]
+) -> None:
+    if user is not None:
+        (tmp_path / "user.yaml").write_text(json.dumps({"kind": "UserInfo", **user}))
+    policies = [
+        role_rule("for-admins", {"clusterRoles": ["admin"]}),
+        role_rule("for-devs", {"roles": ["n:dev"]}),
+        role_rule("for-others", exclude={"clusterRoles": ["admin"]}),
+    ]
+    names = [one["metadata"]["name"] for one in policies]
+    test = rows(*({"policy": name, "rule": "r", "resources": ["good"], "result": "fail"} for name in names))
+    named = {} if user is None else {"userinfo": "user.yaml"}
+    found = said(write(tmp_path, {**test, **named}, policies=policies, resources=[GOOD]))
+    assert {name.partition(" ")[0] for name, what in found.items() if what == "passed"} == refusing
+
+
 def test_an_object_of_a_subresource_is_sent_to_it(tmp_path: Path) -> None:
     scale = {
         "apiVersion": "autoscaling/v1",

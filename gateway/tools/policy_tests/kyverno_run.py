@@ -32,7 +32,7 @@ from gateway.pure.core.webhook import PolicyRef
 from gateway.pure.kyverno.cluster_policy import KyvernoClusterPolicy
 from gateway.tools.offline.changes import changes
 from gateway.tools.offline.gateway import offline_gateway
-from gateway.tools.policy_tests.policies import load_policies
+from gateway.tools.policy_tests.policies import bindings_of, load_policies
 from gateway.tools.policy_tests.results import CaseResult, is_selected
 from gateway.tools.policy_tests.suite import bare_namespace
 
@@ -100,7 +100,9 @@ def _cases(test: KyvernoTest) -> Iterator[_Case]:
 
 async def _run(test: KyvernoTest, cases: Sequence[_Case]) -> list[CaseResult]:
     policies = load_policies(
-        documents_in((*test.policies, *test.exceptions)), documents_in(test.param_resources)
+        documents_in((*test.policies, *test.exceptions)),
+        documents_in(test.param_resources),
+        bindings_of(test.user, test.file),
     )
     objects, problem = _objects(test.resources)
     async with offline_gateway(policies.config, uses_cluster=False) as gateway:
@@ -202,7 +204,7 @@ class _TestRun:
         options = RequestOptions(operation, "", (), "", resource, old, is_dry_run=False)
         try:
             request = request_for(found, options)
-            request["userInfo"] = self._test.user or {}
+            request["userInfo"] = self._test.user.info
             name = request.get("namespace", "")
             namespaces = {name: values.namespaces.get(name) or bare_namespace(name, {}, {})}
             body = review_of(request)

@@ -100,6 +100,17 @@ class Values:
 
 
 @dataclass(frozen=True, slots=True)
+class TestUser:
+    """Who sends the requests of a test."""
+
+    info: Mapping[str, Any] = field(default_factory=dict)
+    """The ``userInfo`` of requests."""
+    roles: tuple[str, ...] = ()
+    """Each ``NAMESPACE:NAME``."""
+    cluster_roles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class KyvernoTest:
     """One test: policies, objects, and rows of what is expected."""
 
@@ -115,8 +126,7 @@ class KyvernoTest:
     """The files of values and of the user, which are read already."""
     has_payloads: bool
     values: Values
-    user: Mapping[str, Any]
-    """The ``userInfo`` of requests."""
+    user: TestUser
     rows: tuple[Row, ...]
 
 
@@ -277,11 +287,11 @@ def _subresources(reader: Fields) -> Iterator[tuple[tuple[str, str], str]]:
         yield (f"{group}/{version}" if group else version, kind), f"{parent_name}/{sub_name}"
 
 
-def _user(fields: Fields, folder: Path) -> Mapping[str, Any]:
+def _user(fields: Fields, folder: Path) -> TestUser:
     reader = _named_document(fields, "userinfo", folder)
     if reader is None:
-        return {}
-    reader.accept("apiVersion", "kind", "metadata", "roles", "clusterRoles")
+        return TestUser()
+    reader.accept("apiVersion", "kind", "metadata")
     info = reader.group("userInfo")
     user: dict[str, Any] = {
         "username": info.optional_string("username"),
@@ -292,5 +302,8 @@ def _user(fields: Fields, folder: Path) -> Mapping[str, Any]:
     if extra := info.mapping("extra"):
         user["extra"] = {name: list(extra.strings(name)) for name in extra.content}
     info.finish_leniently()
+    # No policy can name a role without a namespace.
+    roles = tuple(each for each in reader.strings("roles") if ":" in each)
+    found = TestUser(user, roles, tuple(reader.strings("clusterRoles")))
     reader.finish_leniently()
-    return user
+    return found

@@ -9,13 +9,16 @@ from gateway.base.errors import ConfigError
 from gateway.config.merge.read import read
 from gateway.config.yaml.documents import ADMISSION_GROUP, POLICY_KINDS, Document
 from gateway.config.yaml.fields import Problems
+from gateway.pure.core.role_bindings import VERSION
 from gateway.pure.core.webhook import PolicyRef, Webhook
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from gateway.base.errors import Problem
     from gateway.config.merge.model import Config
+    from gateway.tools.policy_tests.kyverno_test import TestUser
 
     Json = dict[str, Any]
 
@@ -46,14 +49,18 @@ class LoadedPolicies:
     """Why a document that is no policy, such as an exception, is not loaded. Empty if all are."""
 
 
-def load_policies(documents: Iterable[Document], params: Iterable[Document] = ()) -> LoadedPolicies:
+def load_policies(
+    documents: Iterable[Document], params: Iterable[Document], role_bindings: Iterable[Document]
+) -> LoadedPolicies:
     """Load the *documents* of policies, bindings and exceptions, and their parameters among *params*.
 
-    Documents of other kinds are left out.
+    Documents of other kinds are left out. *role_bindings* give the user of the test its roles.
     """
     policies = [_enforcing(one) for one in documents if _group(one) in _GROUPS or one.content is None]
     kinds = [_kind(kind) for one in policies for kind in _param_kinds(one)]
     used = [one for one in params if one.content is not None and _kind(one.content) in kinds]
+    if any(map(_names_roles, policies)):
+        used += role_bindings
     config, refused = load_supported([*policies, *_missing_bindings(policies), *used])
     hooks = {hook.name for hook in config.webhooks}
     silent = [one for one in policies if _is_policy(one) and id_of(one) not in hooks]
@@ -180,6 +187,39 @@ def _param_kinds(document: Document) -> Iterator[Json]:
         cel = validate.get("cel") if isinstance(validate, dict) else None
         found.append(cel.get("paramKind") if isinstance(cel, dict) else None)
     return (one for one in found if isinstance(one, dict))
+
+
+def _names_roles(document: Document) -> bool:
+    """Whether the roles of users count for the policy or exception *document*."""
+    spec = _spec(document)
+    matches = [spec.get("match")]
+    for rule in _rules(spec):
+        matches += [rule.get("match"), rule.get("exclude")]
+    found = [one for one in matches if isinstance(one, dict)]
+    listed = [one for match in found for one in (match.get("any"), match.get("all"))]
+    blocks = [*found, *(block for one in listed if isinstance(one, list) for block in one)]
+    return any(isinstance(one, dict) and ("roles" in one or "clusterRoles" in one) for one in blocks)
+
+
+def bindings_of(user: TestUser, file: Path) -> list[Document]:
+    """Return bindings, as documents of *file*, that give *user* its roles, or nobody any role."""
+    subjects = [{"kind": "User", "name": user.info.get("username", "")}]
+    given = [("RoleBinding", "Role", *one.split(":", 1)) for one in user.roles]
+    given += [("ClusterRoleBinding", "ClusterRole", "", one) for one in user.cluster_roles]
+    if not given:
+        given, subjects = [("ClusterRoleBinding", "ClusterRole", "", "none")], []
+    documents = []
+    for number, (kind, of_role, namespace, name) in enumerate(given):
+        metadata = {"name": f"told-{number}", **({"namespace": namespace} if namespace else {})}
+        content: dict[str, object] = {
+            "apiVersion": VERSION,
+            "kind": kind,
+            "metadata": metadata,
+            "roleRef": {"kind": of_role, "name": name},
+            "subjects": subjects,
+        }
+        documents.append(Document(file, Problems(f"{file}: userinfo"), content))
+    return documents
 
 
 def _missing_bindings(documents: Sequence[Document]) -> Iterator[Document]:
