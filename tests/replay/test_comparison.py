@@ -53,6 +53,22 @@ def test_another_object_is_one_that_differs_after_all_changes() -> None:
     assert found(review(None, patched(1), patched(3, "z.b.c")), both) == [("otherObject", "c/z.b.c")]
 
 
+def test_two_entries_of_one_name_are_two() -> None:
+    """Before, the last one stood for both: its change was the only one, and its message that of both."""
+    first, second = ({**HOOK, "patch": [{"op": "add", "path": f"/spec/{name}", "value": 1}]} for name in "bc")
+    changed = review(pod(), first, second)
+    final: Any = recorded(changed, "mutate", ()).final_object()
+    assert final["spec"] == {"a": 1, "b": 1, "c": 1}
+    assert found(changed, review(pod(), first, second)) == []
+    assert found(changed, review(pod(), second)) == [("otherObject", "c/a.b.c")]
+    ours, theirs = ({**DENIED, "webhook": name, "message": name} for name in ("y.b.c", "z.b.c"))
+    before = review(None, DENIED, {**DENIED, "message": "on templates"}, ours, **REFUSED)
+    after = review(None, DENIED, {**DENIED, "message": "on templates"}, theirs, **{**REFUSED, "code": 400})
+    assert found(before, after) == [("otherMessage", "c/z.b.c")]
+    opened = {**HOOK, "outcome": "FailedOpen", "message": "gone"}
+    assert found(review(None, opened, HOOK), review(None, opened, opened)) == [("failures", "c/a.b.c")]
+
+
 def test_a_failure_is_no_denial() -> None:
     closed = review(None, {**HOOK, "outcome": "FailedClosed", "message": "gone"}, **REFUSED)
     opened = review(None, {**HOOK, "outcome": "FailedOpen", "message": "gone"})

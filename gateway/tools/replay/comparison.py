@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 from admission_gateway_worker.json_patch.diff import same
 
 if TYPE_CHECKING:
-    from gateway.tools.replay.results import Result, WebhookKey, WebhookResult
+    from gateway.tools.replay.results import PartKey, Result, WebhookResult
 
 Kind = Literal["newlyDenied", "newlyAllowed", "otherMessage", "otherObject", "failures"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
@@ -48,9 +48,9 @@ def differences(before: Result, after: Result) -> list[Difference]:
 
 
 def _new_failures(before: Result, after: Result) -> list[Difference]:
-    known = {(one.key, one.outcome) for one in before.failures}
+    known = {(one.key, one.number, one.outcome) for one in before.failures}
     named = dict.fromkeys(
-        (one.name, one.message) for one in after.failures if (one.key, one.outcome) not in known
+        (one.name, one.message) for one in after.failures if (one.key, one.number, one.outcome) not in known
     )
     return [Difference("failures", name, "", message) for name, message in named]
 
@@ -72,9 +72,9 @@ def _texts(result: Result) -> str:
 
 def _speaker(before: Result, after: Result) -> str:
     """Return the webhook whose text differs, if that can be told."""
-    texts = {one.key: one.message for one in before.webhooks}
+    texts = {one.part: one.message for one in before.webhooks}
     for one in after.webhooks:
-        if texts.get(one.key, "") != one.message:
+        if texts.get(one.part, "") != one.message:
             return one.name
     return _name(after.rejecting or before.rejecting)
 
@@ -88,7 +88,7 @@ def _has_other_object(before: Result, after: Result) -> bool:
 def _changer(before: Result, after: Result) -> str:
     """Return the first webhook whose change differs."""
     old, new = before.patches(), after.patches()
-    order: dict[tuple[WebhookKey, int], None] = dict.fromkeys((*new, *old))
+    order: dict[PartKey, None] = dict.fromkeys((*new, *old))
     for key in order:
         if key not in old or key not in new or not same(old[key], new[key]):
             return f"{key[0][1]}/{key[0][2]}"

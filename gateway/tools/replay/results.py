@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from admission_gateway_worker.json_patch.diff import diff
@@ -13,13 +14,18 @@ from gateway.observe.recording.lines import webhook_member
 from gateway.pure.core.verdict import Failed, FailureReason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.review import Json
 
 WebhookKey = tuple[str, str, str]
-"""Phase, configuration and name of a webhook."""
+"""Phase, configuration and name of a webhook or policy."""
+PartKey = tuple[WebhookKey, int, int]
+"""A webhook, the round, and the number among those that have the same.
+
+Policies of two engines may have one name, and the Pods of workloads are reviewed by an entry of their own.
+"""
 
 
 class UnusableResultError(Exception):
@@ -37,6 +43,13 @@ class WebhookResult:
     mode: str = "Enforce"
     round: int = 0
     milliseconds: float = 0.0
+    number: int = 0
+    """See ``PartKey``."""
+
+    @property
+    def part(self) -> PartKey:
+        """What tells it apart from the others of a review."""
+        return self.key, self.round, self.number
 
     @property
     def name(self) -> str:
@@ -63,8 +76,8 @@ class Result:
     """Whether a webhook changed the object. None if that is not known."""
     final_object: Callable[[], object]
     """Returns the object after all changes. May raise UnusableResultError."""
-    patches: Callable[[], dict[tuple[WebhookKey, int], list[Any]]]
-    """Returns the changes of the object by webhook and round."""
+    patches: Callable[[], dict[PartKey, list[Any]]]
+    """Returns the changes of the object, in order."""
     lacks_namespace: bool = False
     """Whether a webhook could not be matched without the labels of the namespace."""
 
@@ -87,10 +100,11 @@ def recorded(line: Json, phase: str, left_out: Collection[WebhookKey]) -> Result
     """
     request: Any = line["request"]
     try:
-        entries = [(one, _webhook_result(phase, one)) for one in line["webhooks"]]
-        kept = [(one, found) for one, found in entries if found.key not in left_out]
-        webhooks = tuple(found for _, found in kept)
-        patches = {(found.key, found.round): list(one["patch"]) for one, found in kept if "patch" in one}
+        found = _numbered(_webhook_result(phase, one) for one in line["webhooks"])
+        entries = list(zip(line["webhooks"], found, strict=True))
+        kept = [(one, result) for one, result in entries if result.key not in left_out]
+        webhooks = tuple(result for _, result in kept)
+        patches = {result.part: list(one["patch"]) for one, result in kept if "patch" in one}
         warnings = tuple(map(str, line["warnings"]))
         allowed, code, message = bool(line["allowed"]), int(line["code"]), str(line["message"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -112,11 +126,13 @@ def recorded(line: Json, phase: str, left_out: Collection[WebhookKey]) -> Result
 
 def made(answers: Sequence[Answer]) -> Result:
     """Return what came of a review with *answers*, one for each phase that was reached."""
-    webhooks = tuple(
-        _webhook_result(answer.selection.phase, webhook_member(one))
+    by_answer = [
+        _numbered(
+            _webhook_result(answer.selection.phase, webhook_member(one))
+            for one in record_of(answer, 0.0, 0.0, "").webhooks
+        )
         for answer in answers
-        for one in record_of(answer, 0.0, 0.0, "").webhooks
-    )
+    ]
     status = answers[-1].decision.status
     outcomes = [outcome for answer in answers for outcome in answer.evaluation.outcomes]
     return Result(
@@ -124,10 +140,10 @@ def made(answers: Sequence[Answer]) -> Result:
         200 if status is None else status.code,
         "" if status is None else status.message,
         tuple(dict.fromkeys(text for answer in answers for text in answer.decision.warnings)),
-        webhooks,
+        tuple(one for each in by_answer for one in each),
         any(answer.evaluation.has_changed for answer in answers),
         lambda: answers[-1].evaluation.final_object,
-        lambda: _patches(answers),
+        lambda: _patches(answers, by_answer),
         any(
             isinstance(outcome.verdict, Failed) and outcome.verdict.reason is FailureReason.NAMESPACE
             for outcome in outcomes
@@ -147,16 +163,27 @@ def _webhook_result(phase: str, member: Mapping[str, Any]) -> WebhookResult:
     )
 
 
-def _patches(answers: Sequence[Answer]) -> dict[tuple[WebhookKey, int], list[Any]]:
-    found: dict[tuple[WebhookKey, int], list[Any]] = {}
-    for answer in answers:
+def _numbered(results: Iterable[WebhookResult]) -> tuple[WebhookResult, ...]:
+    """Return *results*, of one review, with their numbers."""
+    before: Counter[tuple[WebhookKey, int]] = Counter()
+    found = []
+    for one in results:
+        named = one.key, one.round
+        found.append(replace(one, number=before[named]) if before[named] else one)
+        before[named] += 1
+    return tuple(found)
+
+
+def _patches(
+    answers: Sequence[Answer], by_answer: Sequence[Sequence[WebhookResult]]
+) -> dict[PartKey, list[Any]]:
+    """Return the changes of the object in *answers*. The results of each begin with its outcomes."""
+    found: dict[PartKey, list[Any]] = {}
+    for answer, results in zip(answers, by_answer, strict=True):
         evaluation = answer.evaluation
         current: object = evaluation.request.object
         for index, payload in changed_payloads(evaluation):
-            outcome = evaluation.outcomes[index]
-            webhook = outcome.invocation.webhook
-            key = answer.selection.phase, webhook.configuration, webhook.name
-            found[key, outcome.round] = list(diff(current, payload.object))
+            found[results[index].part] = list(diff(current, payload.object))
             current = payload.object
     return found
 
