@@ -142,7 +142,8 @@ def read_mutating_policy(fields: Fields) -> MutatingPolicy:
     head = spec.head()
     mutations = tuple(each.mutation(head.expressions) for each in spec.mutations)
     rules = Mutations(spec.failure_policy, head.expressions.variables, mutations, spec.reinvocation_policy)
-    document = spec_json(source)
+    rules.build()
+    document = spec_json(source.content)
     policy = MutatingPolicy(
         metadata.name, head.match, head.param_kind, head.conditions, document, rules, placement=placement
     )
@@ -154,7 +155,7 @@ def read_mutating_binding(fields: Fields) -> MutatingBinding:
     metadata = read_metadata(fields, configuration_name)
     mode = annotated(fields, metadata, MODE, MODES) or "Enforce"
     source = binding_source(fields)
-    document = spec_json(source)
+    document = spec_json(source.content)
     fields.finish()
     spec = MutatingBindingSpec.read(source)
     return MutatingBinding(metadata.name, spec.policy_name, spec.match, spec.parameters, document, mode)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from gateway.config.kinds.metadata import Metadata
     from gateway.config.yaml.fields import Fields
     from gateway.pure.admission_policies.model import MatchResources, PlacementChoice
+    from gateway.pure.cel.functions import Environment
     from gateway.pure.cel.types import Type
     from gateway.pure.core.webhook import FailurePolicy
 
@@ -64,14 +65,19 @@ class Expressions:
         dialect: environment.Dialect = environment.KUBERNETES,
         known: Expressions | None = None,
         has_structs: bool = False,
+        has_programs: bool = True,
     ) -> None:
         """With *known*, the variables of that compiler are known, too.
 
-        With *has_structs*, all expressions have the types and functions of patches.
+        With *has_structs*, all expressions have the types and functions of patches. Without *has_programs*,
+        programs are built when they are needed.
         """
         self._has_params = has_params
         self._has_structs = has_structs
+        self._has_programs = has_programs
         self._dialect = dialect
+        self._environments: dict[tuple[bool, bool, bool], Environment] = {}
+        """By whether there are variables, the authorizer, and structs."""
         self.types: dict[str, Type] = {} if known is None else known.types
         self.variables: dict[str, Expression] = {} if known is None else known.variables
 
@@ -95,19 +101,30 @@ class Expressions:
             if text:
                 fields.problem(name, "is required, expected a CEL expression")
             return None
-        variables = self.types if has_variables and self.types else None
-        names = environment.policy_environment(
-            variables,
-            has_params=self._has_params,
+        names = self._environment(
+            has_variables=has_variables and bool(self.types),
             has_authorizer=has_authorizer,
             has_structs=has_structs or self._has_structs,
-            dialect=self._dialect,
         )
+        text = text.strip() if is_trimmed else text
         try:
-            return compile_expression(text.strip() if is_trimmed else text, names, types)
+            return compile_expression(text, names, types, has_program=self._has_programs)
         except InvalidExpression as error:
             fields.problem(name, str(error))
             return None
+
+    def _environment(self, *, has_variables: bool, has_authorizer: bool, has_structs: bool) -> Environment:
+        """Return the environment with these parts. Variables that are declared later are added to it."""
+        key = has_variables, has_authorizer, has_structs
+        if key not in self._environments:
+            self._environments[key] = environment.policy_environment(
+                self.types if has_variables else None,
+                has_params=self._has_params,
+                has_authorizer=has_authorizer,
+                has_structs=has_structs,
+                dialect=self._dialect,
+            )
+        return self._environments[key]
 
     def add(self, variable: VariableEntry) -> None:
         """Add one of ``variables``."""
@@ -115,6 +132,10 @@ class Expressions:
 
     def declare(self, name: str, expression: Expression | None) -> None:
         """Add the variable *name*. Its *expression* is None after a problem."""
+        if name in self.types:
+            # A second variable of the name: expressions compiled so far keep the first one's type.
+            self.types = self.types.copy()
+            self._environments.clear()
         # An expression that uses a wrong variable is not a problem of its own.
         self.types[name] = DYN if expression is None else expression.type
         if expression is not None:
@@ -229,6 +250,7 @@ def placement_of(fields: Fields, metadata: Metadata) -> PlacementChoice | None:
     return annotated(fields, metadata, PLACEMENT, PLACEMENTS)
 
 
-def spec_json(spec: Fields) -> bytes:
-    """Return the JSON of *spec*, with sorted keys."""
-    return orjson.dumps(spec.content, option=orjson.OPT_SORT_KEYS)
+def spec_json(content: object) -> bytes:
+    """Return the JSON of *content*, which decides what a policy does, with sorted keys."""
+    # The bytes are kept, and behind them orjson leaves the rest of the kilobytes that it reserved.
+    return bytes(memoryview(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)))

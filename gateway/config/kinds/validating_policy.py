@@ -146,7 +146,8 @@ def read_validating_policy(fields: Fields) -> ValidatingPolicy:
         tuple(each.validation(head.expressions) for each in spec.validations),
         tuple(each.annotation(metadata.name, head.expressions) for each in spec.audit_annotations),
     )
-    document = spec_json(source)
+    rules.build()
+    document = spec_json(source.content)
     policy = ValidatingPolicy(
         metadata.name, head.match, head.param_kind, head.conditions, document, rules, placement=placement
     )
@@ -198,7 +199,7 @@ def read_validating_binding(fields: Fields) -> ValidatingBinding:
         path = child(child(fields.at("metadata"), "annotations"), MODE)
         fields.problems.warn(path, "has no effect: this binding has validationActions instead of a mode")
     source = binding_source(fields)
-    document = spec_json(source)
+    document = spec_json(source.content)
     fields.finish()
     spec = ValidatingBindingSpec.read(source)
     return ValidatingBinding(

@@ -8,12 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import orjson
-
 from gateway.config.kinds.declare import Boolean, Declared, Group, Groups, Text, Texts, declare, required
 from gateway.config.kinds.matching import PlacedEntry
 from gateway.config.kinds.metadata import read_metadata
 from gateway.config.kinds.names import dns_1123_subdomain
+from gateway.config.kinds.policy_spec import spec_json
 from gateway.config.loaders.cluster_filters import MAX_CHARS, AnyOrAllEntry, Unsupported
 from gateway.config.loaders.part import Part
 from gateway.pure.kyverno.cluster_rules import RuleException
@@ -130,5 +129,5 @@ def read_exception(document: Document, fields: Fields) -> ClusterException:
         tuple((each.source.at("policyName"), each.policy_name) for each in spec.exceptions),
         tuple((each.policy_name, each.rule_names) for each in spec.exceptions) if is_right else (),
         spec.match.filters if is_right else Filters("any", ()),
-        orjson.dumps(source.content, option=orjson.OPT_SORT_KEYS),
+        spec_json(source.content),
     )

@@ -8,12 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, get_args
 
-import orjson
-
 from gateway.base.text import one_of, shown
 from gateway.config.kinds.metadata import annotated, read_metadata
 from gateway.config.kinds.names import dns_1123_subdomain
 from gateway.config.kinds.policy_binding import MODE
+from gateway.config.kinds.policy_spec import spec_json
 from gateway.config.loaders.cluster_exception import KIND as EXCEPTION
 from gateway.config.loaders.cluster_exception import ClusterException, ExceptionsOfRules, read_exception
 from gateway.config.loaders.cluster_spec import Spec
@@ -199,7 +198,7 @@ def _read_policy(document: Document, fields: Fields, kind: str) -> _ReadPolicy:
     if not document.problems.found:
         policy = spec.policy(document, name, annotation)
         decided_by = {"spec": source.content, "autogen": annotation}
-        policy = replace(policy, document=orjson.dumps(decided_by, option=orjson.OPT_SORT_KEYS))
+        policy = replace(policy, document=spec_json(decided_by))
     return _ReadPolicy(document, kind, name, metadata.namespace, mode, spec, policy)
 
 

@@ -121,7 +121,7 @@ class Rule(PlacedEntry):
     def compiled(self, policy: str, action: FailureAction) -> CelRule:
         """Return the rule of the *policy* with its *action*, after reporting problems of expressions."""
         cel = self.validate.cel
-        expressions = Expressions(has_params=cel.has_params, dialect=CLUSTER_POLICY)
+        expressions = Expressions(has_params=cel.has_params, dialect=CLUSTER_POLICY, has_programs=False)
         for variable in cel.variables:
             expressions.add(variable)
         conditions = []

@@ -13,6 +13,7 @@ from gateway.config.loaders.gatekeeper import GROUPS as GATEKEEPER_GROUPS
 from gateway.config.loaders.gatekeeper import GatekeeperDocuments
 from gateway.config.loaders.kyverno import KyvernoDocuments
 from gateway.config.yaml.fields import child
+from gateway.pure.admission_policies.in_force import PolicyInForce
 from gateway.pure.core.policy import ParamKind
 from gateway.pure.core.role_bindings import BINDINGS
 
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
     from gateway.pure.admission_policies.params import FixedParams
     from gateway.pure.core.webhook import Webhook
 
+BUILT_CHARS: Final = 200_000
+"""Characters of expressions whose programs are built when the configuration loads, some hundred policies:
+their first reviews need not wait. The programs of others are built at their first review: there may be
+thousands of policies, what autogen makes counted, of which few have reviews, and programs take some hundred
+bytes a character."""
 _LOADERS: Mapping[str, type[Loader[Any]]] = {
     "policies.kyverno.io": KyvernoDocuments,
     **dict.fromkeys(GATEKEEPER_GROUPS, GatekeeperDocuments),
@@ -93,15 +99,31 @@ class LoadedDocuments:
 
     def webhooks(self, params: FixedParams) -> tuple[Webhook, ...]:
         """Return the policies of all engines, which have *params*, as entries of a phase."""
-        return tuple(
+        found = tuple(
             hook
             for loader in self._loaders.values()
             for part in loader.in_order()
             for hook in loader.entries(part, params)
         )
+        _build(found)
+        return found
 
     def _loader(self, group: str) -> Loader[Any]:
         made = _LOADERS[group]
         if made not in self._loaders:
             self._loaders[made] = made(is_custom=self._is_custom)
         return self._loaders[made]
+
+
+def _build(hooks: Sequence[Webhook]) -> None:
+    """Build the first policies of *hooks*, and what autogen made of them last.
+
+    Pods have more reviews than their controllers.
+    """
+    first_of = {hook.name: hook for hook in reversed(hooks)}
+    room = BUILT_CHARS
+    for hook in dict.fromkeys((*reversed(first_of.values()), *hooks)):
+        policy = hook.policy
+        if isinstance(policy, PolicyInForce) and (size := policy.chars) <= room:
+            room -= size
+            policy.build()

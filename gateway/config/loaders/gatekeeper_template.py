@@ -173,7 +173,9 @@ def _rules(source: Fields) -> tuple[tuple[Condition, ...], Rules]:
     source.boolean("generateVAP")
     known = ("validations", "failurePolicy", "matchCondition", "variables", "generateVAP")
     warn_of_unknown(source, known)
-    return tuple(conditions), Rules(policy, code.variables, tuple(validations), ())
+    rules = Rules(policy, code.variables, tuple(validations), ())
+    rules.build()
+    return tuple(conditions), rules
 
 
 def _named(source: Fields, field: str) -> list[tuple[Fields, str]]:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gateway.base.text import one_of, shown
 from gateway.config.kinds.policy_settings import problem_of_reads
+from gateway.config.kinds.policy_spec import spec_json
 from gateway.config.loaders.kyverno_exception import KIND as EXCEPTION
 from gateway.config.loaders.kyverno_exception import ReadException, read_exception, unknown_policies
 from gateway.config.loaders.kyverno_mutating import MutatingSpec
-from gateway.config.loaders.kyverno_spec import NAMESPACED, VERSIONS, read_head, spec_document
+from gateway.config.loaders.kyverno_spec import NAMESPACED, VERSIONS, read_head
 from gateway.config.loaders.kyverno_validating import ValidatingSpec
 from gateway.config.loaders.part import Loader, MadeEntries, Part
 from gateway.config.yaml.fields import Fields, Problems, child
@@ -131,7 +132,7 @@ class KyvernoDocuments(Loader[_ReadPolicy | ReadException]):
         found_of = sorted(self._exceptions.get((part.kind, part.name), ()), key=lambda one: one.id)
         exceptions = tuple(one.exception for one in found_of)
         others = OtherDocuments(exceptions, params)
-        texts = (spec_document(document.content), *(each.document for each in exceptions))
+        texts = (spec_json(document.content), *(each.document for each in exceptions))
         reads = (params,) if any(map(may_read_objects, texts)) else ()
         return part.made.of(document, (*exceptions, *reads), lambda: _entries(part, others))
 
@@ -149,7 +150,7 @@ def _read_policy(document: Document, fields: Fields, kind: str, of_kind: _Kind) 
     """Return the policy of *kind* behind *fields*; apiVersion and kind are read already."""
     head, source = read_head(fields, kind)
     spec = of_kind.spec.read(source)
-    found = spec.entry(head, spec_document(source.content))
+    found = spec.entry(head, spec_json(source.content))
     variants = () if document.problems.found else _variants(document, source, head, of_kind)
     return _ReadPolicy(document, kind, head.id, head.name, spec, (found, *variants))
 
@@ -164,7 +165,7 @@ def _variants(document: Document, source: Fields, head: PolicyHead, of_kind: _Ki
         problems = Problems(document.problems.where)
         spec = of_kind.spec.read(Fields(variant.spec, source.path, problems))
         of_variant = head._replace(is_on_templates=variant.name == EXTRACT)
-        entry = spec.entry(of_variant, spec_document(variant.spec))
+        entry = spec.entry(of_variant, spec_json(variant.spec))
         for path, message in problems.found:
             about = f"what autogen makes of it for {variant.name} is wrong, so that Kyverno does not load it"
             document.problems.add(path, f"{about}: {message}")

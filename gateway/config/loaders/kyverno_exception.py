@@ -12,13 +12,12 @@ from gateway.base.text import one_of, shown
 from gateway.config.kinds.declare import Choice, Declared, Groups, Read, Text, Texts, declare, required
 from gateway.config.kinds.metadata import read_metadata
 from gateway.config.kinds.names import dns_1123_subdomain
-from gateway.config.kinds.policy_spec import Expressions
+from gateway.config.kinds.policy_spec import Expressions, spec_json
 from gateway.config.loaders.kyverno_spec import (
     CONDITIONS,
     ConditionEntry,
     compiled_conditions,
     id_of,
-    spec_document,
 )
 from gateway.config.loaders.part import Part
 from gateway.config.yaml.fields import RFC_3339
@@ -99,7 +98,7 @@ def read_exception(document: Document, fields: Fields) -> ReadException:
         spec.images,
         spec.allowed_values,
         spec.end,
-        spec_document(source.content),
+        spec_json(source.content),
     )
     refs = frozenset((each.kind, each.name) for each in spec.policy_refs)
     return ReadException(document, KIND, exception.id, refs, spec, exception)

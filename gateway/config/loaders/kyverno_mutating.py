@@ -100,13 +100,15 @@ class MutatingSpec(KyvernoSpec):
 
     def entry(self, head: PolicyHead, document: bytes) -> Entry:
         """See ``KyvernoSpec``."""
-        expressions = Expressions(has_params=False, dialect=of_kyverno(head.namespace), has_structs=True)
+        expressions = Expressions(
+            has_params=False, dialect=of_kyverno(head.namespace), has_structs=True, has_programs=False
+        )
         for variable in self.variables:
             expressions.add(variable)
         conditions = compiled_conditions(self.match_conditions, expressions)
         mutations = tuple(each.mutation(expressions) for each in self.mutations)
-        rules = Mutations(self.failure_policy, expressions.variables, mutations, "Never")
         annotations = self.annotations(expressions)
+        rules = Mutations(self.failure_policy, expressions.variables, mutations, "Never", annotations)
         match = self.match_constraints.resources
         policy = MutatingPolicy(head.id, match, None, conditions, document, rules)
         allows_atomic = self.evaluation is not None and self.evaluation.use_server_side_apply
@@ -115,7 +117,6 @@ class MutatingSpec(KyvernoSpec):
             return KyvernoMutatingPolicy(
                 head.kind,
                 policy,
-                annotations,
                 others,
                 head.namespace,
                 allows_atomic=allows_atomic,

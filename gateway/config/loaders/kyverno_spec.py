@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
-import orjson
-
 from gateway.base.text import shown
 from gateway.config.kinds.declare import (
     Boolean,
@@ -229,8 +227,3 @@ def compiled_conditions(
 def id_of(metadata: Metadata) -> str:
     """Return ``NAMESPACE/NAME``, or ``NAME`` without a namespace."""
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
-
-
-def spec_document(spec: object) -> bytes:
-    """Return the JSON of *spec*, with sorted keys."""
-    return orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)

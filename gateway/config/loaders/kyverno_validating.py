@@ -62,7 +62,7 @@ class ValidatingSpec(KyvernoSpec):
 
     def entry(self, head: PolicyHead, document: bytes) -> Entry:
         """See ``KyvernoSpec``."""
-        expressions = Expressions(has_params=False, dialect=of_kyverno(head.namespace))
+        expressions = Expressions(has_params=False, dialect=of_kyverno(head.namespace), has_programs=False)
         conditions = compiled_conditions(self.match_conditions, expressions)
         for variable in self.variables:
             expressions.add(variable)
@@ -75,11 +75,10 @@ class ValidatingSpec(KyvernoSpec):
         rules = Rules(self.failure_policy, expressions.variables, tuple(validations), annotations)
         match = self.match_constraints.resources
         policy = ValidatingPolicy(head.id, match, None, conditions, document, rules)
+        actions = self.validation_actions
 
         def webhook(others: OtherDocuments) -> Webhook:
             of_class = PodTemplatesPolicy if head.is_on_templates else KyvernoValidatingPolicy
-            return of_class(head.kind, policy, self.validation_actions, others, head.namespace).webhook(
-                head.mode
-            )
+            return of_class(head.kind, policy, actions, others, head.namespace).webhook(head.mode)
 
         return webhook

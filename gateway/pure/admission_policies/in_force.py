@@ -42,6 +42,10 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 
+TURN_CHARS: Final = 10_000
+"""Characters of expressions whose programs are built before other policies have their turn: usually some
+tens of milliseconds. At least one expression is built."""
+_ALL: Final = float("inf")
 _NO_PARAM: Final = (None,)
 """The parameters of a binding that uses none."""
 
@@ -88,6 +92,24 @@ class PolicyInForce(Generic[P, B]):
         self._may_fail = bool(refusal) or self.cluster_kind is not None
         """Whether the policy may fail without a binding that matches."""
         self._uses_params = kind is not None and any(each.param_ref is not None for each in bindings)
+        self.is_built = policy.is_built
+        """Whether the programs of all expressions are built. Until then, :meth:`evaluate` has them built."""
+
+    @property
+    def chars(self) -> int:
+        """The characters of all expressions: a thousand take some milliseconds to build."""
+        return sum(len(each.text) for each in self.policy.expressions)
+
+    def build(self, chars: float = _ALL) -> None:
+        """Build programs that are missing, of expressions of so many *chars*, and at least one."""
+        for expression in self.policy.expressions:
+            if not expression.is_built:
+                if chars <= 0:
+                    return
+                expression.build()
+                chars -= len(expression.text)
+        self.policy.build()
+        self.is_built = True
 
     def as_entry(
         self,
@@ -185,6 +207,8 @@ class PolicyInForce(Generic[P, B]):
 
     def evaluate(self, policy_input: PolicyInput, decisions: Decisions) -> PolicyAnswer:
         """Return the decision, or the tasks that it needs first; see ``AdmissionPolicy``."""
+        if not self.is_built:
+            return self._building(policy_input, dict(decisions))
         if policy_input.conditions.brief_steps > 0:
             allowance = Allowance(is_brief=True)
             try:
@@ -195,6 +219,20 @@ class PolicyInForce(Generic[P, B]):
                 policy_input.conditions.brief_steps -= allowance.work()
         run = self.run_type(self, policy_input, dict(decisions), Allowance(is_brief=False))
         return Unresolved(evaluation=LongEvaluation(self, run.result))
+
+    def _building(self, policy_input: PolicyInput, decisions: Decisions) -> Unresolved:
+        """Return the task to build a part of the policy beside the event loop; the last decides, too.
+
+        Between the parts, policies of others take their turns.
+        """
+
+        def evaluate() -> PolicyAnswer:
+            self.build(TURN_CHARS)
+            if not self.is_built:
+                return self._building(policy_input, decisions)
+            return self.run_type(self, policy_input, decisions, Allowance(is_brief=False)).result()
+
+        return Unresolved(evaluation=LongEvaluation(self, evaluate))
 
     def params_of(self, binding: B, policy_input: PolicyInput, namespace: str) -> Sequence[Json | None]:
         """Return the parameters of *binding* for a request in *namespace*.

@@ -87,6 +87,15 @@ class _Policy(ABC):
         """All expressions."""
 
     @property
+    @abstractmethod
+    def is_built(self) -> bool:
+        """Whether :meth:`build` was called."""
+
+    @abstractmethod
+    def build(self) -> None:
+        """Make what evaluates the usual case fast, once."""
+
+    @property
     def needs_authorizer(self) -> bool:
         """Whether any expression uses ``authorizer``."""
         return any(each.needs_authorizer for each in self.expressions)
@@ -140,14 +149,16 @@ class ValidatingPolicy(_Policy):
     @property
     def expressions(self) -> Sequence[Expression]:
         """All its expressions."""
-        rules = self.rules
-        return (
-            *(each.compiled for each in self.conditions),
-            *rules.variables.values(),
-            *(each.expression for each in rules.validations),
-            *(each.message_expression for each in rules.validations if each.message_expression),
-            *(each.expression for each in rules.audit_annotations),
-        )
+        return (*(each.compiled for each in self.conditions), *self.rules.expressions)
+
+    @property
+    def is_built(self) -> bool:
+        """See ``_Policy``."""
+        return self.rules.is_built
+
+    def build(self) -> None:
+        """See ``_Policy``."""
+        self.rules.build()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,12 +182,16 @@ class MutatingPolicy(_Policy):
     @property
     def expressions(self) -> Sequence[Expression]:
         """All its expressions."""
-        rules = self.rules
-        return (
-            *(each.compiled for each in self.conditions),
-            *rules.variables.values(),
-            *(each.expression for each in rules.mutations),
-        )
+        return (*(each.compiled for each in self.conditions), *self.rules.expressions)
+
+    @property
+    def is_built(self) -> bool:
+        """See ``_Policy``."""
+        return self.rules.is_built
+
+    def build(self) -> None:
+        """See ``_Policy``."""
+        self.rules.build()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 import orjson
@@ -34,9 +34,9 @@ from gateway.pure.openapi.go_types import without_empty
 from gateway.pure.openapi.schemas import MergeError, UnknownKindError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from gateway.pure.admission_policies.validating import Values
+    from gateway.pure.admission_policies.validating import AuditAnnotation, Values
     from gateway.pure.cel.compile import Expression
     from gateway.pure.core.policy import FollowedSchemas
     from gateway.pure.core.review import Json
@@ -73,10 +73,25 @@ class Mutations:
     variables: Mapping[str, Expression]
     mutations: Sequence[Mutation]
     reinvocation_policy: ReinvocationPolicy
+    audit_annotations: Sequence[AuditAnnotation] = ()
+    """Of a policy of Kyverno. Others have none."""
+    is_built: bool = field(init=False, default=False)
 
-    def __post_init__(self) -> None:
-        for expression in (*self.variables.values(), *(each.expression for each in self.mutations)):
-            expression.program.use_source()
+    @property
+    def expressions(self) -> Iterator[Expression]:
+        """All expressions."""
+        yield from self.variables.values()
+        for each in self.mutations:
+            yield each.expression
+        for one in self.audit_annotations:
+            yield one.expression
+
+    def build(self) -> None:
+        """Make what evaluates the usual case fast, once."""
+        if not self.is_built:
+            for expression in self.expressions:
+                expression.program.use_source()
+            object.__setattr__(self, "is_built", True)
 
 
 class Merge(Protocol):

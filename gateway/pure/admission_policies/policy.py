@@ -80,14 +80,14 @@ class ValidatingPolicyInForce(PolicyInForce[ValidatingPolicy, ValidatingBinding]
             and not self._uses_params
             and not self.objects
         )
-        self._all_true = policy.rules.all_true if is_plain else None
-        """Decides the usual case alone: nothing but bindings and validations counts."""
+        self._can_allow_fast = is_plain and policy.rules.can_be_all_true
+        """Whether ``all_true`` decides the usual case: nothing but bindings and validations counts."""
         self._are_plain = self._bindings.are_plain
 
     @property
     def can_allow_fast(self) -> bool:
         """See ``AdmissionPolicy``."""
-        return self._all_true is not None
+        return self._can_allow_fast
 
     def allow_fast(self, policy_input: PolicyInput) -> float | None:
         """See ``AdmissionPolicy``."""
@@ -97,8 +97,9 @@ class ValidatingPolicyInForce(PolicyInForce[ValidatingPolicy, ValidatingBinding]
         if self._needs_namespace and isinstance(self.namespace_of(policy_input), Failed):
             return None
         values = policy_input.shared or shared_values(policy_input)
-        assert self._all_true is not None
-        cost = self._all_true.brief_cost(self.policy.rules.variables, values)
+        rules = self.policy.rules
+        assert rules.all_true is not None
+        cost = rules.all_true.brief_cost(rules.variables, values)
         return None if cost < 0 else perf_counter() - begin
 
 

@@ -124,6 +124,7 @@ def as_webhooks_on_templates(
         else:
             # They are about objects that are created.
             rules = replace(policy.rules, audit_annotations=())
+            rules.build()
             in_force = ValidatingPolicyInForce(replace(policy, rules=rules), bound, params, refusal)
         of_template: Mode = "Warn" if mode == "Warn" else "Enforce"
         weaker = max((of_binding, of_template), key=_WEAKNESS.index)

@@ -110,7 +110,9 @@ def _environment(
     if policy.param_kind is not None:
         params = _kind_of(policy.param_kind)
         names["params"] = fields.add(schemas.definition(params)) if params in schemas.kinds else DYN
-    return Environment({**base.variables, **names}, fields, base.functions)
+    return Environment(
+        {**base.variables, **names}, fields, base.functions, policy_variables=base.policy_variables
+    )
 
 
 def _kind_of(param: ParamKind) -> GroupVersionKind:

@@ -20,7 +20,7 @@ from gateway.pure.cel.errors import EvaluationError
 from gateway.pure.cel.values import type_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gateway.pure.admission_policies.evaluation import Result
     from gateway.pure.cel.compile import Expression
@@ -66,18 +66,40 @@ class Rules:
     variables: Mapping[str, Expression]
     validations: Sequence[Validation]
     audit_annotations: Sequence[AuditAnnotation]
-    all_true: AllTrue | None = field(init=False)
-    """All validations in one. None if a messageExpression has a loop, whose cost counts in any case."""
     has_message_expressions: bool = field(init=False)
+    can_be_all_true: bool = field(init=False)
+    """Whether there can be ``all_true``. Not if a messageExpression has a loop, whose cost counts in any
+    case."""
+    all_true: AllTrue | None = field(init=False, default=None)
+    """All validations in one. None until :meth:`build`, too: then the validations decide one by one."""
+    is_built: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         messages = [each.message_expression for each in self.validations if each.message_expression]
         object.__setattr__(self, "has_message_expressions", bool(messages))
-        has_loop = any(each.has_loop for each in messages)
-        expressions = [each.expression for each in self.validations]
-        object.__setattr__(self, "all_true", None if has_loop else AllTrue(expressions, self.variables))
+        object.__setattr__(self, "can_be_all_true", not any(each.has_loop for each in messages))
+
+    @property
+    def expressions(self) -> Iterator[Expression]:
+        """All expressions."""
+        yield from self.variables.values()
+        for each in self.validations:
+            yield each.expression
+            if each.message_expression is not None:
+                yield each.message_expression
+        for one in self.audit_annotations:
+            yield one.expression
+
+    def build(self) -> None:
+        """Make what evaluates the usual case fast, once."""
+        if self.is_built:
+            return
+        if self.can_be_all_true:
+            expressions = [each.expression for each in self.validations]
+            object.__setattr__(self, "all_true", AllTrue(expressions, self.variables))
         for variable in self.variables.values():
             variable.program.use_source()
+        object.__setattr__(self, "is_built", True)
 
 
 class Refusal(NamedTuple):

@@ -21,12 +21,14 @@ from gateway.pure.cel.types import (
     ERROR,
     INT,
     NULL,
+    OF_VARIABLES,
     STRING,
     UINT,
     Type,
     list_of,
     map_of,
     optional_of,
+    variable_type,
 )
 from gateway.pure.cel.unify import Substitution, most_general
 from gateway.pure.cel.values import Uint
@@ -131,10 +133,14 @@ class _Checker:
     def _field(self, node: syntax.Select, target: Type) -> Type:
         if target.name == "map":
             return target.of[1]
-        if (fields := self._environment.fields.get(target.name)) is not None:
+        is_variable = target == OF_VARIABLES
+        environment = self._environment
+        fields = environment.policy_variables if is_variable else environment.fields.get(target.name)
+        if fields is not None:
             if node.field not in fields:
                 raise CompileError(f"undefined field '{node.field}'", node.at)
-            return fields[node.field]
+            found = fields[node.field]
+            return variable_type(found) if is_variable else found
         if self._environment.has_structs and is_struct(target.name):
             return self._struct_field(node, target.name, node.field)
         if target.is_parameter:

@@ -15,7 +15,15 @@ from gateway.pure.cel.check import check
 from gateway.pure.cel.environment import ENVIRONMENT
 from gateway.pure.cel.errors import CostExceeded, EvaluationError, InvalidExpression
 from gateway.pure.cel.lexer import CompileError
-from gateway.pure.cel.meter import EXCEEDED, EXPRESSION_LIMIT, METER, start, start_expression
+from gateway.pure.cel.meter import (
+    EXCEEDED,
+    EXPRESSION_LIMIT,
+    METER,
+    resume,
+    start,
+    start_expression,
+    suspend,
+)
 from gateway.pure.cel.parse import parse
 from gateway.pure.cel.program.builder import Program
 from gateway.pure.cel.reads import paths_of
@@ -34,12 +42,11 @@ _MESSAGE_CHARS: Final = 1000
 _HALF: Final = re.compile("[\ud800-\udfff]")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Expression:
     """A compiled expression."""
 
     text: str
-    program: Program
     type: Type
     needs_authorizer: bool
     needs_namespace: bool
@@ -48,6 +55,31 @@ class Expression:
     """Whether it has a macro such as ``all``. Without one its cost is at most proportional to its input."""
     param_paths: Paths
     """The parts of ``params`` that it reads."""
+    _environment: Environment
+    _program: Program | None
+    """None until it is needed."""
+
+    @property
+    def is_built(self) -> bool:
+        """Whether there is a program. Building one may take longer than the event loop can wait."""
+        return self._program is not None
+
+    @property
+    def program(self) -> Program:
+        """The program, which is built now if there is none."""
+        return self._program or self.build()
+
+    def build(self) -> Program:
+        """Build the program, and return it. Within an evaluation this costs nothing."""
+        steps, saved = METER.steps, suspend(EXPRESSION_LIMIT)
+        METER.steps = 0
+        try:
+            program = Program(_tree(self.text, self._environment))
+        finally:
+            resume(saved)
+            METER.steps = steps
+        object.__setattr__(self, "_program", program)
+        return program
 
     def evaluate(self, frame: list[object], budget: float) -> object:
         """Return the value for *frame*: those of ``GLOBALS``, and ``program.slots`` more items.
@@ -67,9 +99,10 @@ class Expression:
 
     def evaluate_within(self, frame: list[object]) -> object:
         """Do as :meth:`evaluate`, with the budget that was begun."""
-        METER.left -= self.program.cost
+        program = self.program
+        METER.left -= program.cost
         try:
-            value = self.program.code(frame)
+            value = program.code(frame)
         except RecursionError:
             raise EvaluationError("expression is nested too deep") from None
         if METER.left < 0:
@@ -127,8 +160,12 @@ def _compiled_condition(text: str) -> Expression:
     return expression
 
 
-def compile_expression(text: str, environment: Environment, types: Collection[Type] = ()) -> Expression:
+def compile_expression(
+    text: str, environment: Environment, types: Collection[Type] = (), *, has_program: bool = True
+) -> Expression:
     """Return the expression *text*, which has one of *types* if there are any.
+
+    Without *has_program* it is checked only: its program, which takes most of the memory, is not kept.
 
     Raises:
         InvalidExpression: not an expression of such a type. The text is one line, with line:column first.
@@ -143,8 +180,17 @@ def compile_expression(text: str, environment: Environment, types: Collection[Ty
         has_loop = any(isinstance(node, Comprehension) for node in nodes(tree))
         needs_namespace = "namespaceObject" in names
         param_paths = paths_of(tree, "params")
+        # Constants are converted and checked where the program is built.
+        program = Program(tree)
         return Expression(
-            text, Program(tree), tree.type, needs_authorizer, needs_namespace, has_loop, param_paths
+            text,
+            tree.type,
+            needs_authorizer,
+            needs_namespace,
+            has_loop,
+            param_paths,
+            environment,
+            program if has_program else None,
         )
 
 

@@ -7,7 +7,7 @@ composition.go (variables of a policy).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Final
 
 from gateway.pure.cel.authorizer import FUNCTIONS as AUTHORIZER_FUNCTIONS
@@ -16,21 +16,7 @@ from gateway.pure.cel.libraries import FUNCTIONS as LIBRARY_FUNCTIONS
 from gateway.pure.cel.libraries import cluster_objects
 from gateway.pure.cel.standard import standard_functions
 from gateway.pure.cel.structs import FUNCTIONS as PATCH_FUNCTIONS
-from gateway.pure.cel.types import (
-    BOOL,
-    BYTES,
-    DOUBLE,
-    DURATION,
-    DYN,
-    INT,
-    NULL,
-    STRING,
-    TIMESTAMP,
-    UINT,
-    Type,
-    parse_type,
-    type_of,
-)
+from gateway.pure.cel.types import DYN, OF_VARIABLES, Type, parse_type, type_of
 from gateway.pure.cel.values import TypeName
 
 if TYPE_CHECKING:
@@ -157,8 +143,6 @@ ENVIRONMENT: Final = Environment(
 )
 """The environment of matchConditions of webhooks."""
 _PATCH_FUNCTIONS: Final = {each.name: (each,) for each in PATCH_FUNCTIONS}
-_OF_VARIABLES: Final = Type("kubernetes.variables")
-_KEPT: Final = frozenset({BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT})
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,6 +167,16 @@ class Dialect:
         """All functions by name, with those of Kubernetes."""
         return _with(ENVIRONMENT.functions, self.functions) if self.functions else ENVIRONMENT.functions
 
+    @cached_property
+    def functions_for_patches(self) -> Mapping[str, tuple[Function, ...]]:
+        """All functions by name, with those for patches."""
+        return {**self.all_functions, **_PATCH_FUNCTIONS}
+
+    @cached_property
+    def all_fields(self) -> Mapping[str, Mapping[str, Type]]:
+        """The fields of all object types."""
+        return {**ENVIRONMENT.fields, **self.fields} if self.fields else ENVIRONMENT.fields
+
 
 KUBERNETES: Final = Dialect(
     "Kubernetes",
@@ -205,27 +199,32 @@ def policy_environment(
     *variables* are the types of the policy's variables that can be used, or None without ``variables``.
     With *has_structs* there are the types and functions of patches.
     """
-    names = {**ENVIRONMENT.variables, **dialect.variables}
-    fields = {**ENVIRONMENT.fields, **dialect.fields} if dialect.fields else ENVIRONMENT.fields
-    if has_params:
-        names["params"] = DYN
-    if not has_authorizer or not dialect.has_authorizer:
-        del names["authorizer"], names["authorizer.requestResource"]
-    if variables is not None:
-        names[VARIABLES] = _OF_VARIABLES
-        fields = {**fields, _OF_VARIABLES.name: {name: _kept(each) for name, each in variables.items()}}
-    functions = dialect.all_functions
-    if has_structs:
-        functions = {**functions, **_PATCH_FUNCTIONS}
     return Environment(
-        names, fields, functions, has_structs=has_structs, macros=dialect.macros, refused=dialect.refused
+        _names(
+            dialect,
+            has_params=has_params,
+            has_authorizer=has_authorizer and dialect.has_authorizer,
+            has_variables=variables is not None,
+        ),
+        dialect.all_fields,
+        dialect.functions_for_patches if has_structs else dialect.all_functions,
+        has_structs=has_structs,
+        macros=dialect.macros,
+        refused=dialect.refused,
+        policy_variables=variables,
     )
 
 
-def _kept(found: Type) -> Type:
-    """Return the type of a variable whose expression has the type *found*: ``dyn`` for types of objects."""
-    if found in _KEPT:
-        return found
-    if found.name in ("list", "map"):
-        return Type(found.name, tuple(map(_kept, found.of)))
-    return DYN
+@cache
+def _names(
+    dialect: Dialect, *, has_params: bool, has_authorizer: bool, has_variables: bool
+) -> Mapping[str, Type]:
+    """Return the types of the variables of *dialect*. They are the same for all of its policies."""
+    names = {**ENVIRONMENT.variables, **dialect.variables}
+    if has_params:
+        names["params"] = DYN
+    if not has_authorizer:
+        del names["authorizer"], names["authorizer.requestResource"]
+    if has_variables:
+        names[VARIABLES] = OF_VARIABLES
+    return names

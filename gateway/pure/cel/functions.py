@@ -71,6 +71,16 @@ def function(
 class Environment:
     """The names that an expression can use."""
 
+    __slots__ = (
+        "fields",
+        "functions",
+        "has_structs",
+        "macros",
+        "policy_variables",
+        "refused",
+        "variables",
+    )
+
     def __init__(
         self,
         variables: Mapping[str, Type],
@@ -80,6 +90,7 @@ class Environment:
         has_structs: bool = False,
         macros: Mapping[str, Macro] | None = None,
         refused: Mapping[str, str] | None = None,
+        policy_variables: Mapping[str, Type] | None = None,
     ) -> None:
         self.variables = variables
         """Also types, as values."""
@@ -92,3 +103,6 @@ class Environment:
         """Macros beside those of Kubernetes, by the name in a call."""
         self.refused: Mapping[str, str] = refused or {}
         """Functions that the gateway does not have, each with what to say about it."""
+        self.policy_variables = policy_variables
+        """The types of the variables of the policy: the fields of ``variables``. None without that. Those of
+        variables that are declared later may be added."""

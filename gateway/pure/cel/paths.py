@@ -21,6 +21,9 @@ WHOLE: Final[Paths] = frozenset({()})
 def joined(several: Iterable[Iterable[tuple[str, ...]]]) -> Paths:
     """Return the paths of all of *several*."""
     given = {path for paths in several for path in paths}
+    if not given:
+        # Of most expressions: they share it.
+        return NOTHING
     return frozenset(path for path in given if not any(path[:end] in given for end in range(len(path))))
 
 

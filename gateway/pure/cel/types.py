@@ -42,6 +42,9 @@ DYN: Final = Type("dyn")
 ERROR: Final = Type("!error!")
 TIMESTAMP: Final = Type("timestamp")
 DURATION: Final = Type("duration")
+OF_VARIABLES: Final = Type("kubernetes.variables")
+"""The type of the variable whose fields are the variables of a policy."""
+_KEPT: Final = frozenset({BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT})
 
 
 def list_of(element: Type) -> Type:
@@ -62,6 +65,15 @@ def optional_of(value: Type) -> Type:
 def type_of(what: Type) -> Type:
     """The type of the type *what* as a value."""
     return Type("type", (what,))
+
+
+def variable_type(found: Type) -> Type:
+    """Return the type of a variable whose expression has the type *found*: ``dyn`` for types of objects."""
+    if found in _KEPT:
+        return found
+    if found.name in ("list", "map"):
+        return Type(found.name, tuple(map(variable_type, found.of)))
+    return DYN
 
 
 _TOKEN: Final = re.compile(r"[\w.$]+|[(),]")

@@ -75,8 +75,8 @@ class ConstraintInForce(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
         self.kind = constraint.kind
         self.constraint = constraint
         self.included = Included(constraint.match, excluded)
-        self._all_true = None if policy.conditions else policy.rules.all_true
-        """Decides the usual case alone: nothing but validations counts."""
+        self._can_allow_fast = not policy.conditions and policy.rules.can_be_all_true
+        """Whether ``all_true`` decides the usual case: nothing but validations counts."""
 
     def webhook(self, mode: Mode | None = None) -> Webhook:
         """Return the constraint as an entry of the validating phase, in *mode* or in that of its actions."""
@@ -96,19 +96,20 @@ class ConstraintInForce(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
     @property
     def can_allow_fast(self) -> bool:
         """See ``AdmissionPolicy``."""
-        return self._all_true is not None
+        return self._can_allow_fast
 
     def allow_fast(self, policy_input: PolicyInput) -> float | None:
         """See ``AdmissionPolicy``."""
         begin = perf_counter()
-        assert self._all_true is not None
+        rules = self.policy.rules
+        assert rules.all_true is not None
         try:
             if not self.included.matches(policy_input):
                 return None
         except MatchError:
             return None
         values = self.values(shared_values(policy_input), policy_input)
-        cost = self._all_true.brief_cost(self.policy.rules.variables, values)
+        cost = rules.all_true.brief_cost(rules.variables, values)
         return None if cost < 0 else perf_counter() - begin
 
     def values(self, shared: Values, policy_input: PolicyInput) -> Values:

@@ -95,7 +95,7 @@ class KyvernoClusterPolicy(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
         """Whether the labels of the namespace count."""
         self.roles = policy.role_source(params)
         self.further_reads = self.roles.reads
-        self._plain = {rule for rule in policy.all_rules if rule.is_plain and rule.rules.all_true is not None}
+        self._plain = {rule for rule in policy.all_rules if rule.is_plain and rule.rules.can_be_all_true}
         self._can_allow_fast = len(self._plain) > 0 and self.cluster_kind is None and not self.roles.is_needed
 
     @property
@@ -131,7 +131,7 @@ class KyvernoClusterPolicy(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
     def allow_fast(self, policy_input: PolicyInput) -> float | None:
         """See ``AdmissionPolicy``."""
         begin = perf_counter()
-        if self.unknown_namespace(policy_input) is not None:
+        if not self.is_built or self.unknown_namespace(policy_input) is not None:
             return None
         # Filters count steps, too.
         meter.start(meter.BRIEF_LIMIT)

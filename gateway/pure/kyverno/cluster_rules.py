@@ -63,14 +63,8 @@ class CelRule:
     @property
     def expressions(self) -> Iterator[Expression]:
         """All its expressions."""
-        rules = self.rules
         yield from (each.compiled for each in self.conditions)
-        yield from rules.variables.values()
-        for each in rules.validations:
-            yield each.expression
-            if each.message_expression is not None:
-                yield each.message_expression
-        yield from (each.expression for each in rules.audit_annotations)
+        yield from self.rules.expressions
 
     @property
     def is_plain(self) -> bool:
@@ -124,6 +118,16 @@ class ClusterPolicy(ValidatingPolicy):
     def expressions(self) -> Sequence[Expression]:
         """All its expressions."""
         return [expression for rule in self.all_rules for expression in rule.expressions]
+
+    @property
+    def is_built(self) -> bool:
+        """See ``ValidatingPolicy``."""
+        return all(each.rules.is_built for each in self.all_rules)
+
+    def build(self) -> None:
+        """See ``ValidatingPolicy``."""
+        for each in self.all_rules:
+            each.rules.build()
 
 
 class RuleResult(NamedTuple):

@@ -33,9 +33,6 @@ from gateway.pure.kyverno.mutations import merge_into, mutated, with_objects
 from gateway.pure.openapi.documents import built_in_schemas
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gateway.pure.admission_policies.validating import AuditAnnotation
     from gateway.pure.core.conditions import Decisions, PolicyAnswer
     from gateway.pure.core.policy import PolicyInput
     from gateway.pure.core.webhook import Mode, Webhook
@@ -51,7 +48,6 @@ class KyvernoMutatingPolicy(KyvernoPolicy[MutatingPolicy, MutatingBinding]):
         self,
         kind: str,
         policy: MutatingPolicy,
-        audit_annotations: Sequence[AuditAnnotation] = (),
         others: OtherDocuments = NO_OTHERS,
         namespace: str = "",
         *,
@@ -63,7 +59,6 @@ class KyvernoMutatingPolicy(KyvernoPolicy[MutatingPolicy, MutatingBinding]):
         """
         binding = MutatingBinding("", policy.name, None, None, b"{}", "Enforce")
         super().__init__(kind, policy, binding, others, namespace)
-        self.audit_annotations = audit_annotations
         self.allows_atomic = allows_atomic
         # Read now, so that no review waits for it.
         built_in_schemas()
@@ -139,7 +134,7 @@ class _Run(PolicyRun[MutatingPolicy, MutatingBinding]):
         facts, allows_atomic = self._request.facts, bound.allows_atomic
         merge = merge_into(current, self._input.schemas, facts, allows_atomic=allows_atomic)
         current = mutated(rules.mutations, evaluator, values, current, merge, allowance, size_bytes)
-        annotate(evaluator, bound.audit_annotations, '"')
+        annotate(evaluator, rules.audit_annotations, '"')
         return current
 
 

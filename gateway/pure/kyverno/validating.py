@@ -52,8 +52,8 @@ class KyvernoValidatingPolicy(KyvernoPolicy[ValidatingPolicy, ValidatingBinding]
             and not policy.conditions
             and not policy.rules.audit_annotations
         )
-        self._all_true = policy.rules.all_true if is_plain and not self.has_narrow_rules else None
-        """Decides the usual case alone: nothing but validations counts."""
+        self._can_allow_fast = is_plain and not self.has_narrow_rules and policy.rules.can_be_all_true
+        """Whether ``all_true`` decides the usual case: nothing but validations counts."""
 
     def webhook(self, mode: Mode | None = None) -> Webhook:
         """Return the policy as an entry of the validating phase, in the mode of its actions.
@@ -69,14 +69,16 @@ class KyvernoValidatingPolicy(KyvernoPolicy[ValidatingPolicy, ValidatingBinding]
     @property
     def can_allow_fast(self) -> bool:
         """See ``AdmissionPolicy``."""
-        return self._all_true is not None
+        return self._can_allow_fast
 
     def allow_fast(self, policy_input: PolicyInput) -> float | None:
         """See ``AdmissionPolicy``."""
         begin = perf_counter()
-        assert self._all_true is not None
+        rules = self.policy.rules
+        if rules.all_true is None:
+            return None
         values = policy_input.of_kyverno or values_for(policy_input)
-        cost = self._all_true.brief_cost(self.policy.rules.variables, values)
+        cost = rules.all_true.brief_cost(rules.variables, values)
         return None if cost < 0 else perf_counter() - begin
 
 
