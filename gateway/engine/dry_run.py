@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gateway.engine.snapshot import Snapshot
+    from gateway.pure.admission_policies.params import FixedParams
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.decision import Decision
     from gateway.pure.core.namespace import Namespace
@@ -198,6 +199,7 @@ class DryRuns:
         side_effects: SideEffects = "refused",
         at: float | None = None,
         namespaces: Mapping[str, Namespace] | None = None,
+        objects: FixedParams | None = None,
         budget_s: float = BUDGET_S,
     ) -> DryRun:
         """Return the review *body*; it is not counted and not recorded.
@@ -210,6 +212,7 @@ class DryRuns:
             side_effects: What becomes of webhooks whose sideEffects allow no dry run.
             at: The time for exceptions, in seconds since 1970. None for now.
             namespaces: All namespaces, instead of those of the configuration and its cluster.
+            objects: All parameters and other objects that policies read, likewise.
             budget_s: The time for each phase.
 
         Raises:
@@ -218,6 +221,8 @@ class DryRuns:
         snapshot = self._snapshot
         if namespaces is not None:
             snapshot = replace(snapshot, namespaces=namespaces, look_up=None)
+        if objects is not None:
+            snapshot = replace(snapshot, params=objects)
         admission = Admission(snapshot, _Unobserved(), time.time if at is None else lambda: at)
         if selections is None:
             selections = [self._paths[f"/{phase}"] for phase in BOTH_PHASES]

@@ -292,7 +292,7 @@ def test_the_suite_of_the_documentation_passes(tmp_path: Path) -> None:
     assert done.stdout.endswith("2 cases: 2 passed, 0 failed\n")
 
 
-@pytest.mark.parametrize(("number", "count"), [(2, 3), (3, 1)])
+@pytest.mark.parametrize(("number", "count"), [(2, 3), (3, 2), (4, 1)])
 def test_the_tests_of_other_engines_in_the_documentation_pass(
     tmp_path: Path, number: int, count: int
 ) -> None:

@@ -15,14 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gateway.base.errors import Problem
-    from gateway.config.merge.policy_documents import Binding, Policy
-    from gateway.pure.core.policy import ParamKind
+    from gateway.config.merge.policy_documents import Binding, Policy, Readable
     from gateway.pure.core.webhook import Webhook
 
     PolicyKey = tuple[str, str]
     """Kind and name of a policy."""
-    Readable = Mapping[tuple[str, str], ParamKind]
-    """Kinds by apiVersion and plural name."""
 
 REFUSED: Final = "the custom resource is refused, and its status says why"
 _IDENTIFYING: Final = ("metadata", "spec.matchConstraints", "spec.failurePolicy")

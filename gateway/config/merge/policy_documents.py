@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gateway.base.text import did_you_mean, one_of, shown
-from gateway.config.kinds.policy_settings import problem_of_reads
+from gateway.config.kinds.policy_settings import PLACEMENT, TEMPLATES, problem_of_reads
 from gateway.config.yaml.documents import LOADED_GROUPS, MUTATING_POLICY, POLICY_KINDS
 from gateway.config.yaml.fields import child
 from gateway.pure.admission_policies.model import (
@@ -25,6 +25,7 @@ from gateway.pure.core.role_bindings import BINDINGS
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from gateway.config.kinds.policy_settings import PolicySettings
     from gateway.config.loaders.documents import LoadedDocuments
     from gateway.config.yaml.documents import Document
     from gateway.config.yaml.fields import Fields
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from gateway.pure.core.policy import ParamKind
     from gateway.pure.core.webhook import Webhook
 
+    Readable = Mapping[tuple[str, str], ParamKind]
+    """The kinds whose objects expressions may read, by apiVersion and plural name."""
     Policy = ValidatingPolicy | MutatingPolicy
     Binding = ValidatingBinding | MutatingBinding
 
@@ -157,7 +160,7 @@ class PolicyDocuments:
     def bound(
         self,
         params: list[dict[str, object]],
-        readable: Mapping[tuple[str, str], ParamKind],
+        readable: Readable,
         *,
         has_cluster: bool,
     ) -> tuple[Webhook, ...]:
@@ -200,6 +203,21 @@ class PolicyDocuments:
                 message = f"no {POLICY_KINDS[kind]} names it: the policy has no effect"
                 document.problems.warn(document.path, message)
         return tuple(sorted(bound, key=lambda webhook: webhook.order))
+
+    def warn_of_annotations(self, settings: PolicySettings) -> None:
+        """Warn of annotations of policies that have no effect by *settings*.
+
+        That is to move a policy if nothing names the owner of the objects, and to apply a policy to templates
+        that is left to the API server.
+        """
+        for document, kind, policy in self.policies:
+            annotations = child(child(document.path, "metadata"), "annotations")
+            if message := settings.owner_problem(policy.placement):
+                document.problems.warn(child(annotations, PLACEMENT), message)
+            if policy.templates is not None and kind in settings.left_to_api_server:
+                reason = "policies.leftToAPIServer of the GatewayConfiguration has the kind"
+                message = f"has no effect: {reason}, and the API server evaluates policies on no templates"
+                document.problems.warn(child(annotations, TEMPLATES), message)
 
 
 def _unfound(kind: ParamKind | None, ref: ParamRef | None, store: FixedParams) -> str:

@@ -23,7 +23,6 @@ from gateway.config.kinds.policy_exception import (
     read_policy_exception,
     unknown_webhooks,
 )
-from gateway.config.kinds.policy_settings import PLACEMENT, TEMPLATES
 from gateway.config.kinds.webhook_configuration import WebhookConfiguration, read_webhook_configuration
 from gateway.config.kinds.webhook_entry import V1, V1BETA1
 from gateway.config.kinds.worker_pool import WorkerPool, read_worker_pool
@@ -46,6 +45,7 @@ from gateway.pure.core.webhook import WorkerRef
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from gateway.config.merge.policy_documents import Readable
     from gateway.pure.core.exemptions import PolicyException
     from gateway.pure.core.namespace import Namespace
     from gateway.pure.core.webhook import Phase, Webhook
@@ -93,8 +93,10 @@ class _Collected:
     """By kind and name. The name of a GatewayConfiguration is empty here, since there is only one."""
 
 
-def read(found: Iterable[Document]) -> Config:
+def read(found: Iterable[Document], readable: Readable | None = None) -> Config:
     """Return the configuration in the documents *found*.
+
+    Expressions may read objects of the kinds that its GatewayConfiguration lists, or those in *readable*.
 
     Raises:
         ConfigError: as :func:`load`.
@@ -112,23 +114,15 @@ def read(found: Iterable[Document]) -> Config:
             count = sum(len(each.problems.found) for each in documents)
         if count >= MAX_PROBLEMS:
             raise ConfigError([*_problems(documents)[:MAX_PROBLEMS], _more(document)])
-    readable = collected.gateway.policies.readable
+    if readable is None:
+        readable = collected.gateway.policies.readable
     params = collected.policies.take_params(_KINDS, readable.values())
     for document, path, pool in collected.references:
         if ("WorkerPool", pool) not in collected.first_of and not document.problems.is_full:
             hint = did_you_mean(pool, collected.pools)
             document.problems.add(path, f"there is no WorkerPool {shown(pool)}{hint}")
     collected.need_cluster.extend(collected.policies.need_cluster(NO_AUTHORIZER, params))
-    if collected.gateway.kubernetes is None:
-        for document, path, message in collected.need_cluster:
-            document.problems.add(path, message)
-    else:
-        for (kind, _), document in collected.first_of.items():
-            if kind == "Namespace":
-                document.problems.warn(
-                    document.path,
-                    "has no effect: GatewayConfiguration.kubernetes takes namespaces from the cluster",
-                )
+    _check_cluster(collected)
     has_cluster = collected.gateway.kubernetes is not None
     bound = collected.policies.bound(params, readable, has_cluster=has_cluster)
     # If there are problems, the name of a webhook that could not be read would be another one.
@@ -136,11 +130,25 @@ def read(found: Iterable[Document]) -> Config:
     if problems:
         raise ConfigError(problems)
     _warn_if_all_are_left(collected)
-    _warn_of_annotations(collected)
+    collected.policies.warn_of_annotations(collected.gateway.policies)
     warnings = [warning for document in documents for warning in document.problems.warnings()]
     warnings += _unknown_namespaces(collected)
     config = _config(collected, bound, tuple(warnings))
     return replace(config, source=_source(documents), named_files=_named_in(documents))
+
+
+def _check_cluster(collected: _Collected) -> None:
+    """Report what needs a cluster without one, and warn of namespaces beside one."""
+    if collected.gateway.kubernetes is None:
+        for document, path, message in collected.need_cluster:
+            document.problems.add(path, message)
+        return
+    for (kind, _), document in collected.first_of.items():
+        if kind == "Namespace":
+            document.problems.warn(
+                document.path,
+                "has no effect: GatewayConfiguration.kubernetes takes namespaces from the cluster",
+            )
 
 
 def _named_in(documents: Sequence[Document]) -> dict[str, str]:
@@ -199,23 +207,6 @@ def _warn_if_all_are_left(collected: _Collected) -> None:
             f"all policies ({len(kinds)}) are left to the API server, and there are no webhooks: the gateway "
             "checks no request; apply the policies to the cluster, or nothing evaluates them",
         )
-
-
-def _warn_of_annotations(collected: _Collected) -> None:
-    """Warn of annotations of policies that have no effect by the GatewayConfiguration.
-
-    That is to move a policy if nothing names the owner of the objects, and to apply a policy to templates
-    that is left to the API server.
-    """
-    settings = collected.gateway.policies
-    for document, kind, policy in collected.policies.policies:
-        annotations = child(child(document.path, "metadata"), "annotations")
-        if message := settings.owner_problem(policy.placement):
-            document.problems.warn(child(annotations, PLACEMENT), message)
-        if policy.templates is not None and kind in settings.left_to_api_server:
-            reason = "policies.leftToAPIServer of the GatewayConfiguration has the kind"
-            message = f"has no effect: {reason}, and the API server evaluates policies on no templates"
-            document.problems.warn(child(annotations, TEMPLATES), message)
 
 
 def _unknown_namespaces(collected: _Collected) -> Iterator[Problem]:

@@ -14,6 +14,7 @@ from gateway.pure.admission_policies.evaluation import Allowance, OutOfBudgetErr
 from gateway.pure.admission_policies.model import B, P
 from gateway.pure.admission_policies.objects import ObjectReads
 from gateway.pure.admission_policies.params import (
+    FixedParams,
     ParamsError,
     UnreadParamsError,
     collect,
@@ -31,7 +32,6 @@ from gateway.pure.openapi.go_types import in_conditions
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gateway.pure.admission_policies.params import FixedParams
     from gateway.pure.cel.go_types import GoTypes
     from gateway.pure.core.conditions import Decisions, ParamLookup, PolicyAnswer
     from gateway.pure.core.namespace import Namespace
@@ -257,8 +257,11 @@ class PolicyInForce(Generic[P, B]):
         return unknown_kind(kind) if objects is None else ""
 
     def _source(self, policy_input: PolicyInput) -> Params:
-        cluster = None if self.cluster_kind is None else policy_input.params
-        return self._params if cluster is None else cluster
+        cluster, kind = policy_input.params, self.policy.param_kind
+        if isinstance(cluster, FixedParams):
+            # Objects of a test are in place of those of files.
+            return cluster if kind is not None and cluster.of(kind) is not None else self._params
+        return self._params if cluster is None or self.cluster_kind is None else cluster
 
 
 class PolicyRun(ABC, Generic[P, B]):

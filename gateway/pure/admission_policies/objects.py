@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.pure.admission_policies.params import FixedObjects, UnreadParamsError
+from gateway.pure.admission_policies.params import FixedObjects, FixedParams, UnreadParamsError
 from gateway.pure.cel.errors import EvaluationError
 from gateway.pure.cel.libraries.cluster_objects import ClusterObjects
 from gateway.pure.cel.meter import count_steps
@@ -24,7 +24,6 @@ from gateway.pure.core.review import labels_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gateway.pure.admission_policies.params import FixedParams
     from gateway.pure.cel.object_reads import Resource
     from gateway.pure.cel.paths import Paths
     from gateway.pure.core.policy import KindKey, ParamKind, ParamObjects, PolicyInput
@@ -52,9 +51,10 @@ class ObjectReads:
         self._namespace = namespace
         self._fixed = params
         self._kinds: dict[Resource, tuple[ParamKind, Paths]] = {}
-        for resource, kind in params.readable.items():
+        for resource in {*params.readable, *reads}:
+            kind = params.readable.get(resource)
             found = [reads[each] for each in (resource, ANY) if each in reads]
-            if found:
+            if found and kind is not None:
                 self._kinds[resource] = kind, joined(found)
         self.unlisted = tuple(sorted(each for each in reads if each not in self._kinds and each != ANY))
         """apiVersion and plural name of what the policy reads, and the GatewayConfiguration does not list."""
@@ -91,8 +91,10 @@ class _ObjectsOfReview:
         policy_input: PolicyInput,
     ) -> None:
         self._kinds = kinds
-        self._fixed = fixed
-        self._cluster = policy_input.params
+        self._fixed, self._cluster = fixed, policy_input.params
+        if isinstance(self._cluster, FixedParams):
+            # Objects of a test are in place of those of files.
+            self._fixed, self._cluster = self._cluster, None
         self._found = policy_input.found_params
 
     def get(self, version: str, plural: str, namespace: str, name: str) -> Json | None:
@@ -113,7 +115,7 @@ class _ObjectsOfReview:
             )
         count_steps(number * _STEPS_OF_LISTED)
         items = [*objects.select(namespace, EVERYTHING)]
-        if labels:
+        if labels and not (isinstance(objects, FixedObjects) and objects.ignores_labels):
             wanted = labels.items()
             items = [each for each in items if wanted <= labels_of(each).items()]
         return {"apiVersion": kind.api_version, "kind": f"{kind.kind}List", "metadata": {}, "items": items}
@@ -129,7 +131,7 @@ class _ObjectsOfReview:
             what = f"policies.resources of the GatewayConfiguration does not list {plural} of {version}"
             raise EvaluationError(f"failed to {verb} resource: permission denied: {what}")
         kind, paths = self._kinds[version, plural]
-        fixed = self._fixed.of(kind)
+        fixed = self._fixed.read(kind)
         if fixed is not None or self._cluster is None:
             return kind, fixed or _NO_OBJECTS
         try:

@@ -9,7 +9,7 @@ import hashlib
 from collections import defaultdict
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import orjson
 
@@ -50,6 +50,8 @@ class UnreadParamsError(Exception):
 class FixedObjects:
     """The objects of one kind in files: a ``ParamObjects``."""
 
+    ignores_labels: ClassVar[bool] = False
+    """Whether lists have all objects, whatever the labels that an expression asks for."""
     is_namespaced: bool
     by_namespace: dict[str, dict[str, Json]]
     roles: RoleIndex | None = None
@@ -105,6 +107,10 @@ class FixedParams:
         """Return the objects of *kind*, which are whole, or None if no file has one."""
         del paths
         return self._by_kind.get((kind.api_version, kind.kind))
+
+    def read(self, kind: ParamKind) -> FixedObjects | None:
+        """Return the objects of *kind* that expressions read, or None if no file has one."""
+        return self.of(kind)
 
 
 NO_PARAMS: Final = FixedParams([])

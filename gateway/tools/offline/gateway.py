@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gateway.engine.dry_run import DryRun
     from gateway.engine.paths import Paths
     from gateway.engine.snapshot import Snapshot
+    from gateway.pure.admission_policies.params import FixedParams
     from gateway.pure.core.namespace import Namespace
     from gateway.pure.core.webhook import Phase
     from gateway.server.cluster import ClusterOnce
@@ -50,11 +51,12 @@ class OfflineGateway:
         phases: Sequence[Phase] = BOTH_PHASES,
         namespaces: Mapping[str, Namespace] | None = None,
         webhooks: Collection[str] = (),
+        objects: FixedParams | None = None,
     ) -> DryRun:
         """Return the review *body*, an AdmissionReview as JSON, after *phases*.
 
-        *namespaces* replaces the namespaces of the configuration and of the cluster. Of *webhooks*, if there
-        are any, only those with these names take part.
+        *namespaces* replaces the namespaces of the configuration and of the cluster, and *objects* what
+        policies read there. Of *webhooks*, if there are any, only those with these names take part.
 
         Raises:
             ReviewError: *body* is not a valid review.
@@ -66,7 +68,7 @@ class OfflineGateway:
             is_needed = any(needs_namespace(selection, request) for selection in selections)
             found = await self._cluster.namespaces.get(request.namespace) if is_needed else None
             namespaces = {} if found is None else {found.name: found}
-        return await self.dry_run(body, selections, namespaces=namespaces)
+        return await self.dry_run(body, selections, namespaces=namespaces, objects=objects)
 
     def _selection(self, phase: Phase, webhooks: Collection[str]) -> Selection:
         whole = self.paths[f"/{phase}"]

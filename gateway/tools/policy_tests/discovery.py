@@ -47,6 +47,8 @@ class FoundTests:
                 *test.resources,
                 *test.exceptions,
                 *test.param_resources,
+                *((test.context,) if test.context is not None else ()),
+                *test.cluster_resources,
                 *test.others,
             )
             yield from (test.file.parent / row.patched for row in test.rows if row.patched)

@@ -32,6 +32,7 @@ from gateway.pure.core.webhook import PolicyRef
 from gateway.pure.kyverno.cluster_policy import KyvernoClusterPolicy
 from gateway.tools.offline.changes import changes
 from gateway.tools.offline.gateway import offline_gateway
+from gateway.tools.policy_tests.kyverno_objects import read_objects
 from gateway.tools.policy_tests.policies import bindings_of, load_policies
 from gateway.tools.policy_tests.results import CaseResult, is_selected
 from gateway.tools.policy_tests.suite import bare_namespace
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from gateway.pure.core.evaluation import Evaluation
     from gateway.pure.core.webhook import Webhook
     from gateway.tools.offline.gateway import OfflineGateway
+    from gateway.tools.policy_tests.kyverno_objects import KyvernoObjects
     from gateway.tools.policy_tests.kyverno_test import KyvernoTest, ObjectName, Row
     from gateway.tools.policy_tests.policies import LoadedPolicies
 
@@ -99,14 +101,17 @@ def _cases(test: KyvernoTest) -> Iterator[_Case]:
 
 
 async def _run(test: KyvernoTest, cases: Sequence[_Case]) -> list[CaseResult]:
+    objects, problem = _objects(test.resources)
+    others, _ = _objects((*test.target_resources, *test.param_resources))
+    readable, wrong = read_objects(test.context, test.cluster_resources, [*objects, *others])
     policies = load_policies(
         documents_in((*test.policies, *test.exceptions)),
         documents_in(test.param_resources),
         bindings_of(test.user, test.file),
+        readable.kinds,
     )
-    objects, problem = _objects(test.resources)
     async with offline_gateway(policies.config, uses_cluster=False) as gateway:
-        run = _TestRun(test, policies, objects, problem, gateway)
+        run = _TestRun(test, policies, objects, problem, readable, wrong, gateway)
         return [await run.result(case) for case in cases]
 
 
@@ -119,11 +124,19 @@ class _TestRun:
         policies: LoadedPolicies,
         objects: Sequence[Json],
         problem: str,
+        readable: KyvernoObjects,
+        wrong: str,
         gateway: OfflineGateway,
     ) -> None:
+        """*objects* are sent as requests, and expressions read those in *readable*.
+
+        *problem* is that of the former, and *wrong* that of the latter.
+        """
         self._test = test
         self._policies = policies
         self._objects = objects
+        self._readable = readable
+        self._wrong = wrong
         self._problem = problem
         self._gateway = gateway
         self._reviewed: dict[tuple[int, str], _Reviewed] = {}
@@ -159,6 +172,9 @@ class _TestRun:
         row, test = case.row, self._test
         if not any(_is_named(row.policy, name) for name in self._policies.names):
             yield f"policy: there is no policy {shown(row.policy)} in {_files(test.policies)}"
+            return
+        if self._wrong:
+            yield self._wrong
             return
         found = [one for one in self._objects if case.resource is None or case.resource.names(one)]
         if self._problem and (case.resource is None or not found):
@@ -208,10 +224,10 @@ class _TestRun:
             name = request.get("namespace", "")
             namespaces = {name: values.namespaces.get(name) or bare_namespace(name, {}, {})}
             body = review_of(request)
-            review = await self._gateway.review(body, ("mutate",), namespaces)
+            review = await self._gateway.review(body, ("mutate",), namespaces, objects=self._readable)
             final = review.final_object
             body = review_of({**request, "object": final})
-            validated = await self._gateway.review(body, ("validate",), namespaces)
+            validated = await self._gateway.review(body, ("validate",), namespaces, objects=self._readable)
         except ReviewError as error:
             return _Reviewed((), None, f"{found['kind']} {found['metadata'].get('name')}: {error}")
         responses = [one for each in (review, validated) for one in _responses(each, self._policies)]

@@ -122,6 +122,10 @@ class KyvernoTest:
     target_resources: tuple[Path, ...]
     param_resources: tuple[Path, ...]
     exceptions: tuple[Path, ...]
+    context: Path | None
+    """The file with what policies read."""
+    cluster_resources: tuple[Path, ...]
+    """The files with what is in the cluster instead."""
     others: tuple[Path, ...]
     """The files of values and of the user, which are read already."""
     has_payloads: bool
@@ -138,8 +142,7 @@ def is_kyverno_test(content: Mapping[str, object]) -> bool:
 def read_kyverno_test(document: Document, number: int) -> KyvernoTest:
     """Return the test in *document*, the test *number* of its file, after reporting its problems."""
     fields = document.fields()
-    fields.accept("kind", "apiVersion", "context", "clusterResources", "apiCallResponses")
-    fields.accept("globalContextEntries")
+    fields.accept("kind", "apiVersion", "apiCallResponses", "globalContextEntries")
     metadata = fields.group("metadata")
     name = metadata.optional_string("name") or fields.optional_string("name") or document.file.stem
     folder = document.file.parent
@@ -147,6 +150,7 @@ def read_kyverno_test(document: Document, number: int) -> KyvernoTest:
     def paths(field_name: str) -> tuple[Path, ...]:
         return tuple(folder / text for text in fields.strings(field_name))
 
+    context = fields.optional_string("context")
     test = KyvernoTest(
         name,
         document.file,
@@ -156,6 +160,8 @@ def read_kyverno_test(document: Document, number: int) -> KyvernoTest:
         paths("targetResources"),
         paths("paramResources"),
         paths("exceptions"),
+        folder / context if context else None,
+        paths("clusterResources"),
         tuple(folder / str(fields.content[one]) for one in ("variables", "userinfo") if fields.has(one)),
         bool([one for one in _PAYLOADS if fields.has(one)]),
         _values(fields, folder),
