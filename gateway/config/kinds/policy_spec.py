@@ -205,6 +205,7 @@ class SpecHead(NamedTuple):
 class PolicySpec(Declared):
     """What the specs of both kinds of policies have."""
 
+    DIALECT = environment.KUBERNETES
     param_kind: ParamKindEntry | None = optional(
         Group(ParamKindEntry), "The kind of its parameters, which the GatewayConfiguration has to list"
     )
@@ -226,7 +227,7 @@ class PolicySpec(Declared):
     def head(self) -> SpecHead:
         """Return this part, compiled, after reporting problems of expressions."""
         kind = self.param_kind
-        expressions = Expressions(has_params=kind is not None)
+        expressions = Expressions(has_params=kind is not None, dialect=self.DIALECT)
         report_twice(((each.source, each.name) for each in self.match_conditions), "name")
         conditions = []
         for each in self.match_conditions:

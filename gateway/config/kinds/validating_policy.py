@@ -130,14 +130,16 @@ class ValidatingPolicySpec(PolicySpec):
     )
 
 
-def read_validating_policy(fields: Fields) -> ValidatingPolicy:
+def read_validating_policy(
+    fields: Fields, spec_type: type[ValidatingPolicySpec] = ValidatingPolicySpec
+) -> ValidatingPolicy:
     """Return the policy behind *fields*; apiVersion and kind are read already."""
     metadata = read_metadata(fields, configuration_name)
     placement = placement_of(fields, metadata)
     fields.accept("status")
     source = fields.required_group("spec")
     fields.finish()
-    spec = ValidatingPolicySpec.read(source)
+    spec = spec_type.read(source)
     head = spec.head()
     report_twice(((each.source, each.key) for each in spec.audit_annotations), "key")
     rules = Rules(

@@ -14,13 +14,15 @@ from gateway.config.kinds.worker_pool import WorkerPool, read_worker_pool
 from gateway.config.merge.policy_documents import read_policy
 from gateway.config.yaml.documents import CUSTOM_KINDS, PHASES, POLICY_KINDS, plural_of
 from gateway.config.yaml.fields import Fields, Problems
+from gateway.pure.admission_policies.model import MutatingPolicy, ValidatingPolicy
 from gateway.pure.core.webhook import HttpsClient, PolicyRef, Webhook, WorkerRef
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from gateway.base.errors import Problem
     from gateway.config.merge.policy_documents import Binding, Policy
+    from gateway.pure.cel.object_reads import Resource
     from gateway.pure.core.exemptions import PolicyException
 
     Key = tuple[str, str]
@@ -131,10 +133,29 @@ def _read_content(fields: Fields, resource: CustomResource) -> Content:
     if kind == "WorkerPool":
         return read_worker_pool(fields)
     if kind in POLICY_KINDS or kind in POLICY_KINDS.values():
-        return read_policy(kind, fields)
+        content = read_policy(kind, fields)
+        if isinstance(content, ValidatingPolicy | MutatingPolicy):
+            _check_reads(fields, content.object_reads())
+        return content
     if kind == NAMESPACED and not resource.namespace:
         fields.problems.add("metadata.namespace", f"is required in a cluster: {CLUSTER_WIDE} has none")
     return read_policy_exception(fields, kind)
+
+
+def _check_reads(fields: Fields, reads: Iterable[Resource]) -> None:
+    """Report *reads* of a policy that the check of its author does not find in the document.
+
+    There should be none.
+    """
+    if not (wanted := [*reads]):
+        return
+    from gateway.pure.cel.spec_reads import is_seen, reads_of
+
+    seen = reads_of(fields.content.get("spec"))
+    if not all(is_seen(each, seen) for each in wanted):
+        fields.problems.add(
+            "spec.variables", "reads objects in a way that the check of its author does not see"
+        )
 
 
 def _as_custom(hook: Webhook) -> Webhook:

@@ -339,7 +339,8 @@ class _Merge:
 
     def _unlisted_params(self, read: ReadResource) -> tuple[Problem, ...]:
         kind = read.content.param_kind if isinstance(read.content, _POLICY_TYPES) else None
-        listed = self._files.gateway.policies.plural_names
+        settings = self._files.gateway.policies
+        listed = [(each.api_version, each.kind) for each in settings.param_kinds]
         if kind is None or (kind.api_version, kind.kind) in listed:
             return ()
         expected = (

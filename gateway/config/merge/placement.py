@@ -27,7 +27,7 @@ from gateway.pure.admission_policies.effects import has_map_in_list
 from gateway.pure.admission_policies.in_force import PolicyInForce
 from gateway.pure.admission_policies.model import MutatingPolicy
 from gateway.pure.cel.introduced import introduced
-from gateway.pure.core.matching import checks_parameter_authors
+from gateway.pure.core.matching import checks_authors
 from gateway.pure.core.overlap import covering, has, parts
 from gateway.pure.core.rules import NEVER_SENT_KINDS
 from gateway.pure.openapi.built_in_resources import RESOURCES
@@ -111,11 +111,7 @@ def policies_by_key(config: Config) -> dict[tuple[str, str], list[InForce]]:
     by_key: dict[tuple[str, str], list[InForce]] = {}
     for webhook in config.webhooks:
         found = webhook.policy
-        if (
-            isinstance(found, PolicyInForce)
-            and found.kind in SERVED_FROM
-            and not checks_parameter_authors(webhook)
-        ):
+        if isinstance(found, PolicyInForce) and found.kind in SERVED_FROM and not checks_authors(webhook):
             by_key.setdefault((found.kind, found.policy.name), []).append(found)
     return by_key
 

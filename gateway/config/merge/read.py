@@ -300,8 +300,14 @@ def _config(collected: _Collected, bound: tuple[Webhook, ...], warnings: tuple[P
     settings = collected.gateway.policies
     left = settings.left_to_api_server
     bound = tuple(hook for hook in bound if getattr(hook.client, "kind", None) not in left)
-    if settings.param_kinds:
-        bound = tuple(sorted((*bound, authors_policy(settings.param_kinds)), key=lambda hook: hook.order))
+    kubernetes = collected.gateway.kubernetes
+    if (
+        kubernetes is not None
+        and kubernetes.custom_resources
+        and (settings.param_kinds or settings.resources)
+    ):
+        authors = authors_policy(settings.param_kinds, settings.resources)
+        bound = tuple(sorted((*bound, authors), key=lambda hook: hook.order))
         policies += [(kind, AUTHORS) for pair in POLICY_KINDS.items() for kind in pair]
 
     def of_phase(phase: Phase) -> tuple[Webhook, ...]:

@@ -118,7 +118,7 @@ class PolicyInForce(Generic[P, B]):
         reinvocation_policy: ReinvocationPolicy = "Never",
         rollout: Rollout | None = None,
         merged_versions: frozenset[tuple[str, str]] = frozenset(),
-        checks_parameter_authors: bool = False,
+        checks_authors: bool = False,
     ) -> Webhook:
         """Return the policy as an entry of *phase*."""
         policy = self.policy
@@ -133,7 +133,7 @@ class PolicyInForce(Generic[P, B]):
                 self.reads,
                 self.objects.unlisted,
                 merged_versions,
-                checks_parameter_authors,
+                checks_authors,
                 has_long_warnings=self.has_long_warnings,
             ),
             rules=tuple(rule for named in match.named_rules for rule in named.rules),

@@ -46,7 +46,7 @@ def as_webhook(
     params: FixedParams = NO_PARAMS,
     refusal: str = "",
     *,
-    checks_parameter_authors: bool = False,
+    checks_authors: bool = False,
 ) -> Webhook:
     """Return *policy* with its *bindings* as an entry of the validating phase.
 
@@ -54,7 +54,7 @@ def as_webhook(
     the reason why the policy cannot be evaluated, its failurePolicy decides.
     """
     bound = ValidatingPolicyInForce(policy, bindings, params, refusal)
-    return bound.as_entry("validate", checks_parameter_authors=checks_parameter_authors)
+    return bound.as_entry("validate", checks_authors=checks_authors)
 
 
 class ValidatingPolicyInForce(PolicyInForce[ValidatingPolicy, ValidatingBinding]):

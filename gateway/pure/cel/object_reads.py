@@ -44,7 +44,7 @@ _ITEMS: Final = ("(items)",)
 """In place of a path: of a list of objects, and of its items."""
 _LISTS: Final = frozenset({_LIST, _ITEMS})
 _LABELS: Final = ("metadata", "labels")
-_MENTIONS: Final = re.compile(rf"\b{RESOURCE}\b")
+MENTIONS: Final = re.compile(rf"\b{RESOURCE}\b")
 _IN_JSON: Final = re.compile(rb"resource(?!\w)")
 """An escape, which ends with a letter, may be before the name."""
 _COMPARISONS: Final = frozenset({"_==_", "_!=_"})
@@ -77,7 +77,7 @@ def object_reads(texts: Iterable[str], variables: Mapping[str, str]) -> dict[Res
     *variables* are the expressions of the policy's variables. All have been compiled.
     """
     texts = [*texts]
-    if not any(_MENTIONS.search(text) for text in (*texts, *variables.values())):
+    if not any(MENTIONS.search(text) for text in (*texts, *variables.values())):
         return {}
     try:
         found = _Reads({name: parse(text, ALL) for name, text in variables.items()})
@@ -172,7 +172,7 @@ class _Reads:
     def _read(self, node: Call, names: Mapping[str, _Origins]) -> _Origins:
         for each in node.arguments:
             self.consume(each, names)
-        resource = _resource(node)
+        resource = resource_of(node)
         read = self.read.setdefault(resource, set())
         if node.function not in LISTS:
             return frozenset({_Origin(resource, ())})
@@ -258,7 +258,8 @@ def _is_resource(name: str, names: Mapping[str, _Origins]) -> bool:
     return name == f".{RESOURCE}" or (name == RESOURCE and RESOURCE not in names)
 
 
-def _resource(call: Call) -> Resource:
+def resource_of(call: Call) -> Resource:
+    """Return what a *call* of one of ``READS`` reads."""
     match call.arguments:
         case [Literal(value=str(version)), Literal(value=str(plural)), *_]:
             return version, plural

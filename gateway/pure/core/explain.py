@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.pure.core.matching import checks_parameter_authors, selectors_match
+from gateway.pure.core.matching import checks_authors, selectors_match
 from gateway.pure.core.rules import is_never_sent, rules_match
 from gateway.pure.core.verdict import Allowed, Denied, DryRunRefused, Failed
 from gateway.pure.core.webhook import PolicyRef
@@ -68,7 +68,7 @@ def _outcome(outcome: Outcome) -> str:
 def mismatch(webhook: Webhook, evaluation: Evaluation) -> str:
     """Return why *webhook*, which has no outcome, was not called by a finished *evaluation*."""
     request = evaluation.request
-    if is_never_sent(request) and not checks_parameter_authors(webhook):
+    if is_never_sent(request) and not checks_authors(webhook):
         return f"not matched, {_named(request.resource, '')} is never sent to webhooks"
     if not rules_match(webhook, request):
         return f"not matched, no rule is for {_request(request)}"

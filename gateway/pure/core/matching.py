@@ -207,7 +207,7 @@ class Selection:
                 has_matched_namespace=not webhook.has_namespace_selectors,
             )
             for position, webhook in self._with_resource(request)
-            if (not is_closed or checks_parameter_authors(webhook)) and rules_match(webhook, request)
+            if (not is_closed or checks_authors(webhook)) and rules_match(webhook, request)
             if (policy := webhook.policy) is None or policy.may_match_rules(request)
         )
 
@@ -220,9 +220,9 @@ class Selection:
         return [(index, self.webhooks[index]) for index in sorted(indices)]
 
 
-def checks_parameter_authors(webhook: Webhook) -> bool:
+def checks_authors(webhook: Webhook) -> bool:
     """Whether *webhook* checks the authors of policies."""
-    return isinstance(webhook.client, PolicyRef) and webhook.client.checks_parameter_authors
+    return isinstance(webhook.client, PolicyRef) and webhook.client.checks_authors
 
 
 def _by_resource(webhooks: Sequence[Webhook]) -> dict[str, list[int]]:

@@ -183,7 +183,7 @@ class PolicyRef:
     """apiVersion and plural name of what it would read if the GatewayConfiguration listed it."""
     merged_versions: frozenset[tuple[str, str]] = frozenset()
     """Groups and versions of the objects that it merges by their schemas; a star stands for all."""
-    checks_parameter_authors: bool = False
+    checks_authors: bool = False
     """Whether it matches also what no other webhook sees: it checks the authors of policies."""
     is_on_templates: bool = field(default=False, repr=False)
     """Whether it is evaluated on the Pods of workloads. Digests have it by the expressions of ``policy``."""

@@ -60,7 +60,7 @@ def version_difference(config: Config, minor: int | None) -> str:
 def _has_expressions(webhook: Webhook) -> bool:
     if isinstance(webhook.client, PolicyRef):
         # The gateway's own check of the authors of policies has the same results in all versions.
-        return not webhook.client.checks_parameter_authors
+        return not webhook.client.checks_authors
     return webhook.match_conditions is not None
 
 

@@ -12,7 +12,7 @@ from gateway.pure.admission_policies.expression_warnings import kinds_of
 from gateway.pure.admission_policies.in_force import PolicyInForce
 from gateway.pure.admission_policies.model import ValidatingPolicy
 from gateway.pure.admission_policies.type_checking import type_errors
-from gateway.pure.core.matching import checks_parameter_authors
+from gateway.pure.core.matching import checks_authors
 from gateway.pure.core.webhook import PolicyRef
 from gateway.pure.openapi.documents import built_in_schemas
 from gateway.tools.inspection.model import Finding
@@ -34,7 +34,7 @@ def policy_warnings(config: Config, schemas: Schemas) -> Iterator[Problem]:
     kinds = kinds_of(schemas)
     for webhook in config.webhooks:
         bound = webhook.policy
-        if not isinstance(bound, PolicyInForce) or checks_parameter_authors(webhook):
+        if not isinstance(bound, PolicyInForce) or checks_authors(webhook):
             continue
         kind = bound.kind
         if kind not in POLICY_KINDS:
