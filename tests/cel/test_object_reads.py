@@ -122,7 +122,9 @@ def outcome(compiled: Expression, found: Json) -> tuple[str, float]:
     frame: list[object] = [None] * (len(SLOTS) + compiled.program.slots)
     frame[SLOTS["request"]], frame[SLOTS["namespaceObject"]] = request_variable(REQUEST), NAMESPACE
     frame[SLOTS["resource"]] = ClusterObjects(
-        lambda *_: found, lambda *_: {"kind": "List", "items": [found, {**found, "kind": "Other"}]}
+        lambda *_: found,
+        lambda *_: {"kind": "List", "items": [found, {**found, "kind": "Other"}]},
+        lambda *_: {},
     )
     begin()
     try:

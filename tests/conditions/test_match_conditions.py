@@ -306,7 +306,11 @@ def test_an_expression_reads_the_decision() -> None:
     result = judge(expression)
     assert isinstance(result, Unresolved)
 
-    assert judge(expression, answers={result.checks[0]: AccessDecision(reason="why", error="broken")}) is None
+    for error in ("error", "evaluation_error"):
+        answer = AccessDecision(reason="why", **{error: "broken"})  # type: ignore[arg-type]
+        assert judge(expression, answers={result.checks[0]: answer}) is None
+    answer = AccessDecision(allowed=True, reason="why", evaluation_error="broken")
+    assert judge(expression, answers={result.checks[0]: answer}) == Excluded("c0")
 
 
 def test_checks_that_do_not_matter_are_not_made() -> None:

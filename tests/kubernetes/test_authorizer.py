@@ -43,10 +43,13 @@ def decisions(
     ("status", "expected"),
     [
         ({"allowed": True, "reason": "by a role"}, AccessDecision(allowed=True, reason="by a role")),
-        ({"allowed": True, "evaluationError": "one role is missing"}, AccessDecision(allowed=True)),
+        (
+            {"allowed": True, "evaluationError": "one role is missing"},
+            AccessDecision(allowed=True, evaluation_error="one role is missing"),
+        ),
         ({"allowed": False}, AccessDecision()),
-        ({"allowed": False, "denied": True, "reason": "never"}, AccessDecision(reason="never")),
-        ({"allowed": False, "evaluationError": "broken"}, AccessDecision(error="broken")),
+        ({"allowed": False, "denied": True, "reason": "never"}, AccessDecision(reason="never", denied=True)),
+        ({"allowed": False, "evaluationError": "broken"}, AccessDecision(evaluation_error="broken")),
     ],
 )
 def test_the_decision_is_the_status_of_the_review(

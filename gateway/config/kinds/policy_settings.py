@@ -183,12 +183,16 @@ class PolicySettings(Declared):
 
 
 def problem_of_reads(policy: Webhook) -> str:
-    """Return the problem of a *policy* that reads what ``resources`` does not list; empty if it does not."""
+    """Return the problem of a *policy* that uses what it must not; empty if there is none.
+
+    It reads what ``resources`` does not list, or calls what cannot succeed.
+    """
     assert isinstance(policy.client, PolicyRef)
-    read = [f"{plural} of {version}" for version, plural in policy.client.unlisted_reads]
-    if not read:
-        return ""
-    return f"reads {', '.join(read)}, expected a kind of policies.resources in the GatewayConfiguration"
+    problems = [*policy.client.wrong_calls]
+    if read := [f"{plural} of {version}" for version, plural in policy.client.unlisted_reads]:
+        expected = "expected a kind of policies.resources in the GatewayConfiguration"
+        problems.insert(0, f"reads {', '.join(read)}, {expected}")
+    return "; ".join(problems)
 
 
 def _check_resource(fields: Fields, kind: ListedKind) -> None:

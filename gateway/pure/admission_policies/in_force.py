@@ -16,7 +16,7 @@ from gateway.pure.admission_policies.objects import ObjectReads
 from gateway.pure.admission_policies.params import (
     FixedParams,
     ParamsError,
-    UnreadParamsError,
+    UnresolvedError,
     collect,
     unknown_kind,
 )
@@ -135,6 +135,7 @@ class PolicyInForce(Generic[P, B]):
                 merged_versions,
                 checks_authors,
                 has_long_warnings=self.has_long_warnings,
+                wrong_calls=self.objects.wrong_calls,
             ),
             rules=tuple(rule for named in match.named_rules for rule in named.rules),
             namespace_selector=match.namespace_selector,
@@ -252,7 +253,7 @@ class PolicyInForce(Generic[P, B]):
             return self.refusal
         try:
             objects = self._source(policy_input).of(kind, self.param_paths)
-        except UnreadParamsError:
+        except UnresolvedError:
             return ""
         return unknown_kind(kind) if objects is None else ""
 
@@ -289,7 +290,7 @@ class PolicyRun(ABC, Generic[P, B]):
             self._prepared = Prepared(self._seen.document)
             self._prepared.known.decisions = decisions
         self._known = self._prepared.known
-        self._objects = bound.objects.within(policy_input) if bound.objects else None
+        self._objects = bound.objects.within(policy_input, decisions) if bound.objects else None
         self._go_types = self._types_of_conditions if self._seen.has_go_types else None
         """The Go types of the values of matchConditions. None if they have none."""
         self._begin = 0.0
@@ -301,9 +302,9 @@ class PolicyRun(ABC, Generic[P, B]):
         begin()
         try:
             return self._result()
-        except UnreadParamsError as unread:
-            # An expression or a filter reads objects that are not known yet.
-            return Unresolved(lookups=unread.lookups)
+        except UnresolvedError as error:
+            # An expression or a filter needs objects or decisions that are not known yet.
+            return error.unresolved
 
     @abstractmethod
     def _result(self) -> PolicyAnswer:
@@ -348,9 +349,9 @@ class PolicyRun(ABC, Generic[P, B]):
                 except ParamsError as error:
                     params = ()
                     self._misconfigured(binding, str(error))
-                except UnreadParamsError as unread:
+                except UnresolvedError as error:
                     params = ()
-                    self._lookups[unread.lookup] = None
+                    self._lookups.update(dict.fromkeys(error.unresolved.lookups))
             yield binding, params
 
     def _unresolved(self) -> Unresolved | None:

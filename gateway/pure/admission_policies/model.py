@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gateway.pure.admission_policies.mutations import Mutations
     from gateway.pure.admission_policies.validating import Rules
     from gateway.pure.cel.compile import Condition, Expression
+    from gateway.pure.cel.constant_calls import Arguments
     from gateway.pure.cel.object_reads import Resource
     from gateway.pure.cel.paths import Paths
     from gateway.pure.core.labels import Selector
@@ -113,6 +114,13 @@ class _Policy(ABC):
         used = {id(each) for each in self.variables.values()}
         texts = [each.text for each in (*self.expressions, *more) if id(each) not in used]
         return object_reads(texts, variables)
+
+    def posts(self, more: Iterable[Expression] = ()) -> frozenset[Arguments]:
+        """Return what its expressions, and *more* of them, give to ``resource.post``."""
+        from gateway.pure.cel.constant_calls import constant_calls
+        from gateway.pure.cel.libraries.cluster_objects import POSTS, RESOURCE
+
+        return constant_calls((each.text for each in (*self.expressions, *more)), RESOURCE, POSTS)
 
     def param_paths(self, bindings: Iterable[_Binding]) -> Paths:
         """Return the parts of its parameters that its expressions, and the selectors of *bindings*, read."""

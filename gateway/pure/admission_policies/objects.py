@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from gateway.pure.admission_policies.access_reviews import AccessReviews, problems_of_posts
 from gateway.pure.admission_policies.params import FixedObjects, FixedParams, UnreadParamsError
 from gateway.pure.cel.errors import EvaluationError
 from gateway.pure.cel.libraries.cluster_objects import ClusterObjects
@@ -22,10 +23,12 @@ from gateway.pure.core.labels import EVERYTHING
 from gateway.pure.core.review import labels_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
+    from gateway.pure.cel.constant_calls import Arguments
     from gateway.pure.cel.object_reads import Resource
     from gateway.pure.cel.paths import Paths
+    from gateway.pure.core.conditions import Decisions
     from gateway.pure.core.policy import KindKey, ParamKind, ParamObjects, PolicyInput
     from gateway.pure.core.webhook import Reads
 
@@ -42,12 +45,19 @@ _NO_OBJECTS: Final = FixedObjects(is_namespaced=True, by_namespace={})
 class ObjectReads:
     """What one policy reads of the cluster."""
 
-    def __init__(self, reads: Mapping[Resource, Paths], params: FixedParams, namespace: str = "") -> None:
+    def __init__(
+        self,
+        reads: Mapping[Resource, Paths],
+        params: FixedParams,
+        namespace: str = "",
+        posts: Collection[Arguments] = (),
+    ) -> None:
         """*reads* are the parts of objects that the expressions read, and *params* the objects in files.
 
-        *namespace* is that of a policy that reads only the objects of one namespace.
+        *namespace* is that of a policy that reads only the objects of one namespace. *posts* are the
+        arguments of ``resource.post``.
         """
-        self._has_any = bool(reads)
+        self._has_any = bool(reads) or bool(posts)
         self._namespace = namespace
         self._fixed = params
         self._kinds: dict[Resource, tuple[ParamKind, Paths]] = {}
@@ -58,9 +68,11 @@ class ObjectReads:
                 self._kinds[resource] = kind, joined(found)
         self.unlisted = tuple(sorted(each for each in reads if each not in self._kinds and each != ANY))
         """apiVersion and plural name of what the policy reads, and the GatewayConfiguration does not list."""
+        self.wrong_calls = tuple(problems_of_posts(posts, has_cluster=params.has_cluster))
+        """What its expressions call and cannot succeed, each as a sentence about the policy."""
 
     def __bool__(self) -> bool:
-        """Whether the policy reads any objects."""
+        """Whether the policy reads any objects, or reviews access."""
         return self._has_any
 
     def with_params(self, kind: KindKey | None, paths: Paths) -> Reads:
@@ -74,13 +86,14 @@ class ObjectReads:
             found[kind] = joined([found.get(kind, NOTHING), paths])
         return tuple(sorted(found.items()))
 
-    def within(self, policy_input: PolicyInput) -> ClusterObjects:
-        """Return the value of ``resource`` for one review.
+    def within(self, policy_input: PolicyInput, decisions: Decisions) -> ClusterObjects:
+        """Return the value of ``resource`` for one review, with the authorizer's *decisions* so far.
 
-        Its functions raise UnreadParamsError if objects have to be looked up first.
+        Its functions raise UnresolvedError if objects have to be looked up first, or access decided on.
         """
         of_review = _ObjectsOfReview(self._kinds, self._fixed, policy_input)
-        return ClusterObjects(of_review.get, of_review.list, self._namespace)
+        reviews = AccessReviews(decisions)
+        return ClusterObjects(of_review.get, of_review.list, reviews.post, self._namespace)
 
 
 class _ObjectsOfReview:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import orjson
 
 from gateway.pure.cel.paths import WHOLE
+from gateway.pure.core.conditions import Unresolved
 from gateway.pure.core.review import labels_of
 from gateway.pure.core.role_bindings import BINDINGS, RoleIndex, entries_of
 
@@ -36,13 +37,20 @@ class ParamsError(Exception):
     """The parameters of a binding cannot be found; the text is the API server's."""
 
 
-class UnreadParamsError(Exception):
+class UnresolvedError(Exception):
+    """Something has to be found out before there is a result."""
+
+    def __init__(self, unresolved: Unresolved) -> None:
+        super().__init__(str(unresolved))
+        self.unresolved = unresolved
+
+
+class UnreadParamsError(UnresolvedError):
     """Parameters have to be looked up in the cluster first."""
 
     def __init__(self, *lookups: ParamLookup) -> None:
         """*lookups* are at least one."""
-        super().__init__(str(lookups))
-        self.lookups = lookups
+        super().__init__(Unresolved(lookups=lookups))
         self.lookup = lookups[0]
 
 
@@ -83,12 +91,18 @@ class FixedParams:
     """The objects of files: a ``Params``."""
 
     def __init__(
-        self, objects: Iterable[Json], readable: Mapping[tuple[str, str], ParamKind] = NOTHING_READABLE
+        self,
+        objects: Iterable[Json],
+        readable: Mapping[tuple[str, str], ParamKind] = NOTHING_READABLE,
+        *,
+        has_cluster: bool = True,
     ) -> None:
         """*objects* have apiVersion, kind and name. A kind is namespaced if one of its objects is.
 
-        *readable* are the kinds that expressions may read, by apiVersion and plural name.
+        *readable* are the kinds that expressions may read, by apiVersion and plural name. *has_cluster* is
+        whether there is a cluster beside the files.
         """
+        self.has_cluster = has_cluster
         self.readable = readable
         objects = list(objects)
         # Equal for equal objects.

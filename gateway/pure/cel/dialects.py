@@ -48,7 +48,6 @@ def _refusals() -> Mapping[str, str]:
         "image": {"getMetadata": network},
         "generator": {"apply": writes},
     }
-    reasons["resource"]["post"] = f"{writes}; the variable authorizer of an admission policy checks access"
     found = {
         f"{prefix}.{name}": f"{prefix}.{name} {reason}"
         for prefix, names in reasons.items()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gateway.pure.cel.dialect_macros import ALL
 from gateway.pure.cel.environment import VARIABLES
-from gateway.pure.cel.libraries.cluster_objects import LISTS, READS, RESOURCE
+from gateway.pure.cel.libraries.cluster_objects import LISTS, POSTS, READS, RESOURCE
 from gateway.pure.cel.libraries.optional_values import OR_VALUE
 from gateway.pure.cel.parse import parse
 from gateway.pure.cel.paths import WHOLE, joined
@@ -133,6 +133,11 @@ class _Reads:
                 target, names
             ):
                 return self._read(node, names)
+            case function, [Ident(name=target), *given] if function in POSTS and _is_resource(target, names):
+                # Its value is made of what it gets, and of no other object.
+                for each in given:
+                    self.consume(each, names)
+                return _NOWHERE
             case "_?_:_", [condition, one, other]:
                 self.consume(condition, names)
                 return self._either((one, other), names)

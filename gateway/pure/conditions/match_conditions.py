@@ -262,4 +262,6 @@ class KnownDecisions:
         if decision is None:
             self.missing[check] = None
             raise EvaluationError("the authorizer's decision is not known yet")
-        return Decision(decision.allowed, decision.reason, decision.error)
+        # An error matters only if the authorizer does not allow it.
+        error = "" if decision.allowed else decision.error or decision.evaluation_error
+        return Decision(decision.allowed, decision.reason, error)

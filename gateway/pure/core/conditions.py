@@ -36,6 +36,10 @@ class AccessDecision:
     reason: str = ""
     error: str = ""
     """Why there is no decision; empty if there is one."""
+    denied: bool = False
+    """Whether it is denied, whatever further authorizers would decide."""
+    evaluation_error: str = ""
+    """What went wrong in the authorizer, which decided all the same."""
 
 
 Decisions: TypeAlias = "Mapping[AccessCheck, AccessDecision]"

@@ -181,6 +181,8 @@ class PolicyRef:
     """The kinds that it reads from the cluster, such as that of its parameters, and which parts of them."""
     unlisted_reads: tuple[tuple[str, str], ...] = ()
     """apiVersion and plural name of what it would read if the GatewayConfiguration listed it."""
+    wrong_calls: tuple[str, ...] = field(default=(), kw_only=True)
+    """What its expressions call and cannot succeed, each as a sentence about the policy."""
     merged_versions: frozenset[tuple[str, str]] = frozenset()
     """Groups and versions of the objects that it merges by their schemas; a star stands for all."""
     checks_authors: bool = False

@@ -54,7 +54,8 @@ class KyvernoPolicy(PolicyInForce[P, B]):
         exceptions = others.exceptions
         PolicyInForce.__init__(self, policy, [binding], others.objects)
         of_exceptions = [condition.compiled for each in exceptions for condition in each.conditions]
-        self.objects = ObjectReads(policy.object_reads(of_exceptions), others.objects, namespace)
+        reads, posts = policy.object_reads(of_exceptions), policy.posts(of_exceptions)
+        self.objects = ObjectReads(reads, others.objects, namespace, posts)
         self.kind = kind
         self.exceptions = exceptions
         self.namespace = namespace

@@ -78,7 +78,10 @@ class ClusterAuthorizer:
             answer = await api.write("POST", PATH, review)
         match answer:
             case {"status": {"allowed": bool(allowed)} as status}:
-                # An error matters only if the authorizer does not allow it.
-                error = "" if allowed else str(status.get("evaluationError") or "")
-                return AccessDecision(allowed, str(status.get("reason") or ""), error)
+                return AccessDecision(
+                    allowed,
+                    str(status.get("reason") or ""),
+                    denied=status.get("denied") is True,
+                    evaluation_error=str(status.get("evaluationError") or ""),
+                )
         return AccessDecision(error="the API server's answer is not a SubjectAccessReview")

@@ -1,6 +1,6 @@
-"""``resource``: the variable with which an expression reads objects of the cluster.
+"""``resource``: the variable with which an expression reads objects of the cluster, and reviews access.
 
-A policy of one namespace reads the objects of that one only, and does not name it.
+A policy of one namespace uses that one only, and does not name it.
 
 Source: github.com/kyverno/sdk extensions/cel/libs/resource.
 """
@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import orjson
+
+from gateway.pure.cel.errors import EvaluationError
 from gateway.pure.cel.functions import Function, function
 from gateway.pure.cel.types import Type
 
@@ -26,11 +29,18 @@ if TYPE_CHECKING:
     is empty for all.
 
     Raises EvaluationError: they cannot be read."""
+    Post = Callable[[str, str, str, Json], Json]
+    """Returns the given object with this apiVersion, plural name and namespace as the API server creates it.
+
+    Raises EvaluationError: it cannot be created."""
 
 RESOURCE: Final = "resource"
 """The name of the variable."""
 CONTEXT: Final = Type("resource.Context")
 """The type of ``resource``."""
+_OBJECT: Final = "map(string, dyn)"
+_LONGEST: Final = 50_000
+"""Characters of the JSON of an object that is created."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +50,7 @@ class ClusterObjects:
     cel_type: ClassVar[str] = CONTEXT.name
     get: Get
     list: List
+    post: Post
     namespace: str = ""
     """The one whose objects a policy of that namespace reads. Empty for other policies."""
 
@@ -67,11 +78,39 @@ def _list_own(
     return read.list(version, plural, read.namespace, labels)
 
 
+def _post(
+    read: ClusterObjects, version: str, plural: str, namespace: str, created: Mapping[object, object]
+) -> Json:
+    return read.post(version, plural, namespace, _json(created))
+
+
+def _post_own(read: ClusterObjects, version: str, plural: str, created: Mapping[object, object]) -> Json:
+    return read.post(version, plural, read.namespace, _json(created))
+
+
+def _post_of_cluster(
+    read: ClusterObjects, version: str, plural: str, created: Mapping[object, object]
+) -> Json:
+    return read.post(version, plural, "", _json(created))
+
+
+def _json(given: object) -> Json:
+    # Imported late: it is for policies of another engine only.
+    from gateway.pure.cel.libraries.kyverno_formats import marshal
+
+    text = marshal(given)
+    if len(text) > _LONGEST:
+        problem = f"found {len(text)} characters of JSON, expected at most {_LONGEST}"
+        raise EvaluationError(f"failed to create resource: {problem}")
+    made: Json = orjson.loads(text)
+    return made
+
+
 def _functions(
     get: Callable[..., object],
     list_: Callable[..., object],
     namespace: str = ", string",
-    found: str = "map(string, dyn)",
+    found: str = _OBJECT,
 ) -> tuple[Function, ...]:
     """Return the functions of ``resource``. *namespace* is the type of that argument, or empty.
 
@@ -79,24 +118,40 @@ def _functions(
     """
     of = f"string, string{namespace}"
     labels = "map(string, string)"
+    return _both(
+        ("get", f"({of}, string) -> {found}", get),
+        ("list", f"({of}) -> {_OBJECT}", list_),
+        ("list", f"({of}, {labels}) -> {_OBJECT}", list_),
+    )
+
+
+def _both(*overloads: tuple[str, str, Callable[..., object]]) -> tuple[Function, ...]:
+    """Return each of *overloads*, name, signature without it, and implementation, by both of its names."""
     return tuple(
-        function(f"resource_{overload}_{suffix}", f"{CONTEXT.name}::{name}({given}) -> {result}", call, 1)
-        for verb, call, result, overloads in (
-            ("get", get, found, {"get": f"{of}, string"}),
-            ("list", list_, "map(string, dyn)", {"list": of, "list_map": f"{of}, {labels}"}),
-        )
-        for overload, given in overloads.items()
-        for name, suffix in ((verb, "camel"), (verb.capitalize(), "pascal"))
+        function(f"resource_{name}_{number}_{suffix}", f"{CONTEXT.name}::{spelt}{signature}", call, 1)
+        for number, (name, signature, call) in enumerate(overloads)
+        for spelt, suffix in ((name, "camel"), (f"{name[0].upper()}{name[1:]}", "pascal"))
     )
 
 
 FUNCTIONS: Final = _functions(_get, _list, found="dyn")
 """Those of admission policies. Their authors can compare an object with null."""
-OF_KYVERNO: Final = _functions(_get, _list)
+OF_KYVERNO: Final = (
+    *_functions(_get, _list),
+    *_both(
+        ("post", f"(string, string, {_OBJECT}) -> {_OBJECT}", _post_of_cluster),
+        ("post", f"(string, string, string, {_OBJECT}) -> {_OBJECT}", _post),
+    ),
+)
 """Those of Kyverno's policies for all namespaces."""
-NAMESPACED: Final = _functions(_get_own, _list_own, "")
+NAMESPACED: Final = (
+    *_functions(_get_own, _list_own, ""),
+    *_both(("post", f"(string, string, {_OBJECT}) -> {_OBJECT}", _post_own)),
+)
 """Those of Kyverno's policies of one namespace."""
 READS: Final = frozenset({"get", "Get", "list", "List"})
-"""The names of the functions."""
+"""The names of the functions that read."""
 LISTS: Final = frozenset({"list", "List"})
 """Those that return a list."""
+POSTS: Final = frozenset({"post", "Post"})
+"""The names of the function that creates an object."""
