@@ -198,6 +198,43 @@ def test_objects_are_named_with_namespace_and_kind_or_are_all(tmp_path: Path) ->
     ]
 
 
+def test_specs_of_objects_count_beside_names_only(tmp_path: Path) -> None:
+    spec = {"version": "v1", "namespace": "default", "name": "good"}
+    test = rows({"policy": "owner", "resourceSpecs": [spec], "result": "pass"})
+    file = write(tmp_path, test, policies=[policy("owner", HAS_OWNER)], resources=[GOOD, BAD])
+    assert said(file) == {
+        "owner on all: pass": "result: found fail, expected pass: Policy owner failed: wrong"
+    }
+    (warning,) = read_tests([file], []).warnings
+    assert str(warning).endswith("results[0].resourceSpecs: is not used without resources, as by Kyverno")
+
+
+def test_namespaces_of_policies_in_rows_are_not_compared(tmp_path: Path) -> None:
+    found = policy("owner", HAS_OWNER)
+    found["kind"], found["metadata"]["namespace"] = "NamespacedValidatingPolicy", "default"
+    test = rows(*({"policy": name, "result": "fail"} for name in ("owner", "default/owner", "x/owner")))
+    file = write(tmp_path, test, policies=[found], resources=[BAD])
+    assert set(said(file).values()) == {"passed"}
+
+
+def test_the_end_of_an_exception_does_not_count(tmp_path: Path) -> None:
+    spec = {
+        "policyRefs": [{"name": "owner", "kind": "ValidatingPolicy"}],
+        "expiresAt": "2020-01-01T00:00:00Z",
+    }
+    metadata = {"name": "e", "namespace": "x"}
+    head = {"apiVersion": "policies.kyverno.io/v1", "kind": "PolicyException"}
+    exception: Json = {**head, "metadata": metadata, "spec": spec}
+    file = write(
+        tmp_path,
+        rows({"policy": "owner", "result": "skip"}),
+        policies=[policy("owner", HAS_OWNER)],
+        resources=[BAD],
+        exceptions=[exception],
+    )
+    assert said(file) == {"owner on all: skip": "passed"}
+
+
 def test_operations_are_those_of_the_row_of_the_values_or_create(tmp_path: Path) -> None:
     test = rows(
         {"policy": "is", "resources": ["good"], "result": "pass"},
@@ -213,16 +250,24 @@ def test_operations_are_those_of_the_row_of_the_values_or_create(tmp_path: Path)
     values = {"globalValues": {"request.operation": "UPDATE"}}
     file = write(tmp_path, {**test, "values": values}, policies=policies, resources=[GOOD, BAD])
     assert set(said(file).values()) == {"passed"}
-    of_object = {
-        "policies": [
-            {"name": "is", "resources": [{"name": "bad", "values": {"request.operation": "UPDATE"}}]}
-        ]
-    }
+    # Only policies with rules have an operation for one object.
+    updates = [{"name": "bad", "values": {"request.operation": "UPDATE"}}]
+    of_object = {"policies": [{"name": name, "resources": updates} for name in ("is", "rules")]}
     (tmp_path / "values.yaml").write_text(json.dumps({"kind": "Values", **of_object}))
-    file = write(tmp_path, {**test, "variables": "values.yaml"}, policies=policies, resources=[GOOD, BAD])
-    found = said(file)
-    assert found["is on good: pass"].startswith("result: found fail")
-    assert found["is on bad: pass"] == "passed"
+    rules = role_rule("rules", {"resources": {"kinds": ["ConfigMap"], "operations": ["CREATE"]}})
+    test = rows(
+        {"policy": "is", "resources": ["good", "bad"], "result": "fail"},
+        {"policy": "rules", "resources": ["good", "bad"], "result": "fail"},
+    )
+    file = write(
+        tmp_path, {**test, "variables": "values.yaml"}, policies=[*policies, rules], resources=[GOOD, BAD]
+    )
+    assert said(file) == {
+        "is on good: fail": "passed",
+        "is on bad: fail": "passed",
+        "rules on good: fail": "passed",
+        "rules on bad: fail": "result: the policy does not match, expected fail",
+    }
 
 
 def test_namespaces_are_those_of_the_values(tmp_path: Path) -> None:
@@ -261,6 +306,15 @@ def test_the_user_is_that_of_userinfo(tmp_path: Path) -> None:
     }
     (without,) = said(write(tmp_path, row, **files)).values()
     assert without.startswith("result: found error, expected pass")
+
+
+def test_users_have_no_empty_members(tmp_path: Path) -> None:
+    (tmp_path / "user.yaml").write_text(json.dumps({"userInfo": {"username": "", "groups": []}}))
+    row = rows({"policy": "user", "resources": ["good"], "result": "pass"})
+    found = policy("user", "!has(request.userInfo.username) && !has(request.userInfo.groups)")
+    assert said(write(tmp_path, {**row, "userinfo": "user.yaml"}, policies=[found], resources=[GOOD])) == {
+        "user on good: pass": "passed"
+    }
 
 
 def role_rule(name: str, match: Json | None = None, exclude: Json | None = None) -> Json:
@@ -484,8 +538,10 @@ def test_objects_after_all_changes_are_compared_without_what_is_empty(tmp_path: 
     )
     assert "-    team: b" in problem
     assert "+    team: a" in problem
-    # Kyverno compares nothing if the file lacks the object, unless the row says otherwise.
-    assert said(write(tmp_path, rows(row), **files, patched=[BAD])) == {"label on good: pass": "passed"}
+    # Kyverno compares nothing if the file lacks the object, not the result either, unless the row says so.
+    for result in ("pass", "skip"):
+        found = write(tmp_path, rows({**row, "result": result}), **files, patched=[BAD])
+        assert said(found) == {f"label on good: {result}": "passed"}
     strict = {**row, "failOnMissingResources": True}
     assert said(write(tmp_path, rows(strict), **files, patched=[BAD])) == {
         "label on good: pass": "patchedResources: the object after all changes is not in patched.yaml"

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
     Authorize = Callable[[Json], Json]
 
+_PAIR: Final = re.compile(r"\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}")
 OF_DISPATCHER: Final = ("failed-open", "mutation")
 """Annotations about webhooks, which those of policies do not have in the API server."""
 
@@ -83,6 +84,8 @@ class RecordedEngine:
         head = {"apiVersion": "admission-gateway.io/v1alpha1", "kind": "GatewayConfiguration"}
         settings = {**head, "kubernetes": {}, "kubernetesVersion": self._version}
         text = "".join(f"{json.dumps(each)}\n---\n" for each in (settings, *documents))
+        # JSON has two escapes for one character beyond the first 65,536, which YAML does not take.
+        text = _PAIR.sub(lambda pair: str(json.loads(f'"{pair[0]}"')), text)
         (self._folder / "policies.yaml").write_text(text)
         self._runner.run(self._activate())
 

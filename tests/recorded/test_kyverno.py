@@ -31,15 +31,18 @@ if TYPE_CHECKING:
 
     Json = dict[str, Any]
 
-_UNKNOWN: Final = "An unknown namespace is another error in the gateway."
+_UNKNOWN: Final = "The API server refuses requests in unknown namespaces itself; the gateway says so, too."
+_LABELS: Final = (
+    "Kyverno reads the labels only if some policy for the request has a namespaceSelector in match."
+)
 _VARIANT: Final = "The gateway refuses documents whose expressions do not compile."
-_VERSIONS: Final = "The gateway takes the versions of a resource as equivalent."
+_VERSIONS: Final = "The gateway takes versions as equivalent: the API server converts them before Kyverno."
 DIFFERENT: Final[dict[str, dict[str, str]]] = {
     "validating": {
         "resource-get": "The gateway does not read other objects.",
         "match-other-version": _VERSIONS,
         "match-equivalent": _VERSIONS,
-        "match-object-selector-absence": "For the gateway an absent object has no labels to be selected.",
+        "match-object-selector-absence": "The API server selects objects before Kyverno, and no absent ones.",
         "match-namespace-selector-unknown": _UNKNOWN,
         "match-namespace-selector-unknown-no": _UNKNOWN,
         "exception-variables": "The gateway refuses conditions of exceptions with variables.",
@@ -56,14 +59,13 @@ DIFFERENT: Final[dict[str, dict[str, str]]] = {
         "library": _VARIANT,
         "see-params": _VARIANT,
         "variant-request-object": _VARIANT,
-        "text-35": "Emoji are written as JSON writes them, which YAML does not take.",
         "see-unknown-namespace": _UNKNOWN,
         "see-unknown-namespace-ignore": _UNKNOWN,
         "match-kind-all-parts": "The gateway takes a kind that no API server has.",
         "match-conditions": "The gateway does not evaluate matchConditions of a whole ClusterPolicy.",
-        "override-selector-enforce": "Kyverno does not know the labels, and warns.",
-        "override-both-enforce": "Kyverno does not know the labels, and warns.",
-        "warn-deny": "The gateway has the warnings of other policies beside a denial.",
+        "override-selector-enforce": _LABELS,
+        "override-both-enforce": _LABELS,
+        "warn-deny": "Warnings of one webhook are lost with a denial; the gateway has one for each policy.",
     },
 }
 _BEGIN: Final = "\n\nresource "

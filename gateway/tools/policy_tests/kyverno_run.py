@@ -191,19 +191,23 @@ class _TestRun:
                 yield reviewed.problem
             responses = [each for each in reviewed.responses if _is_of(row, each)]
             are_found = are_found or bool(responses)
-            for each in responses:
+            is_compared, lines = True, list[str]()
+            if responses and row.patched:
+                is_compared, lines = _compared(test.file.parent / row.patched, row, reviewed.final_object)
+            for each in responses if is_compared else ():
                 if each.result != row.result:
                     rule = f" of {each.rule}" if each.rule else ""
                     message = f": {each.message}" if each.message else ""
                     yield f"result{rule}: found {each.result}, expected {row.result}{message}"
-            if responses and row.patched:
-                for line in _differences(test.file.parent / row.patched, row, reviewed.final_object):
-                    yield line
+            for line in lines:
+                yield line
         if not are_found:
             yield f"result: the policy does not match, expected {row.result}"
 
     def _operation(self, policy: str, found: Json) -> str:
         values = self._test.values
+        if not any(_is_named(policy, name) for name in self._policies.with_rules):
+            return values.operation
         named = (policy.rpartition("/")[2], found["metadata"].get("name"))
         return values.operations.get(named, values.operation)
 
@@ -295,8 +299,8 @@ def _responses_of_rules(review: DryRun, policies: LoadedPolicies) -> Iterator[Po
 
 
 def _is_named(wanted: str, name: str) -> bool:
-    """Whether *wanted*, as a row names a policy, is the policy *name*. Its namespace may be left out."""
-    return wanted == name or wanted.rpartition("/")[2] == name or wanted == name.rpartition("/")[2]
+    """Whether *wanted*, as a row names a policy, is the policy *name*. Kyverno compares no namespaces."""
+    return wanted.rpartition("/")[2] == name.rpartition("/")[2]
 
 
 def _is_of(row: Row, response: PolicyResponse) -> bool:
@@ -354,23 +358,24 @@ def _with_maps(value: Any) -> Any:  # noqa: ANN401 - any JSON
     return value
 
 
-def _differences(file: Path, row: Row, final: Json | None) -> Iterator[str]:
-    """Yield the differences of *final* from the object of its name in *file*, if there is one."""
+def _compared(file: Path, row: Row, final: Json | None) -> tuple[bool, list[str]]:
+    """Return whether *file* has what *final* is compared with, and lines about differences.
+
+    Without it the row is skipped, whatever its result, unless it fails on missing objects.
+    """
     wanted, problem = _objects([file])
     if problem:
-        yield f"patchedResources: {problem}"
-        return
+        return True, [f"patchedResources: {problem}"]
     key = None if final is None else _key(final)
-    for one in wanted:
-        if _key(one) == key:
-            before, after = without_empty(one), without_empty(final)
-            if not same(before, after):
-                yield f"patchedResources: the object after all changes differs from that in {file.name}"
-                for line in changes(before, after):
-                    yield f"  {line}"
-            return
-    if row.fails_on_missing:
-        yield f"patchedResources: the object after all changes is not in {file.name}"
+    one = next((each for each in wanted if _key(each) == key), None)
+    if one is None:
+        missing = f"patchedResources: the object after all changes is not in {file.name}"
+        return row.fails_on_missing, [missing] if row.fails_on_missing else []
+    before, after = without_empty(one), without_empty(final)
+    if same(before, after):
+        return True, []
+    about = f"patchedResources: the object after all changes differs from that in {file.name}"
+    return True, [about, *(f"  {line}" for line in changes(before, after))]
 
 
 def _key(found: Mapping[str, Any]) -> tuple[str, ...]:

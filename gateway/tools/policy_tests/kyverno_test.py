@@ -93,7 +93,7 @@ class Values:
 
     operation: str = "CREATE"
     operations: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """By the names of a policy of the old kinds and of an object."""
+    """By the names of a ClusterPolicy or Policy and of an object. Other policies have none of their own."""
     namespaces: Mapping[str, Namespace] = field(default_factory=dict)
     subresources: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """Resource with subresource, by apiVersion and kind of the object that is sent to it."""
@@ -175,7 +175,11 @@ def read_kyverno_test(document: Document, number: int) -> KyvernoTest:
 def _row(fields: Fields) -> Row:
     fields.accept("kind", "generatedResource", "generatedResources", "cloneSourceResource", *_FLAGS)
     named = [_object_name(text) for text in fields.strings("resources")]
-    for spec in fields.mappings("resourceSpecs"):
+    specs = fields.mappings("resourceSpecs")
+    if specs and fields.content.get("resources") is None:
+        fields.problems.warn(fields.at("resourceSpecs"), "is not used without resources, as by Kyverno")
+        specs = []
+    for spec in specs:
         group, version = spec.optional_string("group"), spec.optional_string("version")
         spec.accept("kind", "subresource")
         named.append(
@@ -299,17 +303,22 @@ def _user(fields: Fields, folder: Path) -> TestUser:
         return TestUser()
     reader.accept("apiVersion", "kind", "metadata")
     info = reader.group("userInfo")
+    extra = info.mapping("extra")
     user: dict[str, Any] = {
         "username": info.optional_string("username"),
         "groups": list(info.strings("groups")),
+        "uid": info.optional_string("uid"),
+        "extra": {name: list(extra.strings(name)) for name in extra.content} if extra else {},
     }
-    if uid := info.optional_string("uid"):
-        user["uid"] = uid
-    if extra := info.mapping("extra"):
-        user["extra"] = {name: list(extra.strings(name)) for name in extra.content}
+    # Expressions do not find what is empty.
+    user = {name: value for name, value in user.items() if value}
     info.finish_leniently()
     # No policy can name a role without a namespace.
     roles = tuple(each for each in reader.strings("roles") if ":" in each)
-    found = TestUser(user, roles, tuple(reader.strings("clusterRoles")))
+    cluster_roles = tuple(reader.strings("clusterRoles"))
+    if not user and (roles or cluster_roles):
+        # Rules compare roles if there is a user.
+        user = {"username": ""}
+    found = TestUser(user, roles, cluster_roles)
     reader.finish_leniently()
     return found

@@ -42,6 +42,8 @@ class LoadedPolicies:
     """Why the gateway cannot run a policy, by its name, or ``NAMESPACE/NAME``."""
     names: frozenset[str]
     """The names of all policies."""
+    with_rules: frozenset[str]
+    """The names of those that have rules: ClusterPolicies and Policies."""
     unscored: frozenset[str]
     """The names of those whose failures Kyverno reports as warnings."""
     passing: frozenset[str]
@@ -80,6 +82,7 @@ def load_policies(
         config,
         reasons,
         frozenset(map(id_of, named)),
+        frozenset(id_of(one) for one in named if _group(one) == "kyverno.io"),
         frozenset(id_of(one) for one in named if _annotations(one).get(_SCORED) == "false"),
         frozenset(id_of(one) for one in policies if _spec(one).get("reportResult") == "pass"),
         unloaded,
@@ -163,8 +166,12 @@ def _rules(spec: Json) -> Iterator[Json]:
 
 
 def _enforcing(document: Document) -> Document:
-    """Return *document* with actions that deny a request."""
+    """Return *document* with actions that deny a request. Exceptions have no end, as for ``kyverno test``."""
     kind, spec, group = str((document.content or {}).get("kind")), _spec(document), _group(document)
+    if kind == "PolicyException" and "expiresAt" in spec:
+        lasting = {name: value for name, value in spec.items() if name != "expiresAt"}
+        document.content = {**(document.content or {}), "spec": lasting}
+        return document
     if not spec or kind.removeprefix("Namespaced") not in (
         *("ValidatingPolicy", "ClusterPolicy", "Policy", "ValidatingAdmissionPolicyBinding"),
     ):
