@@ -238,7 +238,7 @@ def test_an_expression_that_is_built_later_is_the_same(texts: list[str]) -> None
     assert not any(each.is_built for each in late)
     for one, other in zip(at_once, late, strict=True):
         assert (one.text, one.type, one.param_paths) == (other.text, other.type, other.param_paths)
-        assert (one.program.cost, one.program.slots) == (other.program.cost, other.program.slots)
+        assert (one.program.cost, one.slots) == (other.program.cost, other.program.slots)
 
 
 def test_building_costs_an_evaluation_nothing() -> None:

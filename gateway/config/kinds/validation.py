@@ -109,7 +109,7 @@ def _evaluated(expression: str, content: object) -> bool | str:
     from gateway.pure.cel.meter import EXPRESSION_LIMIT, begin
 
     compiled = _compiled(expression)
-    frame: list[Any] = [_without_nulls(content), *[None] * (len(GLOBALS) - 1 + compiled.program.slots)]
+    frame: list[Any] = [_without_nulls(content), *[None] * (len(GLOBALS) - 1 + compiled.slots)]
     begin()
     try:
         return compiled.evaluate(frame, EXPRESSION_LIMIT) is True

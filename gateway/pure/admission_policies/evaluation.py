@@ -99,7 +99,7 @@ def evaluate_all(
             continue
         result: Result
         try:
-            frame = lazy.frame(expression.program.slots)
+            frame = lazy.frame(expression.slots)
             result = (expression.evaluate(frame, allowance.expression),)
         except CostExceeded as error:
             if allowance.is_brief:
@@ -129,7 +129,7 @@ class AllTrue:
         is_pure = source is not None and not source.needs_frame and not source.uses_meter
         self.pure = source.run if source is not None and is_pure else None
         """:meth:`cost` for values and limit, if that is all that the expressions need; otherwise None."""
-        self._slots = max((program.slots for program in programs), default=0)
+        self._slots = max((each.slots for each in expressions), default=0)
 
     def brief_cost(self, variables: Mapping[str, Expression], values: Sequence[object]) -> float:
         """Begin an evaluation on the event loop, and return what :meth:`cost` does."""

@@ -55,6 +55,8 @@ class Expression:
     """Whether it has a macro such as ``all``. Without one its cost is at most proportional to its input."""
     param_paths: Paths
     """The parts of ``params`` that it reads."""
+    slots: int
+    """The items of a frame behind those of ``GLOBALS``."""
     _environment: Environment
     _program: Program | None
     """None until it is needed."""
@@ -82,7 +84,7 @@ class Expression:
         return program
 
     def evaluate(self, frame: list[object], budget: float) -> object:
-        """Return the value for *frame*: those of ``GLOBALS``, and ``program.slots`` more items.
+        """Return the value for *frame*: those of ``GLOBALS``, and ``slots`` more items.
 
         Afterwards the meter has the cost. The caller has begun the evaluation, see ``meter.begin``.
 
@@ -99,7 +101,8 @@ class Expression:
 
     def evaluate_within(self, frame: list[object]) -> object:
         """Do as :meth:`evaluate`, with the budget that was begun."""
-        program = self.program
+        # In place of the property, which takes longer.
+        program = self._program or self.build()
         METER.left -= program.cost
         try:
             value = program.code(frame)
@@ -189,6 +192,7 @@ def compile_expression(
             needs_namespace,
             has_loop,
             param_paths,
+            program.slots,
             environment,
             program if has_program else None,
         )

@@ -71,7 +71,7 @@ class LazyVariables:
         is_brief = METER.budget <= BRIEF_LIMIT
         saved = suspend(METER.left if is_brief else long_limit())
         try:
-            return (expression.evaluate_within(self.frame(expression.program.slots)),)
+            return (expression.evaluate_within(self.frame(expression.slots)),)
         except CostExceeded as error:
             if is_brief:
                 self._too_long = self._too_long | {name}

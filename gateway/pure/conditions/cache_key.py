@@ -42,7 +42,7 @@ class CompiledKey:
         if condition_input.brief_steps <= 0:
             return b""
         request = condition_input.document
-        frame: list[object] = [*variables_of(condition_input).values, *[None] * self._compiled.program.slots]
+        frame: list[object] = [*variables_of(condition_input).values, *[None] * self._compiled.slots]
         begin()
         try:
             value = self._compiled.evaluate(frame, BRIEF_LIMIT)

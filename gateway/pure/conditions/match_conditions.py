@@ -52,7 +52,7 @@ class CompiledConditions:
 
     def __init__(self, conditions: Sequence[Condition]) -> None:
         self._conditions = tuple(conditions)
-        self._slots = [None] * max((each.program.slots for each in conditions), default=0)
+        self._slots = [None] * max((each.compiled.slots for each in conditions), default=0)
         self.needs_authorizer = any(each.needs_authorizer for each in conditions)
 
     @property

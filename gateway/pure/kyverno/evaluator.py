@@ -79,7 +79,7 @@ class Evaluator:
         allowance = self._allowance
         try:
             return expression.evaluate(
-                self._variables.frame(expression.program.slots), min(allowance.expression, self._left)
+                self._variables.frame(expression.slots), min(allowance.expression, self._left)
             )
         except CostExceeded:
             if allowance.is_brief:
