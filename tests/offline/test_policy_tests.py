@@ -292,10 +292,8 @@ def test_the_suite_of_the_documentation_passes(tmp_path: Path) -> None:
     assert done.stdout.endswith("2 cases: 2 passed, 0 failed\n")
 
 
-@pytest.mark.parametrize(("number", "count"), [(2, 3), (3, 2), (4, 1)])
-def test_the_tests_of_other_engines_in_the_documentation_pass(
-    tmp_path: Path, number: int, count: int
-) -> None:
+@pytest.mark.parametrize(("number", "count"), [(2, 3), (3, 3), (4, 2), (5, 1)])
+def test_the_tests_of_files_in_the_documentation_pass(tmp_path: Path, number: int, count: int) -> None:
     page = (ROOT / "docs/test-policies.md").read_text()
     text = page.split("```yaml\n")[number].split("```")[0]
     parts = re.split(r"^# (\S+/\S+\.yaml)\n", text, flags=re.MULTILINE)
@@ -307,3 +305,127 @@ def test_the_tests_of_other_engines_in_the_documentation_pass(
     assert done.returncode == 0, done.stdout
     cases = f"{count} case{'s' if count > 1 else ''}"
     assert done.stdout.endswith(f"{cases}: {count} passed, 0 failed\n")
+
+
+READING = """\
+apiVersion: admission-gateway.io/v1alpha1
+kind: GatewayConfiguration
+policies:
+  resources:
+    - {apiVersion: v1, kind: ConfigMap, resource: configmaps}
+    - {apiVersion: v1, kind: Namespace, resource: namespaces}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop, labels: {limit: low}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: low, namespace: shop}
+data: {most: "1"}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: few}
+spec:
+  paramKind: {apiVersion: test/v1, kind: Least}
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: ["*"], resources: [secrets]}]
+  variables:
+    - {name: limit, expression: "resource.get('v1', 'namespaces', '', 'shop').metadata.labels.limit"}
+    - {name: most, expression: "resource.get('v1', 'configmaps', 'shop', variables.limit).data.most"}
+  validations:
+    - {expression: object.data.size() <= int(variables.most), messageExpression: "'most ' + variables.most"}
+    - {expression: object.data.size() >= params.least}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: few}
+spec:
+  policyName: few
+  paramRef: {name: least, parameterNotFoundAction: Deny}
+  validationActions: [Deny]
+---
+apiVersion: test/v1
+kind: Least
+metadata: {name: least}
+least: 0
+"""
+UNREAD = ", which no policy reads, expected ConfigMap of v1, Least of test/v1 or Namespace of v1"
+WIDGETS = "{apiVersion: test/v1, kind: Widget, resource: widgets}"
+SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "shop"}}
+THREE = {**SECRET, "data": {"a": "", "b": "", "c": ""}}
+
+
+def limit(most: int) -> dict[str, Any]:
+    metadata = {"name": "low", "namespace": "shop"}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"most": str(most)}}
+
+
+def reading(tmp_path: Path, objects: list[Any], *cases: dict[str, Any]) -> Path:
+    """A suite with *objects* and *cases* about a Secret with three values."""
+    (tmp_path / "config.yaml").write_text(READING)
+    document = {
+        "apiVersion": "admission-gateway.io/v1alpha1",
+        "kind": "PolicyTest",
+        "config": ["config.yaml"],
+        "objects": objects,
+        "cases": [{"name": str(index), "object": THREE, **case} for index, case in enumerate(cases)],
+    }
+    file = tmp_path / "tests.yaml"
+    file.write_text(yaml.safe_dump(document))
+    return file
+
+
+def test_policies_read_objects_of_the_files_the_suite_and_the_case(tmp_path: Path) -> None:
+    (tmp_path / "objects").mkdir()
+    (tmp_path / "objects/high.yaml").write_text(yaml.safe_dump(limit(9)))
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": {}}}
+    least = {"apiVersion": "test/v1", "kind": "Least", "metadata": {"name": "least"}, "least": 4}
+    allowed = {"allowed": True}
+    denied = {"allowed": False, "messageContains": "most 2"}
+    file = reading(
+        tmp_path,
+        [limit(2)],
+        {"expect": denied},
+        {"objects": [limit(3)], "expect": allowed},
+        {"objects": ["objects"], "expect": allowed},
+        {"objects": [namespace], "expect": {"allowed": False, "messageContains": "no such key: limit"}},
+        {"objects": [limit(3), least], "expect": {"allowed": False, "messageContains": "params.least"}},
+        {"expect": denied},
+    )
+    done = call_command("test", str(file))
+    assert done.stdout.endswith("6 cases: 6 passed, 0 failed\n"), done.stdout + done.stderr
+    named = {path.name for path in read_tests([file], []).named_files()}
+    assert named == {"config.yaml", "objects"}
+    file = reading(tmp_path, [], {"expect": {"allowed": False, "messageContains": "most 1"}})
+    assert call_command("test", str(file)).returncode == 0
+    file = reading(tmp_path, ["objects/high.yaml"], {"objects": ["other.yaml"], "expect": allowed})
+    with pytest.raises(ConfigError, match=r"cases\[0\]\.objects\[0\]: .*other\.yaml: cannot be read"):
+        read_tests([file], [])
+
+
+@pytest.mark.parametrize(
+    ("objects", "problem"),
+    [
+        ({}, "objects: found a mapping, expected a list of objects and paths"),
+        ([1], "objects[0]: found the number 1, expected an object, or the path of a file or folder"),
+        ([{"kind": "ConfigMap"}], "objects[0].apiVersion: is required"),
+        ([{**limit(1), "metadata": {}}], "objects[0].metadata.name: is required"),
+        (
+            [SECRET],
+            f"objects: found a Secret of v1{UNREAD}; no policy may read Secrets",
+        ),
+        (
+            [{**SECRET, "apiVersion": "test/v1", "kind": "Widget"}],
+            f"objects: found a Widget of test/v1{UNREAD}; to read it, add {WIDGETS} to policies.resources of",
+        ),
+    ],
+)
+def test_objects_that_no_policy_reads_are_refused(tmp_path: Path, objects: Any, problem: str) -> None:
+    expect = {"expect": {"allowed": True}}
+    done = call_command("test", str(reading(tmp_path, objects, expect)))
+    assert done.returncode == 2
+    assert problem in done.stderr
+    done = call_command("test", str(reading(tmp_path, [], {"objects": objects, **expect})))
+    assert f"cases[0].{problem}" in done.stderr

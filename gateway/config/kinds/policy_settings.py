@@ -182,6 +182,19 @@ class PolicySettings(Declared):
                 seen.add(key)
 
 
+def listing_of(version: str, plural: str, kind: str = "KIND") -> str:
+    """Return what has to be written so that expressions may read *plural* of *version*.
+
+    *kind* is that of custom resources.
+    """
+    of_resource = RESOURCES.get(version.rpartition("/")[0], {}).get(plural)
+    if (version, plural) == ("v1", "secrets"):
+        return "no policy may read Secrets"
+    kind = kind if of_resource is None else of_resource.kind
+    entry = f"{{apiVersion: {version}, kind: {kind}, resource: {plural}}}"
+    return f"to read it, add {entry} to policies.resources of the GatewayConfiguration"
+
+
 def problem_of_reads(policy: Webhook) -> str:
     """Return the problem of a *policy* that uses what it must not; empty if there is none.
 

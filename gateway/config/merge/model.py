@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gateway.base.errors import Problem
 from gateway.base.text import shown
@@ -60,7 +60,10 @@ class Config:
     """None if it is the configuration of the files."""
     source: bytes = field(default=b"", repr=False, compare=False)
     """JSON of the documents in files: a list of objects with ``file`` and ``content``, or empty."""
-
+    objects: tuple[dict[str, Any], ...] = field(default=(), repr=False, compare=False)
+    """The objects of files that policies read."""
+    object_kinds: frozenset[KindKey] = field(default=frozenset(), repr=False, compare=False)
+    """The kinds of objects that policies read, wherever these are."""
     named_files: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """The paths that the documents name, and how they write them. Others are from the command line."""
 

@@ -23,7 +23,7 @@ from gateway.pure.admission_policies.model import (
 from gateway.pure.core.role_bindings import BINDINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from gateway.config.kinds.policy_settings import PolicySettings
     from gateway.config.loaders.documents import LoadedDocuments
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gateway.config.yaml.fields import Fields
     from gateway.pure.admission_policies.model import ParamRef
     from gateway.pure.admission_policies.params import FixedParams
-    from gateway.pure.core.policy import ParamKind
+    from gateway.pure.core.policy import KindKey, ParamKind
     from gateway.pure.core.webhook import Webhook
 
     Readable = Mapping[tuple[str, str], ParamKind]
@@ -128,28 +128,31 @@ class PolicyDocuments:
             self.policies.append((document, kind, found))
         return found.name
 
-    def take_params(self, known: Collection[str], readable: Iterable[ParamKind]) -> list[dict[str, object]]:
+    def object_kinds(self, readable: Readable) -> set[KindKey]:
+        """Return apiVersion and kind of the objects that policies read: parameters, and *readable* kinds."""
+        kinds = [policy.param_kind for _, _, policy in self.policies]
+        loaded = () if self.loaded is None else self.loaded.param_kinds
+        found = (*kinds, *loaded, *readable.values())
+        return {(kind.api_version, kind.kind) for kind in found if kind is not None}
+
+    def take_params(self, known: Collection[str], readable: Readable) -> list[dict[str, object]]:
         """Return the documents of unknown kinds that policies may read; the others become problems.
 
         These are parameters, and objects of *readable* kinds. *known* are the kinds that are known.
         """
         versions: dict[str, set[str]] = {}
-        kinds = [policy.param_kind for _, _, policy in self.policies]
-        loaded = () if self.loaded is None else self.loaded.param_kinds
-        for kind_of_params in (*kinds, *loaded, *readable):
-            if kind_of_params is not None:
-                versions.setdefault(kind_of_params.kind, set()).add(kind_of_params.api_version)
+        for api_version, name_of_kind in self.object_kinds(readable):
+            versions.setdefault(name_of_kind, set()).add(api_version)
         params = []
         first_of: dict[tuple[str, ...], Document] = {}
         for document in self.others:
             fields = document.fields()
             kind, version = fields.required_string("kind"), fields.required_string("apiVersion")
             if version in versions.get(kind, ()):
-                name, namespace = _check_param(fields)
+                name, namespace, content = read_object(fields)
                 first = first_of.setdefault((version, kind, namespace, name), document)
                 if first is not document and name:
                     document.repeats(name, first)
-                content = _stored(fields)
                 if not document.problems.found:
                     params.append(content)
             elif not document.problems.is_full:
@@ -261,15 +264,18 @@ def _unknown_kind(
     return "kind", f"found the unknown kind {shown(kind)}{hint}{parameters}"
 
 
-def _check_param(fields: Fields) -> tuple[str, str]:
-    """Check the metadata of a parameter, and return its name and namespace."""
+def read_object(fields: Fields) -> tuple[str, str, dict[str, object]]:
+    """Return name and namespace of the object behind *fields*, and the object as the API server stores it.
+
+    Its apiVersion and kind are read already.
+    """
     metadata = fields.required_group("metadata")
     metadata.string_map("labels")
-    return metadata.required_string("name"), metadata.optional_string("namespace")
+    return metadata.required_string("name"), metadata.optional_string("namespace"), _stored(fields)
 
 
 def _stored(fields: Fields) -> dict[str, object]:
-    """Return a parameter as the API server stores it: ``stringData`` of a Secret becomes part of ``data``.
+    """Return an object as the API server stores it: ``stringData`` of a Secret becomes part of ``data``.
 
     Source: kubernetes pkg/apis/core/v1 conversion.go (Secret).
     """

@@ -110,13 +110,14 @@ def read(found: Iterable[Document], readable: Readable | None = None) -> Config:
             _read(document, collected)
         count += len(document.problems.found)
         if count + len(collected.policies.others) >= MAX_PROBLEMS:
-            collected.policies.take_params(_KINDS, collected.gateway.policies.readable.values())
+            collected.policies.take_params(_KINDS, collected.gateway.policies.readable)
             count = sum(len(each.problems.found) for each in documents)
         if count >= MAX_PROBLEMS:
             raise ConfigError([*_problems(documents)[:MAX_PROBLEMS], _more(document)])
     if readable is None:
         readable = collected.gateway.policies.readable
-    params = collected.policies.take_params(_KINDS, readable.values())
+    kinds = frozenset(collected.policies.object_kinds(readable))
+    params = _objects(collected, readable)
     for document, path, pool in collected.references:
         if ("WorkerPool", pool) not in collected.first_of and not document.problems.is_full:
             hint = did_you_mean(pool, collected.pools)
@@ -134,7 +135,22 @@ def read(found: Iterable[Document], readable: Readable | None = None) -> Config:
     warnings = [warning for document in documents for warning in document.problems.warnings()]
     warnings += _unknown_namespaces(collected)
     config = _config(collected, bound, tuple(warnings))
-    return replace(config, source=_source(documents), named_files=_named_in(documents))
+    return replace(
+        config,
+        source=_source(documents),
+        named_files=_named_in(documents),
+        objects=tuple(params),
+        object_kinds=kinds,
+    )
+
+
+def _objects(collected: _Collected, readable: Readable) -> list[dict[str, object]]:
+    """Return the objects that policies read: parameters, and those of *readable* kinds."""
+    found = collected.policies.take_params(_KINDS, readable)
+    reads_namespaces = any((kind.api_version, kind.kind) == ("v1", "Namespace") for kind in readable.values())
+    if reads_namespaces and collected.gateway.kubernetes is None:
+        found += [orjson.loads(namespace.json) for namespace in collected.namespaces.values()]
+    return found
 
 
 def _check_cluster(collected: _Collected) -> None:

@@ -40,7 +40,8 @@ class FoundTests:
     def named_files(self) -> Iterator[Path]:
         """Yield the files and folders that the tests name, whose change can change the results."""
         for suite in self.suites:
-            yield from suite.config
+            yield from (*suite.config, *suite.objects.files)
+            yield from (file for case in suite.cases for file in case.objects.files)
         for test in self.kyverno:
             yield from (
                 *test.policies,

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from gateway.base.errors import ConfigError, Problem, ReviewError
 from gateway.base.text import did_you_mean, shown
 from gateway.config.merge.load import load
+from gateway.pure.admission_policies.params import FixedParams
 from gateway.pure.core.review import decode
 from gateway.pure.core.verdict import Failed
 from gateway.tools.offline.gateway import offline_gateway
 from gateway.tools.policy_tests.check import differences
 from gateway.tools.policy_tests.gatekeeper_run import run_gatekeeper_suites
 from gateway.tools.policy_tests.kyverno_run import run_kyverno_tests
+from gateway.tools.policy_tests.objects import unread
 from gateway.tools.policy_tests.results import CaseResult, is_selected
 from gateway.tools.policy_tests.suite import bare_namespace
 
@@ -55,10 +57,12 @@ async def run_suites(suites: Sequence[Suite], filters: Sequence[str]) -> list[Ca
     """Return the results of the cases that *filters* select, in the order of *suites*.
 
     A filter is a glob of ``CASE`` or ``SUITE/CASE``; without filters all cases run. No cluster is used:
-    a namespace that neither a case nor the configuration describes has no labels of its own.
+    a namespace that neither a case nor the configuration describes has no labels of its own, and policies
+    read the objects of the configuration, the suite and the case.
 
     Raises:
-        ConfigError: a configuration is invalid, or a case names a webhook that it does not have.
+        ConfigError: a configuration is invalid, or a case names a webhook that it does not have, or objects
+            that its policies do not read.
     """
     by_config: dict[tuple[Path, ...], list[Suite]] = {}
     for suite in suites:
@@ -74,14 +78,17 @@ async def run_suites(suites: Sequence[Suite], filters: Sequence[str]) -> list[Ca
         if not chosen:
             continue
         config = load(paths)
-        _check_webhooks(config, chosen)
+        _check(config, chosen)
         async with offline_gateway(config, uses_cluster=False) as gateway:
             for suite, case in chosen:
-                results[suites.index(suite), case.index] = await _run(gateway, suite, case)
+                objects = None
+                if suite.objects.objects or case.objects.objects:
+                    objects = FixedParams([*config.objects, *suite.objects.objects, *case.objects.objects])
+                results[suites.index(suite), case.index] = await _run(gateway, suite, case, objects)
     return [results[key] for key in sorted(results)]
 
 
-def _check_webhooks(config: Config, chosen: Sequence[tuple[Suite, Case]]) -> None:
+def _check(config: Config, chosen: Sequence[tuple[Suite, Case]]) -> None:
     known = {webhook.name for webhook in config.webhooks}
     found = [
         Problem(
@@ -93,17 +100,23 @@ def _check_webhooks(config: Config, chosen: Sequence[tuple[Suite, Case]]) -> Non
         for name in case.webhooks
         if name not in known
     ]
+    for suite in {id(suite): suite for suite, _ in chosen}.values():
+        found += unread(str(suite.file), "objects", suite.objects, config)
+    for suite, case in chosen:
+        found += unread(str(suite.file), f"cases[{case.index}].objects", case.objects, config)
     if found:
         raise ConfigError(found)
 
 
-async def _run(gateway: OfflineGateway, suite: Suite, case: Case) -> ReviewedCase:
+async def _run(
+    gateway: OfflineGateway, suite: Suite, case: Case, objects: FixedParams | None
+) -> ReviewedCase:
     begin = time.monotonic()
     reviewed: DryRun | None = None
     try:
         name = decode(case.body).namespace
         namespace = case.namespace or gateway.namespaces.get(name) or bare_namespace(name, {}, {})
-        reviewed = await gateway.review(case.body, case.phases, {name: namespace}, case.webhooks)
+        reviewed = await gateway.review(case.body, case.phases, {name: namespace}, case.webhooks, objects)
         found = [
             f"{one.invocation.webhook.name} failed: {one.verdict.cause}"
             for one in reviewed.outcomes

@@ -20,6 +20,7 @@ from gateway.engine.object_review import DEFAULT_GROUPS, DEFAULT_USER, RequestOp
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.review import OPERATIONS
 from gateway.tools.offline.reading import read_review
+from gateway.tools.policy_tests.objects import read_objects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from gateway.config.yaml.fields import Fields
     from gateway.engine.object_review import Json
     from gateway.pure.core.webhook import Phase
+    from gateway.tools.policy_tests.objects import TestObjects
 
 _OF_OBJECTS: Final = ("operation", "oldObject", "resource", "user", "groups", "namespace", "dryRun")
 
@@ -68,6 +70,8 @@ class Case:
     webhooks: tuple[str, ...]
     """Names of the only webhooks that take part. If it is empty, all do."""
     expect: Expectation
+    objects: TestObjects
+    """What policies read beside the objects of the suite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,8 @@ class Suite:
     """Its index among the documents of the file that are suites."""
     config: tuple[Path, ...]
     cases: tuple[Case, ...]
+    objects: TestObjects
+    """What policies read beside the objects of the configuration."""
 
 
 def read_suite(document: Document, number: int, config: tuple[Path, ...]) -> Suite:
@@ -100,6 +106,7 @@ def read_suite(document: Document, number: int, config: tuple[Path, ...]) -> Sui
     own = tuple(folder / path for path in fields.strings("config"))
     if not (config or own) and document.content is not None:
         fields.problem("config", "is required without --config: the files or folders of the configuration")
+    objects = read_objects(fields, folder)
     cases = tuple(_case(one, index, folder) for index, one in enumerate(fields.mappings("cases")))
     if not cases and document.content is not None:
         fields.problem("cases", "found none, expected at least one")
@@ -109,7 +116,7 @@ def read_suite(document: Document, number: int, config: tuple[Path, ...]) -> Sui
             fields.problems.add(f"cases[{case.index}].name", "found a second time in this suite")
         names.add(case.name)
     fields.finish()
-    return Suite(name, document.file, number, config or own, cases)
+    return Suite(name, document.file, number, config or own, cases, objects)
 
 
 def _case(fields: Fields, index: int, folder: Path) -> Case:
@@ -125,6 +132,7 @@ def _case(fields: Fields, index: int, folder: Path) -> Case:
         old,
         fields.boolean("dryRun") if fields.has("dryRun") else True,
     )
+    objects = read_objects(fields, folder)
     return Case(
         name,
         index,
@@ -137,6 +145,7 @@ def _case(fields: Fields, index: int, folder: Path) -> Case:
         ),
         _webhooks_and_finish(fields),
         _expectation(fields),
+        objects,
     )
 
 
