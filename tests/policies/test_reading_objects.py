@@ -127,8 +127,27 @@ def test_what_cannot_be_read_is_an_error_of_the_expression(
 def test_a_policy_in_a_file_reads_only_listed_kinds(tmp_path: Path, documents: Sequence[Json]) -> None:
     with pytest.raises(ConfigError) as problem:
         decided(tmp_path, [IN_FILES, *documents])
-    expected = "expected a kind of policies.resources in the GatewayConfiguration"
-    assert str(problem.value).count(f"reads secrets of v1, {expected}") == 1
+    assert str(problem.value).count("reads secrets of v1: no policy may read Secrets") == 1
+
+
+@pytest.mark.parametrize(
+    ("plural", "version", "entry"),
+    [
+        ("ingresses", "networking.k8s.io/v1", "kind: Ingress, resource: ingresses"),
+        ("widgets", "example.com/v1", "kind: KIND, resource: widgets"),
+    ],
+)
+def test_a_problem_says_what_to_list(tmp_path: Path, plural: str, version: str, entry: str) -> None:
+    with pytest.raises(ConfigError) as problem:
+        decided(tmp_path, [*bound(f"resource.get('{version}', '{plural}', 'a', 'b') == null")])
+    listing = f"add {{apiVersion: {version}, {entry}}} to policies.resources of the GatewayConfiguration"
+    assert f"reads {plural} of {version}: to read it, {listing}" in str(problem.value)
+    kind = "Ingress" if plural == "ingresses" else "Widget"
+    found = {"apiVersion": version, "kind": kind, "metadata": {"name": "a"}}
+    with pytest.raises(ConfigError) as problem:
+        decided(tmp_path, [*bound("true"), found])
+    listing = listing.replace("KIND", kind)
+    assert f"a policy with their paramKind; for expressions to read it, {listing}" in str(problem.value)
 
 
 def test_a_policy_of_one_namespace_reads_the_objects_of_that_one_only(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from gateway.config.kinds.declare import (
     required,
 )
 from gateway.config.kinds.names import dns_1035_label, dns_1123_label, group_version
-from gateway.config.yaml.documents import POLICY_KINDS
+from gateway.config.yaml.documents import POLICY_KINDS, plural_of
 from gateway.pure.admission_policies.model import PlacementChoice, TemplateMode
 from gateway.pure.core.policy import ParamKind
 from gateway.pure.core.webhook import PolicyRef
@@ -195,17 +195,24 @@ def listing_of(version: str, plural: str, kind: str = "KIND") -> str:
     return f"to read it, add {entry} to policies.resources of the GatewayConfiguration"
 
 
+def listing_of_kind(version: str, kind: str) -> str:
+    """Return what has to be written so that expressions may read objects of *kind*."""
+    if group_version(version) or _check_kind(kind):
+        return "to read it, add its kind to policies.resources of the GatewayConfiguration"
+    known = RESOURCES.get(version.rpartition("/")[0], {}).values()
+    plural = next((one.name for one in known if one.kind == kind), plural_of(kind))
+    return listing_of(version, plural, kind)
+
+
 def problem_of_reads(policy: Webhook) -> str:
     """Return the problem of a *policy* that uses what it must not; empty if there is none.
 
     It reads what ``resources`` does not list, or calls what cannot succeed.
     """
     assert isinstance(policy.client, PolicyRef)
-    problems = [*policy.client.wrong_calls]
-    if read := [f"{plural} of {version}" for version, plural in policy.client.unlisted_reads]:
-        expected = "expected a kind of policies.resources in the GatewayConfiguration"
-        problems.insert(0, f"reads {', '.join(read)}, {expected}")
-    return "; ".join(problems)
+    unlisted = policy.client.unlisted_reads
+    reads = [f"reads {plural} of {version}: {listing_of(version, plural)}" for version, plural in unlisted]
+    return "; ".join([*reads, *policy.client.wrong_calls])
 
 
 def _check_resource(fields: Fields, kind: ListedKind) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gateway.base.text import did_you_mean, one_of, shown
-from gateway.config.kinds.policy_settings import PLACEMENT, TEMPLATES, problem_of_reads
+from gateway.config.kinds.policy_settings import PLACEMENT, TEMPLATES, listing_of_kind, problem_of_reads
 from gateway.config.yaml.documents import LOADED_GROUPS, MUTATING_POLICY, POLICY_KINDS
 from gateway.config.yaml.fields import child
 from gateway.pure.admission_policies.model import (
@@ -252,16 +252,13 @@ def _unknown_kind(
         expected = f"expected {one_of(sorted(versions[kind]))}, which policies read"
         return "apiVersion", f"found {shown(version)}, {expected}"
     known = [*known, *versions]
-    hint = did_you_mean(kind, known) or f", expected {one_of(known)}"
-    parameters = (
-        ""
-        if versions
-        else (
-            "; parameters need a policy with their paramKind, and objects that expressions read a kind of "
-            "policies.resources in the GatewayConfiguration"
+    hint = did_you_mean(kind, known)
+    if not hint:
+        about = (
+            f"parameters need a policy with their paramKind; for expressions {listing_of_kind(version, kind)}"
         )
-    )
-    return "kind", f"found the unknown kind {shown(kind)}{hint}{parameters}"
+        hint = f", expected {one_of(known)}; {about}"
+    return "kind", f"found the unknown kind {shown(kind)}{hint}"
 
 
 def read_object(fields: Fields) -> tuple[str, str, dict[str, object]]:

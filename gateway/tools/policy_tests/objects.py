@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.base.errors import Problem
 from gateway.base.text import described, one_of
-from gateway.config.kinds.policy_settings import listing_of
+from gateway.config.kinds.policy_settings import listing_of_kind
 from gateway.config.merge.load import documents_in
 from gateway.config.merge.policy_documents import read_object
-from gateway.config.yaml.documents import plural_of
 from gateway.config.yaml.fields import Fields
-from gateway.engine.object_review import built_in_resource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,9 +73,7 @@ def unread(place: str, field: str, found: TestObjects, config: Config) -> Iterat
     known = sorted(f"{kind} of {version}" for version, kind in config.object_kinds)
     read = f"expected {one_of(known)}" if known else "and policies read no other objects"
     for version, kind in sorted(kinds - config.object_kinds):
-        resource = built_in_resource(version.rpartition("/")[0], kind)
-        plural = plural_of(kind) if resource is None else resource.name
         message = (
-            f"found a {kind} of {version}, which no policy reads, {read}; {listing_of(version, plural, kind)}"
+            f"found a {kind} of {version}, which no policy reads, {read}; {listing_of_kind(version, kind)}"
         )
         yield Problem(place, field, message)
