@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import httpcore2
 import httpx2
+import orjson
 
 from admission_gateway_worker.kubernetes_client import Client, Json, parts_of_status, reason_of
 from gateway.base.errors import ClusterError
+from gateway.base.json_depth import without_depth
 from gateway.base.text import url_without_secrets, without_url_secrets
 from gateway.config.kinds.kubeconfig import KubeconfigUser
 from gateway.engine.credentials.exec_plugin import CredentialsError
@@ -100,6 +102,19 @@ class ApiClient(Client):
 
     def _broken(self, reason: str) -> ClusterError:
         return ClusterError(f"{self.url}: {without_url_secrets(reason)}")
+
+    def _object(self, response: httpx2.Response, method: str, path: str) -> Json:
+        try:
+            return super()._object(response, method, path)
+        except ClusterError:
+            # One object of a list may nest deeper than is read.
+            try:
+                answer = orjson.loads(without_depth(response.content))
+            except ValueError:
+                answer = None
+            if not isinstance(answer, dict):
+                raise
+            return answer
 
     async def patch(
         self, path: str, params: Mapping[str, str], body: bytes, media_type: str

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 import orjson
 
 from gateway.base.errors import ClusterError
+from gateway.base.json_depth import without_depth
 from gateway.server.kubernetes.api_client import status_error
 
 if TYPE_CHECKING:
@@ -94,8 +95,9 @@ class Store(Generic[T]):
     ) -> None:
         """*read* converts an object of the API server, or raises UnreadableError.
 
-        *changed* is called after every list and event. *key* returns the name in ``by_name``, which has to be
-        unique among the objects. *indexes* are kept equal to the objects.
+        *changed* is called after every list and event, unless *read* returns the object that is there. *key*
+        returns the name in ``by_name``, which has to be unique among the objects. *indexes* are kept equal to the
+        objects.
         """
         self.read = read
         self._key = key
@@ -141,20 +143,23 @@ class Store(Generic[T]):
             case _:
                 raise UnreadableError("a watch event without a type or a resourceVersion")
         if kind in ("ADDED", "MODIFIED", "DELETED"):
-            self._apply(self.read(document), is_deleted=kind == "DELETED")
+            if self._apply(self.read(document), is_deleted=kind == "DELETED"):
+                self._changed()
         elif kind != "BOOKMARK":
             raise UnreadableError(f"a watch event of the unknown type {kind:.40}")
-        if kind != "BOOKMARK":
-            self._changed()
         return version
 
-    def _apply(self, read: T, *, is_deleted: bool) -> None:
+    def _apply(self, read: T, *, is_deleted: bool) -> bool:
+        """Apply an event about *read*, and return whether anything changed."""
         key = self._key(read)
         before = self._by_name.pop(key, None) if is_deleted else self._by_name.get(key)
         if not is_deleted:
+            if before is read:
+                return False
             self._by_name[key] = read
         for index in self._indexes:
             index.change(before, None if is_deleted else read)
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +295,7 @@ class Watch(Generic[T]):
             timer = asyncio.get_running_loop().call_later(pace.steady_s, steady)
             try:
                 async for line in lines:
-                    self._apply(line)
+                    await self._apply(line)
                     if not is_steady:
                         steady()
             finally:
@@ -298,14 +303,25 @@ class Watch(Generic[T]):
         if not is_steady:
             raise ClusterError(f"{api.url}: the watch ended immediately")
 
-    def _apply(self, line: bytes) -> None:
+    async def _apply(self, line: bytes) -> None:
         try:
             event = orjson.loads(line)
         except ValueError:
-            raise UnreadableError("a watch event that is not JSON") from None
+            event = await self._parsed_without_depth(line)
         if isinstance(event, dict) and event.get("type") == "ERROR":
             raise ExpiredWatchError(str(status_error(event.get("object"), 500)))
         self._version = self._store.apply(event)
+
+    @staticmethod
+    async def _parsed_without_depth(line: bytes) -> object:
+        """Return the event in *line*, one object of which may nest deeper than is read.
+
+        Otherwise the author of such an object would keep the changes of all others away.
+        """
+        try:
+            return orjson.loads(await asyncio.to_thread(without_depth, line))
+        except ValueError:
+            raise UnreadableError("a watch event that is not JSON") from None
 
     def _failed(self, error: ClusterError) -> None:
         kind, noun = self.kind, self.kind.noun
