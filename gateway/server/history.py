@@ -112,7 +112,13 @@ class History:
         self._require_folder()
         entries = self.entries()
         kept = [
-            {"kind": one.kind, "name": one.name, "namespace": one.namespace, "document": one.document}
+            {
+                "group": one.group,
+                "kind": one.kind,
+                "name": one.name,
+                "namespace": one.namespace,
+                "document": one.document,
+            }
             for one in resources
         ]
         document = {
@@ -196,7 +202,10 @@ class History:
                 for one in document["documents"]
             )
             resources = tuple(
-                CustomResource(one["kind"], one["name"], one["document"], one["namespace"])
+                # Older versions of the gateway kept only its own kinds, without a group.
+                CustomResource(
+                    one["kind"], one["name"], one["document"], one["namespace"], one.get("group", "")
+                )
                 for one in document["resources"]
             )
         except (KeyError, TypeError):

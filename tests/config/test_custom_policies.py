@@ -20,7 +20,14 @@ from gateway.config.merge.policy_authors import AUTHORS
 from gateway.config.yaml.fields import Fields, Problems
 from gateway.engine.object_review import RequestOptions, request_for, review_of
 from gateway.engine.paths import Paths
-from gateway.pure.core.conditions import AccessDecision, ConditionInput, NotMatched, PolicyResult, Unresolved
+from gateway.pure.core.conditions import (
+    AccessDecision,
+    ConditionInput,
+    Excluded,
+    NotMatched,
+    PolicyResult,
+    Unresolved,
+)
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.policy import PolicyInput
 from gateway.pure.core.review import decode
@@ -79,7 +86,7 @@ def verdict_of(webhook: Webhook, document: dict[str, Any], rights: Any = None, *
     while isinstance(result, Unresolved) and result.checks:
         decisions = {one: AccessDecision(rights(json.loads(one.spec))) for one in result.checks}
         result = webhook.policy.evaluate(given, decisions)
-    if isinstance(result, NotMatched):
+    if isinstance(result, NotMatched | Excluded):
         return "allowed"
     assert isinstance(result, PolicyResult), result
     if isinstance(result.verdict, Denied):

@@ -14,7 +14,8 @@ from hypothesis import given
 from gateway.base.errors import ClusterError
 from gateway.config.merge.custom_resource import CustomResource
 from gateway.config.merge.load import load
-from gateway.config.merge.merged import Merged, ResourceStatus
+from gateway.config.merge.merged import Merged
+from gateway.config.merge.resource_status import ResourceStatus
 from gateway.engine.moved import MovedPolicies
 from gateway.pure.admission_policies.placing import POLICIES, VIEW_S, WAIT_S, Named
 from gateway.server.kubernetes import placed_objects

@@ -11,7 +11,7 @@ from gateway.base.errors import ClusterError, Problem
 from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 from gateway.config.kinds.names import dns_1123_subdomain
 from gateway.config.merge.custom_resource import CustomResource
-from gateway.config.merge.merged import ResourceStatus
+from gateway.config.merge.resource_status import ResourceStatus
 from gateway.pure.admission_policies.expression_warnings import ExpressionWarning
 from gateway.server.kubernetes import status_writer
 from gateway.server.kubernetes.access import ClusterAccess

@@ -265,6 +265,11 @@ class GatewaySettings(Declared):
             source.problems.add(
                 path, "requires kubernetes.customResources: it is for policies in the cluster"
             )
+        if self.policies.custom_resources_of and not has_custom_resources:
+            source.problems.add(
+                f"{source.at('policies')}.customResourcesOf",
+                "requires kubernetes.customResources: it is for policies in the cluster",
+            )
         tokens = self.authentication.webhook_tokens
         if tokens is not None and tokens.needs_cluster and self.kubernetes is None:
             message = "requires kubernetes, whose API server has the keys, or jwksFile"

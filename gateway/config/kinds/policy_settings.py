@@ -18,12 +18,13 @@ from gateway.config.kinds.declare import (
     Integer,
     Read,
     Text,
+    Texts,
     declare,
     optional,
     required,
 )
 from gateway.config.kinds.names import dns_1035_label, dns_1123_label, group_version
-from gateway.config.yaml.documents import POLICY_KINDS, plural_of
+from gateway.config.yaml.documents import ENGINES, POLICY_KINDS, Engine, plural_of
 from gateway.pure.admission_policies.model import PlacementChoice, TemplateMode
 from gateway.pure.core.policy import ParamKind
 from gateway.pure.core.webhook import PolicyRef
@@ -40,6 +41,7 @@ TEMPLATES: Final = "admission-gateway.io/applies-to-templates"
 """The annotation of a policy that is evaluated also on the Pods of workloads."""
 TEMPLATE_MODES: tuple[TemplateMode, ...] = get_args(TemplateMode)
 MAX_LISTED_KINDS: Final = 32
+EVERY_NAMESPACE: Final = "*"
 NO_OWNER: Final = (
     "policies.installation of the GatewayConfiguration is absent; set it to NAMESPACE/NAME, the owner of the "
     "objects"
@@ -71,6 +73,18 @@ def _read_left(source: Fields, name: str) -> tuple[str, ...]:
         return None if text in POLICY_KINDS else f"found {shown(text)}, expected {one_of(POLICY_KINDS)}"
 
     return tuple(dict.fromkeys(source.strings(name, check)))
+
+
+def _read_engines(source: Fields, name: str) -> tuple[Engine, ...]:
+    def check(text: str) -> str | None:
+        return None if text in ENGINES else f"found {shown(text)}, expected {one_of(ENGINES)}"
+
+    named = source.strings(name, check)
+    return tuple(engine for engine in ENGINES if engine in named)
+
+
+def _check_exception_namespace(text: str) -> str | None:
+    return None if text == EVERY_NAMESPACE else dns_1123_label(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +155,20 @@ class PolicySettings(Declared):
         default=60,
     )
 
+    custom_resources_of: tuple[Engine, ...] = declare(
+        Read("list of `Kyverno`, `Gatekeeper`", _read_engines, "array"),
+        "Other engines whose policies in the cluster are [part of the configuration]"
+        "(#custom-resources-of-other-engines). Needs `kubernetes.customResources`. The "
+        "engine itself, where it runs, enforces the same once more",
+        default=(),
+    )
+    exception_namespaces: tuple[str, ...] = declare(
+        Texts("list of namespaces, or `*` for all", _check_exception_namespace),
+        "Where PolicyExceptions of Kyverno in the cluster have to be to [apply]"
+        "(kyverno.md#policies-in-the-cluster). Those in files apply always",
+        default=(),
+    )
+
     @property
     def plural_names(self) -> dict[tuple[str, str], str]:
         """The plural names of ``param_kinds`` and ``resources``, by apiVersion and kind."""
@@ -153,6 +181,10 @@ class PolicySettings(Declared):
         return {
             (one.api_version, one.resource): ParamKind(one.api_version, one.kind) for one in self.resources
         }
+
+    def applies_exceptions_of(self, namespace: str) -> bool:
+        """Whether exceptions of Kyverno in *namespace* of the cluster apply."""
+        return not {namespace, EVERY_NAMESPACE}.isdisjoint(self.exception_namespaces)
 
     def owner_problem(self, annotation: PlacementChoice | None) -> str:
         """Return what keeps a policy whose *annotation* alone asks to move it; empty if nothing does."""

@@ -105,7 +105,7 @@ class LoadedDocuments:
             for part in loader.in_order()
             for hook in loader.entries(part, params)
         )
-        _build(found)
+        build(found)
         return found
 
     def _loader(self, group: str) -> Loader[Any]:
@@ -115,7 +115,7 @@ class LoadedDocuments:
         return self._loaders[made]
 
 
-def _build(hooks: Sequence[Webhook]) -> None:
+def build(hooks: Sequence[Webhook]) -> None:
     """Build the first policies of *hooks*, and what autogen made of them last.
 
     Pods have more reviews than their controllers.

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import orjson
 
 from gateway.base.text import shown
 from gateway.config.kinds.policy_exception import CLUSTER_WIDE, NAMESPACED, read_policy_exception
@@ -12,8 +15,16 @@ from gateway.config.kinds.webhook_configuration import WebhookConfiguration, rea
 from gateway.config.kinds.webhook_entry import V1
 from gateway.config.kinds.worker_pool import WorkerPool, read_worker_pool
 from gateway.config.merge.policy_documents import read_policy
-from gateway.config.yaml.documents import CUSTOM_KINDS, PHASES, POLICY_KINDS, plural_of
+from gateway.config.yaml.documents import (
+    CUSTOM_KINDS,
+    GATEWAY_VERSION,
+    PHASES,
+    POLICY_KINDS,
+    Document,
+    plural_of,
+)
 from gateway.config.yaml.fields import Fields, Problems
+from gateway.config.yaml.parsing import MAX_NESTING
 from gateway.pure.admission_policies.model import MutatingPolicy, ValidatingPolicy
 from gateway.pure.core.webhook import HttpsClient, PolicyRef, Webhook, WorkerRef
 
@@ -21,18 +32,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gateway.base.errors import Problem
+    from gateway.config.loaders.part import Part
     from gateway.config.merge.policy_documents import Binding, Policy
     from gateway.pure.cel.object_reads import Resource
     from gateway.pure.core.exemptions import PolicyException
 
     Key = tuple[str, str]
-    """Kind and id."""
-    Content = WorkerPool | WebhookConfiguration | PolicyException | Policy | Binding
+    """Kind and id; of another engine ``KIND.GROUP``, since several groups have a PolicyException."""
+    Content = WorkerPool | WebhookConfiguration | PolicyException | Policy | Binding | Part | None
 
 log = logging.getLogger(__name__)
 
 PLURALS = {kind: plural_of(kind) for kind in CUSTOM_KINDS}
 
+_PREFIXES = (GATEWAY_VERSION.partition("/")[0], "pod-policies.kyverno.io")
+"""Of the annotations of other engines' objects that are read."""
 _IDENTIFYING_FIELDS = ("name", "rules", "namespaceSelector", "objectSelector", "matchPolicy", "failurePolicy")
 
 
@@ -44,6 +58,10 @@ class CustomResource:
     name: str
     document: Mapping[str, object]
     namespace: str = ""
+    group: str = ""
+    """The API group of another engine. Empty for the gateway's own."""
+    is_too_deep: bool = False
+    """Whether it nests deeper than JSON can be written, so that only the metadata is there."""
 
     @property
     def id(self) -> str:
@@ -53,12 +71,17 @@ class CustomResource:
     @property
     def key(self) -> Key:
         """Unique among all objects."""
-        return self.kind, self.id
+        return self.shown_kind, self.id
+
+    @property
+    def shown_kind(self) -> str:
+        """The kind, with the group if that is another engine's."""
+        return f"{self.kind}.{self.group}" if self.group else self.kind
 
     @property
     def where(self) -> str:
         """The name of the object in messages."""
-        return f"cluster: {self.kind} {shown(self.id)}"
+        return f"cluster: {self.shown_kind} {shown(self.id)}"
 
     @property
     def uid(self) -> object:
@@ -73,7 +96,43 @@ class CustomResource:
 
     def has_content_of(self, other: CustomResource) -> bool:
         """Whether *other* is the same object with the same content, without metadata and status."""
-        return self.uid == other.uid and _content(self.document) == _content(other.document)
+        if self is other:
+            return True
+        # The versions of another engine's kinds have other defaults.
+        versions = {one.document.get("apiVersion") for one in (self, other) if self.group}
+        is_same = self.uid == other.uid and self.is_too_deep == other.is_too_deep and len(versions) < 2
+        return is_same and _content(self.document) == _content(other.document)
+
+
+def loaded_resource(api_version: str, kind: str, document: Mapping[str, object]) -> CustomResource:
+    """Return the object *document* of another engine, as its API server has it, without what is not used.
+
+    The items of lists have neither apiVersion nor kind, and the status may be most of an object.
+    """
+    metadata = _metadata(document)
+    kept = {key: metadata[key] for key in ("name", "uid", "generation", "namespace") if key in metadata}
+    annotations = metadata.get("annotations")
+    if isinstance(annotations, dict) and (
+        used := {key: text for key, text in annotations.items() if key.partition("/")[0] in _PREFIXES}
+    ):
+        kept["annotations"] = used
+    head = {"apiVersion": api_version, "kind": kind, "metadata": kept}
+    content = {name: value for name, value in document.items() if name != "status"}
+    is_too_deep = False
+    try:
+        # Quickly, because it is done for each event. Comparisons and the history need it, too.
+        orjson.dumps(content)
+    except TypeError:
+        content, is_too_deep = {}, True
+    namespace = metadata.get("namespace")
+    return CustomResource(
+        kind,
+        str(metadata.get("name")),
+        {**content, **head},
+        namespace if isinstance(namespace, str) else "",
+        api_version.rpartition("/")[0],
+        is_too_deep,
+    )
 
 
 def _metadata(document: Mapping[str, object]) -> Mapping[str, object]:
@@ -94,7 +153,7 @@ class ReadResource:
 
     resource: CustomResource
     content: Content
-    """Has placeholders if there are ``problems``."""
+    """Has placeholders if there are ``problems``. None if nothing of a document of another engine is used."""
     failing: WebhookConfiguration | None
     """The webhooks that fail by their failurePolicy if there is no valid version."""
     problems: tuple[Problem, ...]
@@ -112,9 +171,9 @@ def read_resource(resource: CustomResource) -> ReadResource:
         metadata["annotations"] = annotations
     fields = Fields({**resource.document, "metadata": metadata}, "", problems)
     fields.accept("apiVersion", "kind", "status")
-    content: Content = WorkerPool(resource.name)
+    content: Content = None if resource.group else WorkerPool(resource.name)
     try:
-        content = _read_content(fields, resource)
+        content = _read_loaded(fields, resource) if resource.group else _read_content(fields, resource)
     except Exception:
         # An internal error with one object must not affect the others.
         log.exception("custom resource cannot be read, and is refused: internal error: %s", resource.where)
@@ -124,6 +183,34 @@ def read_resource(resource: CustomResource) -> ReadResource:
         content = replace(content, webhooks=tuple(map(_as_custom, content.webhooks)))
         failing = _failing(resource, content, problems)
     return ReadResource(resource, content, failing, tuple(problems.errors()), tuple(problems.warnings()))
+
+
+def _read_loaded(fields: Fields, resource: CustomResource) -> Part | None:
+    """Return the document of another engine, as from a file."""
+    from gateway.config.loaders.documents import read_part
+
+    if resource.is_too_deep or not _is_flat(fields.content):
+        fields.problems.add("", f"nested deeper than {MAX_NESTING} levels")
+        return None
+    document = Document(Path(), fields.problems, dict(fields.content))
+    return read_part(document, fields, resource.group, resource.kind)
+
+
+def _is_flat(content: Mapping[str, object]) -> bool:
+    """Whether *content* has at most ``MAX_NESTING`` levels, as in files."""
+    level: list[object] = [content]
+    for _ in range(MAX_NESTING):
+        level = [
+            item
+            for value in level
+            for item in (
+                value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+            )
+            if isinstance(item, dict | list)
+        ]
+        if not level:
+            return True
+    return False
 
 
 def _read_content(fields: Fields, resource: CustomResource) -> Content:

@@ -17,6 +17,7 @@ by itself; after an invalid change its last valid version stays in force. The ru
 6. A webhook configuration or a WorkerPool that workers reject counts as invalid: rules 1 to 3 hold.
 7. An exception that is invalid does not apply, whether an earlier version was valid or not: the webhooks are
    called.
+8. ``gateway.config.merge.loaded_resources`` has the rules for those of other engines.
 
 Pure: the result depends on the objects and the last valid versions, and not on the order of their arrival.
 """
@@ -36,7 +37,9 @@ from gateway.config.kinds.webhook_configuration import WebhookConfiguration
 from gateway.config.kinds.worker_pool import WorkerPool
 from gateway.config.merge.custom_policies import REFUSED, CustomPolicies, is_identified
 from gateway.config.merge.custom_resource import CustomResource, ReadResource, read_resource
+from gateway.config.merge.loaded_resources import load_resources
 from gateway.config.merge.policy_authors import AUTHORS
+from gateway.config.merge.resource_status import ACCEPTED, ResourceStatus
 from gateway.config.yaml.documents import CUSTOM_KINDS, PHASES, POLICY_KINDS
 from gateway.pure.admission_policies.model import (
     MutatingBinding,
@@ -52,18 +55,12 @@ if TYPE_CHECKING:
 
     from gateway.config.merge.custom_policies import BoundEntry
     from gateway.config.merge.custom_resource import Content, Key
+    from gateway.config.merge.loaded_resources import Entries, LoadedResources
     from gateway.config.merge.model import Config, Pinned
-    from gateway.pure.admission_policies.expression_warnings import ExpressionWarning
 
     Rejections = Mapping[Key, tuple[Problem, ...]]
     """By custom resource, why workers reject its present version."""
 
-ACCEPTED = "Accepted"
-"""The reason of a resource that is in force."""
-IN_API_SERVER = "InAPIServer"
-"""The reason of a policy that the API server evaluates."""
-CANNOT_SUCCEED = "CannotSucceed"
-"""The reason of a policy that is in force, with an expression that cannot succeed on a matched kind."""
 REJECTED = "RejectedByWorkers"
 """The reason of a resource whose policy or parameters all reachable workers of the pool reject."""
 NONE_REJECTED: Rejections = MappingProxyType({})
@@ -72,43 +69,6 @@ _NOT_LISTED = "which policies.resources of the GatewayConfiguration does not lis
 _POLICY_OF = {binding: policy for policy, binding in POLICY_KINDS.items()}
 _POLICY_TYPES = (ValidatingPolicy, MutatingPolicy)
 _BINDING_TYPES = (ValidatingBinding, MutatingBinding)
-
-
-@dataclass(frozen=True, slots=True)
-class ResourceStatus:
-    """Whether one custom resource is in force."""
-
-    resource: CustomResource
-    reason: str
-    """The reason of the status condition: Accepted, CannotSucceed, Invalid, NameInFiles, NoWorkerPool,
-    RejectedByWorkers, Expired, UnknownWebhook, ParamKindNotListed, ResourceNotListed, PolicyInFiles,
-    NoPolicy, LeftToAPIServer, InAPIServer or Pinned."""
-    problems: tuple[Problem, ...] = ()
-    """Why it is refused."""
-    effect: str = ""
-    """The effect of the problems, for messages: what is in force instead."""
-    note: str = "in force"
-    """The message of the status condition if there are no problems."""
-    type_warnings: tuple[ExpressionWarning, ...] = ()
-    """About the expressions of a ValidatingAdmissionPolicy."""
-
-    @property
-    def is_in_force(self) -> bool:
-        """Whether the present version is in force."""
-        return self.reason in (ACCEPTED, CANNOT_SUCCEED, IN_API_SERVER)
-
-    def moved(self) -> ResourceStatus:
-        """Return the status of a policy that the API server evaluates."""
-        if self.reason != ACCEPTED:
-            return self
-        return replace(self, reason=IN_API_SERVER, note=f"{self.note}; the API server evaluates it")
-
-    def with_type_warnings(self, warnings: tuple[ExpressionWarning, ...]) -> ResourceStatus:
-        """Return the status of a policy with *warnings* about its expressions."""
-        if not warnings or self.reason != ACCEPTED:
-            return replace(self, type_warnings=warnings)
-        note = "; ".join([f"{self.note}, but {warnings[0].summary}", *(one.summary for one in warnings[1:])])
-        return replace(self, reason=CANNOT_SUCCEED, note=note, type_warnings=warnings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +84,8 @@ class Merged:
     """The last valid version of each, if it is known."""
     bound: Mapping[tuple[str, str], BoundEntry] = field(default_factory=dict)
     """The policies with bindings, by kind and name."""
+    loaded: Entries = field(default_factory=dict)
+    """The entries of the custom resources of other engines."""
 
 
 def merge(
@@ -144,29 +106,31 @@ def merge(
         earlier = known.get(resource.key)
         is_known = earlier is not None and earlier.resource.has_content_of(resource)
         # The same content is not validated again, but the status belongs to the newest object.
-        read[resource.key] = (
-            replace(earlier, resource=resource)
-            if earlier is not None and is_known
-            else read_resource(resource)
-        )
+        if earlier is None or not is_known:
+            earlier = read_resource(resource)
+        read[resource.key] = earlier if earlier.resource is resource else replace(earlier, resource=resource)
     valid = {
         key: earlier
         for key, earlier in ({} if before is None else before.valid).items()
         if key in read and read[key].resource.uid == earlier.resource.uid
     }
-    merging = _Merge(files, read, valid, now, {} if before is None else before.bound, rejected)
+    loaded = load_resources(files, read, valid, {} if before is None else before.loaded)
+    merging = _Merge(files, read, valid, now, {} if before is None else before.bound, rejected, loaded)
     # Pools come before the configurations that refer to them, and webhooks before their exceptions.
     statuses = [merging.add(kind, name) for kind in CUSTOM_KINDS for of, name in read if of == kind]
+    statuses += loaded.statuses
     statuses.sort(key=lambda one: one.resource.key)
-    return Merged(merging.config(), tuple(statuses), read, valid, merging.bound)
+    return Merged(merging.config(), tuple(statuses), read, valid, merging.bound, loaded.entries)
 
 
 def resources_in_force(merged: Merged) -> list[CustomResource]:
     """Return the versions of the custom resources from which *merged* was made."""
+    valid, keys = merged.valid, [(one.resource.key, one) for one in merged.statuses]
     return [
-        merged.valid.get(status.resource.key, merged.read[status.resource.key]).resource
-        for status in merged.statuses
-        if status.reason != "NameInFiles"
+        valid.get(key, merged.read[key]).resource
+        for key, status in keys
+        # Of another engine's that was never valid nothing is in force.
+        if status.reason != "NameInFiles" and (key in valid or not status.resource.group)
     ]
 
 
@@ -208,8 +172,11 @@ class _Merge:
         now: float,
         bound: Mapping[tuple[str, str], BoundEntry],
         rejected: Rejections,
+        loaded: LoadedResources,
     ) -> None:
         self._files = files
+        self._loaded = [hook for entries in loaded.entries.values() for hook in entries]
+        """The policies of other engines."""
         self._rejected = rejected
         self._now = now
         self._read = read
@@ -219,7 +186,7 @@ class _Merge:
         self._configurations: list[WebhookConfiguration] = []
         self._exceptions: list[PolicyException] = []
         self._policies = CustomPolicies(bound, files.gateway.policies.readable)
-        self._warnings: list[Problem] = []
+        self._warnings = loaded.warnings
 
     def add(self, kind: str, name: str) -> ResourceStatus:
         """Put the resource in force, or its last valid version, or failing webhooks; return the status."""
@@ -378,7 +345,7 @@ class _Merge:
     @cached_property
     def _webhook_names(self) -> frozenset[str]:
         of_cluster = (hook for one in self._configurations for hook in one.webhooks)
-        names = frozenset(hook.name for hook in (*self._files.webhooks, *of_cluster))
+        names = frozenset(hook.name for hook in (*self._files.webhooks, *of_cluster, *self._loaded))
         # No exception applies to the policy for the authors of policies.
         return (names | self._policies.names) - {AUTHORS}
 
@@ -414,8 +381,8 @@ class _Merge:
 
         def webhooks(phase: Phase, of_files: tuple[Webhook, ...]) -> tuple[Webhook, ...]:
             of_cluster = [hook for one in added if one.phase == phase for hook in one.webhooks]
-            of_policies = (hook for entry in bound.values() for hook in entry.webhooks)
-            of_cluster += [hook for hook in of_policies if hook.phase == phase]
+            of_policies = [hook for entry in bound.values() for hook in entry.webhooks]
+            of_cluster += [hook for hook in (*of_policies, *self._loaded) if hook.phase == phase]
             # Stable: within a configuration the order is as written.
             return tuple(sorted((*of_files, *of_cluster), key=lambda hook: hook.order))
 

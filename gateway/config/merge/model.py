@@ -54,6 +54,8 @@ class Config:
     """(phase, name) of every configuration object, also of those without a webhook."""
     policies: frozenset[tuple[str, str]] = frozenset()
     """(kind, name) of every policy and binding in files."""
+    loaded: frozenset[tuple[str, str]] = field(default=frozenset(), repr=False)
+    """``KIND.GROUP`` and id of every document of another engine in files."""
     warnings: tuple[Problem, ...] = ()
     """About values that are accepted, but probably a mistake."""
     pinned: Pinned | None = field(default=None, repr=False)

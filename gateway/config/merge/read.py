@@ -338,5 +338,6 @@ def _config(collected: _Collected, bound: tuple[Webhook, ...], warnings: tuple[P
         exceptions=tuple(sorted((one for _, one in collected.exceptions), key=lambda one: one.id)),
         configurations=frozenset((each.phase, each.name) for each in configurations),
         policies=frozenset(policies),
+        loaded=frozenset(() if collected.policies.loaded is None else collected.policies.loaded.names),
         warnings=warnings,
     )

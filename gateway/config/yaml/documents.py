@@ -8,7 +8,7 @@ Source: k8s.io/api core/v1 and admissionregistration types.go for the lists.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeGuard
 
 from gateway.base.text import described, shown
 from gateway.config.yaml.fields import Fields, Problems, child
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from gateway.pure.core.webhook import Phase
 
+Engine = Literal["Kyverno", "Gatekeeper"]
 ADMISSION_GROUP = "admissionregistration.k8s.io"
 GATEWAY_VERSION = "admission-gateway.io/v1alpha1"
 PHASES: dict[str, Phase] = {
@@ -36,6 +37,42 @@ LOADED_GROUPS = frozenset(
     ]
 )
 """API groups of other policy engines, whose documents are read by ``gateway.config.loaders``."""
+
+
+class LoadedKind(NamedTuple):
+    """A kind of another engine that can be a custom resource of a cluster."""
+
+    group: str
+    kind: str
+    """Empty for all kinds of the group, which come and go."""
+    versions: tuple[str, ...]
+    """Of the API, the best one first."""
+
+    @property
+    def resource(self) -> str:
+        """The plural name for rights."""
+        return plural_of(self.kind) if self.kind else "*"
+
+
+CONSTRAINTS_GROUP = "constraints.gatekeeper.sh"
+_CEL_KINDS = ("ValidatingPolicy", "NamespacedValidatingPolicy", "MutatingPolicy", "NamespacedMutatingPolicy")
+ENGINES: dict[Engine, tuple[LoadedKind, ...]] = {
+    "Kyverno": (
+        *(
+            LoadedKind("policies.kyverno.io", kind, ("v1", "v1beta1", "v1alpha1"))
+            for kind in (*_CEL_KINDS, "PolicyException")
+        ),
+        LoadedKind("kyverno.io", "ClusterPolicy", ("v1", "v2beta1")),
+        LoadedKind("kyverno.io", "Policy", ("v1", "v2beta1")),
+        LoadedKind("kyverno.io", "PolicyException", ("v2", "v2beta1")),
+    ),
+    "Gatekeeper": (
+        LoadedKind("templates.gatekeeper.sh", "ConstraintTemplate", ("v1", "v1beta1", "v1alpha1")),
+        LoadedKind("config.gatekeeper.sh", "Config", ("v1alpha1",)),
+        LoadedKind(CONSTRAINTS_GROUP, "", ("v1beta1", "v1alpha1")),
+    ),
+}
+"""Other policy engines, and their kinds that ``GatewayConfiguration.policies.customResourcesOf`` follows."""
 POLICY = "ValidatingAdmissionPolicy"
 BINDING = "ValidatingAdmissionPolicyBinding"
 MUTATING_POLICY = "MutatingAdmissionPolicy"

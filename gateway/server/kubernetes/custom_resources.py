@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from gateway.base.errors import Problem
     from gateway.config.kinds.kubernetes_settings import KubernetesSettings
     from gateway.config.merge.custom_resource import Key
-    from gateway.config.merge.merged import Merged, Rejections, ResourceStatus
+    from gateway.config.merge.merged import Merged, Rejections
     from gateway.config.merge.model import Config
+    from gateway.config.merge.resource_status import ResourceStatus
     from gateway.pure.admission_policies.expression_warnings import ExpressionWarning
     from gateway.pure.core.exemptions import PolicyException
     from gateway.pure.openapi.schemas import Schemas

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gateway.config.merge.custom_resource import CustomResource, Key
-    from gateway.config.merge.merged import ResourceStatus
+    from gateway.config.merge.resource_status import ResourceStatus
     from gateway.server.kubernetes.access import ClusterAccess
     from gateway.server.kubernetes.api_client import ApiClient
 
