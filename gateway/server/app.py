@@ -290,7 +290,7 @@ class Gateway:
                 PageAccess(settings.pages, self._admin_address),
                 await self._tracing.stage(settings.tracing),
             )
-        cluster = await self._follower.stage(settings.kubernetes, is_start=self.config is None)
+        cluster = await self._follower.stage(settings, is_start=self.config is None)
         try:
             prepared = await self._engine.prepare(
                 files, cluster or NO_CLUSTER, rereads_files=from_files is not None

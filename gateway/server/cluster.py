@@ -21,11 +21,12 @@ from gateway.server.kubernetes.schemas import ClusterSchemas
 from gateway.server.kubernetes.version import ClusterVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from gateway.config.kinds.kubernetes_settings import KubernetesSettings
     from gateway.config.merge.merged import Rejections
     from gateway.config.merge.model import Config
+    from gateway.config.yaml.documents import Engine
     from gateway.engine.credentials.ca_bundle import CaBundle
     from gateway.pure.core.webhook import CaBundleSource
 
@@ -75,10 +76,15 @@ class LiveCluster(_Cluster):
 
     _within_s = FOLLOWED_WITHIN_S
 
-    def __init__(self, settings: KubernetesSettings, changed: Callable[[], None]) -> None:
-        """*changed* is called after each change of custom resources."""
+    def __init__(
+        self, settings: KubernetesSettings, changed: Callable[[], None], engines: Sequence[Engine] = ()
+    ) -> None:
+        """*changed* is called after each change of custom resources, those of other *engines* among them."""
         super().__init__(settings)
-        self.resources = ClusterCustomResources(settings, changed) if settings.custom_resources else None
+        self.engines = engines
+        self.resources = (
+            ClusterCustomResources(settings, changed, engines=engines) if settings.custom_resources else None
+        )
         self.version = ClusterVersion(settings)
         moved = MovedPolicies(time.monotonic)
         note = (lambda policies: None) if self.resources is None else self.resources.note_moved

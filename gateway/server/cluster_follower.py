@@ -16,7 +16,7 @@ from gateway.base.errors import ClusterError, ConfigError, Problem
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
+    from gateway.config.kinds.gateway_configuration import GatewaySettings
     from gateway.config.merge.merged import Merged
     from gateway.engine.credentials.ca_bundle import CaBundle
     from gateway.server.cluster import LiveCluster
@@ -91,8 +91,8 @@ class ClusterFollower:
         """What moves policies to the API server. None without a cluster."""
         return None if self._current is None else self._current.placement
 
-    async def stage(self, settings: KubernetesSettings | None, *, is_start: bool) -> LiveCluster | None:
-        """Return the cluster of *settings*: the current one if they are the same, else a new one.
+    async def stage(self, gateway: GatewaySettings, *, is_start: bool) -> LiveCluster | None:
+        """Return the cluster of the settings *gateway*: the current one if they are the same, else a new one.
 
         At the start this waits for custom resources without a limit, and does not wait for namespaces. Later
         it waits for both, up to ``SYNCED_WITHIN_S``.
@@ -100,14 +100,16 @@ class ClusterFollower:
         Raises:
             ConfigError: the cluster cannot be used.
         """
+        settings, engines = gateway.kubernetes, gateway.policies.custom_resources_of
         if settings is None:
             return None
-        if self._current is not None and self._current.settings == settings:
-            return self._current
+        current = self._current
+        if current is not None and (current.settings, current.engines) == (settings, engines):
+            return current
         # Imported late: a gateway without a cluster does not need the client.
         from gateway.server.cluster import LiveCluster
 
-        cluster = LiveCluster(settings, self._changed.set)
+        cluster = LiveCluster(settings, self._changed.set, engines)
         self._starting = cluster if is_start else None
         try:
             await cluster.start()

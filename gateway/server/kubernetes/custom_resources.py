@@ -1,4 +1,4 @@
-"""The gateway's own custom resources in a cluster: watched, merged with the files, their status written.
+"""The custom resources in a cluster: watched, merged with the files, the status of the gateway's own written.
 
 A change does not reload the configuration here: the owner gets a callback, and calls :meth:`merge`.
 """
@@ -21,12 +21,13 @@ from gateway.config.yaml.documents import GATEWAY_VERSION, POLICY_KINDS
 from gateway.pure.admission_policies.expression_warnings import custom_versions, expression_warnings
 from gateway.pure.admission_policies.model import ValidatingPolicy
 from gateway.server.kubernetes.access import ClusterAccess
+from gateway.server.kubernetes.loaded_kinds import LoadedKinds
 from gateway.server.kubernetes.schemas import ClusterSchemas
 from gateway.server.kubernetes.status_writer import MAX_PROBLEMS, StatusWriter, first_of
 from gateway.server.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
 
     from gateway.base.errors import Problem
     from gateway.config.kinds.kubernetes_settings import KubernetesSettings
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from gateway.config.merge.merged import Merged, Rejections
     from gateway.config.merge.model import Config
     from gateway.config.merge.resource_status import ResourceStatus
+    from gateway.config.yaml.documents import Engine
     from gateway.pure.admission_policies.expression_warnings import ExpressionWarning
     from gateway.pure.core.exemptions import PolicyException
     from gateway.pure.openapi.schemas import Schemas
@@ -54,9 +56,16 @@ class ClusterCustomResources:
     """A cluster's custom resources, from :meth:`start` to :meth:`close`. Make it on a running loop."""
 
     def __init__(
-        self, settings: KubernetesSettings, changed: Callable[[], None], pace: Pace | None = None
+        self,
+        settings: KubernetesSettings,
+        changed: Callable[[], None],
+        pace: Pace | None = None,
+        engines: Sequence[Engine] = (),
     ) -> None:
-        """*changed* is called after every change, also of a status, once all resources have been read."""
+        """*changed* is called after every change, also of a status, once all resources have been read.
+
+        *engines* are the other engines whose resources are followed, too.
+        """
         self.settings = settings
         self._changed = changed
         self._timer: asyncio.TimerHandle | None = None
@@ -67,6 +76,9 @@ class ClusterCustomResources:
         self._watches = [
             Watch(self._access, _kind(kind), store, pace or Pace()) for kind, store in self._stores.items()
         ]
+        self._of_engines = LoadedKinds(
+            self._access, engines, lambda: self._on_change(changed), pace or Pace()
+        )
         instance = f"{os.uname().nodename}_{uuid.uuid4().hex[:8]}"
         self._moved: frozenset[tuple[str, str]] = frozenset()
         """Kind and name of the policies that the API server evaluates."""
@@ -84,12 +96,12 @@ class ClusterCustomResources:
         for watch in self._watches:
             if not watch.synced.is_set():
                 return f"{watch.kind.noun} not synced: {watch.last_error}"
-        return None
+        return self._of_engines.not_synced
 
     @property
     def is_connected(self) -> bool:
         """Whether changes of all kinds arrive."""
-        return all(watch.is_connected for watch in self._watches)
+        return self._of_engines.is_connected and all(watch.is_connected for watch in self._watches)
 
     @property
     def refused(self) -> int:
@@ -126,6 +138,7 @@ class ClusterCustomResources:
         """
         async with self._access.api():
             self._run(*(watch.run() for watch in self._watches))
+            self._of_engines.start()
 
     async def wait_until_synced(self, timeout_s: float | None) -> bool:
         """Return whether all resources have been read within *timeout_s* seconds; None waits for ever."""
@@ -133,6 +146,7 @@ class ClusterCustomResources:
             async with asyncio.timeout(timeout_s):
                 for watch in self._watches:
                     await watch.synced.wait()
+                await self._of_engines.wait_until_synced()
         except TimeoutError:
             return False
         return True
@@ -143,6 +157,7 @@ class ClusterCustomResources:
         *rejected* has the resources whose present versions workers reject.
         """
         resources = [resource for store in self._stores.values() for resource in store.by_name.values()]
+        resources += self._of_engines.resources
         now, pinned = time.time(), files.pinned
         before, schemas = self.merged, self._schemas.current
 
@@ -208,9 +223,11 @@ class ClusterCustomResources:
             self._writer.use(self._statuses(self.merged))
 
     def _statuses(self, merged: Merged) -> list[ResourceStatus]:
+        # The status of another engine's resource is written by that engine.
         return [
             one.moved() if (one.resource.kind, one.resource.name) in self._moved else one
             for one in merged.statuses
+            if not one.resource.group
         ]
 
     def _wake_at_next_end(self, exceptions: Iterable[PolicyException]) -> None:
@@ -232,6 +249,7 @@ class ClusterCustomResources:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._of_engines.close()
         await self._schemas.close()
         await self._access.close()
 
@@ -261,7 +279,8 @@ async def read_once(
     Raises:
         ClusterError: the resources cannot be read.
     """
-    resources = ClusterCustomResources(settings, lambda: None)
+    engines = files.gateway.policies.custom_resources_of
+    resources = ClusterCustomResources(settings, lambda: None, engines=engines)
     try:
         await resources.start()
         if not await resources.wait_until_synced(READ_ONCE_TIMEOUT_S):

@@ -96,8 +96,8 @@ class Store(Generic[T]):
         """*read* converts an object of the API server, or raises UnreadableError.
 
         *changed* is called after every list and event, unless *read* returns the object that is there. *key*
-        returns the name in ``by_name``, which has to be unique among the objects. *indexes* are kept equal to the
-        objects.
+        returns the name in ``by_name``, which has to be unique among the objects. *indexes* are kept equal to
+        the objects.
         """
         self.read = read
         self._key = key
