@@ -15,13 +15,14 @@ from cryptography import x509
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deploy.chart_values import CHART
 from gateway.base.errors import ClusterError
 from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 from gateway.config.kinds.policy_settings import ListedKind
 from gateway.engine.dispatch.pool import Pool
 from gateway.tools.cli import main
 from gateway.tools.registration.backend import ca_bundle, parse_service, parse_url
-from gateway.tools.registration.roles import param_roles
+from gateway.tools.registration.roles import engine_roles, param_roles
 from gateway.tools.registration.yaml_output import to_yaml
 from tests.kit import PATIENCE_S, Process, free_port, pool_document, webhook_document
 from tests.waiting import until
@@ -250,6 +251,32 @@ def test_roles_name_the_listed_parameters_of_policies() -> None:
     ]
     assert binding["subjects"] == [{"kind": "ServiceAccount", "namespace": "policies", "name": "gateway"}]
     assert param_roles([], ("policies", "gateway")) == []
+
+
+def test_roles_name_the_kinds_of_other_engines() -> None:
+    role, binding = engine_roles(("Kyverno", "Gatekeeper"), ("policies", "gateway"))
+    assert role["rules"] == [
+        {"apiGroups": [group], "resources": resources, "verbs": ["get", "list", "watch"]}
+        for group, resources in (
+            (
+                "policies.kyverno.io",
+                [
+                    *("validatingpolicies", "namespacedvalidatingpolicies", "mutatingpolicies"),
+                    *("namespacedmutatingpolicies", "policyexceptions"),
+                ],
+            ),
+            ("kyverno.io", ["clusterpolicies", "policies", "policyexceptions"]),
+            ("templates.gatekeeper.sh", ["constrainttemplates"]),
+            ("config.gatekeeper.sh", ["configs"]),
+            ("constraints.gatekeeper.sh", ["*"]),
+        )
+    ]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "namespace": "policies", "name": "gateway"}]
+    assert engine_roles((), ("policies", "gateway")) == []
+    of_chart = (CHART / "templates" / "_jobs.tpl").read_text()
+    for rule in role["rules"]:
+        for name in (*rule["apiGroups"], *rule["resources"]):
+            assert name in of_chart
 
 
 def test_policies_are_registered_unless_they_are_left_to_the_api_server(run: Run, config: Path) -> None:

@@ -144,6 +144,36 @@ spec:
 {{- end -}}
 {{- end -}}
 
+{{/* Rights to read the policies of other engines. In: (dict "root" $ "verbs" VERBS) */}}
+{{- define "ag.otherEngineRules" -}}
+{{- $engines := dig "policies" "customResourcesOf" list (.root.Values.configuration | default dict) -}}
+{{- if has "Kyverno" $engines -}}
+- apiGroups: [policies.kyverno.io]
+  resources:
+    - validatingpolicies
+    - namespacedvalidatingpolicies
+    - mutatingpolicies
+    - namespacedmutatingpolicies
+    - policyexceptions
+  verbs: {{ .verbs }}
+- apiGroups: [kyverno.io]
+  resources: [clusterpolicies, policies, policyexceptions]
+  verbs: {{ .verbs }}
+{{ end }}
+{{- if has "Gatekeeper" $engines -}}
+- apiGroups: [templates.gatekeeper.sh]
+  resources: [constrainttemplates]
+  verbs: {{ .verbs }}
+- apiGroups: [config.gatekeeper.sh]
+  resources: [configs]
+  verbs: {{ .verbs }}
+# The kinds of constraints are made of templates.
+- apiGroups: [constraints.gatekeeper.sh]
+  resources: ["*"]
+  verbs: {{ .verbs }}
+{{- end -}}
+{{- end -}}
+
 {{/* Rights to read what `manifests` registers. */}}
 {{- define "ag.customResourceRules" -}}
 {{- if .Values.customResources.enabled -}}
@@ -159,6 +189,9 @@ spec:
     - policyexceptions
     - clusterpolicyexceptions
   verbs: [get, list]
+{{- end }}
+{{- with include "ag.otherEngineRules" (dict "root" . "verbs" "[get, list]") }}
+{{ . }}
 {{- end }}
 {{- if dig "policies" "installation" "" (.Values.configuration | default dict) }}
 # Policies that API servers have in force are left out.

@@ -106,7 +106,12 @@ def _delete(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
 
 def _print_roles(config: Config, account: tuple[str, str]) -> int:
     from gateway.config.merge.model import ca_bundle_sources
-    from gateway.tools.registration.roles import ca_bundle_roles, param_roles, placement_roles
+    from gateway.tools.registration.roles import (
+        ca_bundle_roles,
+        engine_roles,
+        param_roles,
+        placement_roles,
+    )
     from gateway.tools.registration.yaml_output import to_yaml
 
     of_bundles = ca_bundle_roles(ca_bundle_sources(config), account)
@@ -114,6 +119,7 @@ def _print_roles(config: Config, account: tuple[str, str]) -> int:
         logs.print_error("no webhook has caBundleFrom: no rights are needed for it")
     policies = config.gateway.policies
     documents = [*of_bundles, *param_roles(policies.param_kinds, account)]
+    documents += engine_roles(policies.custom_resources_of, account)
     documents += placement_roles(policies.installation, account)
     logs.print_output(*"---\n".join(map(to_yaml, documents)).splitlines())
     return 0

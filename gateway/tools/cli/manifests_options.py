@@ -31,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--roles-for",
         metavar="NS/NAME",
         help="instead print the roles by which the service account NS/NAME may read what caBundleFrom names, "
-        "and the parameters of policies.paramKinds",
+        "the parameters of policies.paramKinds and the policies of policies.customResourcesOf",
     )
     add = parser.add_argument
     add("--ca-file", metavar="FILE", type=Path, help="CA of the gateway's certificate, PEM, for caBundle")

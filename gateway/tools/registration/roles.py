@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gateway.config.yaml.documents import ENGINES
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gateway.config.kinds.policy_settings import ListedKind
+    from gateway.config.yaml.documents import Engine
     from gateway.pure.core.webhook import CaBundleSource
 
     Json = dict[str, object]
@@ -54,6 +57,20 @@ def param_roles(kinds: Sequence[ListedKind], account: tuple[str, str]) -> list[J
         {"apiGroups": [kind.group], "resources": [kind.resource], "verbs": _VERBS} for kind in kinds
     ]
     return _role("admission-gateway-policy-parameters", "", rules, account) if rules else []
+
+
+def engine_roles(engines: Sequence[Engine], account: tuple[str, str]) -> list[Json]:
+    """Return a ClusterRole and its binding for *account*, namespace and name; nothing without *engines*.
+
+    They allow to read the custom resources of other *engines* that are part of the configuration.
+    """
+    resources: dict[str, list[str]] = {}
+    for kind in (kind for engine in engines for kind in ENGINES[engine]):
+        resources.setdefault(kind.group, []).append(kind.resource)
+    rules: list[Json] = [
+        {"apiGroups": [group], "resources": names, "verbs": _VERBS} for group, names in resources.items()
+    ]
+    return _role("admission-gateway-other-engines", "", rules, account) if rules else []
 
 
 def placement_roles(installation: str | None, account: tuple[str, str]) -> list[Json]:
