@@ -77,9 +77,9 @@ def _evaluate(expression: Expression, budget: float) -> tuple[object, float]:
     variables = RequestVariables(REQUEST)
     variables.decisions.decisions = _Decisions()
     values = (REQUEST["object"], REQUEST["oldObject"], variables.request, None)
-    frame = LazyVariables({}, (*values, variables.authorizer, variables.check, None, in_conditions)).frame(
-        expression.program.slots
-    )
+    frame = LazyVariables(
+        {}, (*values, variables.authorizer, variables.check, None, None, in_conditions)
+    ).frame(expression.program.slots)
     try:
         found: object = [expression.evaluate(frame, budget)]
     except CostExceeded:
