@@ -106,6 +106,26 @@ def test_values_are_followed_through_the_variables_of_a_policy() -> None:
     assert reads("[object].all(variables, .variables.mine == [])", variables) == {"pods": {""}}
 
 
+def test_a_kind_is_known_by_the_constants_of_to_gvr() -> None:
+    gvr = "resource.toGVR('v1', 'Pod')"
+    variables = {"gvr": gvr, "other": "object.gvr", "none": "resource.ToGVR(object.version, 'Pod')"}
+    whole = f"resource.list({gvr}, '', {{'a': 'b'}}).items.size() == 0 && {gvr} != resource.ToGVR('v1', 'X')"
+    assert reads(whole, variables) == {"Pod": {"metadata.labels"}}
+    for first, expected in (
+        (gvr, "Pod"),
+        ("variables.gvr", "Pod"),
+        ("variables.other", ""),
+        ("variables.none", ""),
+    ):
+        assert reads(f"resource.get({first}, 'a', 'b').spec.a == 1", variables) == {expected: {"spec.a"}}
+        # A policy of one namespace names neither that nor a name.
+        found = reads(f"resource.List({first}).items.all(i, i.spec.a)", variables)
+        assert found == {expected: {"spec.a"}}
+    hidden = "[object].all(resource, resource.toGVR('v1', 'Pod') == resource)"
+    assert reads(hidden, variables) == {}
+    assert reads("[1].all(variables, .resource.get(variables.gvr, 'a', 'b').c)", variables) == {"": {"c"}}
+
+
 def test_a_kind_that_no_constant_names_may_be_any() -> None:
     assert object_reads(["resource.get('v1', object.kind, '', '').spec"], {}) == {ANY: joined([[("spec",)]])}
 
@@ -125,6 +145,7 @@ def outcome(compiled: Expression, found: Json) -> tuple[str, float]:
         lambda *_: found,
         lambda *_: {"kind": "List", "items": [found, {**found, "kind": "Other"}]},
         lambda *_: {},
+        lambda *_: None,
     )
     begin()
     try:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from gateway.pure.admission_policies.mutations import Mutations
     from gateway.pure.admission_policies.validating import Rules
@@ -115,12 +115,13 @@ class _Policy(ABC):
         texts = [each.text for each in (*self.expressions, *more) if id(each) not in used]
         return object_reads(texts, variables)
 
-    def posts(self, more: Iterable[Expression] = ()) -> frozenset[Arguments]:
-        """Return what its expressions, and *more* of them, give to ``resource.post``."""
+    def calls(
+        self, variable: str, functions: Collection[str], more: Iterable[Expression] = ()
+    ) -> frozenset[Arguments]:
+        """Return what its expressions, and *more*, give to *functions* of *variable*: ``constant_calls``."""
         from gateway.pure.cel.constant_calls import constant_calls
-        from gateway.pure.cel.libraries.cluster_objects import POSTS, RESOURCE
 
-        return constant_calls((each.text for each in (*self.expressions, *more)), RESOURCE, POSTS)
+        return constant_calls((each.text for each in (*self.expressions, *more)), variable, functions)
 
     def param_paths(self, bindings: Iterable[_Binding]) -> Paths:
         """Return the parts of its parameters that its expressions, and the selectors of *bindings*, read."""

@@ -21,6 +21,7 @@ from gateway.pure.cel.object_reads import ANY
 from gateway.pure.cel.paths import NOTHING, joined
 from gateway.pure.core.labels import EVERYTHING
 from gateway.pure.core.review import labels_of
+from gateway.pure.openapi.built_in_resources import RESOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -51,15 +52,23 @@ class ObjectReads:
         params: FixedParams,
         namespace: str = "",
         posts: Collection[Arguments] = (),
+        *,
+        has_gvrs: bool = False,
     ) -> None:
         """*reads* are the parts of objects that the expressions read, and *params* the objects in files.
 
         *namespace* is that of a policy that reads only the objects of one namespace. *posts* are the
-        arguments of ``resource.post``.
+        arguments of ``resource.post``, and *has_gvrs* is whether ``resource.toGVR`` is called.
         """
-        self._has_any = bool(reads) or bool(posts)
+        self._has_any = bool(reads or posts or has_gvrs)
         self._namespace = namespace
         self._fixed = params
+        found_of: dict[Resource, list[Paths]] = {}
+        for (version, name), paths in reads.items():
+            is_plural = not name[:1].isupper() and (version, name) in params.readable
+            plural = name if is_plural else self.plural_of(version, name) or name
+            found_of.setdefault((version, plural), []).append(paths)
+        reads = {resource: joined(found) for resource, found in found_of.items()}
         self._kinds: dict[Resource, tuple[ParamKind, Paths]] = {}
         for resource in {*params.readable, *reads}:
             kind = params.readable.get(resource)
@@ -72,7 +81,7 @@ class ObjectReads:
         """What its expressions call and cannot succeed, each as a sentence about the policy."""
 
     def __bool__(self) -> bool:
-        """Whether the policy reads any objects, or reviews access."""
+        """Whether the policy uses ``resource``."""
         return self._has_any
 
     def with_params(self, kind: KindKey | None, paths: Paths) -> Reads:
@@ -93,7 +102,15 @@ class ObjectReads:
         """
         of_review = _ObjectsOfReview(self._kinds, self._fixed, policy_input)
         reviews = AccessReviews(decisions)
-        return ClusterObjects(of_review.get, of_review.list, reviews.post, self._namespace)
+        return ClusterObjects(of_review.get, of_review.list, reviews.post, self.plural_of, self._namespace)
+
+    def plural_of(self, version: str, kind: str) -> str | None:
+        """Return the plural name of a *kind* that can be read, or of one of Kubernetes; None for others."""
+        for (of_listed, plural), listed in self._fixed.readable.items():
+            if (of_listed, listed.kind) == (version, kind):
+                return plural
+        of_group = RESOURCES.get(version.rpartition("/")[0], {})
+        return next((one.name for one in of_group.values() if one.kind == kind), None)
 
 
 class _ObjectsOfReview:

@@ -40,9 +40,6 @@ def _refusals() -> Mapping[str, str]:
     network = "reads from the network, which is not supported; a worker can do it"
     writes = "writes to the cluster, which a review cannot do"
     reasons = {
-        "resource": {
-            "toGVR": "asks the API server, which is not supported yet",
-        },
         "globalContext": {"get": "reads a GlobalContextEntry, which is not supported; a worker can do it"},
         "http": dict.fromkeys(("get", "post", "client"), network),
         "image": {"getMetadata": network},

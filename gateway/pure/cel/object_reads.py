@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gateway.pure.cel.dialect_macros import ALL
 from gateway.pure.cel.environment import VARIABLES
-from gateway.pure.cel.libraries.cluster_objects import LISTS, POSTS, READS, RESOURCE
+from gateway.pure.cel.libraries.cluster_objects import GVRS, LISTS, POSTS, READS, RESOURCE
 from gateway.pure.cel.libraries.optional_values import OR_VALUE
 from gateway.pure.cel.parse import parse
 from gateway.pure.cel.paths import WHOLE, joined
@@ -36,7 +36,10 @@ if TYPE_CHECKING:
     from gateway.pure.cel.paths import Paths
 
 Resource = tuple[str, str]
-"""apiVersion and plural name of a kind. Both are empty if a constant does not say which one is read."""
+"""apiVersion and plural name of a kind, or the kind itself if ``toGVR`` finds its plural name.
+
+Both are empty if a constant does not say which one is read.
+"""
 ANY: Final[Resource] = ("", "")
 
 _LIST: Final = ("(list)",)
@@ -129,12 +132,12 @@ class _Reads:
 
     def _called(self, node: Call, names: Mapping[str, _Origins]) -> _Origins:
         match node.function, children(node):
-            case function, [Ident(name=target), _, _, *_] if function in READS and _is_resource(
-                target, names
-            ):
+            case function, [Ident(name=target), _, *_] if function in READS and _is_resource(target, names):
                 return self._read(node, names)
-            case function, [Ident(name=target), *given] if function in POSTS and _is_resource(target, names):
-                # Its value is made of what it gets, and of no other object.
+            case function, [Ident(name=target), *given] if (
+                function in POSTS or function in GVRS
+            ) and _is_resource(target, names):
+                # The value is made of what it gets, and of no other object.
                 for each in given:
                     self.consume(each, names)
                 return _NOWHERE
@@ -177,14 +180,32 @@ class _Reads:
     def _read(self, node: Call, names: Mapping[str, _Origins]) -> _Origins:
         for each in node.arguments:
             self.consume(each, names)
-        resource = resource_of(node)
+        resource = self._resource_of(node, names)
         read = self.read.setdefault(resource, set())
         if node.function not in LISTS:
             return frozenset({_Origin(resource, ())})
-        # The third argument is a namespace, or labels if the policy is of one namespace.
-        if len(node.arguments) > _ARGUMENTS and not isinstance(node.arguments[-1], Literal):
+        # The last argument can be labels, behind those that name the kind.
+        of_kind = _ARGUMENTS if resource_of(node) != ANY else 1
+        if len(node.arguments) > of_kind and not isinstance(node.arguments[-1], Literal):
             read.add(_LABELS)
         return frozenset({_Origin(resource, _LIST)})
+
+    def _resource_of(self, node: Call, names: Mapping[str, _Origins]) -> Resource:
+        """Return what the call *node* reads, also if a constant ``toGVR`` or a variable with one says it."""
+        match node.arguments[0]:
+            case Call(function=function, target=Ident(name=target)) as gvr if (
+                function in GVRS and _is_resource(target, names)
+            ):
+                return resource_of(gvr)
+            case Select(operand=Ident(name=of), field=key) if (
+                key in self._variables and of.removeprefix(".") == VARIABLES and VARIABLES not in names
+            ):
+                match self._variables[key]:
+                    case Call(function=function, target=Ident(name=target)) as gvr if (
+                        function in GVRS and _is_resource(target, {})
+                    ):
+                        return resource_of(gvr)
+        return resource_of(node)
 
     def _selected(self, node: Select, names: Mapping[str, _Origins]) -> _Origins:
         operand, key = node.operand, node.field
@@ -264,7 +285,7 @@ def _is_resource(name: str, names: Mapping[str, _Origins]) -> bool:
 
 
 def resource_of(call: Call) -> Resource:
-    """Return what a *call* of one of ``READS`` reads."""
+    """Return what the constants of a *call* of one of ``READS`` or ``GVRS`` name."""
     match call.arguments:
         case [Literal(value=str(version)), Literal(value=str(plural)), *_]:
             return version, plural

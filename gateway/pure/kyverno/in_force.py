@@ -11,6 +11,7 @@ from gateway.pure.admission_policies.in_force import PolicyInForce
 from gateway.pure.admission_policies.model import B, P
 from gateway.pure.admission_policies.objects import ObjectReads
 from gateway.pure.admission_policies.params import NO_PARAMS, FixedParams
+from gateway.pure.cel.libraries.cluster_objects import GVRS, POSTS, RESOURCE
 from gateway.pure.kyverno.matching import included
 
 if TYPE_CHECKING:
@@ -54,8 +55,9 @@ class KyvernoPolicy(PolicyInForce[P, B]):
         exceptions = others.exceptions
         PolicyInForce.__init__(self, policy, [binding], others.objects)
         of_exceptions = [condition.compiled for each in exceptions for condition in each.conditions]
-        reads, posts = policy.object_reads(of_exceptions), policy.posts(of_exceptions)
-        self.objects = ObjectReads(reads, others.objects, namespace, posts)
+        reads = policy.object_reads(of_exceptions)
+        posts, gvrs = (policy.calls(RESOURCE, names, of_exceptions) for names in (POSTS, GVRS))
+        self.objects = ObjectReads(reads, others.objects, namespace, posts, has_gvrs=bool(gvrs))
         self.kind = kind
         self.exceptions = exceptions
         self.namespace = namespace

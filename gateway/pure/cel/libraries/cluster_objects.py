@@ -14,7 +14,9 @@ import orjson
 
 from gateway.pure.cel.errors import EvaluationError
 from gateway.pure.cel.functions import Function, function
+from gateway.pure.cel.meter import count_text
 from gateway.pure.cel.types import Type
+from gateway.pure.cel.values import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,11 +35,15 @@ if TYPE_CHECKING:
     """Returns the given object with this apiVersion, plural name and namespace as the API server creates it.
 
     Raises EvaluationError: it cannot be created."""
+    PluralOf = Callable[[str, str], str | None]
+    """Returns the plural name of the kind with this apiVersion and name, or None for an unknown one."""
 
 RESOURCE: Final = "resource"
 """The name of the variable."""
 CONTEXT: Final = Type("resource.Context")
 """The type of ``resource``."""
+GVR: Final = Type("schema.GroupVersionResource")
+"""The type of group, version and plural name of a kind. Its fields are not declared."""
 _OBJECT: Final = "map(string, dyn)"
 _LONGEST: Final = 50_000
 """Characters of the JSON of an object that is created."""
@@ -51,6 +57,7 @@ class ClusterObjects:
     get: Get
     list: List
     post: Post
+    plural_of: PluralOf
     namespace: str = ""
     """The one whose objects a policy of that namespace reads. Empty for other policies."""
 
@@ -134,10 +141,46 @@ def _both(*overloads: tuple[str, str, Callable[..., object]]) -> tuple[Function,
     )
 
 
+def _to_gvr(read: ClusterObjects, version: str, kind: str) -> Struct:
+    count_text(len(version) + len(kind), version, kind)
+    if version.count("/") > 1:
+        raise EvaluationError(f"failed to map kind to resource: unexpected GroupVersion string: {version}")
+    plural = read.plural_of(version, kind)
+    if plural is None:
+        problem = f'no matches for kind "{kind}" in version "{version}"'
+        raise EvaluationError(f"failed to map kind to resource: {problem}")
+    group, _, number = version.rpartition("/")
+    return Struct(GVR.name, {"Group": group, "Version": number, "Resource": plural})
+
+
+def _by_gvr(call: Callable[..., object]) -> Callable[..., object]:
+    """Return the overload of *call* with one argument for apiVersion and plural name."""
+
+    def overload(read: ClusterObjects, gvr: Struct, *others: object) -> object:
+        group, number = gvr.fields["Group"], gvr.fields["Version"]
+        return call(read, f"{group}/{number}" if group else number, gvr.fields["Resource"], *others)
+
+    return overload
+
+
+def _of_gvr(
+    get: Callable[..., object], list_: Callable[..., object], namespace: str = ", string"
+) -> tuple[Function, ...]:
+    """Return what makes and takes the values of ``toGVR``. *namespace* is as in :func:`_functions`."""
+    of = f"{GVR.name}{namespace}"
+    return _both(
+        ("toGVR", f"(string, string) -> {GVR.name}", _to_gvr),
+        ("get", f"({of}, string) -> {_OBJECT}", _by_gvr(get)),
+        ("list", f"({of}) -> {_OBJECT}", _by_gvr(list_)),
+        ("list", f"({of}, map(string, string)) -> {_OBJECT}", _by_gvr(list_)),
+    )
+
+
 FUNCTIONS: Final = _functions(_get, _list, found="dyn")
 """Those of admission policies. Their authors can compare an object with null."""
 OF_KYVERNO: Final = (
     *_functions(_get, _list),
+    *_of_gvr(_get, _list),
     *_both(
         ("post", f"(string, string, {_OBJECT}) -> {_OBJECT}", _post_of_cluster),
         ("post", f"(string, string, string, {_OBJECT}) -> {_OBJECT}", _post),
@@ -146,6 +189,7 @@ OF_KYVERNO: Final = (
 """Those of Kyverno's policies for all namespaces."""
 NAMESPACED: Final = (
     *_functions(_get_own, _list_own, ""),
+    *_of_gvr(_get_own, _list_own, ""),
     *_both(("post", f"(string, string, {_OBJECT}) -> {_OBJECT}", _post_own)),
 )
 """Those of Kyverno's policies of one namespace."""
@@ -155,3 +199,5 @@ LISTS: Final = frozenset({"list", "List"})
 """Those that return a list."""
 POSTS: Final = frozenset({"post", "Post"})
 """The names of the function that creates an object."""
+GVRS: Final = frozenset({"toGVR", "ToGVR"})
+"""The names of the function that finds the plural name of a kind."""
