@@ -297,6 +297,81 @@ def test_a_cluster_that_does_not_answer_is_one_line(server: ApiServer, tmp_path:
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
 
 
+READ_MAPS = "resource.Get('v1', 'configmaps', 'a', 'b').data.owner == 'ann'"
+READ_WIDGETS = "resource.List('example.com/v1', 'widgets', '').items.size() == 0"
+READ_SECRETS = "resource.Get('v1', 'secrets', 'a', 'b').data.owner == 'ann'"
+LISTED_MAPS = {"apiVersion": "v1", "kind": "ConfigMap", "resource": "configmaps"}
+LISTED_WIDGETS = {"apiVersion": "example.com/v1", "kind": "Widget", "resource": "widgets"}
+WIDGETS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "widgets.example.com"},
+    "spec": {
+        "group": "example.com",
+        "names": {"plural": "widgets", "kind": "Widget"},
+        "versions": [{"name": "v1"}],
+    },
+}
+
+
+def settings(*listed: Json) -> Json:
+    """The GatewayConfiguration for policies that read these kinds."""
+    return {
+        "apiVersion": "admission-gateway.io/v1alpha1",
+        "kind": "GatewayConfiguration",
+        "kubernetes": {},
+        **({"policies": {"resources": [*listed]}} if listed else {}),
+    }
+
+
+def test_the_kinds_that_policies_read_are_reported_and_listed(tmp_path: Path) -> None:
+    put(tmp_path / "in" / "a.yaml", policy("maps", READ_MAPS), policy("a"), policy("secrets", READ_SECRETS))
+    put(tmp_path / "in" / "b.yaml", policy("widgets", READ_WIDGETS))
+    status, found = report("kyverno", tmp_path / "in", "--output", tmp_path / "out")
+    assert status == 1
+    assert found["gatewayConfiguration"] == settings(LISTED_MAPS)
+    objects = {one["name"]: one for one in found["objects"]}
+    assert objects["maps"]["reads"] == [{"apiVersion": "v1", "resource": "configmaps"}]
+    assert "reads" not in objects["a"]
+    assert [objects[name]["result"] for name in ("maps", "a", "secrets", "widgets")] == [
+        *("runs", "runs", "refused", "refused"),
+    ]
+    assert objects["secrets"]["reasons"][0]["message"] == "reads secrets of v1: no policy may read Secrets"
+    assert "kind: KIND, resource: widgets" in objects["widgets"]["reasons"][0]["message"]
+    written = tmp_path / "out" / "gatewayconfiguration.yaml"
+    assert yaml.safe_load(written.read_text()) == settings(LISTED_MAPS)
+    read(read_documents(written, "---\n".join(file.read_text() for file in (tmp_path / "out").iterdir())))
+    put(tmp_path / "in" / "crd.yaml", WIDGETS)
+    done = run("kyverno", tmp_path / "in")
+    assert "    reads widgets of example.com/v1\n" in done.stdout
+    advice = done.stdout.partition(
+        "add this to your GatewayConfiguration, or use gatewayconfiguration.yaml as it is\n"
+    )
+    assert yaml.safe_load(advice[2]) == {
+        "kubernetes": {},
+        "policies": {"resources": [LISTED_WIDGETS, LISTED_MAPS]},
+    }
+
+
+def test_a_cluster_says_which_kind_a_plural_name_has(server: ApiServer, tmp_path: Path) -> None:
+    widget = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}}
+    hold(server, f"{KYVERNO}/v1", plurals={"validatingpolicies": [policy("widgets", READ_WIDGETS)]})
+    hold(server, "example.com/v1", plurals={"widgets": [widget]})
+    status, found = report("kyverno", "--kubeconfig", server.kubeconfig(tmp_path))
+    assert status == 0
+    assert found["gatewayConfiguration"] == settings(LISTED_WIDGETS)
+
+
+def test_what_asks_the_authorizer_needs_a_cluster(tmp_path: Path) -> None:
+    asked = (
+        "resource.Post('authorization.k8s.io/v1', 'subjectaccessreviews', {'spec': dyn({'user': 'a'})})"
+        ".status.allowed"
+    )
+    put(tmp_path / "a.yaml", policy("a", asked))
+    status, found = report("kyverno", tmp_path)
+    assert (status, found["gatewayConfiguration"]) == (0, settings())
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

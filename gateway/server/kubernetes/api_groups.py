@@ -52,6 +52,15 @@ async def list_groups(
     return objects, missing
 
 
+async def kinds_of_version(api: ApiClient, version: str) -> dict[str, str]:
+    """Return the kinds of *version*, such as ``apps/v1``, by plural name.
+
+    Raises:
+        ClusterError: the API server cannot be reached, or refuses to answer.
+    """
+    return dict(_resources(await api.find(f"/apis/{version}" if "/" in version else f"/api/{version}")))
+
+
 def _versions(group: Json | None) -> Iterator[str]:
     """Yield the versions of *group*, an APIGroup, the preferred one first."""
     versions = [] if group is None else group.get("versions")

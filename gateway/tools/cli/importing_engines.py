@@ -14,9 +14,11 @@ from gateway.server.kubernetes import select_cluster as cluster
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gateway.config.kinds.kubernetes_settings import KubernetesSettings
+    from gateway.config.yaml.documents import Document
+    from gateway.tools.importing.needs import Resource
     from gateway.tools.importing.other_engines import Found, Imported
 
     Json = dict[str, Any]
@@ -27,27 +29,38 @@ _TITLES: Final = {"runs": "runs as it is", "differs": "runs with a difference", 
 
 def run(engine: str, parsed: argparse.Namespace) -> int:
     """Import the documents of *engine*, print the report, and return the exit status."""
+    from gateway.tools.importing.needs import FILE, kinds_of
     from gateway.tools.importing.other_engines import judge, of_engine
     from gateway.tools.importing.sources import below
+    from gateway.tools.registration.yaml_output import to_yaml
 
     paths = [Path(one) for one in parsed.files]
     missing: list[str] = []
+    settings = None if paths else cluster.select(None, parsed.kubeconfig, parsed.context)
     with Progress(f"reading the policies of {engine}"):
-        if paths:
-            found = of_engine(engine, below(paths))
+        if settings is None:
+            documents: Sequence[Document] = list(below(paths))
         else:
-            found, missing = _from_cluster(engine, cluster.select(None, parsed.kubeconfig, parsed.context))
+            documents, missing = _from_cluster(engine, settings)
+        found = of_engine(engine, documents)
     for problem in (*found.unreadable, *missing):
         logs.print_error(f"error: {problem}")
     if found.unreadable and not found.objects and not found.passed_over:
         raise ConfigError(found.unreadable)
     with Progress(f"validating {len(found.objects)} objects"):
-        judge(found.objects)
+        needs = judge(found.objects, kinds_of(found.definitions))
+        if needs.unknown and settings is not None:
+            kinds = _kinds_of_cluster(needs.unknown, settings)
+            found = of_engine(engine, documents)
+            needs = judge(found.objects, kinds)
     texts: dict[str, str] = {}
     for one in found.objects:
         if not one.problems:
             # Names that differ only in the case of their kind have one file.
             texts[one.file] = f"{texts[one.file]}---\n{one.text}" if one.file in texts else one.text
+    content = needs.settings()
+    if content is not None:
+        texts[FILE] = to_yaml(content)
     written: list[str] = []
     if parsed.output is not None and texts:
         from gateway.tools.importing.folder import write
@@ -57,20 +70,22 @@ def run(engine: str, parsed: argparse.Namespace) -> int:
         from gateway.base.text import printable_json
 
         report = _report(engine, found, missing)
+        if content is not None:
+            report["gatewayConfiguration"] = content
         logs.print_text(printable_json(json.dumps(report, ensure_ascii=False, indent=2)) + "\n")
     else:
-        logs.print_output(*written, *_lines(found, len(missing)))
+        logs.print_output(*written, *_lines(found, len(missing)), *_advice(content))
     return 1 if found.unreadable or missing or any(one.problems for one in found.objects) else 0
 
 
-def _from_cluster(engine: str, settings: KubernetesSettings) -> tuple[Found, list[str]]:
+def _from_cluster(engine: str, settings: KubernetesSettings) -> tuple[list[Document], list[str]]:
     """Return what the cluster has of *engine*, and a message for each missing right."""
     from gateway.config.yaml.documents import Document
     from gateway.config.yaml.fields import Problems
     from gateway.server.kubernetes.access import connect
     from gateway.server.kubernetes.api_groups import list_groups
     from gateway.tools.importing.objects import title
-    from gateway.tools.importing.other_engines import GROUPS, NOT_LISTED, of_engine
+    from gateway.tools.importing.other_engines import GROUPS, NOT_LISTED
 
     async def read() -> tuple[list[Json], list[str]]:
         api = await asyncio.to_thread(connect, settings)
@@ -82,8 +97,26 @@ def _from_cluster(engine: str, settings: KubernetesSettings) -> tuple[Found, lis
             await api.close()
 
     objects, missing = asyncio.run(read())
-    documents = (Document(Path(), Problems(f"cluster: {title(one)}"), one) for one in objects)
-    return of_engine(engine, documents), missing
+    return [Document(Path(), Problems(f"cluster: {title(one)}"), one) for one in objects], missing
+
+
+def _kinds_of_cluster(wanted: Iterable[Resource], settings: KubernetesSettings) -> dict[Resource, str]:
+    """Return the kinds of the *wanted* resources that the cluster has."""
+    from gateway.server.kubernetes.access import connect
+    from gateway.server.kubernetes.api_groups import kinds_of_version
+
+    async def read() -> dict[Resource, str]:
+        api = await asyncio.to_thread(connect, settings)
+        try:
+            found = {}
+            for version in sorted({version for version, _ in wanted}):
+                for plural, kind in (await kinds_of_version(api, version)).items():
+                    found[version, plural] = kind
+            return found
+        finally:
+            await api.close()
+
+    return asyncio.run(read())
 
 
 def _counts(found: Found) -> dict[str, int]:
@@ -102,6 +135,8 @@ def _lines(found: Found, missing: int) -> Iterator[str]:
             yield f"  {one.kind}/{one.name or '(no name)'}"
             for problem in _reasons(one):
                 yield f"    {problem}"
+            for version, plural in one.reads:
+                yield f"    reads {plural} of {version}"
     passed = found.passed_over.total()
     if passed:
         kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(found.passed_over.items()))
@@ -111,6 +146,20 @@ def _lines(found: Found, missing: int) -> Iterator[str]:
     parts += [f"{len(found.unreadable)} could not be read"] if found.unreadable else []
     parts += [f"{missing} {'kind' if missing == 1 else 'kinds'} could not be listed"] if missing else []
     yield f"summary: {', '.join(parts)}"
+
+
+def _advice(content: Json | None) -> Iterator[str]:
+    """Yield what the GatewayConfiguration *content* is for."""
+    if content is None:
+        return
+    from gateway.tools.importing.needs import FILE
+    from gateway.tools.registration.yaml_output import to_yaml
+
+    reads = "policies" in content
+    what = "policies read objects of these kinds" if reads else "policies need a cluster"
+    yield f"{what}: add this to your GatewayConfiguration, or use {FILE} as it is"
+    added: Json = {key: content[key] for key in content if key in ("kubernetes", "policies")}
+    yield from (f"  {line}" for line in to_yaml(added).splitlines())
 
 
 def _summary(result: str, count: int) -> str:
@@ -123,7 +172,11 @@ def _reasons(one: Imported) -> list[Problem]:
     return [Problem("", path, message) for path, message in one.problems or one.differences]
 
 
-def _report(engine: str, found: Found, missing: list[str]) -> Mapping[str, object]:
+def _resource(version: str, plural: str) -> Json:
+    return {"apiVersion": version, "resource": plural}
+
+
+def _report(engine: str, found: Found, missing: list[str]) -> Json:
     objects = [
         {
             "kind": one.kind,
@@ -132,6 +185,7 @@ def _report(engine: str, found: Found, missing: list[str]) -> Mapping[str, objec
             "result": one.result,
             "reasons": [{"field": each.field, "message": each.message} for each in _reasons(one)],
             **({} if one.problems else {"file": one.file}),
+            **({"reads": [_resource(*each) for each in one.reads]} if one.reads else {}),
         }
         for one in found.objects
     ]

@@ -10,6 +10,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gateway.base.errors import ConfigError, Problem
@@ -17,12 +18,18 @@ from gateway.base.text import shown
 from gateway.config.merge.read import read
 from gateway.config.yaml.documents import LOADED_GROUPS, Document
 from gateway.config.yaml.fields import Problems
+from gateway.pure.admission_policies.in_force import PolicyInForce
+from gateway.pure.core.webhook import PolicyRef
+from gateway.tools.importing.needs import DEFINITION, ReadableKinds, settings_for, with_cluster
 from gateway.tools.importing.objects import LAST_APPLIED, file_stem, name_of, texts
 from gateway.tools.importing.sources import documents_of
 from gateway.tools.registration.yaml_output import to_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from gateway.pure.core.webhook import Webhook
+    from gateway.tools.importing.needs import Resource
 
     Json = dict[str, Any]
     Result = Literal["runs", "differs", "refused"]
@@ -34,6 +41,7 @@ GROUPS: Final = {
 """The API groups of each engine."""
 NOT_LISTED: Final = ("updaterequests", "status.gatekeeper.sh")
 """Resources and groups that an engine writes for itself, and that are not read from a cluster."""
+NO_KINDS: Final[Mapping[Resource, str]] = MappingProxyType({})
 _CONSTRAINTS: Final = "constraints.gatekeeper.sh"
 _TEMPLATE: Final = "ConstraintTemplate"
 _OF_CLUSTER: Final = (
@@ -60,6 +68,8 @@ class Imported:
     content: Json
     problems: list[tuple[str, str]] = field(default_factory=list)
     """Field and message of everything for which it cannot run."""
+    reads: tuple[Resource, ...] = ()
+    """The objects that its expressions read."""
     differences: list[tuple[str, str]] = field(default_factory=list)
 
     @property
@@ -82,6 +92,24 @@ class Found:
     passed_over: Counter[str] = field(default_factory=Counter)
     """How many documents of each other kind, and those without apiVersion and kind."""
     unreadable: list[Problem] = field(default_factory=list)
+    definitions: list[Json] = field(default_factory=list)
+    """The CustomResourceDefinitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What policies need of the GatewayConfiguration."""
+
+    read: Mapping[Resource, str] = field(default_factory=dict)
+    """The kinds that they read, by apiVersion and plural name."""
+    unknown: frozenset[Resource] = frozenset()
+    """What they read and no kind is known for."""
+    has_cluster: bool = False
+    """Whether they need a cluster."""
+
+    def settings(self) -> Json | None:
+        """Return the GatewayConfiguration, or None if they need none."""
+        return settings_for(self.read) if self.read or self.has_cluster else None
 
 
 def of_engine(engine: str, documents: Iterable[Document]) -> Found:
@@ -100,6 +128,8 @@ def of_engine(engine: str, documents: Iterable[Document]) -> Found:
             found.passed_over["no object"] += 1
         elif version.rpartition("/")[0] not in GROUPS[engine]:
             found.passed_over[kind] += 1
+            if kind == DEFINITION:
+                found.definitions.append(content)
         elif one.problems.found:
             found.unreadable += one.problems.errors()
         else:
@@ -107,8 +137,15 @@ def of_engine(engine: str, documents: Iterable[Document]) -> Found:
     return found
 
 
-def judge(objects: Sequence[Imported]) -> None:
-    """Have the loaders read *objects*, each with what belongs to it, and note what they say."""
+def judge(objects: Sequence[Imported], custom: Mapping[Resource, str] = NO_KINDS) -> Needs:
+    """Have the loaders read *objects*, each with what belongs to it, and note what they say.
+
+    Returns what they need. *custom* are the kinds of custom resources that they may read.
+
+    Raises:
+        ConfigError: the configuration has a problem that is of none of them.
+    """
+    unknown: set[Resource] = set()
     first_of: dict[tuple[str, str, str], Imported] = {}
     templates: dict[str, Imported] = {}
     for each in sorted(objects, key=_is_constraint):
@@ -123,24 +160,32 @@ def judge(objects: Sequence[Imported]) -> None:
         elif template is not None and template.problems:
             document.problems.add("kind", f"its {_TEMPLATE} {shown(template.name)} cannot run")
         else:
+            readable = ReadableKinds(custom)
             with suppress(ConfigError):
-                read([document] if template is None else [template.document(), document])
+                read([with_cluster(), *([template.document()] if template else ()), document], readable)
+            each.reads = tuple(sorted(readable.read))
+            unknown |= readable.unknown
             if each.kind == _TEMPLATE:
                 templates[each.name] = each
         each.problems += document.problems.found
-    _judge_together([each for each in objects if not each.problems])
+    return _judge_together([each for each in objects if not each.problems], custom, unknown)
 
 
-def _judge_together(good: list[Imported]) -> None:
+def _judge_together(
+    good: list[Imported], custom: Mapping[Resource, str], unknown: Collection[Resource]
+) -> Needs:
     """Leave out of *good* what cannot be in one configuration with the others; note the warnings of the rest.
+
+    Returns what these need.
 
     Raises:
         ConfigError: the configuration has a problem that is of none of them.
     """
     while good:
         documents = [each.document() for each in good]
+        readable = ReadableKinds(custom)
         try:
-            read(documents)
+            config = read([with_cluster(), *documents], readable)
         except ConfigError:
             for each, document in zip(good, documents, strict=True):
                 each.problems += document.problems.found
@@ -151,7 +196,16 @@ def _judge_together(good: list[Imported]) -> None:
             continue
         for each, document in zip(good, documents, strict=True):
             each.differences += document.problems.questionable
-        return
+        return Needs(readable.read, frozenset(unknown), any(map(_needs_cluster, config.webhooks)))
+    return Needs(unknown=frozenset(unknown))
+
+
+def _needs_cluster(policy: Webhook) -> bool:
+    """Whether *policy* reads from the cluster, or asks its authorizer."""
+    in_force = policy.policy
+    assert isinstance(policy.client, PolicyRef)
+    assert isinstance(in_force, PolicyInForce)
+    return bool(policy.client.reads) or bool(in_force.objects)
 
 
 def _is_constraint(one: Imported) -> bool:
