@@ -18,7 +18,7 @@ from gateway.pure.core.conditions import ConditionInput, NotMatched, PolicyResul
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.policy import PolicyInput
 from gateway.pure.core.review import decode
-from gateway.pure.core.verdict import Allowed, Denied
+from gateway.pure.core.verdict import Allowed, Denied, Failed, FailureReason
 from gateway.pure.kyverno.cluster_policy import KyvernoClusterPolicy
 from gateway.pure.kyverno.cluster_rules import ClusterPolicy
 from gateway.pure.kyverno.wildcards import name_pattern
@@ -144,6 +144,38 @@ def test_the_expressions_of_a_rule_are_bounded() -> None:
         "spec.rules[0].validate.cel.expressions",
         "found 1001, expected at most 1000",
     )
+
+
+@pytest.mark.parametrize("failure_policy", ["Fail", "Ignore"])
+def test_match_conditions_without_a_value_are_for_the_failure_policy(failure_policy: str) -> None:
+    """As in the API server, which evaluates them before it calls Kyverno."""
+    conditions = [{"name": "a", "expression": "object.spec.absent == 1"}]
+    webhook = {"matchConditions": conditions, "failurePolicy": failure_policy}
+    policy = loaded(pods("Enforce", webhookConfiguration=webhook))
+    assert not policy.can_allow_fast
+    found = policy.evaluate(reviewed(REQUEST, {}), {})
+    assert isinstance(found, PolicyResult)
+    assert isinstance(found.verdict, Failed)
+    assert found.verdict.reason is FailureReason.CONDITION
+    assert found.verdict.cause.endswith("resulted in error: no such key: absent")
+    assert policy.webhook().failure_policy == failure_policy
+    # For kyverno test, the policy has no result.
+    assert policy.rule_results(reviewed(REQUEST, {}), ALL, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "field", "message"),
+    [
+        ("1 +", "matchConditions[0].expression", "1:4: "),
+        ("variables.a", "matchConditions[0].expression", "1:1: undeclared reference"),
+        ("authorizer.path('/').check('get').allowed()", "matchConditions", "uses authorizer"),
+    ],
+)
+def test_match_conditions_are_those_of_webhooks(expression: str, field: str, message: str) -> None:
+    conditions = [{"name": "a", "expression": expression}]
+    found = problems_of(pods("Enforce", webhookConfiguration={"matchConditions": conditions}))
+    assert [path for path, _ in found] == [f"spec.webhookConfiguration.{field}"]
+    assert found[0][1].startswith(message)
 
 
 def excepting(name: str, *rules: str) -> Json:

@@ -62,7 +62,6 @@ DIFFERENT: Final[dict[str, dict[str, str]]] = {
         "see-unknown-namespace": _UNKNOWN,
         "see-unknown-namespace-ignore": _UNKNOWN,
         "match-kind-all-parts": "The gateway takes a kind that no API server has.",
-        "match-conditions": "The gateway does not evaluate matchConditions of a whole ClusterPolicy.",
         "override-selector-enforce": _LABELS,
         "override-both-enforce": _LABELS,
         "warn-deny": "Warnings of one webhook are lost with a denial; the gateway has one for each policy.",

@@ -17,14 +17,17 @@ from gateway.config.kinds.declare import (
     optional,
     required,
 )
-from gateway.config.kinds.matching import FAILURE_POLICIES
-from gateway.config.loaders.cluster_filters import MAX_CHARS, Selectors, Unsupported
+from gateway.config.kinds.matching import CONDITIONS, FAILURE_POLICIES, ConditionEntry, compiled_conditions
+from gateway.config.loaders.cluster_filters import MAX_CHARS, Selectors
 from gateway.pure.kyverno.failure_action import ActionOverride, FailureAction
 from gateway.pure.kyverno.wildcards import Wildcard
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
+    from gateway.config.yaml.fields import Fields
+    from gateway.pure.cel.compile import Condition
     from gateway.pure.core.webhook import FailurePolicy
     from gateway.pure.kyverno.resource_match import WildcardSelector
 
@@ -64,11 +67,22 @@ class WebhookEntry(Declared):
 
     failure_policy: FailurePolicy | None = optional(Choice(FAILURE_POLICIES), "Effect of errors")
     timeout_seconds: int = declare(Integer(1, 30, "seconds"), "Not used", default=10)
-    match_conditions: None = declare(
-        Unsupported("is not evaluated for a whole policy; write celPreconditions in its rules"),
-        "Not evaluated",
-        default=None,
+    match_conditions: tuple[ConditionEntry, ...] = declare(
+        CONDITIONS, "All have to hold, as those of webhooks", default=()
     )
+
+    def check(self, source: Fields) -> None:
+        """Report problems of expressions."""
+        found = compiled_conditions(self.match_conditions)
+        if found is not None and found.needs_authorizer:
+            what = "uses authorizer, which Kyverno does not have in them: the policy would never apply"
+            source.problem("matchConditions", what)
+
+    @property
+    def conditions(self) -> Sequence[Condition]:
+        """The conditions, compiled."""
+        found = compiled_conditions(self.match_conditions)
+        return () if found is None else found.conditions
 
 
 def action_of(

@@ -217,7 +217,7 @@ class Spec(Declared):
                 EVERYTHING,
             ),
             next(iter(self.param_kinds), None),
-            (),
+            self.webhook_configuration.conditions,
             b"",
             Rules(fails, {}, (), ()),
             cel_rules=[

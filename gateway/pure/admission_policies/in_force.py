@@ -362,8 +362,11 @@ class PolicyRun(ABC, Generic[P, B]):
 
     def _unmatched(self, param: Json | None) -> str | None:
         """Return None if all matchConditions are true, why they cannot be evaluated, or an empty text."""
+        return self._unmatched_by(self._seen.object, self._seen.old_object, param)
+
+    def _unmatched_by(self, current: Json | None, old: Json | None, param: Json | None = None) -> str | None:
+        """Return as :meth:`_unmatched` for other objects."""
         prepared = self._prepared
-        current, old = self._seen.object, self._seen.old_object
         request, authorizer, check = prepared.of_conditions, prepared.authorizer, prepared.check
         values = (current, old, request, None, authorizer, check, param, self._objects, self._go_types)
         expressions = [each.compiled for each in self._policy.conditions]

@@ -51,14 +51,14 @@ class CompiledConditions:
     """The conditions of one webhook, in their order: a ``MatchConditions``."""
 
     def __init__(self, conditions: Sequence[Condition]) -> None:
-        self._conditions = tuple(conditions)
+        self.conditions = tuple(conditions)
         self._slots = [None] * max((each.compiled.slots for each in conditions), default=0)
         self.needs_authorizer = any(each.needs_authorizer for each in conditions)
 
     @property
     def expressions(self) -> Sequence[tuple[str, str]]:
         """Name and expression of each condition, in their order."""
-        return tuple((each.name, each.expression) for each in self._conditions)
+        return tuple((each.name, each.expression) for each in self.conditions)
 
     def is_excluded(self, namespace: str, operation: str) -> bool:
         """Whether a condition is false for every request for *operation* in *namespace*.
@@ -79,7 +79,7 @@ class CompiledConditions:
             *(None, None, None),
             *self._slots,
         ]
-        for condition in self._conditions:
+        for condition in self.conditions:
             begin()
             with suppress(EvaluationError, CostExceeded):
                 if condition.evaluate(frame, EXPRESSION_LIMIT) is False:
@@ -121,7 +121,7 @@ class CompiledConditions:
         missing: dict[AccessCheck, None] = {}
         unresolved = 0
         begin()
-        for condition in self._conditions:
+        for condition in self.conditions:
             known.missing = {}
             value: object = None
             try:

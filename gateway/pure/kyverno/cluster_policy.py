@@ -96,7 +96,8 @@ class KyvernoClusterPolicy(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
         self.roles = policy.role_source(params)
         self.further_reads = self.roles.reads
         self._plain = {rule for rule in policy.all_rules if rule.is_plain and rule.rules.can_be_all_true}
-        self._can_allow_fast = len(self._plain) > 0 and self.cluster_kind is None and not self.roles.is_needed
+        needs_more = self.cluster_kind is not None or self.roles.is_needed or len(policy.conditions) > 0
+        self._can_allow_fast = len(self._plain) > 0 and not needs_more
 
     @property
     def shown_name(self) -> str:
@@ -215,6 +216,8 @@ class _Run(PolicyRun[ValidatingPolicy, ValidatingBinding]):
         meter.begin()
         if self._bound.excludes(self._request):
             return []
+        if self._policy.conditions and self._unmatched_by_kyverno() is not None:
+            return []
         return self._results(self._bound.cluster_policy.cel_rules)
 
     def _result(self) -> PolicyAnswer:
@@ -235,6 +238,11 @@ class _Run(PolicyRun[ValidatingPolicy, ValidatingBinding]):
         bound = self._bound
         if bound.excludes(self._request):
             return NOT_MATCHED
+        if self._policy.conditions and (unmatched := self._unmatched(None)) is not None:
+            failed_condition = Failed(FailureReason.CONDITION, unmatched, 403)
+            return PolicyResult(failed_condition) if unmatched else NOT_MATCHED
+        if self._policy.conditions and self._unmatched_by_kyverno() is not None:
+            return NOT_MATCHED
         if (failed := bound.unknown_namespace(self._input)) is not None:
             return PolicyResult(failed)
         chosen, warned = bound.reviewed(self._shared.found, self._input)
@@ -246,6 +254,13 @@ class _Run(PolicyRun[ValidatingPolicy, ValidatingBinding]):
             return self._left_out or NOT_MATCHED
         verdict = self._verdict(results, warnings)
         return PolicyResult(verdict, verdict, self._elapsed_s())
+
+    def _unmatched_by_kyverno(self) -> str | None:
+        """Return as ``_unmatched`` what Kyverno finds after the API server: absent objects have a kind."""
+        seen, kind = self._seen, self._seen.document["kind"]
+        version = f"{kind['group']}/{kind['version']}".lstrip("/")
+        absent = {"apiVersion": version, "kind": kind["kind"]}
+        return self._unmatched_by(seen.object or absent, seen.old_object or absent)
 
     def _results(self, rules: Sequence[RuleVariants[CelRule]]) -> list[RuleResult]:
         found, policy = self._shared.found, self._bound.cluster_policy

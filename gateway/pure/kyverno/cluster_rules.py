@@ -84,7 +84,10 @@ class CelRule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterPolicy(ValidatingPolicy):
-    """One ClusterPolicy or Policy. Its ``rules`` have nothing but the failurePolicy."""
+    """One ClusterPolicy or Policy. Its ``rules`` have nothing but the failurePolicy.
+
+    Its ``conditions`` are those of the webhook that Kyverno registers for it.
+    """
 
     cel_rules: Sequence[RuleVariants[CelRule]] = field(kw_only=True)
     controllers: Collection[str] = field(kw_only=True)
@@ -117,7 +120,8 @@ class ClusterPolicy(ValidatingPolicy):
     @property
     def expressions(self) -> Sequence[Expression]:
         """All its expressions."""
-        return [expression for rule in self.all_rules for expression in rule.expressions]
+        of_rules = (expression for rule in self.all_rules for expression in rule.expressions)
+        return [*(each.compiled for each in self.conditions), *of_rules]
 
     @property
     def is_built(self) -> bool:

@@ -746,6 +746,24 @@ case(
     "webhookConfiguration.matchConditions leave a policy out.",
     policy(cel(NO), webhookConfiguration={"matchConditions": named(a="object.metadata.name == 'y'")}),
 )
+CONDITIONS: Final[dict[str, tuple[list[Json], Json | None]]] = {
+    "true": (named(a="object.metadata.name == 'x'", b="request.operation == 'CREATE'"), None),
+    "one-false": (named(a="true", b="object.metadata.name == 'y'"), None),
+    "absent": (named(a="oldObject == null"), None),
+    "absent-member": (named(a="oldObject == null || oldObject.metadata.name == 'x'"), None),
+    "absent-kind": (named(a="oldObject == null || oldObject.kind == 'Pod'"), None),
+    "false-and-error": (named(a="object.spec.absent == 1", b="false"), None),
+    "workload": (named(a="object.kind == 'Pod'"), create(workload("Deployment"))),
+    "workload-true": (named(a="object.kind == 'Deployment'"), create(workload("Deployment"))),
+    "delete": (named(a="object == null && oldObject.metadata.name == 'x'"), delete(pod())),
+}
+for name, (conditions, on) in CONDITIONS.items():
+    case(
+        f"match-conditions-{name}",
+        "webhookConfiguration.matchConditions are those of a webhook, for workloads too.",
+        policy(cel(NO), webhookConfiguration={"matchConditions": conditions}),
+        on=on,
+    )
 case("policy", "A Policy has the objects of its namespace.", policy(cel(NO), inside="default"))
 case("policy-other", "A Policy has no objects of other namespaces.", policy(cel(NO), inside="prod"))
 
