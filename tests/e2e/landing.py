@@ -75,6 +75,11 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "gateway/engine/dispatch/https/",
         "tests/recorded/",
     ),
+    "engine_resources": (
+        "policies_in_the_cluster_decide_change_and_go",
+        "gateway/config/merge/loaded_resources.py",
+        "gateway/server/kubernetes/loaded_kinds.py",
+    ),
     "exceptions": ("an_exception_covers_its_own_namespace_only", "gateway/pure/core/exemptions.py"),
     "faults": ("the_failure_policy_decides_for_a_faulty_worker", "gateway/engine/dispatch/verdicts.py"),
     "front_end": (
