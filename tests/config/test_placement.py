@@ -299,6 +299,8 @@ FREQUENT = ["leases.coordination.k8s.io", "events.", "events.events.k8s.io"]
         ([mutating(merged("object.spec.x == 1 ? Object{} : Object{}"))], "may change the whole object"),
         ([mutating(merged(ZONES))], "has a map literal in a list"),
         ([mutating(failurePolicy="Ignore")], None),
+        ([validating("resource.get(object.kind, 'a', '', 'b') == null")], "spec reads other objects by"),
+        ([mutating(merged("Object{spec: [resource].map(r, r.get('v', 'a', '', 'b').a)[0]}"))], "reads other"),
     ],
 )
 def test_reason(tmp_path: Path, documents: list[Json], expected: str | None) -> None:

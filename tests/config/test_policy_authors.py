@@ -154,6 +154,15 @@ def test_a_kind_that_expressions_may_read_is_no_kind_of_parameters(tmp_path: Pat
     assert reasons(merge(files, [policy(paramKind=of_maps)], None)) == {"p": "ParamKindNotListed"}
 
 
+def test_a_policy_that_reads_objects_is_nothing_for_the_api_server(tmp_path: Path) -> None:
+    document = {**policy(expression=f"{ONE} == null").document}
+    document["apiVersion"] = "admissionregistration.k8s.io/v1"
+    (tmp_path / "b.json").write_text(json.dumps(document))
+    files = configured(tmp_path, MAPS, leftToAPIServer=[POLICY])
+    messages = [warning.message for warning in files.warnings]
+    assert len([each for each in messages if "API server refuses such expressions" in each]) == 1
+
+
 RESOURCE: Final = st.recursive(
     st.sampled_from(["resource", ".resource", "variables.alias"]),
     lambda inner: st.one_of(

@@ -148,6 +148,8 @@ REFUSED = {
     "validatingWebhookConfigurations.a[0].name=x": "missing properties 'clientConfig', 'sideEffects'",
     "configuration.policies.paramKinds[0].apiVersion=v1,configuration.policies.paramKinds[0].kind=Foo,"
     "configuration.policies.paramKinds[0].resource=secrets": "would get the right to read all Secrets",
+    "configuration.policies.resources[0].apiVersion=v1,configuration.policies.resources[0].kind=Secret,"
+    "configuration.policies.resources[0].resource=a": "policies.resources has Secret a: the gateway would",
     "configuration.policies.paramKinds[0].kind=Foo": "missing properties 'apiVersion', 'resource'",
     "replicas=0": "replicas is 0: without a gateway API servers refuse every request",
     "autoscaling.enabled=true,autoscaling.maxReplicas=1": "less than autoscaling.minReplicas",

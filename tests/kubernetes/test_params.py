@@ -243,9 +243,7 @@ async def test_a_kind_that_is_listed_with_another_plural_name_is_not_read(
     cluster.activate(kinds)
     assert "failed to find resource" in str(await found(cluster, CONFIG_MAP, ref("a")))
     (warning,) = cluster.warnings
-    assert (
-        "is the resource configmaps, and policies.paramKinds of the GatewayConfiguration has pods" in warning
-    )
+    assert "is the resource configmaps, and policies of the GatewayConfiguration has pods" in warning
     assert server.asked("list params") == 0
     cluster.stage(kinds, {("v1", "ConfigMap"): "configmaps"})
     cluster.activate(kinds)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,7 +25,6 @@ from tests.policies.documents import CLUSTER, binding, decided, mutating, policy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from gateway.pure.core.policy import ParamObjects
 
@@ -269,3 +270,31 @@ def test_a_list_has_the_order_of_the_api_server(keys: list[tuple[str, str]], nam
     expected = sorted(f"{of}/{name}" for of, name in keys if namespace in ("", of))
     assert [f"{each['namespace']}/{each['name']}" for each in metadata] == expected
     assert len(found) == (0 if objects is None else objects.count(namespace))
+
+
+def test_the_example_of_the_documentation_decides_as_it_says(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "policies.md").read_text()
+    example = page.partition("\n## Reading other objects\n")[2].split("```yaml\n")[1].split("```")[0]
+    documents = list(yaml.safe_load_all(example))
+
+    def ingress(namespace: str, host: str) -> Json:
+        metadata = {"name": host, "namespace": namespace}
+        head = {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": metadata}
+        return {**head, "spec": {"rules": [{"host": host}]}}
+
+    cluster = Cluster(FixedParams([ingress("a", "one"), ingress("b", "two")]))
+    for namespace, host, expected in (
+        ("a", "one", []),
+        ("a", "three", []),
+        ("a", "two", ["an Ingress of another namespace has this host"]),
+    ):
+        members = {
+            "namespace": namespace,
+            "object": ingress(namespace, host),
+            "resource": {"group": "networking.k8s.io", "version": "v1", "resource": "ingresses"},
+        }
+        assert decided(tmp_path, documents, members, params=cluster).denials == expected
+    assert cluster.asked[0] == (
+        "Ingress",
+        frozenset({("metadata", "namespace"), ("spec", "rules")}),
+    )

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from deploy.chart_values import CHART
 from gateway.base.errors import ClusterError
 from gateway.config.kinds.kubernetes_settings import KubernetesSettings
-from gateway.config.kinds.policy_settings import ListedKind
+from gateway.config.kinds.policy_settings import ListedKind, PolicySettings
 from gateway.engine.dispatch.pool import Pool
 from gateway.tools.cli import main
 from gateway.tools.registration.backend import ca_bundle, parse_service, parse_url
-from gateway.tools.registration.roles import engine_roles, param_roles
+from gateway.tools.registration.roles import engine_roles, read_roles
 from gateway.tools.registration.yaml_output import to_yaml
 from tests.kit import PATIENCE_S, Process, free_port, pool_document, webhook_document
 from tests.waiting import until
@@ -239,18 +239,17 @@ def test_roles_name_only_the_objects_that_are_followed(run: Run, config: Path) -
     assert subject == {"kind": "ServiceAccount", "namespace": "policies", "name": "gateway"}
 
 
-def test_roles_name_the_listed_parameters_of_policies() -> None:
-    kinds = [
-        ListedKind("v1", "ConfigMap", "configmaps"),
-        ListedKind("example.com/v1", "Limit", "limits"),
-    ]
-    role, binding = param_roles(kinds, ("policies", "gateway"))
+def test_roles_name_the_kinds_that_policies_read() -> None:
+    maps = ListedKind("v1", "ConfigMap", "configmaps")
+    limits = ListedKind("example.com/v1", "Limit", "limits")
+    kinds = PolicySettings(param_kinds=(maps,), resources=(limits, maps)).read_kinds
+    role, binding = read_roles(kinds, ("policies", "gateway"))
     assert role["rules"] == [
         {"apiGroups": [group], "resources": [resource], "verbs": ["get", "list", "watch"]}
         for group, resource in (("", "configmaps"), ("example.com", "limits"))
     ]
     assert binding["subjects"] == [{"kind": "ServiceAccount", "namespace": "policies", "name": "gateway"}]
-    assert param_roles([], ("policies", "gateway")) == []
+    assert read_roles([], ("policies", "gateway")) == []
 
 
 def test_roles_name_the_kinds_of_other_engines() -> None:

@@ -42,9 +42,12 @@
 {{- if and .Values.tls.caCertificates (ne .Values.tls.mode "Secret") -}}
 {{- fail (printf "tls.caCertificates is for tls.mode Secret, and tls.mode is %s" .Values.tls.mode) -}}
 {{- end -}}
-{{- range dig "policies" "paramKinds" list (.Values.configuration | default dict) -}}
+{{- $policies := dig "policies" dict (.Values.configuration | default dict) | default dict -}}
+{{- range $field := list "paramKinds" "resources" -}}
+{{- range get $policies $field | default list -}}
 {{- if and (not (contains "/" .apiVersion)) (or (eq .resource "secrets") (eq (lower .kind) "secret")) -}}
-{{- fail (printf "configuration.policies.paramKinds has %s %s: the gateway would get the right to read all Secrets, and messages of policies can contain them" .kind .resource) -}}
+{{- fail (printf "configuration.policies.%s has %s %s: the gateway would get the right to read all Secrets, and messages of policies can contain them" $field .kind .resource) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- if eq (int .Values.ports.https) (int .Values.ports.admin) -}}

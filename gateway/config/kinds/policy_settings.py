@@ -172,8 +172,12 @@ class PolicySettings(Declared):
     @property
     def plural_names(self) -> dict[tuple[str, str], str]:
         """The plural names of ``param_kinds`` and ``resources``, by apiVersion and kind."""
-        listed = (*self.param_kinds, *self.resources)
-        return {(one.api_version, one.kind): one.resource for one in listed}
+        return {(one.api_version, one.kind): one.resource for one in self.read_kinds}
+
+    @property
+    def read_kinds(self) -> tuple[ListedKind, ...]:
+        """All kinds that policies may read."""
+        return tuple(dict.fromkeys((*self.param_kinds, *self.resources)))
 
     @property
     def readable(self) -> dict[tuple[str, str], ParamKind]:

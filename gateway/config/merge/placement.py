@@ -149,6 +149,7 @@ class _Judge:
             self._of_cluster(kind),
             _of_templates(entries[0].policy.templates),
             self._of_expressions(entries[0]),
+            _of_reads(entries[0]),
             _of_parameters(entries),
             self._of_references(kind, name),
             self._of_requests(entries),
@@ -352,6 +353,14 @@ def _of_templates(mode: TemplateMode | None) -> Iterator[str]:
         yield (
             f"the annotation {TEMPLATES} is {mode}, and the API server evaluates policies on no templates; "
             "remove it"
+        )
+
+
+def _of_reads(bound: InForce) -> Iterator[str]:
+    if bound.objects:
+        yield (
+            "spec reads other objects by resource.get or resource.list, which the API server does not have; "
+            "write it without"
         )
 
 

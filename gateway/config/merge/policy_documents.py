@@ -207,18 +207,23 @@ class PolicyDocuments:
                 document.problems.warn(document.path, message)
         return tuple(sorted(bound, key=lambda webhook: webhook.order))
 
-    def warn_of_annotations(self, settings: PolicySettings) -> None:
-        """Warn of annotations of policies that have no effect by *settings*.
+    def warn_of_settings(self, settings: PolicySettings) -> None:
+        """Warn of what policies ask for in vain by *settings*.
 
         That is to move a policy if nothing names the owner of the objects, and to apply a policy to templates
-        that is left to the API server.
+        or to read other objects in one that is left to the API server.
         """
         for document, kind, policy in self.policies:
             annotations = child(child(document.path, "metadata"), "annotations")
             if message := settings.owner_problem(policy.placement):
                 document.problems.warn(child(annotations, PLACEMENT), message)
-            if policy.templates is not None and kind in settings.left_to_api_server:
-                reason = "policies.leftToAPIServer of the GatewayConfiguration has the kind"
+            if kind not in settings.left_to_api_server:
+                continue
+            reason = "policies.leftToAPIServer of the GatewayConfiguration has the kind"
+            if policy.object_reads():
+                message = f"reads other objects: {reason}, and the API server refuses such expressions"
+                document.problems.warn(child(document.path, "spec"), message)
+            if policy.templates is not None:
                 message = f"has no effect: {reason}, and the API server evaluates policies on no templates"
                 document.problems.warn(child(annotations, TEMPLATES), message)
 

@@ -131,7 +131,7 @@ def read(found: Iterable[Document], readable: Readable | None = None) -> Config:
     if problems:
         raise ConfigError(problems)
     _warn_if_all_are_left(collected)
-    collected.policies.warn_of_annotations(collected.gateway.policies)
+    collected.policies.warn_of_settings(collected.gateway.policies)
     warnings = [warning for document in documents for warning in document.problems.warnings()]
     warnings += _unknown_namespaces(collected)
     config = _config(collected, bound, tuple(warnings))

@@ -262,7 +262,7 @@ CERTIFICATE_EXPIRY: Final = _gauge(
 )
 WATCH_CONNECTED: Final = _gauge(
     "cluster_watch_connected",
-    "1 while changes of namespaces, custom resources and parameters of policies arrive. Only with "
+    "1 while changes of namespaces, custom resources and objects that policies read arrive. Only with "
     "`kubernetes`; the smallest of all processes",
     is_lowest=True,
 )

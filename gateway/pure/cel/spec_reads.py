@@ -12,7 +12,7 @@ from gateway.pure.cel.dialect_macros import ALL
 from gateway.pure.cel.environment import Dialect
 from gateway.pure.cel.functions import function
 from gateway.pure.cel.lexer import CompileError
-from gateway.pure.cel.libraries.cluster_objects import LISTS, READS, RESOURCE
+from gateway.pure.cel.libraries.cluster_objects import LISTS, POSTS, READS, RESOURCE
 from gateway.pure.cel.meter import count_reading, count_steps, count_values
 from gateway.pure.cel.object_reads import ANY, MENTIONS, resource_of
 from gateway.pure.cel.parse import parse
@@ -106,6 +106,11 @@ def _reads_of_expression(tree: Node) -> set[str]:
                 resource = resource_of(node)
                 verb = "list" if name in LISTS else "get"
                 found.add(EVERYTHING if resource == ANY else as_read(verb, *resource))
+                waiting += [(each, is_hidden) for each in arguments]
+            case Call(function=name, target=Ident(name=target), arguments=arguments) if (
+                name in POSTS and _is_resource(target, is_hidden=is_hidden)
+            ):
+                # It reads nothing: it only asks the authorizer.
                 waiting += [(each, is_hidden) for each in arguments]
             case Comprehension(range=over, variable=one, variable2=two):
                 inside = is_hidden or RESOURCE in (one, two)

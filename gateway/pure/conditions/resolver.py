@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NO_AUTHORIZER: Final = AccessDecision(error="no cluster is configured, and so no authorizer")
-NO_CLUSTER: Final = FoundParam(error="no cluster is configured, and so no parameters of policies")
+NO_CLUSTER: Final = FoundParam(error="no cluster is configured, and so no objects that policies read")
 EXPIRED: Final = Failed(
     FailureReason.CONDITION, "matchConditions were not evaluated in time: the evaluation takes long", 403
 )

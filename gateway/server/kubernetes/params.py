@@ -1,4 +1,4 @@
-"""The objects of a cluster from which policies take parameters: of any kind, followed by one watch each.
+"""The objects of a cluster that policies read, such as parameters: of any kind, followed by one watch each.
 
 A kind is found by discovery, and looked for again while the API server does not have it. An object that the
 watch has not shown yet is requested by itself, as in the API server: a policy and its parameters are often
@@ -311,7 +311,7 @@ class ClusterParams:
         except ClusterError as error:
             result = FoundParam(error=str(error))
         except Exception:
-            log.exception("look-up of a parameter failed: internal error")
+            log.exception("look-up of an object for policies failed: internal error")
             result = FoundParam(error="internal error: the gateway's log has the details")
         on_result(result)
 
@@ -390,14 +390,14 @@ class _FollowedKind:
     def warning(self) -> str:
         """Why the objects cannot be read now; empty if they can."""
         if self.is_unknown:
-            return f"policies cannot use their parameters: {self._missing}"
+            return f"policies cannot read objects: {self._missing}"
         watch = self._watch
         error = self._last_error if watch is None else watch.last_error
         is_failing = bool(error) if watch is None else watch.is_failing
         if self.is_connected or (self.synced.is_set() and not is_failing):
             return ""
         effect = "the last known ones stay in use" if self.synced.is_set() else "policies cannot use them"
-        return f"parameters of policies, {self._noun}, cannot be read: {error}: {effect}"
+        return f"objects that policies read, {self._noun}, cannot be read: {error}: {effect}"
 
     def get(self, namespace: str, name: str) -> Json:
         """Return the object.
@@ -453,7 +453,7 @@ class _FollowedKind:
             self._resource = resource
             self.settled.clear()
             self.is_unknown = False
-            noun = f"parameters of policies, {self._noun},"
+            noun = f"objects that policies read, {self._noun},"
             kind = Kind(f"{self._path}/{resource.plural}", noun, f"{self._kind.kind}List")
             watch = self._watch = Watch(self._access, kind, self._store, self._pace)
             async with asyncio.TaskGroup() as tasks:
@@ -497,13 +497,13 @@ class _FollowedKind:
         missing = f"the API server does not have {self._noun}"
         if resource is not None and self.listed_as not in ("", resource.plural):
             missing = (
-                f"{self._noun} is the resource {resource.plural}, and policies.paramKinds of the "
-                f"GatewayConfiguration has {self.listed_as}"
+                f"{self._noun} is the resource {resource.plural}, and policies of the GatewayConfiguration "
+                f"has {self.listed_as}"
             )
             resource = None
         if resource is None and not self.is_unknown:
             self._missing = missing
-            log.warning("no parameters of policies: %s", missing)
+            log.warning("no objects that policies read: %s", missing)
         if resource is None:
             self.is_unknown = True
             self.settled.set()

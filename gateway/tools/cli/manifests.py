@@ -109,8 +109,8 @@ def _print_roles(config: Config, account: tuple[str, str]) -> int:
     from gateway.tools.registration.roles import (
         ca_bundle_roles,
         engine_roles,
-        param_roles,
         placement_roles,
+        read_roles,
     )
     from gateway.tools.registration.yaml_output import to_yaml
 
@@ -118,7 +118,7 @@ def _print_roles(config: Config, account: tuple[str, str]) -> int:
     if not of_bundles:
         logs.print_error("no webhook has caBundleFrom: no rights are needed for it")
     policies = config.gateway.policies
-    documents = [*of_bundles, *param_roles(policies.param_kinds, account)]
+    documents = [*of_bundles, *read_roles(policies.read_kinds, account)]
     documents += engine_roles(policies.custom_resources_of, account)
     documents += placement_roles(policies.installation, account)
     logs.print_output(*"---\n".join(map(to_yaml, documents)).splitlines())

@@ -30,8 +30,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--roles-for",
         metavar="NS/NAME",
-        help="instead print the roles by which the service account NS/NAME may read what caBundleFrom names, "
-        "the parameters of policies.paramKinds and the policies of policies.customResourcesOf",
+        help="instead print the roles by which the service account NS/NAME may read what caBundleFrom, "
+        "policies.paramKinds and policies.resources name, and the policies of policies.customResourcesOf",
     )
     add = parser.add_argument
     add("--ca-file", metavar="FILE", type=Path, help="CA of the gateway's certificate, PEM, for caBundle")

@@ -48,10 +48,10 @@ def ca_bundle_roles(sources: Iterable[CaBundleSource], account: tuple[str, str])
     return documents
 
 
-def param_roles(kinds: Sequence[ListedKind], account: tuple[str, str]) -> list[Json]:
+def read_roles(kinds: Sequence[ListedKind], account: tuple[str, str]) -> list[Json]:
     """Return a ClusterRole and its binding for *account*, namespace and name; nothing without *kinds*.
 
-    They allow all objects of the *kinds*, which policies may name as parameters.
+    They allow all objects of the *kinds*, which policies may read: as parameters, or in expressions.
     """
     rules: list[Json] = [
         {"apiGroups": [kind.group], "resources": [kind.resource], "verbs": _VERBS} for kind in kinds
