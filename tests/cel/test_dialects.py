@@ -113,7 +113,6 @@ def test_every_dialect_has_what_kubernetes_has(dialect: Dialect) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("globalContext.Get('a', 'b') == 1", "globalContext.Get reads a GlobalContextEntry"),
         ("http.Get('https://x').y == 1", "http.Get reads from the network"),
         ("http.Client('ca').Post('https://x', {}).y == 1", "http.Client reads from the network"),
         ("image.GetMetadata('a').config == 1", "image.GetMetadata reads from the network"),

@@ -16,7 +16,7 @@ from gateway.pure.cel.environment import SLOTS, policy_environment
 from gateway.pure.cel.errors import CostExceeded, EvaluationError, InvalidExpression
 from gateway.pure.cel.libraries.cluster_objects import ClusterObjects
 from gateway.pure.cel.meter import BRIEF_LIMIT, begin, cost_so_far
-from gateway.pure.cel.object_reads import ANY, object_reads
+from gateway.pure.cel.object_reads import ANY, ENTRY, object_reads
 from gateway.pure.cel.paths import WHOLE, Pruner, joined
 from gateway.pure.conditions.match_conditions import request_variable
 from tests.cel.expressions import EXPRESSIONS, REQUEST
@@ -124,6 +124,25 @@ def test_a_kind_is_known_by_the_constants_of_to_gvr() -> None:
     hidden = "[object].all(resource, resource.toGVR('v1', 'Pod') == resource)"
     assert reads(hidden, variables) == {}
     assert reads("[1].all(variables, .resource.get(variables.gvr, 'a', 'b').c)", variables) == {"": {"c"}}
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("globalContext.get('e').exists(x, x.metadata.name == 'a')", {"e": {"metadata.name"}}),
+        ("globalContext.Get('e', '')[0].spec.a == 1", {"e": {"spec.a"}}),
+        ("globalContext.get('e') == null || globalContext.get('f').size() == 0", {"e": set(), "f": set()}),
+        ("globalContext.get(object.e).all(x, x.a)", {"": {"a"}}),
+        ("dyn(globalContext).get('e').all(x, x.a)", {"": {""}}),
+        ("string(globalContext.get('e')) == ''", {"e": {""}}),
+        ("[1].all(globalContext, globalContext == 1)", {}),
+        ("variables.found.filter(x, x.a == 1).map(x, x.b)", {"e": {"a", "b"}}),
+    ],
+)
+def test_the_objects_of_entries_are_followed(expression: str, expected: dict[str, set[str]]) -> None:
+    found = object_reads([expression], {"found": "globalContext.get('e')", "other": "1"})
+    assert {version for version, _ in found} <= {ENTRY}
+    assert reads(expression, {"found": "globalContext.get('e')"}) == expected
 
 
 def test_a_kind_that_no_constant_names_may_be_any() -> None:

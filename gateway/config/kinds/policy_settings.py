@@ -51,7 +51,8 @@ _STAYS: Final = "the owner of policies in the API server; without it policies st
 _RESOURCE: Final = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-def _resource(text: str) -> str | None:
+def check_plural(text: str) -> str | None:
+    """Return why *text* is not the plural name of a kind, or None."""
     if _RESOURCE.fullmatch(text):
         return None
     return f"found {shown(text)}, expected the plural name of the kind, in small letters"
@@ -94,7 +95,7 @@ class ListedKind(Declared):
     api_version: str = required(Text(check=group_version), "Such as `v1` or `example.com/v1`")
     kind: str = required(Text(check=_check_kind), "Such as `ConfigMap`")
     resource: str = required(
-        Text(check=_resource),
+        Text(check=check_plural),
         "The plural name of the kind, such as `configmaps`. Not `secrets` of the core group",
     )
 
@@ -246,8 +247,11 @@ def problem_of_reads(policy: Webhook) -> str:
     It reads what ``resources`` does not list, or calls what cannot succeed.
     """
     assert isinstance(policy.client, PolicyRef)
-    unlisted = policy.client.unlisted_reads
-    reads = [f"reads {plural} of {version}: {listing_of(version, plural)}" for version, plural in unlisted]
+    reads = []
+    for version, name in policy.client.unlisted_reads:
+        # Kinds whose plural names are not known begin with a capital letter.
+        listing = listing_of_kind if name[:1].isupper() else listing_of
+        reads.append(f"reads {name} of {version}: {listing(version, name)}")
     return "; ".join([*reads, *policy.client.wrong_calls])
 
 

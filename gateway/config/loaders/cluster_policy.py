@@ -16,6 +16,9 @@ from gateway.config.kinds.policy_spec import spec_json
 from gateway.config.loaders.cluster_exception import KIND as EXCEPTION
 from gateway.config.loaders.cluster_exception import ClusterException, ExceptionsOfRules, read_exception
 from gateway.config.loaders.cluster_spec import Spec
+from gateway.config.loaders.global_context import KIND as ENTRY
+from gateway.config.loaders.global_context import VERSIONS as ENTRY_VERSIONS
+from gateway.config.loaders.global_context import ReadEntry, read_entry
 from gateway.config.loaders.part import Loader, MadeEntries, Part
 from gateway.config.yaml.fields import Fields, child
 from gateway.pure.core.webhook import Mode
@@ -45,11 +48,11 @@ _VERSIONS: Final = {
     CLUSTER_POLICY_KIND: ("v1", "v2beta1"),
     POLICY_KIND: ("v1", "v2beta1"),
     EXCEPTION: ("v2", "v2beta1"),
+    ENTRY: ENTRY_VERSIONS,
 }
 _INSTEAD: Final = {
     "CleanupPolicy": "it deletes objects by a schedule; use a CronJob or a controller",
     "ClusterCleanupPolicy": "it deletes objects by a schedule; use a CronJob or a controller",
-    "GlobalContextEntry": "no rule in CEL of a ClusterPolicy can read it",
     "UpdateRequest": "it is a task that Kyverno writes for itself",
 }
 """Why kinds cannot run, and what to use instead."""
@@ -90,7 +93,10 @@ class _ReadPolicy(Part):
         return [(path, f"{found}; expected GatewayConfiguration.kubernetes to name one")]
 
 
-class ClusterPolicyDocuments(Loader[_ReadPolicy | ClusterException]):
+_Read = _ReadPolicy | ClusterException | ReadEntry
+
+
+class ClusterPolicyDocuments(Loader[_Read]):
     """The documents of ``kyverno.io`` in one configuration."""
 
     def __init__(self, *, is_custom: bool = False) -> None:
@@ -100,7 +106,7 @@ class ClusterPolicyDocuments(Loader[_ReadPolicy | ClusterException]):
         """By the name of a policy."""
 
     @staticmethod
-    def read(document: Document, fields: Fields, kind: str) -> _ReadPolicy | ClusterException | None:
+    def read(document: Document, fields: Fields, kind: str) -> _Read | None:
         """See ``Loader``."""
         version = str(fields.content.get("apiVersion")).rpartition("/")[2]
         if reason := _INSTEAD.get(kind):
@@ -111,26 +117,30 @@ class ClusterPolicyDocuments(Loader[_ReadPolicy | ClusterException]):
             fields.problem("apiVersion", f"found {shown(version)}, expected {one_of(_VERSIONS[kind])}")
         elif kind == EXCEPTION:
             return read_exception(document, fields)
+        elif kind == ENTRY:
+            return read_entry(document, fields)
         else:
             return _read_policy(document, fields, kind)
         return None
 
-    def add(self, part: _ReadPolicy | ClusterException) -> None:
+    def add(self, part: _Read) -> None:
         """See ``Loader``."""
         super().add(part)
         if isinstance(part, ClusterException):
             for name in dict.fromkeys(name for name, _ in part.rules):
                 self._exceptions.setdefault(name, []).append(part)
-        else:
+        elif isinstance(part, _ReadPolicy):
             self._names.add(part.id)
 
-    def entries(self, part: _ReadPolicy | ClusterException, params: FixedParams) -> Sequence[Webhook]:
+    def entries(self, part: _Read, params: FixedParams) -> Sequence[Webhook]:
         """See ``Loader``."""
         if isinstance(part, ClusterException):
             for path, name in part.policies:
                 if name not in self._names:
                     message = f"there is no ClusterPolicy or Policy {shown(name)}: it has no effect"
                     part.document.problems.warn(path, message)
+            return ()
+        if isinstance(part, ReadEntry):
             return ()
         policy = part.policy
         if not part.spec.admission:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gateway.config.loaders.cluster_policy import ClusterPolicyDocuments
 from gateway.config.loaders.gatekeeper import GROUPS as GATEKEEPER_GROUPS
 from gateway.config.loaders.gatekeeper import GatekeeperDocuments
+from gateway.config.loaders.global_context import ReadEntry
 from gateway.config.loaders.kyverno import KyvernoDocuments
 from gateway.config.yaml.fields import child
 from gateway.pure.admission_policies.in_force import PolicyInForce
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from gateway.config.loaders.part import Loader, Part
     from gateway.config.yaml.documents import Document
     from gateway.config.yaml.fields import Fields
-    from gateway.pure.admission_policies.params import FixedParams
+    from gateway.pure.admission_policies.params import FixedParams, GlobalEntry
     from gateway.pure.core.webhook import Webhook
 
 BUILT_CHARS: Final = 200_000
@@ -96,6 +97,13 @@ class LoadedDocuments:
         if any(part.needs_roles for part in parts):
             kinds += (ParamKind(*each) for each in BINDINGS)
         return kinds
+
+    @property
+    def entries_of_context(self) -> Mapping[str, GlobalEntry]:
+        """The GlobalContextEntries of Kyverno that were read so far, by name."""
+        loader = self._loader("kyverno.io")
+        found = ((part.id, part.entry) for part in loader.parts if isinstance(part, ReadEntry))
+        return {name: entry for name, entry in found if entry is not None}
 
     def webhooks(self, params: FixedParams) -> tuple[Webhook, ...]:
         """Return the policies of all engines, which have *params*, as entries of a phase."""

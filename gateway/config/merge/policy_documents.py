@@ -179,7 +179,8 @@ class PolicyDocuments:
 
         by_policy: dict[tuple[str, str], list[Binding]] = {}
         known = {(kind, policy.name): policy for _, kind, policy in self.policies}
-        store = FixedParams(params, readable, has_cluster=has_cluster)
+        shared = {} if self.loaded is None else self.loaded.entries_of_context
+        store = FixedParams(params, readable, has_cluster=has_cluster, entries=shared)
         for document, kind, binding in self.bindings:
             by_policy.setdefault((kind, binding.policy), []).append(binding)
             bound_policy = known.get((kind, binding.policy))

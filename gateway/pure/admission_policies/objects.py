@@ -12,19 +12,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from gateway.base.text import shown
 from gateway.pure.admission_policies.access_reviews import AccessReviews, problems_of_posts
 from gateway.pure.admission_policies.params import FixedObjects, FixedParams, UnreadParamsError
 from gateway.pure.cel.errors import EvaluationError
 from gateway.pure.cel.libraries.cluster_objects import ClusterObjects
+from gateway.pure.cel.libraries.global_context import GlobalContext
 from gateway.pure.cel.meter import count_steps
-from gateway.pure.cel.object_reads import ANY
+from gateway.pure.cel.object_reads import ANY, ENTRY
 from gateway.pure.cel.paths import NOTHING, joined
 from gateway.pure.core.labels import EVERYTHING
 from gateway.pure.core.review import labels_of
 from gateway.pure.openapi.built_in_resources import RESOURCES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from gateway.pure.cel.constant_calls import Arguments
     from gateway.pure.cel.object_reads import Resource
@@ -40,6 +42,9 @@ MAX_LISTED: Final = 100_000
 _STEPS_OF_GET: Final = 20_000
 _STEPS_OF_LISTED: Final = 1_000
 """What reading one object counts: it may have to be parsed."""
+_NOT_EVALUATED: Final = "is JMESPath, which the gateway does not evaluate"
+_NAMED: Final = 2
+"""Arguments of ``globalContext.get`` with the name of a projection."""
 _NO_OBJECTS: Final = FixedObjects(is_namespaced=True, by_namespace={})
 
 
@@ -54,17 +59,24 @@ class ObjectReads:
         posts: Collection[Arguments] = (),
         *,
         has_gvrs: bool = False,
+        entries: Collection[Arguments] = (),
     ) -> None:
         """*reads* are the parts of objects that the expressions read, and *params* the objects in files.
 
         *namespace* is that of a policy that reads only the objects of one namespace. *posts* are the
-        arguments of ``resource.post``, and *has_gvrs* is whether ``resource.toGVR`` is called.
+        arguments of ``resource.post``, *entries* those of ``globalContext.get``, and *has_gvrs* is whether
+        ``resource.toGVR`` is called.
         """
         self._has_any = bool(reads or posts or has_gvrs)
         self._namespace = namespace
         self._fixed = params
+        uses_entries = any(version == ENTRY for version, _ in reads)
         found_of: dict[Resource, list[Paths]] = {}
         for (version, name), paths in reads.items():
+            if version == ENTRY:
+                for resource in self._of_entries(name):
+                    found_of.setdefault(resource, []).append(paths)
+                continue
             is_plural = not name[:1].isupper() and (version, name) in params.readable
             plural = name if is_plural else self.plural_of(version, name) or name
             found_of.setdefault((version, plural), []).append(paths)
@@ -77,7 +89,10 @@ class ObjectReads:
                 self._kinds[resource] = kind, joined(found)
         self.unlisted = tuple(sorted(each for each in reads if each not in self._kinds and each != ANY))
         """apiVersion and plural name of what the policy reads, and the GatewayConfiguration does not list."""
-        self.wrong_calls = tuple(problems_of_posts(posts, has_cluster=params.has_cluster))
+        self.wrong_calls = (
+            *problems_of_posts(posts, has_cluster=params.has_cluster),
+            *self._problems_of_entries(entries, uses_any=uses_entries),
+        )
         """What its expressions call and cannot succeed, each as a sentence about the policy."""
 
     def __bool__(self) -> bool:
@@ -102,7 +117,30 @@ class ObjectReads:
         """
         of_review = _ObjectsOfReview(self._kinds, self._fixed, policy_input)
         reviews = AccessReviews(decisions)
-        return ClusterObjects(of_review.get, of_review.list, reviews.post, self.plural_of, self._namespace)
+        context = GlobalContext(of_review.entry)
+        return ClusterObjects(
+            of_review.get, of_review.list, reviews.post, self.plural_of, context, self._namespace
+        )
+
+    def _of_entries(self, name: str) -> Iterator[Resource]:
+        """Yield the kind of the GlobalContextEntry *name*, or if that is empty those that can be read."""
+        for each, entry in (self._fixed.entries or {}).items():
+            resource = entry.api_version, entry.plural
+            if each == name or (name == "" and resource in self._fixed.readable):
+                yield resource
+
+    def _problems_of_entries(self, calls: Iterable[Arguments], *, uses_any: bool) -> Iterator[str]:
+        """Yield why calls of ``globalContext.get`` with these arguments cannot succeed."""
+        known = self._fixed.entries
+        if uses_any and self._namespace:
+            yield "calls globalContext.get, which is not allowed in policies of one namespace"
+        elif uses_any and known is None:
+            reason = "nothing checks that its author may read the objects"
+            yield f"calls globalContext.get, and {reason}; put it into a file"
+        for name, projection in sorted({call for call in calls if len(call) == _NAMED and None not in call}):
+            if name and projection and known and name in known and projection in known[name].projections:
+                found = f"reads the projection {shown(projection)} of the GlobalContextEntry {shown(name)}"
+                yield f"{found}, which {_NOT_EVALUATED}; expected its objects, with globalContext.get(NAME)"
 
     def plural_of(self, version: str, kind: str) -> str | None:
         """Return the plural name of a *kind* that can be read, or of one of Kubernetes; None for others."""
@@ -121,6 +159,7 @@ class _ObjectsOfReview:
         policy_input: PolicyInput,
     ) -> None:
         self._kinds = kinds
+        self._entries = fixed.entries or {}
         self._fixed, self._cluster = fixed, policy_input.params
         if isinstance(self._cluster, FixedParams):
             # Objects of a test are in place of those of files.
@@ -130,27 +169,48 @@ class _ObjectsOfReview:
     def get(self, version: str, plural: str, namespace: str, name: str) -> Json | None:
         if not name:
             raise EvaluationError("failed to get resource: name is required")
-        _, objects = self._objects("get", version, plural)
+        _, objects = self._objects("get resource", version, plural)
         count_steps(_STEPS_OF_GET)
         return None if objects is None else objects.seen(namespace, name)
 
     def list(self, version: str, plural: str, namespace: str, labels: Mapping[str, str]) -> Json:
-        kind, objects = self._objects("list", version, plural)
+        what = "list resource"
+        kind, objects = self._objects(what, version, plural)
         if objects is None or (namespace and not objects.is_namespaced):
-            raise EvaluationError("failed to list resource: the server could not find the requested resource")
-        number = objects.count(namespace)
-        if number > MAX_LISTED:
-            raise EvaluationError(
-                f"failed to list resource: found {number} objects, expected at most {MAX_LISTED}"
-            )
-        count_steps(number * _STEPS_OF_LISTED)
-        items = [*objects.select(namespace, EVERYTHING)]
+            raise EvaluationError(f"failed to {what}: the server could not find the requested resource")
+        items = self._items(what, objects, namespace)
         if labels and not (isinstance(objects, FixedObjects) and objects.ignores_labels):
             wanted = labels.items()
             items = [each for each in items if wanted <= labels_of(each).items()]
         return {"apiVersion": kind.api_version, "kind": f"{kind.kind}List", "metadata": {}, "items": items}
 
-    def _objects(self, verb: str, version: str, plural: str) -> tuple[ParamKind, ParamObjects | None]:
+    def entry(self, name: str, projection: str) -> Sequence[Json] | None:
+        """Return the objects of the GlobalContextEntry *name*; None if Kyverno has no data of it.
+
+        Raises:
+            EvaluationError: they cannot be read.
+            UnreadParamsError: they have to be looked up first.
+        """
+        what = "get global reference"
+        entry = self._entries.get(name)
+        if entry is None:
+            return None
+        if projection:
+            problem = _NOT_EVALUATED if projection in entry.projections else "not found"
+            raise EvaluationError(f"failed to {what}: projection {shown(projection)} {problem}")
+        _, objects = self._objects(what, entry.api_version, entry.plural)
+        if objects is None or (entry.namespace and not objects.is_namespaced):
+            return None
+        return self._items(what, objects, entry.namespace)
+
+    def _items(self, what: str, objects: ParamObjects, namespace: str) -> Sequence[Json]:
+        number = objects.count(namespace)
+        if number > MAX_LISTED:
+            raise EvaluationError(f"failed to {what}: found {number} objects, expected at most {MAX_LISTED}")
+        count_steps(number * _STEPS_OF_LISTED)
+        return [*objects.select(namespace, EVERYTHING)]
+
+    def _objects(self, what: str, version: str, plural: str) -> tuple[ParamKind, ParamObjects | None]:
         """Return a kind with its objects; None if the API server lacks it.
 
         Raises:
@@ -158,8 +218,8 @@ class _ObjectsOfReview:
             UnreadParamsError: they have to be looked up first.
         """
         if (version, plural) not in self._kinds:
-            what = f"policies.resources of the GatewayConfiguration does not list {plural} of {version}"
-            raise EvaluationError(f"failed to {verb} resource: permission denied: {what}")
+            problem = f"policies.resources of the GatewayConfiguration does not list {plural} of {version}"
+            raise EvaluationError(f"failed to {what}: permission denied: {problem}")
         kind, paths = self._kinds[version, plural]
         fixed = self._fixed.read(kind)
         if fixed is not None or self._cluster is None:
@@ -171,4 +231,4 @@ class _ObjectsOfReview:
             if found is None:
                 raise
             problem = found.error or f"{plural} of {version} have not been read yet"
-            raise EvaluationError(f"failed to {verb} resource: {problem}") from None
+            raise EvaluationError(f"failed to {what}: {problem}") from None

@@ -55,6 +55,18 @@ class UnreadParamsError(UnresolvedError):
 
 
 @dataclass(frozen=True, slots=True)
+class GlobalEntry:
+    """A GlobalContextEntry of Kyverno: the objects of one kind under a name."""
+
+    api_version: str
+    plural: str
+    namespace: str
+    """Empty for all objects."""
+    projections: frozenset[str]
+    """The names of its queries, which the gateway does not make."""
+
+
+@dataclass(frozen=True, slots=True)
 class FixedObjects:
     """The objects of one kind in files: a ``ParamObjects``."""
 
@@ -96,12 +108,15 @@ class FixedParams:
         readable: Mapping[tuple[str, str], ParamKind] = NOTHING_READABLE,
         *,
         has_cluster: bool = True,
+        entries: Mapping[str, GlobalEntry] | None = None,
     ) -> None:
         """*objects* have apiVersion, kind and name. A kind is namespaced if one of its objects is.
 
         *readable* are the kinds that expressions may read, by apiVersion and plural name. *has_cluster* is
-        whether there is a cluster beside the files.
+        whether there is a cluster beside the files. *entries* are the GlobalContextEntries of files by name,
+        None for policies that must not use them.
         """
+        self.entries = entries
         self.has_cluster = has_cluster
         self.readable = readable
         objects = list(objects)

@@ -15,6 +15,7 @@ from gateway.pure.cel.libraries import (
     certificates,
     cluster_objects,
     encoders,
+    global_context,
     images,
     kyverno,
     kyverno_formats,
@@ -40,7 +41,6 @@ def _refusals() -> Mapping[str, str]:
     network = "reads from the network, which is not supported; a worker can do it"
     writes = "writes to the cluster, which a review cannot do"
     reasons = {
-        "globalContext": {"get": "reads a GlobalContextEntry, which is not supported; a worker can do it"},
         "http": dict.fromkeys(("get", "post", "client"), network),
         "image": {"getMetadata": network},
         "generator": {"apply": writes},
@@ -71,9 +71,15 @@ KYVERNO: Final = Dialect(
         *certificates.FUNCTIONS,
         *yaml_texts.FUNCTIONS,
         *cluster_objects.OF_KYVERNO,
+        *global_context.FUNCTIONS,
     ),
     macros=ALL,
-    variables={"exceptions": _EXCEPTION, cluster_objects.RESOURCE: cluster_objects.CONTEXT, NOW: TIMESTAMP},
+    variables={
+        "exceptions": _EXCEPTION,
+        cluster_objects.RESOURCE: cluster_objects.CONTEXT,
+        global_context.GLOBAL_CONTEXT: global_context.CONTEXT,
+        NOW: TIMESTAMP,
+    },
     fields={
         _REQUEST: {**ENVIRONMENT.fields[_REQUEST], "object": DYN, "oldObject": DYN},
         **kyverno.FIELDS,

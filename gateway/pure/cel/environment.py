@@ -43,10 +43,11 @@ there is a ``GoTypes``, see ``gateway.pure.cel.go_types``."""
 SLOTS: Final[Mapping[str, int]] = {
     **{name: number for number, name in enumerate(GLOBALS)},
     "exceptions": GLOBALS.index("params"),
+    "globalContext": GLOBALS.index("authorizer.requestResource"),
     "@now": GLOBALS.index("authorizer"),
 }
 """The position of each variable in a frame. Variables of a dialect are in place of some that it lacks:
-``exceptions``, and ``@now``, a ``Timestamp``."""
+``exceptions``, ``globalContext``, a ``GlobalContext``, and ``@now``, a ``Timestamp``."""
 VARIABLES: Final = "variables"
 """The variable whose fields are the variables of a policy. Its value in a frame is a ``LazyVariables``."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gateway.pure.cel.dialect_macros import ALL
 from gateway.pure.cel.environment import VARIABLES
 from gateway.pure.cel.libraries.cluster_objects import GVRS, LISTS, POSTS, READS, RESOURCE
+from gateway.pure.cel.libraries.global_context import GLOBAL_CONTEXT
 from gateway.pure.cel.libraries.optional_values import OR_VALUE
 from gateway.pure.cel.parse import parse
 from gateway.pure.cel.paths import WHOLE, joined
@@ -41,6 +42,11 @@ Resource = tuple[str, str]
 Both are empty if a constant does not say which one is read.
 """
 ANY: Final[Resource] = ("", "")
+ENTRY: Final = GLOBAL_CONTEXT
+"""In place of an apiVersion: the objects of the GlobalContextEntry whose name is in place of the kind.
+
+The name is empty if a constant does not say which one is read.
+"""
 
 _LIST: Final = ("(list)",)
 _ITEMS: Final = ("(items)",)
@@ -48,7 +54,8 @@ _ITEMS: Final = ("(items)",)
 _LISTS: Final = frozenset({_LIST, _ITEMS})
 _LABELS: Final = ("metadata", "labels")
 MENTIONS: Final = re.compile(rf"\b{RESOURCE}\b")
-_IN_JSON: Final = re.compile(rb"resource(?!\w)")
+_MENTIONS: Final = re.compile(rf"\b(?:{RESOURCE}|{GLOBAL_CONTEXT})\b")
+_IN_JSON: Final = re.compile(rb"(?:resource|globalContext)(?!\w)")
 """An escape, which ends with a letter, may be before the name."""
 _COMPARISONS: Final = frozenset({"_==_", "_!=_"})
 _INDEX: Final = frozenset({"_[_]", "_[?_]"})
@@ -80,7 +87,7 @@ def object_reads(texts: Iterable[str], variables: Mapping[str, str]) -> dict[Res
     *variables* are the expressions of the policy's variables. All have been compiled.
     """
     texts = [*texts]
-    if not any(MENTIONS.search(text) for text in (*texts, *variables.values())):
+    if not any(_MENTIONS.search(text) for text in (*texts, *variables.values())):
         return {}
     try:
         found = _Reads({name: parse(text, ALL) for name, text in variables.items()})
@@ -109,9 +116,12 @@ class _Reads:
         """Return where the value of *node* is from, and note what is read to find it."""
         match node:
             case Ident(name=name):
-                if _is_resource(name, names):
-                    # It is called by another name, or at run time: nothing says what it reads.
-                    self.read[ANY] = {()}
+                # It is called by another name, or at run time: nothing says what it reads.
+                match _global(name, names):
+                    case "resource":
+                        self.read[ANY] = {()}
+                    case "globalContext":
+                        self.read[ENTRY, ""] = {()}
                 return names.get(name, _NOWHERE)
             case Select():
                 return self._selected(node, names)
@@ -132,8 +142,10 @@ class _Reads:
 
     def _called(self, node: Call, names: Mapping[str, _Origins]) -> _Origins:
         match node.function, children(node):
-            case function, [Ident(name=target), _, *_] if function in READS and _is_resource(target, names):
-                return self._read(node, names)
+            case function, [Ident(name=target), _, *_] if function in READS and (
+                variable := _global(target, names)
+            ):
+                return self._read(node, names) if variable == RESOURCE else self._read_entry(node, names)
             case function, [Ident(name=target), *given] if (
                 function in POSTS or function in GVRS
             ) and _is_resource(target, names):
@@ -189,6 +201,17 @@ class _Reads:
         if len(node.arguments) > of_kind and not isinstance(node.arguments[-1], Literal):
             read.add(_LABELS)
         return frozenset({_Origin(resource, _LIST)})
+
+    def _read_entry(self, node: Call, names: Mapping[str, _Origins]) -> _Origins:
+        for each in node.arguments:
+            self.consume(each, names)
+        name = ""
+        if isinstance(node.arguments[0], Literal) and isinstance(node.arguments[0].value, str):
+            name = node.arguments[0].value
+        resource = ENTRY, name
+        self.read.setdefault(resource, set())
+        # A projection is not made of parts.
+        return frozenset({_Origin(resource, _ITEMS)})
 
     def _resource_of(self, node: Call, names: Mapping[str, _Origins]) -> Resource:
         """Return what the call *node* reads, also if a constant ``toGVR`` or a variable with one says it."""
@@ -280,8 +303,13 @@ def _below(origins: _Origins, key: str) -> _Origins:
 
 
 def _is_resource(name: str, names: Mapping[str, _Origins]) -> bool:
-    """Whether *name* is the variable ``resource``, where macros have the variables *names*."""
-    return name == f".{RESOURCE}" or (name == RESOURCE and RESOURCE not in names)
+    return _global(name, names) == RESOURCE
+
+
+def _global(name: str, names: Mapping[str, _Origins]) -> str:
+    """Return which variable that reads *name* is, where macros have the variables *names*; empty if none."""
+    found = "" if name in names else name.removeprefix(".")
+    return found if found in (RESOURCE, GLOBAL_CONTEXT) else ""
 
 
 def resource_of(call: Call) -> Resource:

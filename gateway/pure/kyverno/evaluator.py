@@ -34,7 +34,7 @@ NO_EXCEPTIONS: Final[dict[str, list[str]]] = {"allowedImages": [], "allowedValue
 """The variable ``exceptions`` where none applies."""
 _EXPRESSION_COST: Final = 25
 """What one expression costs on the event loop beside its own costs: some microseconds."""
-_EXCEPTIONS, _OBJECTS = SLOTS["exceptions"], SLOTS["resource"]
+_EXCEPTIONS, _OBJECTS, _ENTRIES = SLOTS["exceptions"], SLOTS["resource"], SLOTS["globalContext"]
 """The positions of these variables among the values."""
 
 
@@ -147,7 +147,11 @@ def values_for(policy_input: PolicyInput, objects: ClusterObjects | None = None)
             None,
             None,
         )
-    return values if objects is None else (*values[:_OBJECTS], objects, *values[_OBJECTS + 1 :])
+    if objects is None:
+        return values
+    found = [*values]
+    found[_OBJECTS], found[_ENTRIES] = objects, objects.global_context
+    return tuple(found)
 
 
 def with_exceptions(values: Values, allowed_images: Sequence[str], allowed_values: Sequence[str]) -> Values:

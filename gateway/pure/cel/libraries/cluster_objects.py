@@ -21,6 +21,8 @@ from gateway.pure.cel.values import Struct
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from gateway.pure.cel.libraries.global_context import GlobalContext
+
     Json = dict[str, Any]
     Get = Callable[[str, str, str, str], Json | None]
     """Returns the object with this apiVersion, plural name of its kind, namespace and name, or None.
@@ -58,6 +60,8 @@ class ClusterObjects:
     list: List
     post: Post
     plural_of: PluralOf
+    global_context: GlobalContext | None = None
+    """The value of ``globalContext``, which uses the same objects. None without it."""
     namespace: str = ""
     """The one whose objects a policy of that namespace reads. Empty for other policies."""
 
