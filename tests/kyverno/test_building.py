@@ -18,7 +18,9 @@ from gateway.pure.admission_policies import in_force
 from gateway.pure.admission_policies.in_force import PolicyInForce
 from gateway.pure.cel.dialects import KYVERNO
 from gateway.pure.cel.meter import EXPRESSION_LIMIT, METER, charge, count_steps, start
-from gateway.pure.core.conditions import ConditionInput, LongEvaluation, PolicyResult, Unresolved
+from gateway.pure.core.conditions import NOT_MATCHED, ConditionInput, LongEvaluation, PolicyResult, Unresolved
+from gateway.pure.core.matching import Selection
+from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.policy import PolicyInput
 from gateway.pure.core.review import decode
 from gateway.pure.core.verdict import ALLOWED
@@ -126,6 +128,23 @@ def test_the_first_review_has_them_built_beside_the_event_loop(
     assert isinstance(second, PolicyResult)
     assert (second.verdict, second.patch) == (first.verdict, first.patch)
     assert not only.can_allow_fast or only.allow_fast(asked(request_)) is not None
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [validating("true", namespace="other"), mutating(LABEL, namespace="other")],
+)
+def test_a_review_in_another_namespace_builds_nothing(tmp_path: Path, policy: Json) -> None:
+    config = loaded(tmp_path, policy)
+    (only,) = in_config(config)
+    assert only.evaluate(asked(), {}) is NOT_MATCHED
+    assert not any(built(only))
+    assert not only.can_allow_fast or only.allow_fast(asked()) is None
+    (hook,) = (*config.mutating, *config.validating)
+    for name, count in (("other", 1), ("another", 0)):
+        review = asked(document(namespace=name)).request
+        selected = Selection(hook.phase, [hook]).invocations(review, Namespace(name, {}, b"{}"))
+        assert len(selected) == count
 
 
 def test_what_autogen_made_is_built_by_itself(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from gateway.pure.core import matching
 from gateway.pure.core.labels import Requirement, Selector, SelectorIndex
 from gateway.pure.core.matching import Selection, object_matches, selectable_labels, selectors_match
 from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.review import is_namespace_write
 from gateway.pure.core.rules import is_never_sent, rules_match
 from gateway.pure.core.verdict import Failed, FailureReason
 from gateway.pure.core.webhook import Rule, Webhook
@@ -31,12 +32,16 @@ RULES = st.sampled_from(
 )
 WEBHOOKS = st.lists(
     st.builds(
-        lambda rule, of_namespaces, of_objects: webhook(
-            rules=(rule,), namespace_selector=of_namespaces, object_selector=of_objects
+        lambda rule, of_namespaces, of_objects, namespace: webhook(
+            rules=(rule,),
+            namespace_selector=of_namespaces,
+            object_selector=of_objects,
+            namespace=namespace,
         ),
         RULES,
         SELECTORS,
         SELECTORS,
+        st.sampled_from(["", "", "red", "green"]),
     ),
     max_size=5,
 )
@@ -77,11 +82,17 @@ def test_a_cached_selection_equals_the_rules_and_selectors(
                 (position, matched)
                 for position, hook in enumerate(webhooks)
                 if rules_match(hook, review) and not is_never_sent(review)
+                if hook.namespace in ("", review.namespace)
                 if (matched := selectors_match(hook, review, review.object, namespace)) is not False
             ]
+            selected = selection.invocations(review, namespace, labels_of if has_labels else None)
+            if isinstance(namespace, Namespace) and not is_namespace_write(review):
+                assert all(one.webhook.namespace in ("", review.namespace) for one in selected)
             found = [
                 (one.position, matched)
-                for one in selection.invocations(review, namespace, labels_of if has_labels else None)
+                for one in selected
+                # A policy leaves out requests in another namespace than its own.
+                if one.webhook.namespace in ("", review.namespace)
                 if (
                     matched := one.has_matched_selectors
                     or (

@@ -59,6 +59,8 @@ class PolicyInForce(Generic[P, B]):
     """The way of a policy of this class through one request."""
     has_long_warnings: ClassVar[bool] = False
     """See ``PolicyRef``."""
+    namespace = ""
+    """The only one whose requests it is for. Empty: it is for all requests."""
     further_reads: Reads = ()
     """What is read from the cluster besides parameters and what expressions read."""
 
@@ -144,6 +146,7 @@ class PolicyInForce(Generic[P, B]):
             match_policy=match.match_policy,
             reinvocation_policy=reinvocation_policy,
             rollout=rollout,
+            namespace=self.namespace,
         )
 
     @property
@@ -208,7 +211,7 @@ class PolicyInForce(Generic[P, B]):
 
     def evaluate(self, policy_input: PolicyInput, decisions: Decisions) -> PolicyAnswer:
         """Return the decision, or the tasks that it needs first; see ``AdmissionPolicy``."""
-        if not self.is_built:
+        if not self.is_built and not self.excludes(policy_input.request):
             return self._building(policy_input, dict(decisions))
         if policy_input.conditions.brief_steps > 0:
             allowance = Allowance(is_brief=True)

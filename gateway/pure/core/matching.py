@@ -12,6 +12,7 @@ predicates/object/matcher.go.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from heapq import merge
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, Protocol
 
 from gateway.pure.core.labels import SelectorIndex
@@ -172,9 +173,9 @@ class Selection:
         matched = candidates.matched
         if not candidates.is_matched:
             if request.namespace == "" and not is_namespace(request):
-                matched = candidates.of(self._everywhere)
+                matched = candidates.of(self._everywhere, "")
             elif isinstance(namespace, Namespace):
-                matched = candidates.of(self._mask(namespace))
+                matched = candidates.of(self._mask(namespace), request.namespace)
         return matched.all if labels is None or not matched.is_indexed else matched.select(labels)
 
     def _mask(self, namespace: Namespace) -> bytes:
@@ -255,24 +256,33 @@ class _Candidates:
 
     def __init__(self, invocations: tuple[Invocation, ...], request: AdmissionRequest) -> None:
         self.matched = _Matched(invocations)
-        has_selectors = any(one.webhook.has_namespace_selectors for one in invocations)
+        has_selectors = any(
+            one.webhook.has_namespace_selectors or one.webhook.namespace for one in invocations
+        )
         self.is_matched = not has_selectors or is_namespace_write(request)
         """Whether there is no namespaceSelector to match with the labels of the request's namespace."""
-        self._with_matched_namespace = tuple(
-            invocation_of(one.webhook, one.position, one.exceptions, has_matched_namespace=True)
-            for one in invocations
-        )
-        """The same after their namespaceSelectors were evaluated."""
-        self._by_mask: dict[bytes, _Matched] = {}
+        self._of_namespace: dict[str, list[Invocation]] = {}
+        """The same after their namespaceSelectors were evaluated: those for one namespace only, by its name,
+        and with an empty name all others."""
+        for one in invocations:
+            found = invocation_of(one.webhook, one.position, one.exceptions, has_matched_namespace=True)
+            self._of_namespace.setdefault(one.webhook.namespace, []).append(found)
+        self._by_mask: dict[bytes | tuple[bytes, str], _Matched] = {}
 
-    def of(self, mask: bytes) -> _Matched:
-        """Return the invocations for which *mask*, indexed by position, is not 0."""
-        found = self._by_mask.get(mask)
+    def of(self, mask: bytes, namespace: str) -> _Matched:
+        """Return the invocations for *namespace* for which *mask*, indexed by position, is not 0.
+
+        *namespace* is empty for requests outside of namespaces.
+        """
+        own = self._of_namespace.get(namespace, []) if namespace else []
+        key = (mask, namespace) if own else mask
+        found = self._by_mask.get(key)
         if found is None:
             if len(self._by_mask) >= _KEPT_MASKS:
                 self._by_mask.clear()
-            found = self._by_mask[mask] = _Matched(
-                one for one in self._with_matched_namespace if mask[one.position]
+            several = (self._of_namespace.get("", []), own)
+            found = self._by_mask[key] = _Matched(
+                one for one in merge(*several, key=lambda one: one.position) if mask[one.position]
             )
         return found
 

@@ -220,6 +220,8 @@ class Webhook:
     """None if it is enforced, and has no candidate."""
     cache: Cache | None = None
     """None if every request is a call."""
+    namespace: str = field(default="", repr=False)
+    """Of a policy of one namespace: it is for the requests in that one only."""
 
     @property
     def allows_dry_run(self) -> bool:

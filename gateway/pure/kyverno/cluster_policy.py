@@ -83,7 +83,6 @@ class KyvernoClusterPolicy(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
         self.kind = kind
         self.cluster_policy = policy
         self.namespace = namespace
-        self.has_narrow_rules |= namespace != ""
         actions = [each.own.action for each in policy.cel_rules]
         self.is_audit = not any(each.may_enforce for each in actions)
         self.refuses_all = self.is_audit and (is_enforced or not policy.emits_warnings)
@@ -132,7 +131,11 @@ class KyvernoClusterPolicy(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
     def allow_fast(self, policy_input: PolicyInput) -> float | None:
         """See ``AdmissionPolicy``."""
         begin = perf_counter()
-        if not self.is_built or self.unknown_namespace(policy_input) is not None:
+        if (
+            not self.is_built
+            or self.excludes(policy_input.request)
+            or self.unknown_namespace(policy_input) is not None
+        ):
             return None
         # Filters count steps, too.
         meter.start(meter.BRIEF_LIMIT)

@@ -65,7 +65,6 @@ class KyvernoPolicy(PolicyInForce[P, B]):
         self.kind = kind
         self.exceptions = exceptions
         self.namespace = namespace
-        self.has_narrow_rules |= namespace != ""
 
     @property
     def shown_name(self) -> str:
@@ -79,8 +78,6 @@ class KyvernoPolicy(PolicyInForce[P, B]):
 
     def excludes(self, request: AdmissionRequest) -> bool:
         """See ``AdmissionPolicy``."""
-        if not self.has_narrow_rules:
-            return False
         if self.namespace and request.namespace != self.namespace:
             return True
-        return not included(self.policy.match, request)
+        return self.has_narrow_rules and not included(self.policy.match, request)

@@ -75,7 +75,8 @@ class KyvernoValidatingPolicy(KyvernoPolicy[ValidatingPolicy, ValidatingBinding]
         """See ``AdmissionPolicy``."""
         begin = perf_counter()
         rules = self.policy.rules
-        if rules.all_true is None:
+        is_excluded = self.namespace and policy_input.request.namespace != self.namespace
+        if rules.all_true is None or is_excluded:
             return None
         values = policy_input.of_kyverno or values_for(policy_input)
         cost = rules.all_true.brief_cost(rules.variables, values)
