@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.base.errors import ConfigError
 from gateway.config.kinds.gateway_configuration import GatewaySettings
-from gateway.config.kinds.policy_settings import PolicySettings
+from gateway.config.kinds.policy_settings import ListedKind, PolicySettings
 from gateway.config.merge.custom_resource import (
     CustomResource,
     ReadResource,
@@ -22,11 +22,12 @@ from gateway.config.merge.custom_resource import (
 )
 from gateway.config.merge.load import load
 from gateway.config.merge.merged import Merged, merge, merge_pinned, resources_in_force
-from gateway.config.merge.model import Config, Pinned
+from gateway.config.merge.model import Config, Pinned, kinds_read
+from gateway.pure.cel import spec_reads
 from gateway.pure.kyverno.validating import KyvernoValidatingPolicy
 from tests.config.test_custom_policies import verdict_of
 from tests.gatekeeper.documents import constraint, excluding, template
-from tests.kyverno.documents import exception, validating
+from tests.kyverno.documents import condition, exception, validating
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -262,15 +263,46 @@ def test_policies_with_parameters_are_refused() -> None:
     assert message.startswith('found parameters of the kind "ConfigMap", and nothing checks that the author')
 
 
-def test_policies_that_read_other_objects_are_refused() -> None:
-    reading = 'resource.Get("v1", "configmaps", "default", "x").data.y == "z"'
-    field, message, effect = only_problem(merged([validating(reading)]), "p")
+READING: Final = 'resource.Get("v1", "configmaps", "default", "x").data.y == "z"'
+
+
+def test_policies_read_only_listed_kinds() -> None:
+    field, message, effect = only_problem(merged([validating(READING)]), "p")
     assert (field, effect) == ("spec", "it is not in force")
-    assert message.startswith("reads configmaps of v1, and nothing checks that the author of a policy")
+    assert message.startswith("reads configmaps of v1: to read it, add {apiVersion: v1, kind: ConfigMap")
     first = merged([validating("false")])
-    second = merged([resource(validating(reading), 2)], first)
+    second = merged([resource(validating(READING), 2)], first)
     assert second.config == first.config
     assert only_problem(second, "p")[2] == "generation 1 stays in force"
+    maps = ListedKind("v1", "ConfigMap", "configmaps")
+    policies = replace(FILES.gateway.policies, resources=(maps,))
+    listed = replace(FILES, gateway=replace(FILES.gateway, policies=policies))
+    third = merge(listed, [resource(validating(READING), 2)], second)
+    assert reasons(third) == {"p": "Accepted"}
+    assert kinds_read(third.config) == {("v1", "ConfigMap"): frozenset({("data", "y")})}
+    again = merge(listed, [resource(validating(READING), 2)], third)
+    assert again.config.validating == third.config.validating
+    # A kind that is not listed any more is not read any more, whatever was valid before.
+    fourth = merge(FILES, [resource(validating(READING), 2)], again)
+    assert reasons(fourth) == {"p": "Invalid"}
+    assert not kinds_read(fourth.config)
+    own = validating(READING.replace('"default", ', ""), namespace="a")
+    excused = exception(matchConditions=condition(READING))
+    for document in (own, excused):
+        (status,) = merge(listed, [resource(document)], None).statuses
+        (problem,) = status.problems
+        assert "and nothing checks that the author of a policy of another engine may read" in problem.message
+
+
+def test_a_policy_whose_reads_the_check_of_authors_would_not_see_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    maps = ListedKind("v1", "ConfigMap", "configmaps")
+    policies = replace(FILES.gateway.policies, resources=(maps,))
+    listed = replace(FILES, gateway=replace(FILES.gateway, policies=policies))
+    monkeypatch.setattr(spec_reads, "reads_of", lambda _: frozenset())
+    message = only_problem(merge(listed, [resource(validating(READING))], None), "p")[1]
+    assert message == "reads objects in a way that the check of its author does not see"
 
 
 def test_entries_stay_the_same_objects_and_nothing_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ from tests.config.test_custom_policies import (
     resource,
     verdict_of,
 )
+from tests.kyverno.documents import validating
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -125,16 +126,40 @@ def test_every_way_to_write_a_policy_is_checked(tmp_path: Path) -> None:
         assert checked(authors, document, operation="UPDATE", old=document)[0] == "allowed"
     # A binding has no expressions: its texts are words.
     assert checked(authors, authored(BINDING, policyName="p", other="resource")) == ("allowed", [])
-    for kinds in ({"paramKinds": [MAPS]}, {"paramKinds": [MAPS], "placement": "Gateway"}):
-        (alone,) = configured(tmp_path, **kinds).validating
-        # Once the kind was listed, the policy would be in force without having been checked.
-        assert checked(alone, reading(f"{ONE} == null"), GET_MAPS)[0] == (
-            "expected expressions that read only policies.resources: it lists none"
-        )
-    other = reading("resource.get('v1', 'secrets', 'a', 'b') == null")
-    assert checked(authors, other, *EVERYTHING)[0] == (
-        "expected expressions that read only policies.resources: configmaps of v1"
+    # A kind may be listed later, when the policy is there already.
+    (alone,) = configured(tmp_path, paramKinds=[LIMITS]).validating
+    assert checked(alone, reading(f"{ONE} == null"))[0] == denial
+    other = reading("resource.list('example.com/v1', 'limits', '').items == []")
+    assert checked(authors, other)[0] == (
+        "policies can show what they read: the author has no right to list all limits.example.com"
     )
+
+
+def test_a_policy_reads_a_limited_number_of_kinds(tmp_path: Path) -> None:
+    (authors,) = configured(tmp_path, MAPS).validating
+    for number, expected in ((24, "allowed"), (25, "expected at most 24 kinds that expressions get or list")):
+        texts = [f"resource.get('v1', 'kind{index}', '', 'a') == null" for index in range(number)]
+        granted = [{"resource": f"kind{index}", "verb": "get"} for index in range(number)]
+        document = authored(POLICY, validations=[{"expression": each} for each in texts])
+        assert checked(authors, document, *granted)[0].splitlines()[0] == expected
+
+
+def test_authors_of_policies_of_kyverno_are_checked(tmp_path: Path) -> None:
+    rules = {"apiGroups": ["policies.kyverno.io"], "resources": ["validatingpolicies", "mutatingpolicies"]}
+    (alone,) = configured(tmp_path, MAPS).validating
+    (authors,) = configured(tmp_path, MAPS, customResourcesOf=["Kyverno"]).validating
+    document = validating(ONE + ".data == {}")
+    for expression, expected in (
+        (ONE, [GET_MAPS]),
+        ("resource.Get(resource.toGVR('v1', 'ConfigMap'), 'a', 'b')", EVERYTHING),
+        ("resource.Post('v1', 'things', resource.Get('v1', 'configmaps', 'a', 'b'))", [GET_MAPS]),
+    ):
+        document = validating(f"{expression}.data == {{}}")
+        assert checked(authors, document)[1] == expected
+        assert checked(authors, document, *expected)[0] == "allowed"
+    shown = [(rule.api_groups, rule.resources) for rule in authors.rules]
+    assert (tuple(rules["apiGroups"]), tuple(rules["resources"])) in shown
+    assert len(alone.rules) == len(authors.rules) - 1
 
 
 def test_without_custom_resources_there_are_no_authors_to_check(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ change its last valid version stays in force, and an invalid exception does not 
 2. One that was never valid is not in force, as in its own engine.
 3. A constraint whose parameters do not fit its template any more stays as it was. Without a template it has
    no effect.
-4. A policy may neither have parameters nor read other objects: nothing checks the rights of its author to
-   read them.
+4. A policy may not have parameters: nothing checks the rights of its author to read them. Only policies of
+   the kinds whose authors are checked may read other objects, and no exceptions.
 5. Exceptions apply only in the namespaces of ``policies.exceptionNamespaces``. Who may write them in one
    namespace could otherwise leave out the policies of the whole cluster.
 """
@@ -18,20 +18,25 @@ change its last valid version stays in force, and an invalid exception does not 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from gateway.base.errors import Problem
 from gateway.base.text import shown
+from gateway.config.kinds.policy_settings import PolicySettings
+from gateway.config.merge.policy_authors import READING_KINDS
 from gateway.config.merge.resource_status import ACCEPTED, ResourceStatus
 from gateway.pure.core.webhook import PolicyRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from gateway.config.kinds.policy_settings import ListedKind
     from gateway.config.loaders.documents import LoadedDocuments
     from gateway.config.loaders.part import Part
     from gateway.config.merge.custom_resource import CustomResource, Key, ReadResource
     from gateway.config.merge.model import Config
+    from gateway.pure.admission_policies.params import FixedParams
     from gateway.pure.core.webhook import Webhook
 
     Entries = Mapping[Key, tuple[Webhook, ...]]
@@ -110,7 +115,8 @@ class _Loading:
             self._valid.pop(key, None)
             self._add_status(ResourceStatus(resource, "NotUsed", note=f"without effect: {unused}"))
             return
-        problems = self._problems[key] = read.problems or tuple(_of_parameters(read))
+        problems = read.problems or tuple(_of_parameters(read)) or tuple(_of_exceptions(read))
+        self._problems[key] = problems
         if problems and _is_exception(resource):
             self._valid.pop(key, None)
             effect = "the exception does not apply"
@@ -169,14 +175,17 @@ class _Loading:
 
     def _entries(self, read: ReadResource) -> tuple[tuple[Webhook, ...], tuple[Problem, ...]]:
         """Return the entries of *read*, and the problems that it has with the others."""
-        from gateway.pure.admission_policies.params import NO_PARAMS
-
-        part = _part(read)
+        part, resource = _part(read), read.resource
         _forget_others(read)
-        entries = self._documents.entries(read.resource.group, part, NO_PARAMS)
+        is_checked = resource.kind in READING_KINDS.get(resource.group, ())
+        params = _readable(self._files.gateway.policies.resources if is_checked else ())
+        entries = self._documents.entries(resource.group, part, params)
         problems = tuple(part.document.problems.errors())
-        if reads := _reads(entries):
-            problems = (Problem(read.resource.where, "spec", f"reads {reads}, {_UNCHECKED}"),)
+        if not is_checked and (reads := _reads(entries)):
+            problems = (Problem(resource.where, "spec", f"reads {reads}, {_UNCHECKED}"),)
+        if is_checked and not problems and not _are_seen(entries, resource):
+            message = "reads objects in a way that the check of its author does not see"
+            problems = (Problem(resource.where, "spec", message),)
         return tuple(entries), problems
 
     def _add_status(self, status: ResourceStatus) -> None:
@@ -223,6 +232,36 @@ def _of_parameters(read: ReadResource) -> Sequence[Problem]:
         return ()
     message = f"found parameters of the kind {shown(kinds[0])}, {_UNCHECKED}"
     return [Problem(read.resource.where, "spec.rules", message)]
+
+
+def _of_exceptions(read: ReadResource) -> Sequence[Problem]:
+    """Return a problem if an exception reads objects."""
+    from gateway.pure.cel.spec_reads import reads_of
+
+    if not _is_exception(read.resource) or not reads_of(read.resource.document.get("spec")):
+        return ()
+    return [Problem(read.resource.where, "spec", f"reads objects, {_UNCHECKED}")]
+
+
+@lru_cache(maxsize=4)
+def _readable(resources: tuple[ListedKind, ...]) -> FixedParams:
+    """Return the kinds *resources*, of which no objects are in files: the same for equal ones."""
+    from gateway.pure.admission_policies.params import FixedParams
+
+    return FixedParams((), PolicySettings(resources=resources).readable)
+
+
+def _are_seen(entries: Iterable[Webhook], resource: CustomResource) -> bool:
+    """Whether the check of the author finds all that *entries*, made of *resource*, read. They should."""
+    from gateway.pure.admission_policies.in_force import PolicyInForce
+    from gateway.pure.cel.spec_reads import is_seen, reads_of
+
+    policies = [hook.policy for hook in entries]
+    wanted = {read for one in policies if isinstance(one, PolicyInForce) for read in one.objects.resources}
+    if not wanted:
+        return True
+    seen = reads_of(resource.document.get("spec"))
+    return all(is_seen(each, seen) for each in wanted)
 
 
 def _reads(entries: Iterable[Webhook]) -> str:

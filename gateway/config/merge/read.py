@@ -322,7 +322,7 @@ def _config(collected: _Collected, bound: tuple[Webhook, ...], warnings: tuple[P
         and kubernetes.custom_resources
         and (settings.param_kinds or settings.resources)
     ):
-        authors = authors_policy(settings.param_kinds, settings.resources)
+        authors = authors_policy(settings.param_kinds, settings.custom_resources_of)
         bound = tuple(sorted((*bound, authors), key=lambda hook: hook.order))
         policies += [(kind, AUTHORS) for pair in POLICY_KINDS.items() for kind in pair]
 

@@ -68,6 +68,8 @@ class ObjectReads:
         ``resource.toGVR`` is called.
         """
         self._has_any = bool(reads or posts or has_gvrs)
+        self.resources = frozenset(reads)
+        """What the expressions read, as they name it."""
         self._namespace = namespace
         self._fixed = params
         uses_entries = any(version == ENTRY for version, _ in reads)

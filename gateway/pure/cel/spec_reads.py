@@ -6,7 +6,7 @@ it can be parsed as one. A variable that is only another name of ``resource`` co
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gateway.pure.cel.dialect_macros import ALL
 from gateway.pure.cel.environment import Dialect
@@ -24,34 +24,44 @@ if TYPE_CHECKING:
     from gateway.pure.cel.object_reads import Resource
     from gateway.pure.cel.syntax import Node
 
-EVERYTHING: Final = "*"
-"""A read of which no constant says what it reads."""
+
+class Read(NamedTuple):
+    """A right that reading needs, for all objects."""
+
+    verb: str
+    group: str
+    resource: str
+    """The plural name."""
+
+
+EVERYTHING: Final = frozenset({Read("get", "*", "*"), Read("list", "*", "*")})
+"""In place of a read of which no constant says what it reads."""
 _NO_EXPRESSIONS: Final = frozenset({"name", "key", "message", "matchConstraints"})
 """Fields of specs without expressions, whose texts can be words that are expressions, too."""
 _PARSING: Final = 200
 """Steps for a character of an expression."""
 
 
-def reads_of(spec: object) -> list[str]:
-    """Return what expressions in *spec*, a JSON value, read: such as ``get configmaps of v1``, or a star."""
+def reads_of(spec: object) -> frozenset[Read]:
+    """Return the rights that expressions in *spec*, a JSON value, need."""
     return _reads_in(_texts(spec))
 
 
-def as_read(verb: str, version: str, plural: str) -> str:
-    """Return how :func:`reads_of` names a read."""
-    return f"{verb} {plural} of {version}"
+def is_seen(resource: Resource, reads: frozenset[Read]) -> bool:
+    """Whether the result *reads* of :func:`reads_of` has the rights to read *resource*."""
+    found = () if resource == ANY else (_read(verb, resource) for verb in ("get", "list"))
+    return reads >= EVERYTHING or not reads.isdisjoint(found)
 
 
-def is_seen(resource: Resource, reads: Iterable[str]) -> bool:
-    """Whether the result *reads* of :func:`reads_of` has *resource*."""
-    wanted = {EVERYTHING} if resource == ANY else {as_read(verb, *resource) for verb in ("get", "list")}
-    return not {EVERYTHING, *wanted}.isdisjoint(reads)
+def _read(verb: str, resource: Resource) -> Read:
+    version, plural = resource
+    return Read(verb, version.rpartition("/")[0], plural)
 
 
-def _counted_reads(spec: object) -> list[str]:
+def _counted_reads(spec: object) -> list[dict[str, str]]:
     texts = _texts(spec, is_counted=True)
     count_steps(sum(map(len, texts)) * _PARSING)
-    return _reads_in(texts)
+    return [each._asdict() for each in sorted(_reads_in(texts))]
 
 
 def _texts(spec: object, *, is_counted: bool = False) -> list[str]:
@@ -78,8 +88,8 @@ def _texts(spec: object, *, is_counted: bool = False) -> list[str]:
     return found
 
 
-def _reads_in(texts: Iterable[str]) -> list[str]:
-    found: set[str] = set()
+def _reads_in(texts: Iterable[str]) -> frozenset[Read]:
+    found: set[Read] = set()
     for text in texts:
         try:
             # Some expressions are compiled without the blanks around them.
@@ -87,25 +97,25 @@ def _reads_in(texts: Iterable[str]) -> list[str]:
         except CompileError:
             continue
         except RecursionError:
-            found.add(EVERYTHING)
-    return sorted(found)
+            found |= EVERYTHING
+    return frozenset(found)
 
 
-def _reads_of_expression(tree: Node) -> set[str]:
-    found: set[str] = set()
+def _reads_of_expression(tree: Node) -> set[Read]:
+    found: set[Read] = set()
     # Each part, with whether a macro around it has a variable of that name.
     waiting: list[tuple[Node, bool]] = [(tree, False)]
     while waiting:
         node, is_hidden = waiting.pop()
         match node:
             case Ident(name=name) if _is_resource(name, is_hidden=is_hidden):
-                found.add(EVERYTHING)
+                found |= EVERYTHING
             case Call(function=name, target=Ident(name=target), arguments=[_, _, *_] as arguments) if (
                 name in READS and _is_resource(target, is_hidden=is_hidden)
             ):
                 resource = resource_of(node)
                 verb = "list" if name in LISTS else "get"
-                found.add(EVERYTHING if resource == ANY else as_read(verb, *resource))
+                found |= EVERYTHING if resource == ANY else {_read(verb, resource)}
                 waiting += [(each, is_hidden) for each in arguments]
             case Call(function=name, target=Ident(name=target), arguments=arguments) if (
                 name in POSTS and _is_resource(target, is_hidden=is_hidden)
@@ -131,6 +141,6 @@ def _is_resource(name: str, *, is_hidden: bool) -> bool:
 
 OF_AUTHORS: Final = Dialect(
     "Authors",
-    functions=(function("reads_of", "readsOf(dyn) -> list(string)", _counted_reads, 1),),
+    functions=(function("reads_of", "readsOf(dyn) -> list(map(string, string))", _counted_reads, 1),),
 )
 """The expressions of the gateway's own policy about the authors of policies."""
