@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gateway.engine.snapshot import Snapshot
-    from gateway.pure.admission_policies.params import FixedParams
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.decision import Decision
     from gateway.pure.core.namespace import Namespace
     from gateway.pure.core.outcome import Outcome
+    from gateway.pure.core.policy import Params
     from gateway.pure.core.review import AdmissionRequest, Json
     from gateway.pure.core.webhook import Phase, Webhook
 
@@ -199,7 +199,7 @@ class DryRuns:
         side_effects: SideEffects = "refused",
         at: float | None = None,
         namespaces: Mapping[str, Namespace] | None = None,
-        objects: FixedParams | None = None,
+        objects: Params | None = None,
         budget_s: float = BUDGET_S,
     ) -> DryRun:
         """Return the review *body*; it is not counted and not recorded.
@@ -212,7 +212,8 @@ class DryRuns:
             side_effects: What becomes of webhooks whose sideEffects allow no dry run.
             at: The time for exceptions, in seconds since 1970. None for now.
             namespaces: All namespaces, instead of those of the configuration and its cluster.
-            objects: All parameters and other objects that policies read, likewise.
+            objects: Parameters and other objects that policies read, instead of those of the cluster. A
+                ``FixedParams`` is in place of those of files, too.
             budget_s: The time for each phase.
 
         Raises:

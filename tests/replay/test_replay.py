@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from tests.decisions.test_process import configure as configure_gateway
 from tests.decisions.test_redaction import CANARY, ENCODED, secret
@@ -337,3 +338,56 @@ def test_exceptions_and_modes_act_as_in_the_gateway(tmp_path: Path, start_worker
     assert found["notes"] == [
         {"reason": "v/h0.v.test, in the mode Warn, would refuse the request", "reviews": 1}
     ]
+
+
+def test_objects_that_policies_read_and_nothing_has_are_said_and_not_guessed(tmp_path: Path) -> None:
+    expression = "resource.get('v1', 'configmaps', 'default', 'limits') != null"
+    rules: list[dict[str, Any]] = [
+        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["pods"]}
+    ]
+    api_version = "admissionregistration.k8s.io/v1"
+    settings: dict[str, Any] = {
+        "apiVersion": "admission-gateway.io/v1alpha1",
+        "kind": "GatewayConfiguration",
+        "policies": {"resources": [{"apiVersion": "v1", "kind": "ConfigMap", "resource": "configmaps"}]},
+    }
+    policy = {
+        "apiVersion": api_version,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "p"},
+        "spec": {
+            "matchConstraints": {"resourceRules": rules},
+            "validations": [{"expression": expression}],
+        },
+    }
+    binding = {
+        "apiVersion": api_version,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "b"},
+        "spec": {"policyName": "p", "validationActions": ["Deny"]},
+    }
+    source = recording(tmp_path / "a.jsonl.gz", review(), review(pod(operation="DELETE", object=None)))
+    limits = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "limits", "namespace": "default"},
+    }
+
+    def replayed(*more: dict[str, Any], status: int = 0) -> dict[str, Any]:
+        config = tmp_path / "config.yaml"
+        config.write_text(yaml.safe_dump_all([policy, binding, *more]))
+        return replay(source, "--config", config, status=status)
+
+    with_cluster = {**settings, "kubernetes": {}}
+    found = replayed(with_cluster, status=1)
+    reason = "policies read objects that are not known (see --context): ConfigMap of v1"
+    assert found["leftOutByReason"] == [{"reason": reason, "reviews": 2}]
+    assert found["replayed"] == 0
+    found = replayed(with_cluster, limits)
+    assert (found["equal"], found["leftOut"]) == (2, 0)
+    # Without a cluster, the gateway itself has no objects but those of files.
+    found = replayed(settings)
+    assert (found["newlyDenied"], found["leftOut"]) == (2, 0)
+    rules[0]["resources"] = ["services"]
+    found = replayed(with_cluster)
+    assert (found["equal"], found["leftOut"]) == (2, 0)

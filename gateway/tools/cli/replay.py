@@ -180,7 +180,10 @@ async def _replay(
             await stack.enter_async_context(offline_gateway(config, uses_cluster=target is not None))
             for config in configs
         ]
-        sides = [Side(gateway, began) for gateway in gateways]
+        sides = [
+            Side(gateway, began, config.gateway.kubernetes is not None and target is None)
+            for gateway, config in zip(gateways, configs, strict=True)
+        ]
         namespaces = _Namespaces(parsed.namespaces, configs[0], target)
         stack.push_async_callback(namespaces.close)
         under_way = Replay(report, found, sides[0], sides[1] if len(sides) > 1 else None, namespaces.find)

@@ -20,11 +20,12 @@ from gateway.pure.core.review import V1
 from gateway.tools.replay.results import UnusableResultError, made
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from gateway.config.merge.model import Config
     from gateway.pure.core.matching import Selection
     from gateway.pure.core.namespace import Namespace
+    from gateway.pure.core.policy import ParamKind, ParamPaths
     from gateway.tools.offline.gateway import OfflineGateway
     from gateway.tools.replay.cases import Case, Found
     from gateway.tools.replay.report import Report
@@ -50,6 +51,26 @@ def left_out_webhooks(config: Config) -> list[WebhookKey]:
     ]
 
 
+class UnknownObjectsError(Exception):
+    """Policies of a review read objects that neither files nor a cluster have."""
+
+    def __init__(self, kinds: Iterable[ParamKind]) -> None:
+        named = sorted({f"{kind.kind} of {kind.api_version}" for kind in kinds})
+        super().__init__(f"policies read objects that are not known (see --context): {', '.join(named)}")
+
+
+class _UnknownObjects:
+    """The objects of the cluster for one review: a ``Params`` that has none, and notes which are needed."""
+
+    def __init__(self) -> None:
+        self.asked: set[ParamKind] = set()
+
+    def of(self, kind: ParamKind, paths: ParamPaths) -> None:
+        """Return None."""
+        del paths
+        self.asked.add(kind)
+
+
 @dataclass
 class Side:
     """A configuration that reviews are run through."""
@@ -57,6 +78,8 @@ class Side:
     gateway: OfflineGateway
     now: float
     """The time of all reviews, in seconds since 1970: exceptions are those of the replay."""
+    lacks_cluster: bool = False
+    """Whether policies read objects of a cluster that the replay does not use."""
     _selections: dict[str, tuple[Selection, bool]] = field(default_factory=dict)
 
     async def review(self, case: Case, namespace: Namespace | None) -> tuple[Result, bool]:
@@ -64,6 +87,7 @@ class Side:
 
         Raises:
             ReviewError: it is not a valid review.
+            UnknownObjectsError: its policies read objects that are not known.
         """
         request = {**case.request, "dryRun": True}
         try:
@@ -72,13 +96,17 @@ class Side:
             raise ReviewError("it nests too deeply") from None
         paths = [case.path] if case.path else [f"/{phase}" for phase in BOTH_PHASES]
         found = [self._selection(path) for path in paths]
+        objects = _UnknownObjects() if self.lacks_cluster else None
         run = await self.gateway.dry_run(
             body,
             [selection for selection, _ in found],
             side_effects="left_out",
             at=self.now,
             namespaces={} if namespace is None else {namespace.name: namespace},
+            objects=objects,
         )
+        if objects is not None and objects.asked:
+            raise UnknownObjectsError(objects.asked)
         return made(run.answers), all(is_path for _, is_path in found)
 
     def _selection(self, path: str) -> tuple[Selection, bool]:
@@ -148,6 +176,8 @@ class Replay:
             before = case.expected
             if self._before is not None:
                 before, _ = await self._before.review(case, namespace)
+        except UnknownObjectsError as error:
+            return str(error)
         except ReviewError:
             return NOT_VALID
         if result.lacks_namespace or (before is not None and before.lacks_namespace):
