@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,6 +130,25 @@ def test_a_policy_in_a_file_reads_only_listed_kinds(tmp_path: Path, documents: S
     with pytest.raises(ConfigError) as problem:
         decided(tmp_path, [IN_FILES, *documents])
     assert str(problem.value).count("reads secrets of v1: no policy may read Secrets") == 1
+
+
+@pytest.mark.parametrize(
+    "documents",
+    [bound(f"{GET} != null"), [kyverno.validating("resource.Get('v1', 'configmaps', 'a', 'one') != {}")]],
+)
+def test_kinds_that_neither_files_nor_a_cluster_have_are_a_warning(
+    tmp_path: Path, documents: Sequence[Json]
+) -> None:
+    def warnings(*others: Json) -> list[str]:
+        (tmp_path / "config.yaml").write_text(
+            "\n---\n".join(json.dumps(each) for each in [*documents, *others])
+        )
+        return [one.message for one in load([tmp_path / "config.yaml"]).warnings]
+
+    found = "reads configmaps of v1, but no file has a ConfigMap, and no cluster is configured: it finds none"
+    assert warnings(IN_FILES) == [found]
+    assert warnings(IN_FILES, OBJECTS[0]) == []
+    assert warnings(LISTED) == []
 
 
 @pytest.mark.parametrize(

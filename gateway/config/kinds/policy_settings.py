@@ -25,12 +25,14 @@ from gateway.config.kinds.declare import (
 )
 from gateway.config.kinds.names import dns_1035_label, dns_1123_label, group_version
 from gateway.config.yaml.documents import ENGINES, POLICY_KINDS, Engine, plural_of
+from gateway.config.yaml.fields import child
 from gateway.pure.admission_policies.model import PlacementChoice, TemplateMode
 from gateway.pure.core.policy import ParamKind
 from gateway.pure.core.webhook import PolicyRef
 from gateway.pure.openapi.built_in_resources import RESOURCES
 
 if TYPE_CHECKING:
+    from gateway.config.yaml.documents import Document
     from gateway.config.yaml.fields import Fields
     from gateway.pure.core.webhook import Webhook
 
@@ -241,7 +243,20 @@ def listing_of_kind(version: str, kind: str) -> str:
     return listing_of(version, plural, kind)
 
 
-def problem_of_reads(policy: Webhook) -> str:
+def check_reads(document: Document, policy: Webhook) -> None:
+    """Report what the *policy* of *document* must not use, and warn of objects that nothing has."""
+    from gateway.pure.admission_policies.in_force import PolicyInForce
+
+    place = child(document.path, "spec")
+    if problem := _problem_of_reads(policy):
+        document.problems.add(place, problem)
+    assert isinstance(policy.policy, PolicyInForce)
+    for version, plural, kind in policy.policy.objects.absent:
+        found = f"reads {plural} of {version}, but no file has a {kind}, and no cluster is configured"
+        document.problems.warn(place, f"{found}: it finds none")
+
+
+def _problem_of_reads(policy: Webhook) -> str:
     """Return the problem of a *policy* that uses what it must not; empty if there is none.
 
     It reads what ``resources`` does not list, or calls what cannot succeed.

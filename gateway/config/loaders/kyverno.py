@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gateway.base.text import one_of, shown
-from gateway.config.kinds.policy_settings import problem_of_reads
+from gateway.config.kinds.policy_settings import check_reads
 from gateway.config.kinds.policy_spec import spec_json
 from gateway.config.loaders.kyverno_exception import KIND as EXCEPTION
 from gateway.config.loaders.kyverno_exception import ReadException, read_exception, unknown_policies
@@ -141,8 +141,7 @@ def _entries(part: _ReadPolicy, others: OtherDocuments) -> list[Webhook]:
     """Return the entries of *part*, after reporting what it must not read."""
     made = [make(others) for make in part.entries]
     # What autogen made reads the same.
-    if problem := problem_of_reads(made[0]):
-        part.document.problems.add(child(part.document.path, "spec"), problem)
+    check_reads(part.document, made[0])
     return made
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gateway.base.text import did_you_mean, one_of, shown
-from gateway.config.kinds.policy_settings import PLACEMENT, TEMPLATES, listing_of_kind, problem_of_reads
+from gateway.config.kinds.policy_settings import PLACEMENT, TEMPLATES, check_reads, listing_of_kind
 from gateway.config.yaml.documents import LOADED_GROUPS, MUTATING_POLICY, POLICY_KINDS
 from gateway.config.yaml.fields import child
 from gateway.pure.admission_policies.model import (
@@ -200,8 +200,7 @@ class PolicyDocuments:
                     message = f"{found}, and no cluster is configured: bindings with a paramRef fail"
                     document.problems.warn(path, message)
                 entries = bind(policy, by_policy[kind, policy.name], store)
-                if problem := problem_of_reads(entries[0]):
-                    document.problems.add(child(document.path, "spec"), problem)
+                check_reads(document, entries[0])
                 bound += entries
             else:
                 message = f"no {POLICY_KINDS[kind]} names it: the policy has no effect"

@@ -96,6 +96,14 @@ class ObjectReads:
             *self._problems_of_entries(entries, uses_any=uses_entries),
         )
         """What its expressions call and cannot succeed, each as a sentence about the policy."""
+        self.absent = tuple(
+            sorted(
+                (kind.api_version, plural, kind.kind)
+                for (_, plural), (kind, _) in self._kinds.items()
+                if not params.has_cluster and params.read(kind) is None
+            )
+        )
+        """apiVersion, plural name and kind of what it reads, and neither files nor a cluster have."""
 
     def __bool__(self) -> bool:
         """Whether the policy uses ``resource``."""
