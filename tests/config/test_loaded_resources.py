@@ -25,9 +25,11 @@ from gateway.config.merge.merged import Merged, merge, merge_pinned, resources_i
 from gateway.config.merge.model import Config, Pinned, kinds_read
 from gateway.pure.cel import spec_reads
 from gateway.pure.kyverno.validating import KyvernoValidatingPolicy
+from gateway.server.history import History
 from tests.config.test_custom_policies import verdict_of
 from tests.gatekeeper.documents import constraint, excluding, template
-from tests.kyverno.documents import condition, exception, validating
+from tests.gatekeeper.test_hostile_documents import JUNK, places
+from tests.kyverno.documents import condition, exception, mutating, validating
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -342,18 +344,6 @@ def test_documents_nested_too_deep_and_of_odd_types_are_refused_alone() -> None:
     assert only_problem(found, "odd0")[1] == "nested deeper than 100 levels"
 
 
-def test_a_pinned_configuration_has_its_versions_of_them() -> None:
-    first = merged([validating("false"), exception()])
-    kept = tuple(resources_in_force(first))
-    pinned = Pinned("d" * 64, "2026-01-01T00:00:00Z", kept)
-    now = [resource(validating("true"), 2)]
-    found = merge_pinned(FILES, pinned, now, merged(now), 0.0)
-    assert outcome(found) == "allowed"
-    assert isinstance(found.config.validating[0].policy, KyvernoValidatingPolicy)
-    assert [one.id for one in found.config.validating[0].policy.exceptions] == ["exceptions/e"]
-    assert reasons(found) == {"p": "Pinned"}
-
-
 VERSIONS: Final[dict[str, list[Json]]] = {
     "p": [validating("false"), validating("true"), validating("no such"), {**validating(), "spec": []}],
     "e": [exception(), exception(matchConditions=[{"name": "c", "expression": "no such"}])],
@@ -368,6 +358,71 @@ VERSIONS: Final[dict[str, list[Json]]] = {
     "config": [excluding("default"), excluding("UPPER")],
 }
 """By name, of each resource the versions that it may have."""
+OTHERS: Final = [validating("false", name="other"), template("Other", "false"), constraint("Other", "oc")]
+
+
+@st.composite
+def hostile(draw: st.DrawFn) -> Json:
+    """A document with junk somewhere below its metadata, or in it."""
+    documents = (*(found[0] for found in VERSIONS.values()), mutating("[]", name="p"))
+    document: Json = json.loads(json.dumps(draw(st.sampled_from(documents))))
+    for _ in range(draw(st.integers(1, 3))):
+        found = [each for each in places(document) if each[1] not in ("name", "apiVersion", "kind")]
+        container, key = draw(st.sampled_from(found))
+        junk = draw(JUNK)
+        if junk != "\ud800":
+            container[key] = json.loads(json.dumps(junk))
+    return document
+
+
+@given(hostile())
+def test_a_hostile_document_costs_its_author_only(document: Json) -> None:
+    alone = merged(OTHERS)
+    metadata = document.get("metadata")
+    named = {**(metadata if isinstance(metadata, dict) else {}), "name": "hostile"}
+    found = merged([{**document, "metadata": named}, *OTHERS], alone)
+    for name in ("other", "oc"):
+        assert outcome(found, name) == outcome(alone, name) != ""
+    assert all("internal error" not in str(each) for one in found.statuses for each in one.problems)
+
+
+def test_an_exception_of_the_gateway_can_name_them() -> None:
+    spec = {
+        "webhooks": ["p"],
+        "match": {"users": ["bot"]},
+        "reason": "migration",
+        "owner": "team-a",
+        "expires": "2099-12-01T00:00:00Z",
+    }
+    own = CustomResource("PolicyException", "own", {"metadata": {"name": "own"}, "spec": spec}, "default")
+    assert reasons(merged([validating("false"), own])) == {"p": "Accepted", "own": "Accepted"}
+    assert reasons(merged([own])) == {"own": "UnknownWebhook"}
+
+
+def test_a_kept_configuration_has_them(tmp_path: Path) -> None:
+    first = merged([validating("false"), exception(), validating("no such", name="never")])
+    history = History(tmp_path)
+    history.record(replace(first.config, source=b"[]"), resources_in_force(first), "d", [], "")
+    kept = history.load("d").resources
+    assert [one.key for one in kept] == [
+        ("PolicyException.policies.kyverno.io", "exceptions/e"),
+        ("ValidatingPolicy.policies.kyverno.io", "p"),
+    ]
+    assert outcome(merge(FILES, kept, None)) == "allowed"
+
+
+def test_a_pinned_configuration_has_its_versions_of_them() -> None:
+    first = merged([validating("false"), exception()])
+    kept = tuple(resources_in_force(first))
+    pinned = Pinned("d" * 64, "2026-01-01T00:00:00Z", kept)
+    now = [resource(validating("true"), 2)]
+    found = merge_pinned(FILES, pinned, now, merged(now), 0.0)
+    assert outcome(found) == "allowed"
+    assert isinstance(found.config.validating[0].policy, KyvernoValidatingPolicy)
+    assert [one.id for one in found.config.validating[0].policy.exceptions] == ["exceptions/e"]
+    assert reasons(found) == {"p": "Pinned"}
+
+
 STEPS: Final = st.lists(
     st.fixed_dictionaries(
         {}, optional={name: st.integers(0, len(found) - 1) for name, found in VERSIONS.items()}

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from gateway.base.errors import Problem
 from gateway.base.text import shown
@@ -78,7 +78,7 @@ def load_resources(
         loading.choose(key)
     for key in keys:
         loading.make(key)
-    loading.build()
+    loading.build_new()
     return loading.made
 
 
@@ -167,11 +167,12 @@ class _Loading:
         kept = _INACTIVE if valid is None else f"generation {valid.resource.generation} stays in force"
         self._add_status(ResourceStatus(resource, "Invalid", problems, kept))
 
-    def build(self) -> None:
-        """Build the programs of the first policies, as those of files."""
+    def build_new(self) -> None:
+        """Build the programs of the first new policies, as those of files."""
         from gateway.config.loaders.documents import build
 
-        build([hook for entries in self.made.entries.values() for hook in entries])
+        made = self.made.entries.items()
+        build([hook for key, entries in made if self._before.get(key) is not entries for hook in entries])
 
     def _entries(self, read: ReadResource) -> tuple[tuple[Webhook, ...], tuple[Problem, ...]]:
         """Return the entries of *read*, and the problems that it has with the others."""
@@ -206,10 +207,7 @@ class _Loading:
 
 def _part(read: ReadResource) -> Part:
     """Return the document, which was read without problems."""
-    from gateway.config.loaders.part import Part
-
-    assert isinstance(read.content, Part)
-    return read.content
+    return cast("Part", read.content)
 
 
 def _is_exception(resource: CustomResource) -> bool:
