@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gateway.config.loaders.part import Part
     from gateway.config.merge.policy_documents import Binding, Policy
     from gateway.pure.cel.object_reads import Resource
+    from gateway.pure.cel.spec_reads import Read
     from gateway.pure.core.exemptions import PolicyException
 
     Key = tuple[str, str]
@@ -158,6 +159,8 @@ class ReadResource:
     """The webhooks that fail by their failurePolicy if there is no valid version."""
     problems: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
+    reads: frozenset[Read] = frozenset()
+    """What the check of its author finds that a document of another engine reads."""
 
 
 def read_resource(resource: CustomResource) -> ReadResource:
@@ -172,8 +175,12 @@ def read_resource(resource: CustomResource) -> ReadResource:
     fields = Fields({**resource.document, "metadata": metadata}, "", problems)
     fields.accept("apiVersion", "kind", "status")
     content: Content = None if resource.group else WorkerPool(resource.name)
+    reads: frozenset[Read] = frozenset()
     try:
-        content = _read_loaded(fields, resource) if resource.group else _read_content(fields, resource)
+        if resource.group:
+            content, reads = _read_loaded(fields, resource)
+        else:
+            content = _read_content(fields, resource)
     except Exception:
         # An internal error with one object must not affect the others.
         log.exception("custom resource cannot be read, and is refused: internal error: %s", resource.where)
@@ -182,18 +189,22 @@ def read_resource(resource: CustomResource) -> ReadResource:
     if isinstance(content, WebhookConfiguration):
         content = replace(content, webhooks=tuple(map(_as_custom, content.webhooks)))
         failing = _failing(resource, content, problems)
-    return ReadResource(resource, content, failing, tuple(problems.errors()), tuple(problems.warnings()))
+    found, warnings = tuple(problems.errors()), tuple(problems.warnings())
+    return ReadResource(resource, content, failing, found, warnings, reads)
 
 
-def _read_loaded(fields: Fields, resource: CustomResource) -> Part | None:
-    """Return the document of another engine, as from a file."""
+def _read_loaded(fields: Fields, resource: CustomResource) -> tuple[Part | None, frozenset[Read]]:
+    """Return the document of another engine, as from a file, and what the check of its author finds."""
     from gateway.config.loaders.documents import read_part
+    from gateway.pure.cel.spec_reads import reads_of
 
     if resource.is_too_deep or not _is_flat(fields.content):
         fields.problems.add("", f"nested deeper than {MAX_NESTING} levels")
-        return None
+        return None, frozenset()
     document = Document(Path(), fields.problems, dict(fields.content))
-    return read_part(document, fields, resource.group, resource.kind)
+    part = read_part(document, fields, resource.group, resource.kind)
+    # Once for each version: it takes as long as to parse all expressions.
+    return part, frozenset() if fields.problems.found else reads_of(fields.content.get("spec"))
 
 
 def _is_flat(content: Mapping[str, object]) -> bool:

@@ -184,7 +184,7 @@ class _Loading:
         problems = tuple(part.document.problems.errors())
         if not is_checked and (reads := _reads(entries)):
             problems = (Problem(resource.where, "spec", f"reads {reads}, {_UNCHECKED}"),)
-        if is_checked and not problems and not _are_seen(entries, resource):
+        if is_checked and not problems and not _are_seen(entries, read):
             message = "reads objects in a way that the check of its author does not see"
             problems = (Problem(resource.where, "spec", message),)
         return tuple(entries), problems
@@ -234,9 +234,7 @@ def _of_parameters(read: ReadResource) -> Sequence[Problem]:
 
 def _of_exceptions(read: ReadResource) -> Sequence[Problem]:
     """Return a problem if an exception reads objects."""
-    from gateway.pure.cel.spec_reads import reads_of
-
-    if not _is_exception(read.resource) or not reads_of(read.resource.document.get("spec")):
+    if not _is_exception(read.resource) or not read.reads:
         return ()
     return [Problem(read.resource.where, "spec", f"reads objects, {_UNCHECKED}")]
 
@@ -249,17 +247,14 @@ def _readable(resources: tuple[ListedKind, ...]) -> FixedParams:
     return FixedParams((), PolicySettings(resources=resources).readable)
 
 
-def _are_seen(entries: Iterable[Webhook], resource: CustomResource) -> bool:
-    """Whether the check of the author finds all that *entries*, made of *resource*, read. They should."""
+def _are_seen(entries: Iterable[Webhook], read: ReadResource) -> bool:
+    """Whether the check of the author finds all that *entries*, made of *read*, read. They should."""
     from gateway.pure.admission_policies.in_force import PolicyInForce
-    from gateway.pure.cel.spec_reads import is_seen, reads_of
+    from gateway.pure.cel.spec_reads import is_seen
 
     policies = [hook.policy for hook in entries]
-    wanted = {read for one in policies if isinstance(one, PolicyInForce) for read in one.objects.resources}
-    if not wanted:
-        return True
-    seen = reads_of(resource.document.get("spec"))
-    return all(is_seen(each, seen) for each in wanted)
+    wanted = {each for one in policies if isinstance(one, PolicyInForce) for each in one.objects.resources}
+    return all(is_seen(each, read.reads) for each in wanted)
 
 
 def _reads(entries: Iterable[Webhook]) -> str:
