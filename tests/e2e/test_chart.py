@@ -194,6 +194,48 @@ def test_the_role_has_the_rights_of_the_features_that_are_on(values: str, expect
     assert resources(only("ClusterRole", NAME, f"--set={values}")["rules"]) == expected
 
 
+def naming_roles(kind: str, **block: Any) -> dict[str, Any]:
+    """A policy of Kyverno, or an exception, with a *block* in ``match``."""
+    return {
+        "apiVersion": "kyverno.io/v1",
+        "kind": kind,
+        "metadata": {"name": "p"},
+        "spec": {"rules": [{"name": "r", "match": {"any": [{"resources": {"kinds": ["Pod"]}, **block}]}}]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("documents", "settings", "has_right"),
+    [
+        ([naming_roles("ClusterPolicy", clusterRoles=["a"])], {}, True),
+        ([naming_roles("Policy", roles=["n:a"])], {}, True),
+        ([naming_roles("PolicyException", clusterRoles=["a"])], {}, True),
+        ([naming_roles("ClusterPolicy", clusterRoles=[])], {}, False),
+        ([naming_roles("ClusterPolicy", subjects=[{"kind": "User", "name": ',"roles":["a"]'}])], {}, False),
+        (
+            [naming_roles("ClusterPolicy", roles=["n:a"]), {"kind": "RoleBinding", "apiVersion": "v1"}],
+            {},
+            False,
+        ),
+        ([], {"customResourcesOf": ["Kyverno"]}, True),
+        ([], {"customResourcesOf": ["Gatekeeper"]}, False),
+    ],
+)
+def test_bindings_may_be_read_if_policies_compare_the_roles_of_users(
+    tmp_path: Path, documents: list[Any], settings: dict[str, Any], *, has_right: bool
+) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump({"extraDocuments": documents, "configuration": {"policies": settings}}))
+    rules = only("ClusterRole", NAME, f"--values={values}")["rules"]
+    given = [rule for rule in rules if "rolebindings" in rule["resources"]]
+    right = {
+        "apiGroups": ["rbac.authorization.k8s.io"],
+        "resources": ["rolebindings", "clusterrolebindings"],
+        "verbs": ["list", "watch"],
+    }
+    assert given == ([right] if has_right else [])
+
+
 @pytest.mark.parametrize(
     ("values", "file"),
     [

@@ -22,9 +22,12 @@ from gateway.config.kinds.policy_settings import ListedKind, PolicySettings
 from gateway.engine.dispatch.pool import Pool
 from gateway.tools.cli import main
 from gateway.tools.registration.backend import ca_bundle, parse_service, parse_url
-from gateway.tools.registration.roles import engine_roles, read_roles
+from gateway.tools.registration.roles import binding_roles, engine_roles, read_roles
 from gateway.tools.registration.yaml_output import to_yaml
+from tests.config.documents import load_documents
 from tests.kit import PATIENCE_S, Process, free_port, pool_document, webhook_document
+from tests.kyverno.test_roles import binding as role_binding
+from tests.kyverno.test_roles import policy as role_policy
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -276,6 +279,31 @@ def test_roles_name_the_kinds_of_other_engines() -> None:
     for rule in role["rules"]:
         for name in (*rule["apiGroups"], *rule["resources"]):
             assert name in of_chart
+
+
+BOUND = {
+    "apiGroups": ["rbac.authorization.k8s.io"],
+    "resources": ["rolebindings", "clusterrolebindings"],
+    "verbs": ["list", "watch"],
+}
+"""The rule for the roles of users."""
+
+
+def test_bindings_may_be_read_if_a_policy_compares_roles_or_may_come_to() -> None:
+    gateway = {"apiVersion": "admission-gateway.io/v1alpha1", "kind": "GatewayConfiguration"}
+    cluster = {**gateway, "kubernetes": {}}
+    followed = {**gateway, "kubernetes": {"customResources": True}}
+    with_roles, without = role_policy({"clusterRoles": ["admin"]}), role_policy()
+    kyverno, gatekeeper = ({"policies": {"customResourcesOf": [one]}} for one in ("Kyverno", "Gatekeeper"))
+    for documents_of, has_right in (
+        ([with_roles, cluster], True),
+        ([with_roles, role_binding("view"), cluster], False),
+        ([without, cluster], False),
+        ([without, followed | kyverno], True),
+        ([without, followed | gatekeeper], False),
+    ):
+        found = binding_roles(load_documents(*documents_of), ("policies", "gateway"))
+        assert [one["rules"] for one in found if "rules" in one] == ([[BOUND]] if has_right else [])
 
 
 def test_policies_are_registered_unless_they_are_left_to_the_api_server(run: Run, config: Path) -> None:

@@ -94,6 +94,19 @@ documents.yaml: |
 {{- range .Values.extraDocuments }}{{ if or (hasPrefix "constraints.gatekeeper.sh/" (toString .apiVersion)) (regexMatch "^((Mutating|Validating)(WebhookConfiguration|AdmissionPolicy)|(Namespaced)?(Mutating|Validating)Policy|(Cluster)?Policy)$" (toString .kind)) }}true{{ end }}{{ end -}}
 {{- end -}}
 
+{{/* "true" if a policy of Kyverno may compare the roles of users with the cluster's bindings: one of the cluster, or one of the
+     values with `roles` or `clusterRoles`, unless they have bindings. */}}
+{{- define "ag.readsRoles" -}}
+{{- $policies := dig "policies" dict (.Values.configuration | default dict) | default dict -}}
+{{- $names := "" -}}
+{{- $bindings := "" -}}
+{{- range .Values.extraDocuments -}}
+{{- if regexMatch "^(Cluster)?RoleBinding$" (toString .kind) }}{{ $bindings = "true" }}{{ end -}}
+{{- if and (hasPrefix "kyverno.io/" (toString .apiVersion)) (regexMatch "[{,]\"(clusterRoles|roles)\":\\[[^]]" (toJson .)) }}{{ $names = "true" }}{{ end -}}
+{{- end -}}
+{{- if or (has "Kyverno" ($policies.customResourcesOf | default list)) (and $names (not $bindings)) }}true{{ end -}}
+{{- end -}}
+
 {{- define "ag.allowEmpty" -}}
 {{- if kindIs "bool" .Values.allowEmpty -}}
 {{- if .Values.allowEmpty }}true{{ end -}}

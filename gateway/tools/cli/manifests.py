@@ -107,6 +107,7 @@ def _delete(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
 def _print_roles(config: Config, account: tuple[str, str]) -> int:
     from gateway.config.merge.model import ca_bundle_sources
     from gateway.tools.registration.roles import (
+        binding_roles,
         ca_bundle_roles,
         engine_roles,
         placement_roles,
@@ -120,6 +121,7 @@ def _print_roles(config: Config, account: tuple[str, str]) -> int:
     policies = config.gateway.policies
     documents = [*of_bundles, *read_roles(policies.read_kinds, account)]
     documents += engine_roles(policies.custom_resources_of, account)
+    documents += binding_roles(config, account)
     documents += placement_roles(policies.installation, account)
     logs.print_output(*"---\n".join(map(to_yaml, documents)).splitlines())
     return 0

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.config.yaml.documents import ENGINES
+from gateway.config.merge.model import kinds_read
+from gateway.config.yaml.documents import ENGINES, plural_of
+from gateway.pure.core.role_bindings import BINDINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gateway.config.kinds.policy_settings import ListedKind
+    from gateway.config.merge.model import Config
     from gateway.config.yaml.documents import Engine
     from gateway.pure.core.webhook import CaBundleSource
 
@@ -71,6 +74,21 @@ def engine_roles(engines: Sequence[Engine], account: tuple[str, str]) -> list[Js
         {"apiGroups": [group], "resources": names, "verbs": _VERBS} for group, names in resources.items()
     ]
     return _role("admission-gateway-other-engines", "", rules, account) if rules else []
+
+
+def binding_roles(config: Config, account: tuple[str, str]) -> list[Json]:
+    """Return a ClusterRole and its binding for *account*, namespace and name; nothing if no roles count.
+
+    They allow RoleBindings and ClusterRoleBindings, if a policy of *config* compares the roles of users, or
+    one of Kyverno in the cluster may come to do so.
+    """
+    if kinds_read(config).keys().isdisjoint(BINDINGS) and "Kyverno" not in (
+        config.gateway.policies.custom_resources_of
+    ):
+        return []
+    names = [plural_of(kind) for _, kind in BINDINGS]
+    rules: list[Json] = [{"apiGroups": [_RBAC], "resources": names, "verbs": ["list", "watch"]}]
+    return _role("admission-gateway-roles-of-users", "", rules, account)
 
 
 def placement_roles(installation: str | None, account: tuple[str, str]) -> list[Json]:
