@@ -52,7 +52,11 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "merged_custom_resources_are_those_of_server_side_apply",
         "gateway/server/kubernetes/schemas.py",
     ),
-    "custom_policies": ("policies_deny_change_and_are_removed", "gateway/config/merge/custom_policies.py"),
+    "custom_policies": (
+        "policies_deny_change_and_are_removed",
+        "gateway/config/merge/custom_policies.py",
+        "gateway/config/merge/policy_authors.py",
+    ),
     "custom_resources": (
         "applied_resources_are_enforced_and_get_a_status_with_the_deployed_role",
         "gateway/server/kubernetes/custom_resources.py",

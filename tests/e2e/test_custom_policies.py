@@ -155,7 +155,7 @@ def served(
         apply(cluster, READER, WRITER, granted("policy-parameters", "policy-parameters", account))
         settings = {
             "kubernetes": {"kubeconfig": str(kubeconfig), "customResources": True},
-            "policies": {"paramKinds": LISTED},
+            "policies": {"paramKinds": LISTED, "resources": LISTED},
         }
         try:
             with BehindGateway(cluster, folder, [], "custom-policies", gateway=settings) as setup:
@@ -163,7 +163,15 @@ def served(
         finally:
             for plural in PLURALS.values():
                 cluster.kubectl("delete", f"{plural}.admission-gateway.io", "--all")
-            cluster.kubectl("delete", "clusterrolebinding", "policy-parameters", "eve", "eve-reads")
+            cluster.kubectl(
+                "delete",
+                "clusterrolebinding",
+                "policy-parameters",
+                "eve",
+                "eve-reads",
+                "mallory",
+                "mallory-reads",
+            )
             cluster.kubectl("delete", "clusterrole", "policy-parameters", "policy-writer")
 
 
@@ -374,6 +382,50 @@ def test_nobody_reads_through_a_policy_what_he_may_not_read(
     eventually(lambda: by_eve(binding("other", policyName="eve", paramRef=reference)) == "")
     for name in ("eve", "other"):
         cluster.kubectl("delete", "--ignore-not-found", f"{PLURALS[BINDING]}.admission-gateway.io", name)
+    assert "Traceback" not in served.gateway.log
+
+
+def test_nobody_reads_by_an_expression_what_he_may_not_read(
+    cluster: Cluster, served: BehindGateway, namespace: str
+) -> None:
+    """Mallory may write policies, and read no ConfigMaps."""
+    mallory = {"kind": "User", "name": "mallory"}
+    apply(cluster, granted("mallory", "policy-writer", mallory))
+
+    def by_mallory(document: dict[str, Any]) -> str:
+        done = cluster.kubectl("apply", "--as=mallory", "--filename=-", stdin=json.dumps(document))
+        return "" if done.returncode == 0 else done.stderr
+
+    def shows(found: str, **spec: Any) -> dict[str, Any]:
+        shown = {"expression": "false", "messageExpression": f"string({found}.data.token)"}
+        return policy("mallory", shown, space=namespace, **spec)
+
+    token = f"resource.get('v1', 'configmaps', '{namespace}', 'token')"
+    alias = {"variables": [{"name": "r", "expression": "[resource][0]"}]}
+    secrets = "resource.list('v1', 'secrets', '').items[0]"
+    eventually(lambda: by_mallory(policy("mallory", {"expression": "true"}, space=namespace)) == "")
+    assert by_mallory(binding("mallory")) == ""
+    for document, right in (
+        (shows(token), "get all configmaps"),
+        (shows(f"variables.r{token.removeprefix('resource')}", **alias), "get all *.*"),
+        (shows(secrets), "list all secrets"),
+    ):
+        assert f"the author has no right to {right}" in by_mallory(document)
+    apply(cluster, granted("mallory-reads", "policy-parameters", mallory))
+    eventually(lambda: by_mallory(shows(token)) == "")
+    assert "the author has no right to list all secrets" in by_mallory(shows(secrets))
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    config_map = {**CONFIG_MAP, "metadata": {"name": "token"}, "data": {"token": "first"}}
+    cluster.api.create(path, config_map)
+    eventually(lambda: refusal(cluster, namespace) == "first")
+    kubectl(
+        cluster, "patch", "configmap", "token", f"--namespace={namespace}", '--patch={"data":{"token":"2"}}'
+    )
+    eventually(lambda: refusal(cluster, namespace) == "2")
+    cluster.api.delete(f"{path}/token")
+    eventually(lambda: refusal(cluster, namespace) == "failed expression: false")
+    assert ready(cluster, POLICY, "mallory")[:2] == ("True", "Accepted")
+    kubectl(cluster, "delete", f"{PLURALS[BINDING]}.admission-gateway.io", "mallory")
     assert "Traceback" not in served.gateway.log
 
 
