@@ -165,10 +165,45 @@ def test_namespaces_are_those_of_the_inventory(tmp_path: Path) -> None:
         tmp_path,
         one_test(
             case("known", {"violations": 2}, inventory=["n.yaml"], object="o.yaml"),
-            case("unknown", {"violations": 0}, object="o.yaml"),
+            case("unknown", {"violations": 1, "message": "missing Namespace"}, object="o.yaml"),
+            case("no namespace", {"violations": 2}, object="free.yaml"),
         ),
         c=found,
         n=namespace,
+        o=pod(namespace="n"),
+        free=pod(),
+    )
+    assert set(said(file).values()) == {"passed"}
+
+
+@pytest.mark.parametrize(
+    ("match", "count"),
+    [
+        ({"namespaces": ["prod"]}, 2),
+        ({"excludedNamespaces": ["default"]}, 2),
+        ({"scope": "Cluster"}, 2),
+        ({"scope": "Namespaced"}, 0),
+    ],
+)
+def test_an_object_without_a_namespace_is_in_none(tmp_path: Path, match: Json, count: int) -> None:
+    found = constraint(match=match, parameters={"labels": ["a"]})
+    file = write(tmp_path, one_test(case("bare", {"violations": count})), c=found)
+    assert said(file) == {"t/bare": "passed"}
+
+
+def test_a_namespace_has_the_labels_that_are_written(tmp_path: Path) -> None:
+    selector = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "n"}}}
+    named = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}
+    labelled = {**named, "metadata": {"name": "n", "labels": {"kubernetes.io/metadata.name": "n"}}}
+    file = write(
+        tmp_path,
+        one_test(
+            case("named", {"violations": 0}, inventory=["named.yaml"], object="o.yaml"),
+            case("labelled", {"violations": 2}, inventory=["labelled.yaml"], object="o.yaml"),
+        ),
+        c=constraint(match=selector, parameters={"labels": ["a"]}),
+        named=named,
+        labelled=labelled,
         o=pod(namespace="n"),
     )
     assert set(said(file).values()) == {"passed"}

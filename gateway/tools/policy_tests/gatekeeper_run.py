@@ -9,25 +9,27 @@ Source: github.com/open-policy-agent/gatekeeper pkg/gator/verify/runner.go.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+import orjson
 
 from gateway.base.errors import MalformedReview, ReviewError
 from gateway.config.merge.load import documents_in
 from gateway.engine.object_review import RequestOptions, request_for, review_of
+from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.review import metadata_of
 from gateway.pure.core.verdict import Denied, Failed
 from gateway.tools.offline.gateway import offline_gateway
 from gateway.tools.policy_tests.policies import load_supported
 from gateway.tools.policy_tests.results import CaseResult, is_selected
-from gateway.tools.policy_tests.suite import bare_namespace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from gateway.config.yaml.documents import Document
     from gateway.engine.dry_run import DryRun
     from gateway.engine.object_review import Json
-    from gateway.pure.core.namespace import Namespace
     from gateway.tools.offline.gateway import OfflineGateway
     from gateway.tools.policy_tests.gatekeeper_suite import (
         GatekeeperCase,
@@ -133,7 +135,7 @@ def _for_all_operations(template: Document) -> None:
 async def _problems(gateway: OfflineGateway, case: GatekeeperCase, *, is_counted: bool) -> list[str]:
     try:
         request = _request(case.object)
-        namespaces = _namespaces(request, case.inventory)
+        namespaces = _namespaces(case.inventory)
         review = await gateway.review(review_of(request), ("validate",), namespaces)
     except ReviewError as error:
         return [f"object: {error}"]
@@ -150,7 +152,9 @@ def _request(file: Path) -> Json:
     """
     found = _content(file)
     if found.get("kind") != "AdmissionReview":
-        return request_for(found, RequestOptions(is_dry_run=False))
+        made = request_for(found, RequestOptions(is_dry_run=False))
+        # Nothing gives the object a namespace that it does not have.
+        return {**made, "object": found, "namespace": metadata_of(found).get("namespace") or ""}
     given = found.get("request")
     if not isinstance(given, dict):
         raise MalformedReview(f"{file}: request: is required")
@@ -175,17 +179,18 @@ def _content(file: Path) -> Json:
     return contents[0]
 
 
-def _namespaces(request: Mapping[str, Any], inventory: Sequence[Path]) -> dict[str, Namespace]:
-    """Return the namespaces of *inventory*; without one, that of *request* has only its name."""
-    name = str(request.get("namespace") or "")
-    found = {name: bare_namespace(name, {}, {})}
+def _namespaces(inventory: Sequence[Path]) -> dict[str, Namespace]:
+    """Return the namespaces of *inventory*, by name. Others are not known."""
+    found = {}
     for document in documents_in(inventory):
         content = document.content or {}
         metadata = content.get("metadata")
         if content.get("kind") == "Namespace" and isinstance(metadata, dict):
             given = metadata.get("labels")
             labels = {key: str(each) for key, each in given.items()} if isinstance(given, dict) else {}
-            found[str(metadata.get("name"))] = bare_namespace(str(metadata.get("name")), labels, {})
+            name = str(metadata.get("name"))
+            # Without the label that the API server adds.
+            found[name] = Namespace(name, labels, orjson.dumps({**content, "metadata": metadata}))
     return found
 
 
