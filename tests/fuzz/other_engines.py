@@ -65,6 +65,7 @@ MODULES: Final = (
     "gateway/pure/kyverno/cluster_rules.py",
     "gateway/pure/kyverno/evaluator.py",
     "gateway/pure/kyverno/exceptions.py",
+    "gateway/pure/kyverno/extraction.py",
     "gateway/pure/kyverno/matching.py",
     "gateway/pure/kyverno/mutating.py",
     "gateway/pure/kyverno/mutations.py",
@@ -111,6 +112,7 @@ _KYVERNO: Final[list[Json]] = [
         "!exceptions.allowedValues.exists(each, each == object.metadata.labels.a)",
         name="pods",
         matchConstraints={"resourceRules": [PODS]},
+        autogen={"podControllers": {"controllers": ["jobs", "deployments.v1.apps", "widgets"]}},
     ),
     validating("object.data.a == '1'", name="spaced", namespace="default"),
     mutating(

@@ -178,6 +178,13 @@ def test_a_policy_about_some_pods_has_no_variants(text: str, field: str) -> None
         assert validating_warnings(spec) == mutating_warnings(spec) == []
 
 
+def test_a_star_leaves_out_what_it_covers() -> None:
+    names = ("*.v1.apps", "deployments.v1.apps", "deployments/scale.v1.apps")
+    (variant,) = validating_variants(naming(*names))
+    (rule,) = variant.spec["matchConstraints"]["resourceRules"]
+    assert rule["resources"] == ["*", "deployments/scale"]
+
+
 NOT_REWRITTEN = "is not rewritten: in the variants it is of the workload, not of its Pod template"
 OF_TEMPLATE = "is of the Pod template, which lacks it"
 PATCHES = "is not rewritten: it patches the workload itself, not its Pod template"

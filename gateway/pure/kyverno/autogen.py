@@ -133,7 +133,7 @@ def _matches(spec: Json) -> Iterator[tuple[VariantName, Json]]:
                 {
                     "apiGroups": [group],
                     "apiVersions": [version],
-                    "resources": sorted(each.resource for each in targets if each[:2] == (group, version)),
+                    "resources": _listed({each.resource for each in targets if each[:2] == (group, version)}),
                     "operations": operations,
                 }
                 for group, version in sorted({each[:2] for each in targets})
@@ -142,6 +142,11 @@ def _matches(spec: Json) -> Iterator[tuple[VariantName, Json]]:
         if match.get("namespaceSelector") is not None:
             made["namespaceSelector"] = match["namespaceSelector"]
         yield name, made
+
+
+def _listed(resources: set[str]) -> list[str]:
+    """Return *resources* for a rule, in which the API server wants none beside a star that covers it."""
+    return sorted(each for each in resources if each == "*" or "*" not in resources or "/" in each)
 
 
 def _resolved(controller: str) -> tuple[VariantName, Target] | None:

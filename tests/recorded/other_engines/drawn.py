@@ -46,6 +46,10 @@ EXPRESSIONS: Final = (
     "size(object) == 0",
     "has(request.object.spec.containers)",
 )
+NAMES: Final = (
+    *("deployments", "jobs", "cronjobs", "Deployment", "replicationcontrollers"),
+    *("deployments.v1.apps", "cronjobs.v1.batch", "*.v1.apps"),
+)
 MESSAGES: Final = ("", "no", "object.spec is wrong")
 TEXTS: Final = ("", "", "'at ' + request.namespace", "string(object.spec.absent)", "''")
 ACTIONS: Final = (["Deny"], ["Deny"], ["Deny", "Warn"], ["Warn"], ["Audit"], ["Audit", "Warn"])
@@ -68,8 +72,8 @@ def drawn_policy(draw: random.Random, name: str) -> Json:
             rule("pods", operations=draw.sample(["CREATE", "UPDATE", "DELETE"], 2)),
             namespaceSelector={"matchLabels": {"team": draw.choice(("red", "blue"))}},
         )
-    if draw.random() < 0.2:
-        names = draw.sample(["deployments", "jobs", "cronjobs", "Deployment"], 2)
+    if draw.random() < 0.4:
+        names = draw.sample(NAMES, 2)
         spec["autogen"] = {"podControllers": {"controllers": names}}
     return validating(*validations, name=name, **spec)
 
@@ -79,7 +83,7 @@ def drawn_request(draw: random.Random) -> Json:
     spec = pod_spec(*draw.sample(["nginx", "nginx:1", "a/b:2"], draw.randint(1, 2)))
     if draw.random() < 0.3:
         spec["hostNetwork"] = draw.choice((True, False))
-    kind = draw.choice(("Pod", "Pod", "Deployment", "Job", "CronJob", "ReplicaSet"))
+    kind = draw.choice(("Pod", "Pod", "Deployment", "Job", "CronJob", "ReplicaSet", "ReplicationController"))
     labels = draw.choice(({"app": "x"}, {"app": "y"}))
     metadata: Json = {"namespace": draw.choice(("default", "prod")), "labels": labels}
     made = pod(spec=spec, **metadata) if kind == "Pod" else workload(kind, spec, **metadata)
