@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,7 +10,7 @@ import pytest
 
 from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 from gateway.server.kubernetes.access import ClusterAccess
-from gateway.server.kubernetes.loaded_kinds import LoadedKinds
+from gateway.server.kubernetes.loaded_kinds import LOOK_AGAIN_S, LoadedKinds
 from gateway.server.kubernetes.watch import Pace
 from tests.gatekeeper.documents import constraint, template
 from tests.kubernetes.server import refuse, stream
@@ -119,11 +120,15 @@ def test_kinds_of_constraints_come_and_go(server: ApiServer, folder: Path, stage
     server.resources[CONSTRAINTS] = []
     server.drop(f"{TEMPLATES}/constrainttemplates/never")
     stage.eventually(lambda: answers(gateway) == (True, ""))
+    # API servers end the watches of a kind that is gone.
+    server.end_watches(abruptly=False)
+    stage.run(asyncio.sleep(3 * LOOK_AGAIN_S))
     again = template("Never", {"expression": "false", "message": "again"})
     keep(server, f"{TEMPLATES}/constrainttemplates/never", again)
     server.resources[CONSTRAINTS] = [NEVER]
     keep(server, f"{CONSTRAINTS}/never/c", constraint("Never"))
     stage.eventually(lambda: answers(gateway) == (False, "[c] again"))
+    assert "lost" not in gateway.log
 
 
 def test_an_object_that_nests_too_deep_keeps_no_other_away(

@@ -336,8 +336,9 @@ class Watch(Generic[T]):
             self.synced.set()
         if isinstance(error, ExpiredWatchError) or error.status not in (0, _TOO_MANY_REQUESTS):
             self._version = ""
-        # A first failure is not logged: the next attempt usually works.
-        if self._has_warned or (self._failures == 1 and was_synced):
+        # A first failure is not logged: the next attempt usually works. Nor is the end of an empty kind.
+        is_gone = error.status == _NOT_FOUND and _NOT_FOUND in kind.absent_on and not self._store.by_name
+        if self._has_warned or (was_synced and (self._failures == 1 or is_gone)):
             log.debug("watch still interrupted: %s: %s", noun, self.last_error)
             return
         self._has_warned = True
