@@ -223,7 +223,15 @@ def test_enforcement_actions(
     assert found.decision.warnings == warnings
 
 
-@pytest.mark.parametrize("spec", [{"enforcementAction": "block"}, scoped(("deny", "audit.gatekeeper.sh"))])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"enforcementAction": "block"},
+        {"enforcementAction": ""},
+        scoped(("deny", "audit.gatekeeper.sh")),
+        scoped(),
+    ],
+)
 def test_a_constraint_without_an_effect_on_requests_is_no_entry(spec: Json) -> None:
     config = load_documents(never(), constraint("Never", **spec))
     assert config.validating == ()

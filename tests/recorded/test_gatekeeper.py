@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 _UNKNOWN: Final = "For an unknown namespace Gatekeeper has an error of its own."
 DIFFERENT: Final[dict[str, str]] = {
-    "action-empty": "For the gateway an empty enforcementAction is the default.",
-    "scoped-none": "The gateway refuses the action scoped without scopedEnforcementActions.",
     "match-namespace-unknown": _UNKNOWN,
     "match-namespace-labels-unknown": _UNKNOWN,
 }

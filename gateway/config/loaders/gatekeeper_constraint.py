@@ -145,13 +145,14 @@ def _read_match(source: Fields) -> Match:
 
 
 def _read_actions(spec: Fields) -> frozenset[Action]:
-    action = spec.string("enforcementAction", "deny") or "deny"
+    action = spec.string("enforcementAction", "deny")
     scoped = spec.mappings("scopedEnforcementActions")
     if action == _SCOPED:
-        if not scoped:
+        is_absent = spec.content.get("scopedEnforcementActions") is None
+        if is_absent:
             spec.problem("scopedEnforcementActions", f"is required with enforcementAction {_SCOPED}")
         found = _scoped_actions(scoped)
-        if scoped and not found:
+        if not found and not is_absent:
             message = f"none of them is for {_WEBHOOK}: the constraint has no effect on requests"
             spec.problems.warn(spec.at("scopedEnforcementActions"), message)
         return frozenset(found)
