@@ -9,6 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.base.errors import ConfigError
 from gateway.pure.cel.errors import EvaluationError
 from gateway.pure.core.labels import EVERYTHING
 from gateway.pure.core.policy import ParamKind
@@ -110,6 +111,69 @@ def test_context_is_less_than_a_cluster(
 ) -> None:
     assert of_context in found(tmp_path, expression, is_cluster=False)
     assert of_cluster in found(tmp_path, expression, is_cluster=True)
+
+
+POST = "resource.Post('authorization.k8s.io/v1', 'subjectaccessreviews', {'spec': dyn({'user': 'a'})})"
+OF_POD = "resource.Get(resource.ToGVR('v1', 'ConfigMap'), 'default', 'limits').data.owner == 'ann'"
+
+
+def test_what_is_created_comes_back_and_kinds_have_names_in_a_cluster_alone(tmp_path: Path) -> None:
+    posted = f"{POST}.spec.user == 'a' && !has({POST}.status)"
+    for expression in (posted, OF_POD):
+        assert found(tmp_path, expression, is_cluster=True) == "passed"
+        assert found(tmp_path, expression, is_cluster=False, expected="error") == "passed"
+    assert "internal error: not implemented" in found(tmp_path, posted, is_cluster=False)
+
+
+ENTRIES: list[Json] = [
+    {"name": "all", "data": {"a": {"b": [1, 2]}, "c": "x"}},
+    {"name": "part", "data": {"a": {"b": [1, 2]}}, "fieldPath": "a.b"},
+    {
+        "name": "projected",
+        "data": {"a": {"b": [1, 2]}},
+        "fieldPath": "a",
+        "projections": [{"name": "two", "path": "b"}, {"name": "none", "path": "b.c"}],
+    },
+    {"name": "objects", "resources": SHARED},
+    {"name": "files", "resourceFiles": ["resources.yaml"]},
+]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "globalContext.Get('all').c == 'x' && globalContext.Get('all', '').a.b.size() == 2",
+        "globalContext.Get('all', 'c') == 'x'",
+        "globalContext.Get('part') == [1, 2]",
+        "globalContext.Get('projected') == {'two': dyn([1, 2]), 'none': dyn(null)}",
+        "globalContext.Get('projected', 'two').size() == 2",
+        "globalContext.Get('objects').exists(o, o.metadata.name == 'limits')",
+        "globalContext.Get('files').map(o, o.metadata.name) == ['trigger']",
+        "globalContext.Get('unknown') == null && globalContext.Get('unknown', 'x') == null",
+    ],
+)
+def test_entries_have_the_data_of_the_test(tmp_path: Path, expression: str) -> None:
+    test = {"globalContextEntries": ENTRIES} | rows(
+        {"policy": "p", "resources": ["trigger"], "result": "pass"}
+    )
+    files: Json = {"policies": [policy("p", expression)], "resources": [TRIGGER]}
+    assert said(write(tmp_path, test, **files)) == {"p on trigger: pass": "passed"}
+
+
+def test_unusable_entries_fail_the_rows(tmp_path: Path) -> None:
+    def of(entry: Json, expression: str = "true") -> str:
+        test = {"globalContextEntries": [{"name": "e", **entry}]}
+        test |= rows({"policy": "p", "resources": ["trigger"], "result": "pass"})
+        file = write(tmp_path, test, policies=[policy("p", expression)], resources=[TRIGGER])
+        (one,) = said(file).values()
+        return one
+
+    assert 'e: found the path "length(@)", expected names' in of({"data": {}, "fieldPath": "length(@)"})
+    assert "gone.yaml: cannot be read" in of({"resourceFiles": ["gone.yaml"]})
+    missing = of({"data": {"a": 1}}, "globalContext.Get('e', 'b') == 1")
+    assert 'projection "b" not found in global context entry "e"' in missing
+    with pytest.raises(ConfigError, match=r"globalContextEntries\[0\]: expected one of data, resources"):
+        of({"data": {}, "resources": []})
 
 
 def test_without_a_file_there_is_no_object(tmp_path: Path) -> None:

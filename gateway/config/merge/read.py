@@ -96,7 +96,8 @@ class _Collected:
 def read(found: Iterable[Document], readable: Readable | None = None) -> Config:
     """Return the configuration in the documents *found*.
 
-    Expressions may read objects of the kinds that its GatewayConfiguration lists, or those in *readable*.
+    Expressions may read objects of the kinds that its GatewayConfiguration lists, or those in *readable*:
+    then something else than the configuration says where they are.
 
     Raises:
         ConfigError: as :func:`load`.
@@ -114,6 +115,7 @@ def read(found: Iterable[Document], readable: Readable | None = None) -> Config:
             count = sum(len(each.problems.found) for each in documents)
         if count >= MAX_PROBLEMS:
             raise ConfigError([*_problems(documents)[:MAX_PROBLEMS], _more(document)])
+    has_cluster = collected.gateway.kubernetes is not None or readable is not None
     if readable is None:
         readable = collected.gateway.policies.readable
     kinds = frozenset(collected.policies.object_kinds(readable))
@@ -124,7 +126,6 @@ def read(found: Iterable[Document], readable: Readable | None = None) -> Config:
             document.problems.add(path, f"there is no WorkerPool {shown(pool)}{hint}")
     collected.need_cluster.extend(collected.policies.need_cluster(NO_AUTHORIZER, params))
     _check_cluster(collected)
-    has_cluster = collected.gateway.kubernetes is not None
     bound = collected.policies.bound(params, readable, has_cluster=has_cluster)
     # If there are problems, the name of a webhook that could not be read would be another one.
     problems = _problems(documents) or _problems_of_names(documents, collected, bound)

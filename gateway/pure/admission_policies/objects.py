@@ -128,9 +128,11 @@ class ObjectReads:
         of_review = _ObjectsOfReview(self._kinds, self._fixed, policy_input)
         reviews = AccessReviews(decisions)
         context = GlobalContext(of_review.entry)
-        return ClusterObjects(
+        found = ClusterObjects(
             of_review.get, of_review.list, reviews.post, self.plural_of, context, self._namespace
         )
+        cluster = policy_input.params
+        return cluster.in_test(found) if isinstance(cluster, FixedParams) else found
 
     def _of_entries(self, name: str) -> Iterator[Resource]:
         """Yield the kind of the GlobalContextEntry *name*, or if that is empty those that can be read."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from gateway.pure.admission_policies.model import ParamRef
+    from gateway.pure.cel.libraries.cluster_objects import ClusterObjects
     from gateway.pure.cel.paths import Paths
     from gateway.pure.core.conditions import FoundParam, ParamLookup
     from gateway.pure.core.labels import Selector
@@ -136,6 +137,10 @@ class FixedParams:
         """Return the objects of *kind*, which are whole, or None if no file has one."""
         del paths
         return self._by_kind.get((kind.api_version, kind.kind))
+
+    def in_test(self, found: ClusterObjects) -> ClusterObjects:
+        """Return what expressions use, in a test with these objects, instead of *found*."""
+        return found
 
     def read(self, kind: ParamKind) -> FixedObjects | None:
         """Return the objects of *kind* that expressions read, or None if no file has one."""

@@ -50,6 +50,7 @@ class FoundTests:
                 *test.param_resources,
                 *((test.context,) if test.context is not None else ()),
                 *test.cluster_resources,
+                *(file for entry in test.entries for file in entry.files),
                 *test.others,
             )
             yield from (test.file.parent / row.patched for row in test.rows if row.patched)

@@ -14,23 +14,31 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
+from gateway.base.text import shown
 from gateway.config.merge.load import documents_in
 from gateway.engine.object_review import built_in_resource
 from gateway.pure.admission_policies.params import FixedObjects, FixedParams
 from gateway.pure.cel.errors import EvaluationError
+from gateway.pure.cel.libraries.global_context import GlobalContext
 from gateway.pure.core.policy import ParamKind
+from gateway.tools.policy_tests.kyverno_entries import data_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from gateway.pure.cel.libraries.cluster_objects import ClusterObjects
     from gateway.pure.core.labels import Selector
+    from gateway.tools.policy_tests.kyverno_test import KyvernoTest
 
     Json = dict[str, Any]
 
+NO_KINDS: Final[Mapping[tuple[str, str], str]] = MappingProxyType({})
+NO_DATA: Final[Mapping[str, object]] = MappingProxyType({})
 _SECRETS: Final = ("v1", "secrets")
 _UNCHANGED: Final = ("endpoints",)
 
@@ -89,9 +97,14 @@ class KyvernoObjects(FixedParams):
     """
 
     def __init__(
-        self, objects: Iterable[Json], kinds: Iterable[tuple[str, str]] = (), *, is_cluster: bool
+        self,
+        objects: Iterable[Json],
+        kinds: Mapping[tuple[str, str], str] = NO_KINDS,
+        data: Mapping[str, object] = NO_DATA,
+        *,
+        is_cluster: bool,
     ) -> None:
-        """*kinds* are others that there are, by apiVersion and plural name.
+        """*kinds* are those of custom resources, and *data* that of GlobalContextEntries by their names.
 
         With *is_cluster*, the objects are those of ``clusterResources``, of others those of ``context``.
         """
@@ -107,8 +120,23 @@ class KyvernoObjects(FixedParams):
             for kind in (*found, *kinds)
         }
         self._is_cluster = is_cluster
+        self._plurals = {(version, kind): plural for (version, plural), kind in kinds.items()}
+        self._data = data
         self.kinds = ReadableKinds(self._objects)
         """The kinds that policies may read."""
+
+    def in_test(self, found: ClusterObjects) -> ClusterObjects:
+        """Return what expressions use instead of *found*."""
+
+        def plural_of(version: str, kind: str) -> str | None:
+            return self._plurals.get((version, kind)) or found.plural_of(version, kind)
+
+        data = NO_DATA if self._is_cluster else self._data
+        context = GlobalContext(lambda name, projection: _entry(data, name, projection))
+        if self._is_cluster:
+            return replace(found, post=_created, plural_of=plural_of, global_context=context)
+        unknown = _not_implemented
+        return replace(found, post=unknown, plural_of=unknown, global_context=context)
 
     def read(self, kind: ParamKind) -> FixedObjects:
         """Return the objects of *kind*, whose name is the plural one."""
@@ -120,19 +148,43 @@ class KyvernoObjects(FixedParams):
         return found or _NoObjects(is_namespaced=True, by_namespace={}, resource=resource)
 
 
-def read_objects(
-    context: Path | None, cluster_resources: Sequence[Path], of_test: Sequence[Json]
-) -> tuple[KyvernoObjects, str]:
-    """Return the objects that the policies of a test read, and the first problem of the files, or "".
+def _created(version: str, plural: str, namespace: str, created: Json) -> Json:
+    del version, plural, namespace
+    return created
+
+
+def _not_implemented(*_: object) -> NoReturn:
+    raise EvaluationError("internal error: not implemented")
+
+
+def _entry(data: Mapping[str, object], name: str, projection: str) -> object:
+    """Return the *data* of an entry, or a projection of it; None if there is no such entry.
+
+    Raises:
+        EvaluationError: there is no such projection.
+    """
+    found = data.get(name)
+    if name not in data or not projection:
+        return found
+    if isinstance(found, dict) and projection in found:
+        return found[projection]
+    reason = f"projection {shown(projection)} not found in global context entry {shown(name)}"
+    raise EvaluationError(f"failed to get global reference: {reason}")
+
+
+def read_objects(test: KyvernoTest, of_test: Sequence[Json]) -> tuple[KyvernoObjects, str]:
+    """Return the objects that the policies of *test* read, and the first problem of the files, or "".
 
     *of_test* are the other objects of the test.
     """
-    if not cluster_resources:
-        if context is None:
-            return KyvernoObjects((), is_cluster=False), ""
-        objects, _, problem = _content([context], "Context")
-        return KyvernoObjects(objects, is_cluster=False), problem and f"context: {problem}"
-    objects, definitions, problem = _content(cluster_resources, "ClusterResource")
+    data, problem = data_of(test.entries)
+    if not test.cluster_resources:
+        objects: list[Json] = []
+        if test.context is not None:
+            objects, _, wrong = _content([test.context], "Context")
+            problem = f"context: {wrong}" if wrong else problem
+        return KyvernoObjects(objects, NO_KINDS, data, is_cluster=False), problem
+    objects, definitions, problem = _content(test.cluster_resources, "ClusterResource")
     kinds, wrong = _kinds(definitions)
     found = KyvernoObjects([*of_test, *objects], kinds, is_cluster=True)
     problem = problem or wrong
@@ -161,18 +213,18 @@ def _content(files: Sequence[Path], kind: str) -> tuple[list[Json], list[Path], 
     return objects, definitions, problem
 
 
-def _kinds(files: Sequence[Path]) -> tuple[list[tuple[str, str]], str]:
-    """Return apiVersion and plural name of the CustomResourceDefinitions in *files*, and a problem."""
-    kinds = []
+def _kinds(files: Sequence[Path]) -> tuple[dict[tuple[str, str], str], str]:
+    """Return the kinds that the CustomResourceDefinitions in *files* define, and a problem."""
+    kinds = {}
     problem = ""
     for document in documents_in(files):
         for each in document.problems.errors():
             problem = problem or str(each)
         try:
             spec: Any = (document.content or {})["spec"]
-            kinds += [
-                (f"{spec['group']}/{one['name']}", str(spec["names"]["plural"])) for one in spec["versions"]
-            ]
+            for one in spec["versions"]:
+                resource = f"{spec['group']}/{one['name']}", str(spec["names"]["plural"])
+                kinds[resource] = str(spec["names"]["kind"])
         except (KeyError, TypeError):
             problem = problem or f"{document.place}: found no CustomResourceDefinition"
     return kinds, problem

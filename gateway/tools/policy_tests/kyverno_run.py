@@ -103,7 +103,7 @@ def _cases(test: KyvernoTest) -> Iterator[_Case]:
 async def _run(test: KyvernoTest, cases: Sequence[_Case]) -> list[CaseResult]:
     objects, problem = _objects(test.resources)
     others, _ = _objects((*test.target_resources, *test.param_resources))
-    readable, wrong = read_objects(test.context, test.cluster_resources, [*objects, *others])
+    readable, wrong = read_objects(test, [*objects, *others])
     policies = load_policies(
         documents_in((*test.policies, *test.exceptions)),
         documents_in(test.param_resources),

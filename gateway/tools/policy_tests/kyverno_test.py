@@ -18,6 +18,7 @@ from gateway.config.kinds.namespace import NAME_LABEL
 from gateway.config.yaml.documents import plural_of, read_documents
 from gateway.config.yaml.fields import Fields
 from gateway.pure.core.namespace import Namespace
+from gateway.tools.policy_tests.kyverno_entries import read_entries
 from gateway.tools.policy_tests.suite import bare_namespace
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gateway.config.yaml.documents import Document
+    from gateway.tools.policy_tests.kyverno_entries import MockEntry
 
 _GROUP: Final = "cli.kyverno.io/"
 _RESULTS: Final = ("pass", "fail", "skip", "error", "warn")
@@ -126,6 +128,8 @@ class KyvernoTest:
     """The file with what policies read."""
     cluster_resources: tuple[Path, ...]
     """The files with what is in the cluster instead."""
+    entries: tuple[MockEntry, ...]
+    """The data of GlobalContextEntries."""
     others: tuple[Path, ...]
     """The files of values and of the user, which are read already."""
     has_payloads: bool
@@ -142,7 +146,7 @@ def is_kyverno_test(content: Mapping[str, object]) -> bool:
 def read_kyverno_test(document: Document, number: int) -> KyvernoTest:
     """Return the test in *document*, the test *number* of its file, after reporting its problems."""
     fields = document.fields()
-    fields.accept("kind", "apiVersion", "apiCallResponses", "globalContextEntries")
+    fields.accept("kind", "apiVersion", "apiCallResponses")
     metadata = fields.group("metadata")
     name = metadata.optional_string("name") or fields.optional_string("name") or document.file.stem
     folder = document.file.parent
@@ -162,6 +166,7 @@ def read_kyverno_test(document: Document, number: int) -> KyvernoTest:
         paths("exceptions"),
         folder / context if context else None,
         paths("clusterResources"),
+        read_entries(fields.mappings("globalContextEntries"), folder),
         tuple(folder / str(fields.content[one]) for one in ("variables", "userinfo") if fields.has(one)),
         bool([one for one in _PAYLOADS if fields.has(one)]),
         _values(fields, folder),
