@@ -11,6 +11,7 @@ import yaml
 from admission_gateway_worker.policies import definitions
 from gateway.tools.cli.policies import configuration
 from tests.kit import REVIEWS, call_command, pool_document, webhook_document
+from tests.kubernetes.server import ApiServer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,3 +124,51 @@ def test_wrong_usage_has_the_status_2(tmp_path: Path, pod: Path) -> None:
         assert text in done.stderr
     (tmp_path / "config/c.yaml").write_text("kind: Nothing\n")
     assert call_command("review", str(pod), "--config", config).returncode == 2
+
+
+LIMITED = """\
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: p}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: ["*"], resources: [pods]}]
+  validations:
+    - expression: resource.get('v1', 'configmaps', 'default', 'names').data.allowed == object.metadata.name
+      messageExpression: "'expected ' + resource.get('v1', 'configmaps', 'default', 'names').data.allowed"
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: p}
+spec: {policyName: p, validationActions: [Deny]}
+---
+apiVersion: admission-gateway.io/v1alpha1
+kind: GatewayConfiguration
+policies: {resources: [{apiVersion: v1, kind: ConfigMap, resource: configmaps}]}
+"""
+
+
+def allowed_name(name: str) -> dict[str, Any]:
+    metadata = {"name": "names", "namespace": "default"}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"allowed": name}}
+
+
+def test_policies_read_objects_of_the_files_or_of_the_cluster(tmp_path: Path, pod: Path) -> None:
+    config = tmp_path / "config.yaml"
+    with ApiServer() as server:
+        verbs = ["get", "list", "watch"]
+        found = {"name": "configmaps", "kind": "ConfigMap", "namespaced": True, "verbs": verbs}
+        server.resources["/api/v1"] = [found]
+        server.keep("/api/v1/namespaces/default/configmaps/names", data={"allowed": "of the cluster"})
+
+        def reviewed(*objects: dict[str, Any], cluster: str = "") -> str:
+            config.write_text(f"{LIMITED}{cluster}---\n{yaml.safe_dump_all(objects)}")
+            return call_command("review", str(pod), "--config", str(config)).stdout
+
+        assert reviewed(allowed_name("a")) == "allowed\n"
+        assert "expected b\n" in reviewed(allowed_name("b"))
+        assert "resulted in error: no such key: data\n" in reviewed()
+        cluster = f"kubernetes: {{kubeconfig: {json.dumps(str(server.kubeconfig(tmp_path)))}}}\n"
+        assert "expected of the cluster\n" in reviewed(cluster=cluster)
+        # What files have is not taken from the cluster.
+        assert reviewed(allowed_name("a"), cluster=cluster) == "allowed\n"
