@@ -831,6 +831,103 @@ CANARIES: Final = tuple(_canaries())
 """Each refuses its operation, when it and all of its kind are in force: it is made after them."""
 
 
+@dataclass(frozen=True)
+class Step:
+    """Changes of the cluster, and operations under its new state, which change nothing."""
+
+    changes: tuple[Operation, ...]
+    operations: tuple[Operation, ...]
+
+
+LIMITS: Final = 'resource.Get("v1", "configmaps", "reading", "limits")'
+
+
+def _reading() -> Scenario:
+    """Return policies that read ConfigMaps of their namespace, and the namespace itself.
+
+    At most one of them refuses an operation: Kyverno registers those with matchConditions by themselves, and
+    the API server shows the denial of one webhook.
+    """
+    limits = named(limits=LIMITS)
+    others = "object.metadata.?labels[?'team'].orValue('') != 'nobody'"
+    return _kyverno(
+        "reading",
+        [
+            validating(
+                check("dyn(variables.limits) != null", "there are no limits"),
+                check("object.metadata.labels.team in variables.limits.data", "the team has no limit"),
+                name="get",
+                variables=limits,
+                matchConditions=named(others=others),
+            ),
+            validating(
+                check('resource.List("v1", "configmaps", "reading").items.size() < 4', "too many"),
+                check(
+                    'resource.list("v1", "configmaps", "reading", {"open": "no"}).items.size() == 0',
+                    by='"closed by " + resource.List("v1", "configmaps", "reading", {"open": "no"})'
+                    ".items[0].metadata.name",
+                ),
+                name="list",
+            ),
+            validating(
+                check(
+                    'dyn(resource.List("v1", "configmaps")).items.all(c, c.metadata.name != "stop")',
+                    "stopped",
+                ),
+                check('dyn(resource.Get("v1", "configmaps", "never")) == null', "never"),
+                inside="reading",
+                name="own",
+            ),
+            validating(
+                check(
+                    'resource.Get("v1", "namespaces", "", "reading").metadata.?labels[?"tier"]'
+                    '.orValue("") != "closed"',
+                    "the namespace is closed",
+                ),
+                name="namespace",
+            ),
+            validating(
+                check('resource.Get("v1", "configmaps", "reading", "none").data.a == "b"', "no"),
+                name="nobody",
+                matchConditions=named(nobody=f"!({others})"),
+            ),
+            mutating(
+                f"[JSONPatch{{op: 'add', path: '/metadata/labels/most', value: {LIMITS}.data.shop}}]",
+                name="label",
+                matchConditions=named(
+                    given=f"dyn({LIMITS}) != null && 'shop' in {LIMITS}.data", others=others
+                ),
+            ),
+        ],
+    )
+
+
+def _steps() -> Iterator[Step]:
+    maps, space = within("configmaps"), "/api/v1/namespaces/{namespace}"
+    probes = tuple(post(labelled("web", team=team), dry=True) for team in ("shop", "search"))
+    yield Step((), (*probes, post(labelled("web", team="nobody"), dry=True)))
+    yield Step((post(config_map("limits", shop="3")),), probes)
+    yield Step((patch(f"{maps}/limits", {"data": {"shop": "4", "search": "1"}}),), probes)
+    yield Step((post(config_map("door", {"open": "no"})),), probes)
+    yield Step((patch(f"{maps}/door", {"metadata": {"labels": {"open": "yes"}}}),), probes)
+    yield Step((patch(space, {"metadata": {"labels": {"tier": "closed"}}}),), probes)
+    yield Step((patch(space, {"metadata": {"labels": {"tier": None}}}),), probes)
+    yield Step((post(config_map("stop")),), probes)
+    yield Step((Operation("DELETE", f"{maps}/stop"),), probes)
+    yield Step((post(config_map("a")), post(config_map("b"))), probes)
+    yield Step((Operation("DELETE", f"{maps}/limits"),), probes)
+
+
+READING: Final = _reading()
+READ: Final[list[Json]] = [
+    {"apiVersion": "v1", "kind": "ConfigMap", "resource": "configmaps"},
+    {"apiVersion": "v1", "kind": "Namespace", "resource": "namespaces"},
+]
+"""The kinds that the policies of ``READING`` read."""
+STEPS: Final = tuple(_steps())
+"""What is done in its namespace."""
+
+
 def of_engine(scenarios: tuple[Scenario, ...], *groups: str) -> list[Scenario]:
     """Return those of *scenarios* whose documents are of one of *groups*."""
     return [each for each in scenarios if each.documents[0]["apiVersion"].partition("/")[0] in groups]

@@ -142,11 +142,22 @@ CANARY: Final = _canary()
 class Policies(BehindGateway):
     """A gateway with policies and parameters in files."""
 
-    def __init__(self, cluster: Cluster, folder: Path, documents: list[Json], version: str = "") -> None:
-        """*version* is the ``kubernetesVersion``, by default that of the API server."""
+    def __init__(
+        self,
+        cluster: Cluster,
+        folder: Path,
+        documents: list[Json],
+        version: str = "",
+        reads: Sequence[Json] = (),
+    ) -> None:
+        """*version* is the ``kubernetesVersion``, by default that of the API server.
+
+        *reads* are the kinds that expressions may read.
+        """
         settings = {
             "kubernetes": {"kubeconfig": str(cluster.kubeconfig())},
             "kubernetesVersion": version or cluster.binaries.version,
+            **({"policies": {"resources": list(reads)}} if reads else {}),
         }
         super().__init__(cluster, folder, [], "policies", gateway=settings)
         self.documents = documents

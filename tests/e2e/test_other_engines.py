@@ -30,8 +30,12 @@ from tests.e2e.engine_scenarios import (
     DELETIONS,
     GATEKEEPER,
     KYVERNO,
+    READ,
+    READING,
     SCENARIOS,
+    STEPS,
     Scenario,
+    Step,
     of_engine,
 )
 from tests.e2e.policy_comparison import Policies, stable
@@ -91,12 +95,29 @@ class _Running:
 
     def outcomes(self) -> Outcomes:
         """Perform all operations when the canaries refuse theirs."""
-        for canary in self._canaries:
-            eventually(partial(self._refuses, canary), canary.name)
+        self.wait()
         return {
-            (scenario.name, number): self._seen(scenario, operation)
+            (scenario.name, number): self.seen(scenario, operation)
             for scenario in self._scenarios
             for number, operation in enumerate(scenario.operations)
+        }
+
+    def wait(self) -> None:
+        """Wait until the canaries refuse their operations."""
+        for canary in self._canaries:
+            eventually(partial(self._refuses, canary), canary.name)
+
+    def step(self, step: Step) -> None:
+        """Change the cluster as *step* says."""
+        for change in step.changes:
+            answer = self._perform(READING, change)
+            assert answer.status < 300, answer
+
+    def after(self, step: Step) -> Outcomes:
+        """Perform the operations of *step*."""
+        return {
+            (READING.name, number): self.seen(READING, operation)
+            for number, operation in enumerate(step.operations)
         }
 
     def _refuses(self, canary: Scenario) -> bool:
@@ -107,7 +128,8 @@ class _Running:
         api = self._cluster.user(operation.user)
         return api.request(operation.method, path, operation.document, operation.content_type)
 
-    def _seen(self, scenario: Scenario, operation: Operation) -> Seen:
+    def seen(self, scenario: Scenario, operation: Operation) -> Seen:
+        """Perform *operation* of *scenario*."""
         answer = self._perform(scenario, operation)
         is_denied = answer.status >= 400
         text = DENIAL.sub("", answer.message) if is_denied else ""
@@ -193,6 +215,46 @@ def test_constraints_decide_as_in_gatekeeper(tmp_path: Path, behind_gateway: Out
         assert cluster.api.create(path, registration).status == 201
         expected = running.outcomes()
     _assert_equal(behind_gateway, expected)
+
+
+def test_policies_that_read_objects_decide_as_in_kyverno(tmp_path: Path) -> None:
+    build("kyverno")
+    canaries = of_engine(CANARIES, "policies.kyverno.io")
+    documents = [document for each in (READING, *canaries) for document in each.documents]
+    with ExitStack() as stack:
+        bed, cluster = _bed(stack, tmp_path)
+        subject = Kyverno()
+        subject.start(bed)
+        running = _Running(cluster, [READING], canaries)
+        running.make_namespaces()
+        subject.create(*documents)
+        running.wait()
+        expected = []
+        for step in STEPS:
+            running.step(step)
+            expected.append(running.after(step))
+    statuses = [[seen.status for seen in outcomes.values()] for outcomes in expected]
+    # Otherwise nothing would be compared.
+    assert len({tuple(each) for each in statuses}) >= 3, statuses
+    with Cluster(obtain(VERSIONS[0]), tmp_path / "second") as cluster:
+        running = _Running(cluster, [READING], canaries)
+        running.make_namespaces()
+        with Policies(cluster, tmp_path / "gateway", documents, reads=READ):
+            running.wait()
+            for number, (step, outcomes) in enumerate(zip(STEPS, expected, strict=True)):
+                running.step(step)
+                found: Outcomes = {}
+
+                def is_equal(step: Step = step, outcomes: Outcomes = outcomes) -> bool:
+                    nonlocal found
+                    found = running.after(step)
+                    return found == outcomes
+
+                try:
+                    eventually(is_equal, f"the decisions after step {number}")
+                except AssertionError:
+                    _assert_equal(found, outcomes)
+                    raise
 
 
 def _taken(cluster: Cluster) -> int:
