@@ -164,6 +164,22 @@ def test_nothing_is_served_before_the_policies_are_read(
     assert answers(gateway)[0] is False
 
 
+def test_the_setting_can_be_turned_on_and_off(server: ApiServer, folder: Path, stage: Stage) -> None:
+    server.resources[KYVERNO] = [POLICIES]
+    keep(server, f"{KYVERNO}/validatingpolicies/p", policy("false"))
+    file = folder / "c.yaml"
+    with_engines = file.read_text()
+    document = json.loads(with_engines)
+    del document["policies"]["customResourcesOf"]
+    file.write_text(json.dumps(document))
+    gateway = stage.start_gateway(folder, allow_empty=True)
+    assert answers(gateway) == (True, "")
+    file.write_text(with_engines)
+    stage.eventually(lambda: answers(gateway)[0] is False)
+    file.write_text(json.dumps(document))
+    stage.eventually(lambda: answers(gateway)[0] is True)
+
+
 def test_commands_read_them(server: ApiServer, folder: Path) -> None:
     server.resources[KYVERNO] = [POLICIES]
     keep(server, f"{KYVERNO}/validatingpolicies/p", policy("false"))
