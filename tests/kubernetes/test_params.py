@@ -133,6 +133,8 @@ async def test_expressions_read_what_the_watch_has_shown(server: ApiServer, clus
     assert objects.seen("", "y") is None
     assert (objects.count(""), objects.count("a"), objects.count("c")) == (3, 2, 0)
     assert names(objects.select("", ALL)) == ["x", "y", "x"]
+    assert 0 < objects.bytes_of("a", "y") < objects.bytes_of("a") < objects.bytes_of("")
+    assert (objects.bytes_of("a", "z"), objects.bytes_of("c")) == (0, 0)
     asked = server.asked("get params")
     server.keep(MAPS.format("c", "z"))
     await until(lambda: objects.seen("c", "z") is not None)

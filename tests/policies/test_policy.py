@@ -152,6 +152,9 @@ class Unread:
     def count(self, namespace: str) -> int:
         raise AssertionError("no expression reads objects")
 
+    def bytes_of(self, namespace: str, name: str = "") -> int:
+        raise AssertionError("no expression reads objects")
+
 
 def reading_params(files: FixedParams) -> ValidatingPolicyInForce:
     policy = read(

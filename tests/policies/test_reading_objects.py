@@ -18,6 +18,7 @@ from gateway.config.merge.load import load
 from gateway.config.merge.model import kinds_read
 from gateway.pure.admission_policies.objects import MAX_LISTED
 from gateway.pure.admission_policies.params import FixedParams, UnreadParamsError
+from gateway.pure.cel.meter import BRIEF_LIMIT, METER
 from gateway.pure.core.conditions import FoundParam, ParamLookup
 from gateway.pure.core.labels import EVERYTHING
 from gateway.pure.core.policy import ParamKind
@@ -276,6 +277,47 @@ class Many:
 def test_a_list_of_too_many_objects_is_an_error(tmp_path: Path) -> None:
     (denial,) = decided(tmp_path, [LISTED, *bound(f"{EVERYWHERE} == []")], params=Many()).denials  # type: ignore[arg-type]
     assert denial.endswith(f"found {MAX_LISTED + 1} objects, expected at most {MAX_LISTED}")
+
+
+@dataclass
+class Large:
+    """An object, alone or in a list, whose JSON has so many *bytes*: a ``ParamObjects``."""
+
+    bytes: int
+    is_namespaced: bool = True
+    parsed_brief: list[bool] = field(default_factory=list)
+    """For each time that it was asked for, whether that was on the event loop."""
+
+    def of(self, kind: object, paths: object) -> Large:
+        return self
+
+    def count(self, namespace: str) -> int:
+        return 1
+
+    def bytes_of(self, namespace: str, name: str = "") -> int:
+        return self.bytes
+
+    def seen(self, namespace: str, name: str) -> Json:
+        self.parsed_brief.append(METER.budget <= BRIEF_LIMIT)
+        return OBJECTS[-1]
+
+    def select(self, namespace: str, selector: object) -> Sequence[Json]:
+        return [self.seen(namespace, "")]
+
+
+@pytest.mark.parametrize("expression", [f"{GET}.data.limit == '3'", f"{EVERYWHERE} == ['one']"])
+def test_large_objects_are_parsed_beside_the_event_loop_and_not_too_many(
+    tmp_path: Path, expression: str
+) -> None:
+    for size, is_brief in ((1_000, True), (1_500_000, False)):
+        objects = Large(size)
+        found = decided(tmp_path, [LISTED, *bound(expression)], params=objects)  # type: ignore[arg-type]
+        assert found.denials == []
+        assert objects.parsed_brief == [is_brief]
+    objects = Large(10**9)
+    (denial,) = decided(tmp_path, [LISTED, *bound(expression)], params=objects).denials  # type: ignore[arg-type]
+    assert "cost" in denial
+    assert objects.parsed_brief == []
 
 
 NAMES: Final = st.sampled_from(["a", "b", "a-b", "a.b"])

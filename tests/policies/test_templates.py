@@ -791,6 +791,9 @@ class Unread:
     def count(self, namespace: str) -> int:
         raise AssertionError("no expression reads objects")
 
+    def bytes_of(self, namespace: str, name: str = "") -> int:
+        raise AssertionError("no expression reads objects")
+
 
 def test_parameters_of_the_cluster_are_those_of_the_namespace_of_the_workload() -> None:
     policy = on_templates(

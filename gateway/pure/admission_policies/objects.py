@@ -42,6 +42,8 @@ MAX_LISTED: Final = 100_000
 _STEPS_OF_GET: Final = 20_000
 _STEPS_OF_LISTED: Final = 1_000
 """What reading one object counts: it may have to be parsed."""
+_STEPS_OF_BYTE: Final = 10
+"""What a byte of its JSON counts, which can be a hundred nanoseconds, and ten bytes of memory."""
 _NOT_EVALUATED: Final = "is JMESPath, which the gateway does not evaluate"
 _NAMED: Final = 2
 """Arguments of ``globalContext.get`` with the name of a projection."""
@@ -183,7 +185,10 @@ class _ObjectsOfReview:
             raise EvaluationError("failed to get resource: name is required")
         _, objects = self._objects("get resource", version, plural)
         count_steps(_STEPS_OF_GET)
-        return None if objects is None else objects.seen(namespace, name)
+        if objects is None:
+            return None
+        count_steps(objects.bytes_of(namespace, name) * _STEPS_OF_BYTE)
+        return objects.seen(namespace, name)
 
     def list(self, version: str, plural: str, namespace: str, labels: Mapping[str, str]) -> Json:
         what = "list resource"
@@ -220,6 +225,7 @@ class _ObjectsOfReview:
         if number > MAX_LISTED:
             raise EvaluationError(f"failed to {what}: found {number} objects, expected at most {MAX_LISTED}")
         count_steps(number * _STEPS_OF_LISTED)
+        count_steps(objects.bytes_of(namespace) * _STEPS_OF_BYTE)
         return [*objects.select(namespace, EVERYTHING)]
 
     def _objects(self, what: str, version: str, plural: str) -> tuple[ParamKind, ParamObjects | None]:

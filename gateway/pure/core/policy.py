@@ -72,6 +72,12 @@ class ParamObjects(Protocol):
     def count(self, namespace: str) -> int:
         """Return the number of the objects in *namespace*, or of all if it is empty."""
 
+    def bytes_of(self, namespace: str, name: str = "") -> int:
+        """Return the bytes of JSON that are parsed for what :meth:`seen` returns, or for all in *namespace*.
+
+        Those that have been parsed before count, too.
+        """
+
     @property
     def roles(self) -> RoleIndex | None:
         """Which roles users have by these objects. None if they are no bindings, or not read for this."""

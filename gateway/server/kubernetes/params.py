@@ -28,6 +28,7 @@ from gateway.config.kinds.names import dns_1123_label
 from gateway.pure.admission_policies.params import UnreadParamsError, not_synced
 from gateway.pure.cel.paths import NOTHING, Pruner, covers, joined
 from gateway.pure.core.conditions import FoundParam, ParamLookup
+from gateway.pure.core.labels import EVERYTHING
 from gateway.pure.core.policy import ParamKind
 from gateway.pure.core.review import labels_of
 from gateway.pure.core.role_bindings import BINDINGS, ROLE_PATHS, RoleIndex, entries_of
@@ -84,6 +85,11 @@ class _Param:
             self.kept = stored_json(kept)
         except TypeError:
             self.kept = kept
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of JSON that are parsed when it is used."""
+        return len(self.kept) if isinstance(self.kept, bytes) else 0
 
     @property
     def name(self) -> str:
@@ -155,7 +161,7 @@ class _RecentObjects:
         if found is not None:
             return found
         found = self._old.get(param) or self._parsed(param)
-        size = _OBJECT_BYTES + (len(param.kept) if isinstance(param.kept, bytes) else 0)
+        size = _OBJECT_BYTES + param.bytes
         if self._bytes + size > _RECENT_BYTES:
             self._old, self._new, self._bytes = self._new, {}, 0
         self._bytes += size
@@ -418,6 +424,13 @@ class _FollowedKind:
     def count(self, namespace: str) -> int:
         """Return the number of the objects in *namespace*, or of all if it is empty."""
         return self._lists.count(namespace)
+
+    def bytes_of(self, namespace: str, name: str = "") -> int:
+        """See ``ParamObjects``."""
+        if not name:
+            return sum(one.bytes for one in self._lists.select(namespace, EVERYTHING, lambda _: True))
+        found = self._store.by_name.get(f"{namespace}/{name}")
+        return 0 if found is None else found.bytes
 
     def select(self, namespace: str, selector: Selector) -> Sequence[Json]:
         """Return the objects in *namespace*, or all, that *selector* matches, by namespace and name."""
