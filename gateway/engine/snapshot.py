@@ -10,7 +10,7 @@ import logging
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from gateway.base.files import fingerprint
 from gateway.base.together import together
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gateway.engine.cluster_source import ClusterView, NamespaceLookUp
     from gateway.engine.credentials.ca_bundle import CaBundle
     from gateway.engine.dispatch.backends import Backend
+    from gateway.engine.dispatch.https.policy_backend import PolicyBackend
     from gateway.engine.dispatch.https.server import HttpsServer
     from gateway.engine.moved import MovedPolicies
     from gateway.engine.paths import Paths
@@ -64,9 +65,17 @@ async def _retire(backend: Backend) -> None:
 
 
 def _clients(config: Config) -> set[HttpsClient]:
-    return {
+    of_webhooks = {
         client for webhook in config.webhooks for client in webhook.clients if isinstance(client, HttpsClient)
     }
+    return of_webhooks.union(config.gateway.policies.backend_clients)
+
+
+def _user(users: WebhookUsers | None, client: HttpsClient) -> KubeconfigUser | None:
+    """Return the gateway's credentials for *client*; policies must not use any."""
+    if client.image_review is not None:
+        return user_of(client)
+    return None if users is None or client.backend is not None else users.find(client)
 
 
 def _users_fingerprint(users: WebhookUsers | None, clients: Iterable[HttpsClient]) -> object:
@@ -191,10 +200,7 @@ class Pools:
                 pools stay unchanged.
         """
         users = config.gateway.webhook_users
-        wanted = {
-            client: user_of(client) if client.image_review else users.find(client) if users else None
-            for client in _clients(config)
-        }
+        wanted = {client: _user(users, client) for client in _clients(config)}
         known = bundles or {}
         followed = {client: known.get(client.ca_from) for client in wanted if client.ca_from is not None}
         kept_servers = {
@@ -234,9 +240,12 @@ class Pools:
     ) -> HttpsServer:
         # Imported late: a gateway without HTTPS webhooks does not need it.
         from gateway.engine.dispatch.https.image_review import ImageReviewServer
+        from gateway.engine.dispatch.https.policy_backend import PolicyBackend
         from gateway.engine.dispatch.https.server import POOL, HttpsServer
 
         kind = HttpsServer if client.image_review is None else ImageReviewServer
+        if client.backend is not None:
+            kind = PolicyBackend
         return kind(client, user, self._timers, self._metrics.pool(POOL), bundle)
 
     async def abandon(self, staged: StagedPools) -> None:
@@ -249,10 +258,16 @@ class Pools:
     ) -> Snapshot:
         """Return the snapshot of the configuration of *staged*, whose paths and digest are given."""
         config = staged.config
+        named = {
+            client.backend.name: cast("PolicyBackend", server).get
+            for client, server in staged.servers.items()
+            if client.backend is not None
+        }
         resolver = ConditionResolver(
             self._executor,
             None if cluster is None else cluster.authorize,
             None if cluster is None else cluster.look_up_param,
+            named,
         )
         backends = Backends(
             staged.by_name,

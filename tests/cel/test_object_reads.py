@@ -165,6 +165,7 @@ def outcome(compiled: Expression, found: Json) -> tuple[str, float]:
         lambda *_: {"kind": "List", "items": [found, {**found, "kind": "Other"}]},
         lambda *_: {},
         lambda *_: None,
+        lambda *_: {},
     )
     begin()
     try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gateway.config.merge.load import load
 from gateway.engine.paths import Paths
-from gateway.pure.core.conditions import AccessCheck, AccessDecision, ParamLookup
+from gateway.pure.core.conditions import AccessCheck, AccessDecision, BackendGet, ParamLookup
 from gateway.pure.core.decision import decide
 from gateway.pure.core.evaluation import Evaluation
 from gateway.pure.core.modes import modes_of
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from gateway.pure.core.conditions import FoundParam
+    from gateway.pure.core.conditions import BackendAnswer, FoundParam
     from gateway.pure.core.decision import Decision
     from gateway.pure.core.policy import Params
 
@@ -125,12 +125,14 @@ def decided(
     authorize: Callable[[Json], AccessDecision] | None = None,
     params: Params | None = None,
     look_up: Callable[[ParamLookup], FoundParam] | None = None,
+    get: Callable[[BackendGet], BackendAnswer] | None = None,
     space: Namespace | None = SPACE,
 ) -> Answer:
     """Return what *documents* in *folder* make of the creation of a Pod, changed by *members*.
 
     *members* can be a whole request, too. *space* is the namespace of the request. *authorize* decides on the
-    spec of a SubjectAccessReview, and *params* are the objects of the cluster, which *look_up* reads.
+    spec of a SubjectAccessReview, and *params* are the objects of the cluster, which *look_up* reads. *get*
+    answers for backends.
     """
     written(folder, documents if authorize is None else [*documents, CLUSTER])
     selection = Paths(load([folder]))[f"/{phase}"]
@@ -146,6 +148,9 @@ def decided(
             elif isinstance(task, ParamLookup):
                 assert look_up is not None
                 evaluation.complete_condition_task(task, look_up(task))
+            elif isinstance(task, BackendGet):
+                assert get is not None
+                evaluation.complete_condition_task(task, get(task))
             else:
                 evaluation.complete_condition_task(task, task())
     assert evaluation.done

@@ -21,6 +21,7 @@ from gateway.pure.core.conditions import (
     AccessDecision,
     ConditionInput,
     FoundParam,
+    LongEvaluation,
     ParamLookup,
     PolicyResult,
     Unresolved,
@@ -216,6 +217,7 @@ def settled(
                 is_allowed = attributes.get("resource") == "pods"
                 evaluation.complete_condition_task(task, AccessDecision(is_allowed))
             else:
+                assert isinstance(task, LongEvaluation)
                 evaluation.complete_condition_task(task, task())
     assert evaluation.done
     return evaluation

@@ -67,7 +67,8 @@ _DEFAULT_KEY: Final = "ca.crt"
 _MAX_URL_CHARS: Final = 2048
 _MAX_PATH_CHARS: Final = 1024
 _MAX_POLICY_CHARS: Final = 4096
-_MAX_BUNDLE_CHARS: Final = 512 * 1024
+MAX_BUNDLE_CHARS: Final = 512 * 1024
+"""Characters of ``caBundle``."""
 _NO_ROOTS: Final = "must be left out with"
 _OF_POOL: Final = f"{_NO_ROOTS} worker, whose roots are spec.tls.caFile of the WorkerPool"
 _OF_KUBECONFIG: Final = f"{_NO_ROOTS} imageReview, whose roots are in its kubeconfig"
@@ -236,7 +237,9 @@ class _OfConfiguration(Declared):
 
 
 @dataclass(frozen=True, slots=True)
-class _CaBundleFrom(Declared):
+class CaBundleFrom(Declared):
+    """``caBundleFrom``."""
+
     RULES = (exactly_one("secret", "configMap", "webhookConfiguration"),)
     secret: _Keyed | None = optional(Group(_Keyed), "A key of a Secret")
     config_map: _Keyed | None = optional(Group(_Keyed), "A key of a ConfigMap")
@@ -256,7 +259,7 @@ class _CaBundleFrom(Declared):
         return None
 
 
-def _read_url(source: Fields, name: str) -> str:
+def read_url(source: Fields, name: str) -> str:
     """Return ``url`` in the form in which it is called. Empty if there is none."""
     url = source.string(name, None)
     return "" if url is None else _called_url(source, name, url)
@@ -276,7 +279,7 @@ class _ImageReviewClient(Type["HttpsClient | None"]):
         return ImageReview.rows(f"{path}.")
 
 
-_URL_SCHEMA: Final[dict[str, Any]] = {
+URL_SCHEMA: Final[dict[str, Any]] = {
     "maxLength": _MAX_URL_CHARS,
     "pattern": r"^(?i:https)://[^\s/?#@]+(/[^\s?#]*)?$",
     "x-kubernetes-validations": [{"rule": "isURL(self)", "message": "is not a URL"}],
@@ -297,7 +300,7 @@ class ClientConfig(Declared):
     )
     worker: _Worker | None = optional(Group(_Worker), "A policy of a worker pool")
     url: str = declare(
-        Read("`https://HOST[:PORT][/PATH]`", _read_url, **_URL_SCHEMA), "An HTTPS webhook", default=""
+        Read("`https://HOST[:PORT][/PATH]`", read_url, **URL_SCHEMA), "An HTTPS webhook", default=""
     )
     service: _Service | None = optional(
         Group(_Service),
@@ -305,12 +308,12 @@ class ClientConfig(Declared):
         "gateway runs",
     )
     ca_bundle: bytes = declare(
-        Read("PEM in base64", _read_ca_bundle, maxLength=_MAX_BUNDLE_CHARS, format="byte"),
+        Read("PEM in base64", _read_ca_bundle, maxLength=MAX_BUNDLE_CHARS, format="byte"),
         "Roots for `url` and `service`. Absent: the roots of the system. Not with `worker`",
         default=b"",
     )
-    ca_bundle_from: _CaBundleFrom | None = optional(
-        Group(_CaBundleFrom),
+    ca_bundle_from: CaBundleFrom | None = optional(
+        Group(CaBundleFrom),
         "Where the roots are followed in the cluster: exactly one of `secret`, `configMap` and "
         "`webhookConfiguration`. See [caBundleFrom](#cabundlefrom)",
     )

@@ -270,6 +270,11 @@ class GatewaySettings(Declared):
                 f"{source.at('policies')}.customResourcesOf",
                 "requires kubernetes.customResources: it is for policies in the cluster",
             )
+        if self.kubernetes is None:
+            for index, backend in enumerate(self.policies.backends):
+                if backend.ca_bundle_from is not None:
+                    path = f"{source.at('policies')}.backends[{index}].caBundleFrom"
+                    source.problems.add(path, "requires kubernetes: the roots are followed in the cluster")
         tokens = self.authentication.webhook_tokens
         if tokens is not None and tokens.needs_cluster and self.kubernetes is None:
             message = "requires kubernetes, whose API server has the keys, or jwksFile"

@@ -24,6 +24,7 @@ from gateway.config.kinds.declare import (
     required,
 )
 from gateway.config.kinds.names import dns_1035_label, dns_1123_label, group_version
+from gateway.config.kinds.policy_backend import PolicyBackend
 from gateway.config.yaml.documents import ENGINES, POLICY_KINDS, Engine, plural_of
 from gateway.config.yaml.fields import child
 from gateway.pure.admission_policies.model import PlacementChoice, TemplateMode
@@ -34,7 +35,7 @@ from gateway.pure.openapi.built_in_resources import RESOURCES
 if TYPE_CHECKING:
     from gateway.config.yaml.documents import Document
     from gateway.config.yaml.fields import Fields
-    from gateway.pure.core.webhook import Webhook
+    from gateway.pure.core.webhook import HttpsClient, Webhook
 
 PLACEMENT: Final = "admission-gateway.io/placement"
 """The annotation of a policy that overrides ``GatewayConfiguration.policies.placement``."""
@@ -42,6 +43,7 @@ PLACEMENTS: tuple[PlacementChoice, ...] = get_args(PlacementChoice)
 TEMPLATES: Final = "admission-gateway.io/applies-to-templates"
 """The annotation of a policy that is evaluated also on the Pods of workloads."""
 TEMPLATE_MODES: tuple[TemplateMode, ...] = get_args(TemplateMode)
+MAX_BACKENDS: Final = 32
 MAX_LISTED_KINDS: Final = 32
 EVERY_NAMESPACE: Final = "*"
 NO_OWNER: Final = (
@@ -129,6 +131,12 @@ class PolicySettings(Declared):
         "`resource.get` and `resource.list`. Not Secret",
         default=(),
     )
+    backends: tuple[PolicyBackend, ...] = declare(
+        Groups(PolicyBackend, MAX_BACKENDS, key="name"),
+        "Servers from which the expressions of Kyverno's policies in files get data, with "
+        "[`http.get`](kyverno.md#data-from-other-servers). They get no credentials of the gateway",
+        default=(),
+    )
     left_to_api_server: tuple[str, ...] = declare(
         Read("list of strings", _read_left, "array"),
         "Kinds of policies, such as `ValidatingAdmissionPolicy`, that the gateway [leaves to the API "
@@ -192,6 +200,11 @@ class PolicySettings(Declared):
     def applies_exceptions_of(self, namespace: str) -> bool:
         """Whether exceptions of Kyverno in *namespace* of the cluster apply."""
         return not {namespace, EVERY_NAMESPACE}.isdisjoint(self.exception_namespaces)
+
+    @property
+    def backend_clients(self) -> tuple[HttpsClient, ...]:
+        """The servers of ``backends``."""
+        return tuple(one.client for one in self.backends)
 
     def owner_problem(self, annotation: PlacementChoice | None) -> str:
         """Return what keeps a policy whose *annotation* alone asks to move it; empty if nothing does."""

@@ -76,9 +76,10 @@ class Config:
 
 
 def ca_bundle_sources(config: Config) -> frozenset[CaBundleSource]:
-    """Return what the webhooks of *config* name in ``caBundleFrom``."""
+    """Return what the webhooks and backends of *config* name in ``caBundleFrom``."""
     webhooks = config.webhooks
-    clients = (client for webhook in webhooks for client in webhook.clients)
+    clients = [client for webhook in webhooks for client in webhook.clients]
+    clients += config.gateway.policies.backend_clients
     return frozenset(
         client.ca_from for client in clients if isinstance(client, HttpsClient) and client.ca_from is not None
     )

@@ -166,12 +166,13 @@ class PolicyDocuments:
         readable: Readable,
         *,
         has_cluster: bool,
+        backends: Mapping[str, str],
     ) -> tuple[Webhook, ...]:
         """Return the policies that have bindings, and those of other engines, by name.
 
-        *readable* are the kinds that expressions may read, by apiVersion and plural name. A policy without a
-        binding, and a binding without its policy, are warnings; so are parameters that are neither in files
-        nor, with *has_cluster*, in a cluster.
+        *readable* are the kinds that expressions may read, by apiVersion and plural name, and *backends* the
+        URLs from which they get data, by name. A policy without a binding, and a binding without its policy,
+        are warnings; so are parameters that are neither in files nor, with *has_cluster*, in a cluster.
         """
         if not self.policies and not self.bindings and self.loaded is None:
             return ()
@@ -180,7 +181,7 @@ class PolicyDocuments:
         by_policy: dict[tuple[str, str], list[Binding]] = {}
         known = {(kind, policy.name): policy for _, kind, policy in self.policies}
         shared = {} if self.loaded is None else self.loaded.entries_of_context
-        store = FixedParams(params, readable, has_cluster=has_cluster, entries=shared)
+        store = FixedParams(params, readable, has_cluster=has_cluster, entries=shared, backends=backends)
         for document, kind, binding in self.bindings:
             by_policy.setdefault((kind, binding.policy), []).append(binding)
             bound_policy = known.get((kind, binding.policy))

@@ -126,7 +126,8 @@ def read(found: Iterable[Document], readable: Readable | None = None) -> Config:
             document.problems.add(path, f"there is no WorkerPool {shown(pool)}{hint}")
     collected.need_cluster.extend(collected.policies.need_cluster(NO_AUTHORIZER, params))
     _check_cluster(collected)
-    bound = collected.policies.bound(params, readable, has_cluster=has_cluster)
+    backends = {one.name: one.url for one in collected.gateway.policies.backends}
+    bound = collected.policies.bound(params, readable, has_cluster=has_cluster, backends=backends)
     # If there are problems, the name of a webhook that could not be read would be another one.
     problems = _problems(documents) or _problems_of_names(documents, collected, bound)
     if problems:

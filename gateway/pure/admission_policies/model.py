@@ -116,12 +116,18 @@ class _Policy(ABC):
         return object_reads(texts, variables)
 
     def calls(
-        self, variable: str, functions: Collection[str], more: Iterable[Expression] = ()
+        self,
+        variable: str,
+        functions: Collection[str],
+        more: Iterable[Expression] = (),
+        mention: str = "",
     ) -> frozenset[Arguments]:
         """Return what its expressions, and *more*, give to *functions* of *variable*: ``constant_calls``."""
         from gateway.pure.cel.constant_calls import constant_calls
 
-        return constant_calls((each.text for each in (*self.expressions, *more)), variable, functions)
+        return constant_calls(
+            (each.text for each in (*self.expressions, *more)), variable, functions, mention
+        )
 
     def param_paths(self, bindings: Iterable[_Binding]) -> Paths:
         """Return the parts of its parameters that its expressions, and the selectors of *bindings*, read."""

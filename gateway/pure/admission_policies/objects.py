@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.base.text import shown
 from gateway.pure.admission_policies.access_reviews import AccessReviews, problems_of_posts
+from gateway.pure.admission_policies.backend_gets import BackendGets, problems_of_gets
 from gateway.pure.admission_policies.params import FixedObjects, FixedParams, UnreadParamsError
 from gateway.pure.cel.errors import EvaluationError
 from gateway.pure.cel.libraries.cluster_objects import ClusterObjects
@@ -62,14 +63,15 @@ class ObjectReads:
         *,
         has_gvrs: bool = False,
         entries: Collection[Arguments] = (),
+        gets: Collection[Arguments] = (),
     ) -> None:
         """*reads* are the parts of objects that the expressions read, and *params* the objects in files.
 
         *namespace* is that of a policy that reads only the objects of one namespace. *posts* are the
-        arguments of ``resource.post``, *entries* those of ``globalContext.get``, and *has_gvrs* is whether
-        ``resource.toGVR`` is called.
+        arguments of ``resource.post``, *entries* those of ``globalContext.get``, *gets* those of
+        ``http.get``, and *has_gvrs* is whether ``resource.toGVR`` is called.
         """
-        self._has_any = bool(reads or posts or has_gvrs)
+        self._has_any = bool(reads or posts or has_gvrs or gets)
         self.resources = frozenset(reads)
         """What the expressions read, as they name it."""
         self._namespace = namespace
@@ -95,6 +97,7 @@ class ObjectReads:
         """apiVersion and plural name of what the policy reads, and the GatewayConfiguration does not list."""
         self.wrong_calls = (
             *problems_of_posts(posts, has_cluster=params.has_cluster),
+            *problems_of_gets(gets, params.backends, namespace),
             *self._problems_of_entries(entries, uses_any=uses_entries),
         )
         """What its expressions call and cannot succeed, each as a sentence about the policy."""
@@ -130,8 +133,9 @@ class ObjectReads:
         of_review = _ObjectsOfReview(self._kinds, self._fixed, policy_input)
         reviews = AccessReviews(decisions)
         context = GlobalContext(of_review.entry)
+        gets = BackendGets(self._fixed.backends or {}, policy_input.answers)
         found = ClusterObjects(
-            of_review.get, of_review.list, reviews.post, self.plural_of, context, self._namespace
+            of_review.get, of_review.list, reviews.post, self.plural_of, gets.get, context, self._namespace
         )
         cluster = policy_input.params
         return cluster.in_test(found) if isinstance(cluster, FixedParams) else found

@@ -115,14 +115,16 @@ class FixedParams:
         *,
         has_cluster: bool = True,
         entries: Mapping[str, GlobalEntry] | None = None,
+        backends: Mapping[str, str] | None = None,
     ) -> None:
         """*objects* have apiVersion, kind and name. A kind is namespaced if one of its objects is.
 
         *readable* are the kinds that expressions may read, by apiVersion and plural name. *has_cluster* is
         whether there is a cluster beside the files. *entries* are the GlobalContextEntries of files by name,
-        None for policies that must not use them.
+        *backends* the URLs of backends by name; None for policies that must not use them.
         """
         self.entries = entries
+        self.backends = backends
         self.has_cluster = has_cluster
         self.readable = readable
         objects = list(objects)

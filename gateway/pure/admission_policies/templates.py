@@ -207,6 +207,7 @@ class TemplatePolicy:
             return NOT_MATCHED
         conditions = policy_input.conditions
         of_pod.found_params = policy_input.found_params
+        of_pod.answers = policy_input.answers
         of_pod.conditions.brief_steps = conditions.brief_steps
         answer = self.bound.evaluate(of_pod, decisions)
         conditions.brief_steps = of_pod.conditions.brief_steps

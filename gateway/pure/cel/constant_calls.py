@@ -20,15 +20,18 @@ Arguments = tuple[str | None, ...]
 _UNKNOWN: Final[Arguments] = ()
 
 
-def constant_calls(texts: Iterable[str], variable: str, functions: Collection[str]) -> frozenset[Arguments]:
+def constant_calls(
+    texts: Iterable[str], variable: str, functions: Collection[str], mention: str = ""
+) -> frozenset[Arguments]:
     """Return the arguments of each call of one of *functions* of *variable* in the expressions *texts*.
 
-    All have been compiled. An expression that is too deep has a call without arguments.
+    All have been compiled. An expression that is too deep has a call without arguments. A text has such a
+    call only if it has *mention*, by default *variable*: macros may have made the call.
     """
-    mentions = re.compile(rf"\b(?:{'|'.join(functions)})\b")
+    wanted = re.compile(rf"\b(?:{mention or '|'.join(functions)})\b")
     found = set[Arguments]()
     for text in texts:
-        if variable not in text or not mentions.search(text):
+        if not wanted.search(text) or (not mention and variable not in text):
             continue
         try:
             found.update(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gateway.pure.cel.lexer import CompileError
+from gateway.pure.cel.libraries.cluster_objects import HTTP_GET, RESOURCE
 from gateway.pure.cel.libraries.optional_values import OR_VALUE
 from gateway.pure.cel.syntax import Call, Ident, Let, ListLiteral, Literal, MapLiteral, Node, StructLiteral
 
@@ -42,6 +43,13 @@ def bind(call: Call) -> Node:
 def now(call: Call) -> Node:
     """Return the expansion of ``time.now()``: the time of the review is a variable."""
     return Ident(call.at, NOW) if _is_in("time", call) and not call.arguments else call
+
+
+def http_get(call: Call) -> Node:
+    """Return the expansion of ``http.get(url, headers)``: the variable ``resource`` makes it, too."""
+    if not _is_in("http", call):
+        return call
+    return Call(call.at, HTTP_GET, Ident(call.at, f".{RESOURCE}"), call.arguments)
 
 
 def _extreme(function: str) -> Macro:
@@ -84,4 +92,6 @@ ALL: Final[Mapping[str, Macro]] = {
     "least": _extreme("math.@min"),
     "greatest": _extreme("math.@max"),
     "now": now,
+    "get": http_get,
+    "Get": http_get,
 }

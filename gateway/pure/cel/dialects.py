@@ -41,7 +41,11 @@ def _refusals() -> Mapping[str, str]:
     network = "reads from the network, which is not supported; a worker can do it"
     writes = "writes to the cluster, which a review cannot do"
     reasons = {
-        "http": dict.fromkeys(("get", "post", "client"), network),
+        "http": {
+            "post": "sends data to a server, which a review of the gateway does not; http.get only reads",
+            "client": "trusts a certificate of the policy; policies.backends of the GatewayConfiguration has "
+            "the certificates of each server, for http.get",
+        },
         "image": {"getMetadata": network},
         "generator": {"apply": writes},
     }

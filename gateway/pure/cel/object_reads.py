@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gateway.pure.cel.dialect_macros import ALL
 from gateway.pure.cel.environment import VARIABLES
-from gateway.pure.cel.libraries.cluster_objects import GVRS, LISTS, POSTS, READS, RESOURCE
+from gateway.pure.cel.libraries.cluster_objects import GVRS, HTTP_GET, LISTS, POSTS, READS, RESOURCE
 from gateway.pure.cel.libraries.global_context import GLOBAL_CONTEXT
 from gateway.pure.cel.libraries.optional_values import OR_VALUE
 from gateway.pure.cel.parse import parse
@@ -55,8 +55,10 @@ _LISTS: Final = frozenset({_LIST, _ITEMS})
 _LABELS: Final = ("metadata", "labels")
 MENTIONS: Final = re.compile(rf"\b{RESOURCE}\b")
 _MENTIONS: Final = re.compile(rf"\b(?:{RESOURCE}|{GLOBAL_CONTEXT})\b")
-_IN_JSON: Final = re.compile(rb"(?:resource|globalContext)(?!\w)")
+_IN_JSON: Final = re.compile(rb"(?:resource|globalContext|http)(?!\w)")
 """An escape, which ends with a letter, may be before the name."""
+_MADE: Final = POSTS | GVRS | {HTTP_GET}
+"""Functions of ``resource`` that read no objects."""
 _COMPARISONS: Final = frozenset({"_==_", "_!=_"})
 _INDEX: Final = frozenset({"_[_]", "_[?_]"})
 _SAME: Final = frozenset({"value", "dyn", "or", "orValue", OR_VALUE})
@@ -146,9 +148,9 @@ class _Reads:
                 variable := _global(target, names)
             ):
                 return self._read(node, names) if variable == RESOURCE else self._read_entry(node, names)
-            case function, [Ident(name=target), *given] if (
-                function in POSTS or function in GVRS
-            ) and _is_resource(target, names):
+            case function, [Ident(name=target), *given] if (function in _MADE) and _is_resource(
+                target, names
+            ):
                 # The value is made of what it gets, and of no other object.
                 for each in given:
                     self.consume(each, names)

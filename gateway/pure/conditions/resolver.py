@@ -1,4 +1,4 @@
-"""Completes the tasks of unresolved conditions: decisions, look-ups of parameters, and long evaluations.
+"""Completes the tasks of unresolved conditions: decisions, look-ups, requests, and long evaluations.
 
 Long evaluations run in one thread beside the event loop. They wait for each other; other reviews do not wait.
 Webhooks take turns, so that a webhook whose conditions take much longer than those of others, or are
@@ -16,11 +16,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
-from gateway.pure.core.conditions import AccessCheck, AccessDecision, FoundParam, LongEvaluation
+from gateway.pure.core.conditions import (
+    AccessCheck,
+    AccessDecision,
+    BackendAnswer,
+    BackendGet,
+    FoundParam,
+    LongEvaluation,
+)
 from gateway.pure.core.verdict import Failed, FailureReason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Mapping
 
     from gateway.pure.cel.meter import Cancellation
     from gateway.pure.core.conditions import (
@@ -33,12 +40,15 @@ if TYPE_CHECKING:
     Authorize = Callable[[AccessCheck, float, Callable[[AccessDecision], None]], Callable[[], None]]
     """Gets a decision within so many seconds, and returns a function that cancels this. Calls back once, also
     without a decision, and never before it has returned."""
+    GetFromBackend = Callable[[BackendGet, float, Callable[[BackendAnswer], None]], Callable[[], None]]
+    """Sends a request to a backend of policies, likewise."""
     LookUpParam = Callable[[ParamLookup, float, Callable[[FoundParam], None]], Callable[[], None]]
     """Looks up a parameter of a policy, likewise."""
 
 log = logging.getLogger(__name__)
 
 NO_AUTHORIZER: Final = AccessDecision(error="no cluster is configured, and so no authorizer")
+NO_BACKEND: Final = BackendAnswer(error="only a gateway that serves reviews sends requests to backends")
 NO_CLUSTER: Final = FoundParam(error="no cluster is configured, and so no objects that policies read")
 EXPIRED: Final = Failed(
     FailureReason.CONDITION, "matchConditions were not evaluated in time: the evaluation takes long", 403
@@ -120,10 +130,13 @@ class ConditionResolver:
         executor: FairExecutor,
         authorize: Authorize | None = None,
         look_up_param: LookUpParam | None = None,
+        backends: Mapping[str, GetFromBackend] | None = None,
     ) -> None:
+        """*backends* are those of policies, by name."""
         self._executor = executor
         self._authorize = authorize
         self._look_up_param = look_up_param
+        self._backends = backends or {}
 
     def resolve(
         self, task: ConditionTask, timeout_s: float, on_result: Callable[[TaskResult], None]
@@ -138,6 +151,10 @@ class ConditionResolver:
             if self._authorize is not None:
                 return self._authorize(task, timeout_s, on_result)
             return asyncio.get_running_loop().call_soon(on_result, NO_AUTHORIZER).cancel
+        if isinstance(task, BackendGet):
+            if task.backend in self._backends:
+                return self._backends[task.backend](task, timeout_s, on_result)
+            return asyncio.get_running_loop().call_soon(on_result, NO_BACKEND).cancel
         if self._look_up_param is not None:
             return self._look_up_param(task, timeout_s, on_result)
         return asyncio.get_running_loop().call_soon(on_result, NO_CLUSTER).cancel

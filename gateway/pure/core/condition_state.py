@@ -8,6 +8,8 @@ from gateway.pure.core.conditions import (
     BRIEF_STEPS,
     AccessCheck,
     AccessDecision,
+    BackendAnswer,
+    BackendGet,
     FoundParam,
     NotMatched,
     ParamLookup,
@@ -38,12 +40,21 @@ class ConditionState:
     Conditions and policies are evaluated once for each state of the object.
     """
 
-    __slots__ = ("_brief_steps", "_decisions", "_known_tasks", "_new_tasks", "_params", "_results")
+    __slots__ = (
+        "_answers",
+        "_brief_steps",
+        "_decisions",
+        "_known_tasks",
+        "_new_tasks",
+        "_params",
+        "_results",
+    )
 
     def __init__(self) -> None:
         self._results: dict[int, Evaluated] = {}
         self._decisions: dict[AccessCheck, AccessDecision] = {}
         self._params: dict[ParamLookup, FoundParam] = {}
+        self._answers: dict[BackendGet, BackendAnswer | None] = {}
         self._known_tasks: set[ConditionTask] = set()
         self._new_tasks: list[ConditionTask] = []
         self._brief_steps: float = BRIEF_STEPS
@@ -70,6 +81,7 @@ class ConditionState:
         if index not in self._results:
             conditions = policy_input.conditions
             policy_input.found_params = self._params
+            policy_input.answers = self._answers
             conditions.brief_steps = min(self._brief_steps, conditions.brief_steps)
             self._set(index, policy.evaluate(policy_input, self._decisions))
             self._brief_steps = conditions.brief_steps
@@ -85,7 +97,7 @@ class ConditionState:
     def complete(self, task: ConditionTask, result: TaskResult) -> Sequence[int]:
         """Note the result of *task*, and return the indices of the webhooks and policies that are unresolved.
 
-        A decision of the authorizer holds for the rest of the review, and so does a parameter.
+        A decision of the authorizer holds for the rest of the review, as a parameter and an answer do.
         """
         if isinstance(task, AccessCheck):
             assert isinstance(result, AccessDecision)
@@ -93,10 +105,13 @@ class ConditionState:
         elif isinstance(task, ParamLookup):
             assert isinstance(result, FoundParam)
             self._params[task] = result
+        elif isinstance(task, BackendGet):
+            assert isinstance(result, BackendAnswer)
+            self._answers[task] = result
         unresolved = {index: found for index, found in self._results.items() if isinstance(found, Unresolved)}
         for index, found in unresolved.items():
             if found.evaluation is task:
-                assert not isinstance(result, AccessDecision | FoundParam)
+                assert not isinstance(result, AccessDecision | FoundParam | BackendAnswer)
                 self._set(index, result)
             elif found.evaluation is None:
                 del self._results[index]
@@ -109,7 +124,7 @@ class ConditionState:
     def _set(self, index: int, result: Evaluated) -> None:
         self._results[index] = result
         if isinstance(result, Unresolved):
-            tasks: tuple[ConditionTask, ...] = (*result.checks, *result.lookups)
+            tasks: tuple[ConditionTask, ...] = (*result.checks, *result.lookups, *result.gets)
             if result.evaluation is not None:
                 tasks = (*tasks, result.evaluation)
             self._new_tasks += [task for task in tasks if task not in self._known_tasks]

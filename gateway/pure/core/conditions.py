@@ -67,6 +67,29 @@ class FoundParam:
     """Why there is no result; empty if there is one."""
 
 
+@dataclass(frozen=True, slots=True)
+class BackendGet:
+    """A request to a backend of policies. Equal ones of a review are sent once."""
+
+    backend: str
+    """The name of the backend."""
+    target: str
+    """Path and query, as they are sent."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """Beside the usual ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendAnswer:
+    """The answer to a BackendGet."""
+
+    status: int = 0
+    """The HTTP status."""
+    body: bytes = b""
+    error: str = ""
+    """Why there is no answer; empty if there is one."""
+
+
 BRIEF_STEPS: Final = 3_000_000
 """Steps of expressions that run on the event loop for one review, see ``gateway.pure.cel.meter``: about
 thirty milliseconds. The expressions of further webhooks run beside it."""
@@ -118,6 +141,8 @@ class Unresolved:
     """The evaluation that has to run in another thread."""
     lookups: tuple[ParamLookup, ...] = ()
     """The parameters that are missing."""
+    gets: tuple[BackendGet, ...] = ()
+    """The answers of backends that are missing."""
 
 
 class LongEvaluation:
@@ -185,7 +210,7 @@ ConditionResult = Excluded | Failed | Unresolved | None
 PolicyAnswer = PolicyResult | NotMatched | Excluded | Failed | Unresolved
 """The result of a policy. Failed: its evaluation came to no end."""
 Evaluated = ConditionResult | PolicyAnswer
-ConditionTask = AccessCheck | ParamLookup | LongEvaluation
+ConditionTask = AccessCheck | ParamLookup | BackendGet | LongEvaluation
 """A task that has to be completed before conditions or a policy have a result."""
-TaskResult = AccessDecision | FoundParam | Evaluated
+TaskResult = AccessDecision | FoundParam | BackendAnswer | Evaluated
 """The result of a task of each kind, in their order."""

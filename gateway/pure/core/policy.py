@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from gateway.pure.core.conditions import (
         AccessCheck,
         AccessDecision,
+        BackendAnswer,
+        BackendGet,
         ConditionInput,
         FoundParam,
         ParamLookup,
@@ -123,6 +125,7 @@ class PolicyInput:
     """The input of policies: that of conditions, the request, and what is known of the cluster."""
 
     __slots__ = (
+        "answers",
         "conditions",
         "found_params",
         "invoked",
@@ -169,6 +172,8 @@ class PolicyInput:
         """The time of the review, in seconds since 1970. By default, all exceptions have expired."""
         self.found_params = _NONE_FOUND
         """The parameters that were looked up for this review."""
+        self.answers: dict[BackendGet, BackendAnswer | None] = {}
+        """The answers of backends for this review. None for one that is asked for, and not there yet."""
         self.matched: Selectable | None = None
         """The object with which selectors of mutating policies are matched. None for the present one."""
         self.invoked: Collection[object] | None = None

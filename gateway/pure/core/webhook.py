@@ -96,6 +96,15 @@ class ImageReviewSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class BackendOfPolicies:
+    """A server from which the expressions of policies get data."""
+
+    name: str
+    timeout_s: int
+    """Seconds of one request."""
+
+
+@dataclass(frozen=True, slots=True)
 class HttpsClient:
     """``clientConfig.url`` or ``clientConfig.service``: a webhook called as the API server calls it.
 
@@ -112,6 +121,8 @@ class HttpsClient:
     """None if the server gets AdmissionReviews."""
     is_custom: bool = False
     """Whether a custom resource names it; its author may not be entitled to the gateway's credentials."""
+    backend: BackendOfPolicies | None = None
+    """None if it is a webhook's. Otherwise it gets no reviews, and no credentials of the gateway."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from gateway.pure.admission_policies.in_force import PolicyInForce
 from gateway.pure.admission_policies.model import B, P
 from gateway.pure.admission_policies.objects import ObjectReads
 from gateway.pure.admission_policies.params import NO_PARAMS, FixedParams
-from gateway.pure.cel.libraries.cluster_objects import GVRS, POSTS, READS, RESOURCE
+from gateway.pure.cel.libraries.cluster_objects import GVRS, HTTP_GET, POSTS, READS, RESOURCE
 from gateway.pure.cel.libraries.global_context import GLOBAL_CONTEXT
 from gateway.pure.kyverno.matching import included
 
@@ -58,9 +58,10 @@ class KyvernoPolicy(PolicyInForce[P, B]):
         of_exceptions = [condition.compiled for each in exceptions for condition in each.conditions]
         reads = policy.object_reads(of_exceptions)
         posts, gvrs = (policy.calls(RESOURCE, names, of_exceptions) for names in (POSTS, GVRS))
+        gets = policy.calls(RESOURCE, {HTTP_GET}, of_exceptions, mention="http")
         entries = policy.calls(GLOBAL_CONTEXT, READS, of_exceptions)
         self.objects = ObjectReads(
-            reads, others.objects, namespace, posts, has_gvrs=bool(gvrs), entries=entries
+            reads, others.objects, namespace, posts, has_gvrs=bool(gvrs), entries=entries, gets=gets
         )
         self.kind = kind
         self.exceptions = exceptions

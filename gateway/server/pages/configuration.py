@@ -275,7 +275,7 @@ def _(value: WorkerRef) -> Json:
 def _(value: HttpsClient) -> Json:
     if value.image_review is not None:
         return {"imageReview": _plain(value.image_review)}
-    found = _members(value, "ca_from", "is_custom")
+    found = _members(value, "ca_from", "is_custom", "backend")
     return found if value.ca_from is None else {**found, "caBundleFrom": _plain(value.ca_from)}
 
 

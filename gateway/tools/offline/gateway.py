@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -85,13 +86,16 @@ async def offline_gateway(config: Config, *, uses_cluster: bool = True) -> Async
     Parameters are checked as by ``serve``, with the schemas of the workers that are connected at the start.
 
     With *uses_cluster*, namespaces, decisions of the authorizer, custom resources, CA bundles and parameters
-    of policies come from the cluster that *config* names.
+    of policies come from the cluster that *config* names. No requests are sent to backends of policies.
 
     Raises:
         ConfigError: a pool's TLS files are unreadable.
         ClusterError: custom resources are needed, and the cluster is unreachable.
     """
     settings = config.gateway.kubernetes if uses_cluster else None
+    if config.gateway.policies.backends:
+        policies = replace(config.gateway.policies, backends=())
+        config = replace(config, gateway=replace(config.gateway, policies=policies))
     cluster: ClusterOnce | None = None
     if settings is not None:
         # Imported late: it loads much, which only a configuration with a cluster needs.

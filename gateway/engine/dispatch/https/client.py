@@ -96,7 +96,7 @@ async def send(
     target = f"{request.path}?timeout={timeout_text}" if timeout_text else request.path
     retries = redirects = 0
     while True:
-        response = await _exchange(request, target, connections, context, slot, may_repeat=may_repeat)
+        response = await exchange(request, target, connections, context, slot, may_repeat=may_repeat)
         delay_s = retry_after_s(response) if response.status == 429 or response.status >= 500 else None
         if delay_s is not None and retries < MAX_RETRIES:
             retries += 1
@@ -111,8 +111,32 @@ async def send(
             return response
 
 
-async def _exchange(
-    request: WebhookRequest,
+class GetRequest:
+    """A GET request to one server, without its target."""
+
+    __slots__ = ("body", "headers", "host")
+
+    def __init__(self, url: str, headers: Sequence[tuple[str, str]]) -> None:
+        """*headers* are sent beside the usual ones."""
+        self.host = urlsplit(url).netloc
+        self.headers = "".join(f"{name}: {value}\r\n" for name, value in headers)
+        self.body: Sequence[bytes] = ()
+
+    def head(self, target: str) -> bytes:
+        """Return the request line for *target*, path and query, and the header fields."""
+        names = {line.partition(":")[0].lower() for line in self.headers.split("\r\n")}
+        accept = "" if "accept" in names else "Accept: application/json, */*\r\n"
+        head = (
+            f"GET {target} HTTP/1.1\r\n"
+            f"Host: {self.host}\r\n"
+            "User-Agent: admission-gateway\r\n"
+            f"{accept}{self.headers}\r\n"
+        )
+        return head.encode("latin-1")
+
+
+async def exchange(
+    request: WebhookRequest | GetRequest,
     target: str,
     connections: ConnectionPool,
     context: ssl.SSLContext,
@@ -120,6 +144,7 @@ async def _exchange(
     *,
     may_repeat: bool,
 ) -> HttpResponse:
+    """Return the answer to *request* for *target*, whatever its status. See :func:`send`."""
     is_fresh = False
     while True:
         connection = await connections.acquire(context, is_fresh=is_fresh)

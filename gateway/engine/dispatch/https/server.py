@@ -34,6 +34,7 @@ from gateway.engine.dispatch.https.review import failed_before, failed_call, rea
 from gateway.engine.dispatch.verdicts import failed_status
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Generator, Sequence
 
     from gateway.engine.dispatch.calls import CallGroup, Endpoint, EndpointState, Sheds
@@ -201,6 +202,17 @@ class HttpsServer:
         await slot.acquire()
         return await self._decoding.run(steps)
 
+    async def current_credentials(self) -> tuple[list[tuple[str, str]], ssl.SSLContext]:
+        """Return the header fields to send, and the context to connect with, by the roots as they are now.
+
+        Raises:
+            CredentialsError: there are none.
+        """
+        if self.bundle is not None and self.bundle.pem is not self._roots:
+            self._credentials.use_roots(self.bundle.pem)
+            self._roots = self.bundle.pem
+        return await self._credentials.get()
+
     async def post(
         self, call: Call, slot: LargeAnswerSlot, body: Sequence[bytes | memoryview], timeout_text: str
     ) -> HttpResponse | tuple[str, Failed]:
@@ -213,10 +225,7 @@ class HttpsServer:
             # Not the roots of the system, which would trust other servers.
             return "UNAUTHENTICATED", failed_before(f"not called: {bundle.warning}")
         try:
-            if bundle is not None and bundle.pem is not self._roots:
-                self._credentials.use_roots(bundle.pem)
-                self._roots = bundle.pem
-            headers, context = await self._credentials.get()
+            headers, context = await self.current_credentials()
             trace = (("traceparent", call.traceparent),) if call.traceparent else ()
             call.sent_at = self.now()
             request = WebhookRequest(self.client.url, (*headers, *trace), body)

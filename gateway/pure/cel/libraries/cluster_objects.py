@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     """Returns the given object with this apiVersion, plural name and namespace as the API server creates it.
 
     Raises EvaluationError: it cannot be created."""
+    HttpGet = Callable[[str, Mapping[str, str]], Json]
+    """Returns what a backend has at this URL, for these header fields.
+
+    Raises EvaluationError: it cannot be had."""
     PluralOf = Callable[[str, str], str | None]
     """Returns the plural name of the kind with this apiVersion and name, or None for an unknown one."""
 
@@ -46,6 +50,8 @@ CONTEXT: Final = Type("resource.Context")
 """The type of ``resource``."""
 GVR: Final = Type("schema.GroupVersionResource")
 """The type of group, version and plural name of a kind. Its fields are not declared."""
+HTTP_GET: Final = "http.get"
+"""The name of the function to which the macro of ``http.get`` and ``http.Get`` expands."""
 _OBJECT: Final = "map(string, dyn)"
 _LONGEST: Final = 50_000
 """Characters of the JSON of an object that is created."""
@@ -60,6 +66,7 @@ class ClusterObjects:
     list: List
     post: Post
     plural_of: PluralOf
+    http_get: HttpGet
     global_context: GlobalContext | None = None
     """The value of ``globalContext``, which uses the same objects. None without it."""
     namespace: str = ""
@@ -182,7 +189,18 @@ def _of_gvr(
 
 FUNCTIONS: Final = _functions(_get, _list, found="dyn")
 """Those of admission policies. Their authors can compare an object with null."""
+
+
+def _http_get(read: ClusterObjects, url: str, headers: Mapping[str, str] = _NO_LABELS) -> Json:
+    return read.http_get(url, headers)
+
+
+_HTTP: Final = tuple(
+    function(f"http_get_{given}", f"{CONTEXT.name}::{HTTP_GET}({given}) -> dyn", _http_get, 1)
+    for given in ("string", "string, map(string, string)")
+)
 OF_KYVERNO: Final = (
+    *_HTTP,
     *_functions(_get, _list),
     *_of_gvr(_get, _list),
     *_both(
@@ -192,6 +210,7 @@ OF_KYVERNO: Final = (
 )
 """Those of Kyverno's policies for all namespaces."""
 NAMESPACED: Final = (
+    *_HTTP,
     *_functions(_get_own, _list_own, ""),
     *_of_gvr(_get_own, _list_own, ""),
     *_both(("post", f"(string, string, {_OBJECT}) -> {_OBJECT}", _post_own)),

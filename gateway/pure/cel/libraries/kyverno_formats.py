@@ -68,6 +68,27 @@ def _no_number(text: str) -> object:
     raise EvaluationError(f"invalid character '{text[0]}' looking for beginning of value")
 
 
+class _Decoder(json.JSONDecoder):
+    def __init__(self) -> None:
+        super().__init__(parse_int=_number, parse_float=_number, parse_constant=_no_number)
+
+
+def _without_halves(text: str) -> str:
+    if "\\" not in text:
+        return text
+    return _ESCAPES.sub(lambda found: "\\ufffd" if found[1] else found[0], text)
+
+
+def first_value(body: bytes) -> object:
+    """Return the JSON value with which *body* begins, as Go's decoder of a stream; None if there is none."""
+    count_steps(len(body) * _PARSING)
+    text = _without_halves(body.decode(errors="replace")).lstrip(" \t\r\n")
+    try:
+        return _Decoder().raw_decode(text)[0]
+    except (json.JSONDecodeError, EvaluationError, RecursionError):
+        return None
+
+
 def _unmarshal(given: object) -> object:
     """Return the value of a JSON text, whose numbers are doubles."""
     text = _as_text(given)
@@ -75,10 +96,8 @@ def _unmarshal(given: object) -> object:
         problem = f"found {len(text)} characters of JSON, expected at most {_LONGEST}"
         raise EvaluationError(problem)
     count_steps(len(text) * _PARSING)
-    if "\\" in text:
-        text = _ESCAPES.sub(lambda found: "\\ufffd" if found[1] else found[0], text)
     try:
-        return json.loads(text, parse_int=_number, parse_float=_number, parse_constant=_no_number)
+        return json.loads(_without_halves(text), cls=_Decoder)
     except json.JSONDecodeError as error:
         raise EvaluationError(_problem(text, error)) from None
     except RecursionError:
