@@ -296,6 +296,26 @@ def test_policies_read_only_listed_kinds() -> None:
         assert "and nothing checks that the author of a policy of another engine may read" in problem.message
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'globalContext.Get("x") == {}',
+        "[globalContext].size() == 1",
+        'http.Get("https://example.com") == {}',
+        'resource.Post("v1", "pods", "a", {"a": "b"}) != {}',
+        'resource.Post("authorization.k8s.io/v1", "subjectaccessreviews", {"a": "b"}) != {}',
+        "[1].all(resource, .resource != resource)",
+    ],
+)
+def test_an_exception_does_not_refuse_its_policy(text: str) -> None:
+    found = merged([validating("false"), exception(matchConditions=condition(text))])
+    assert reasons(found) == {"p": "Accepted", "e": "Invalid"}
+    assert outcome(found) != ""
+    used = "[1].all(resource, resource == 1) && request.resource.resource != 'resource'"
+    fine = merged([validating("false"), exception(matchConditions=condition(used))])
+    assert reasons(fine) == {"p": "Accepted", "e": "Accepted"}
+
+
 def test_a_policy_whose_reads_the_check_of_authors_would_not_see_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

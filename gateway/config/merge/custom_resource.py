@@ -196,15 +196,21 @@ def read_resource(resource: CustomResource) -> ReadResource:
 def _read_loaded(fields: Fields, resource: CustomResource) -> tuple[Part | None, frozenset[Read]]:
     """Return the document of another engine, as from a file, and what the check of its author finds."""
     from gateway.config.loaders.documents import read_part
-    from gateway.pure.cel.spec_reads import reads_of
+    from gateway.pure.cel.spec_reads import EVERYTHING, reads_of, uses_cluster
 
     if resource.is_too_deep or not _is_flat(fields.content):
         fields.problems.add("", f"nested deeper than {MAX_NESTING} levels")
         return None, frozenset()
     document = Document(Path(), fields.problems, dict(fields.content))
     part = read_part(document, fields, resource.group, resource.kind)
+    if fields.problems.found:
+        return part, frozenset()
     # Once for each version: it takes as long as to parse all expressions.
-    return part, frozenset() if fields.problems.found else reads_of(fields.content.get("spec"))
+    spec = fields.content.get("spec")
+    if part is not None and part.is_exception:
+        # Whatever it calls, its policy would be refused with it.
+        return part, EVERYTHING if uses_cluster(spec) else frozenset()
+    return part, reads_of(spec)
 
 
 def _is_flat(content: Mapping[str, object]) -> bool:

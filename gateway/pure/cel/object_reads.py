@@ -53,8 +53,7 @@ _ITEMS: Final = ("(items)",)
 """In place of a path: of a list of objects, and of its items."""
 _LISTS: Final = frozenset({_LIST, _ITEMS})
 _LABELS: Final = ("metadata", "labels")
-MENTIONS: Final = re.compile(rf"\b{RESOURCE}\b")
-_MENTIONS: Final = re.compile(rf"\b(?:{RESOURCE}|{GLOBAL_CONTEXT})\b")
+MENTIONS: Final = re.compile(rf"\b(?:{RESOURCE}|{GLOBAL_CONTEXT})\b")
 _IN_JSON: Final = re.compile(rb"(?:resource|globalContext|http)(?!\w)")
 """An escape, which ends with a letter, may be before the name."""
 _MADE: Final = POSTS | GVRS | {HTTP_GET}
@@ -89,7 +88,7 @@ def object_reads(texts: Iterable[str], variables: Mapping[str, str]) -> dict[Res
     *variables* are the expressions of the policy's variables. All have been compiled.
     """
     texts = [*texts]
-    if not any(_MENTIONS.search(text) for text in (*texts, *variables.values())):
+    if not any(MENTIONS.search(text) for text in (*texts, *variables.values())):
         return {}
     try:
         found = _Reads({name: parse(text, ALL) for name, text in variables.items()})

@@ -6,20 +6,22 @@ it can be parsed as one. A variable that is only another name of ``resource`` co
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gateway.pure.cel.dialect_macros import ALL
 from gateway.pure.cel.environment import Dialect
 from gateway.pure.cel.functions import function
 from gateway.pure.cel.lexer import CompileError
-from gateway.pure.cel.libraries.cluster_objects import LISTS, POSTS, READS, RESOURCE
+from gateway.pure.cel.libraries.cluster_objects import HTTP_GET, LISTS, POSTS, READS, RESOURCE
+from gateway.pure.cel.libraries.global_context import GLOBAL_CONTEXT
 from gateway.pure.cel.meter import count_reading, count_steps, count_values
 from gateway.pure.cel.object_reads import ANY, MENTIONS, resource_of
 from gateway.pure.cel.parse import parse
 from gateway.pure.cel.syntax import Call, Comprehension, Ident, Let, OptionalMap, children
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from gateway.pure.cel.object_reads import Resource
     from gateway.pure.cel.syntax import Node
@@ -38,6 +40,7 @@ EVERYTHING: Final = frozenset({Read("get", "*", "*"), Read("list", "*", "*")})
 """In place of a read of which no constant says what it reads."""
 _NO_EXPRESSIONS: Final = frozenset({"name", "key", "message", "matchConstraints"})
 """Fields of specs without expressions, whose texts can be words that are expressions, too."""
+_CALLS: Final = re.compile(rf"\b(?:{RESOURCE}|{GLOBAL_CONTEXT}|http)\b")
 _PARSING: Final = 200
 """Steps for a character of an expression."""
 
@@ -53,6 +56,15 @@ def is_seen(resource: Resource, reads: frozenset[Read]) -> bool:
     return reads >= EVERYTHING or not reads.isdisjoint(found)
 
 
+def uses_cluster(spec: object) -> bool:
+    """Whether an expression in *spec*, a JSON value, uses ``resource``, ``globalContext`` or ``http``."""
+    return any(
+        isinstance(node, Ident) and _named(node, hidden) in (RESOURCE, GLOBAL_CONTEXT)
+        for tree in _trees(_texts(spec, _CALLS))
+        for node, hidden in _scoped(tree)
+    )
+
+
 def _read(verb: str, resource: Resource) -> Read:
     version, plural = resource
     return Read(verb, version.rpartition("/")[0], plural)
@@ -64,8 +76,8 @@ def _counted_reads(spec: object) -> list[dict[str, str]]:
     return [each._asdict() for each in sorted(_reads_in(texts))]
 
 
-def _texts(spec: object, *, is_counted: bool = False) -> list[str]:
-    """Return the texts in *spec* that mention ``resource``."""
+def _texts(spec: object, mentions: re.Pattern[str] = MENTIONS, *, is_counted: bool = False) -> list[str]:
+    """Return the texts in *spec* that have something of *mentions*."""
     found = []
     waiting = [spec]
     while waiting:
@@ -77,7 +89,7 @@ def _texts(spec: object, *, is_counted: bool = False) -> list[str]:
             case str() as text:
                 if is_counted:
                     count_reading(text, 8)
-                if MENTIONS.search(text):
+                if mentions.search(text):
                     found.append(text)
                 continue
             case _:
@@ -89,54 +101,65 @@ def _texts(spec: object, *, is_counted: bool = False) -> list[str]:
 
 
 def _reads_in(texts: Iterable[str]) -> frozenset[Read]:
-    found: set[Read] = set()
+    return frozenset(read for tree in _trees(texts) for read in _reads_of_expression(tree))
+
+
+def _trees(texts: Iterable[str]) -> Iterator[Node]:
+    """Yield the expressions among *texts*. The others cannot be compiled.
+
+    In place of one that nests too deep here, it yields ``resource``, which counts as everything.
+    """
     for text in texts:
         try:
             # Some expressions are compiled without the blanks around them.
-            found.update(_reads_of_expression(parse(text.strip(), ALL)))
+            yield parse(text.strip(), ALL)
         except CompileError:
             continue
         except RecursionError:
-            found |= EVERYTHING
-    return frozenset(found)
+            yield Ident(0, RESOURCE)
 
 
 def _reads_of_expression(tree: Node) -> set[Read]:
     found: set[Read] = set()
-    # Each part, with whether a macro around it has a variable of that name.
-    waiting: list[tuple[Node, bool]] = [(tree, False)]
-    while waiting:
-        node, is_hidden = waiting.pop()
+    targets = set[int]()
+    for node, hidden in _scoped(tree):
         match node:
-            case Ident(name=name) if _is_resource(name, is_hidden=is_hidden):
+            case Ident() if id(node) not in targets and _named(node, hidden) == RESOURCE:
                 found |= EVERYTHING
-            case Call(function=name, target=Ident(name=target), arguments=[_, _, *_] as arguments) if (
-                name in READS and _is_resource(target, is_hidden=is_hidden)
+            case Call(function=name, target=Ident() as target, arguments=arguments) if (
+                _named(target, hidden) == RESOURCE
             ):
-                resource = resource_of(node)
-                verb = "list" if name in LISTS else "get"
-                found |= EVERYTHING if resource == ANY else {_read(verb, resource)}
-                waiting += [(each, is_hidden) for each in arguments]
-            case Call(function=name, target=Ident(name=target), arguments=arguments) if (
-                name in POSTS and _is_resource(target, is_hidden=is_hidden)
-            ):
-                # It reads nothing: it only asks the authorizer.
-                waiting += [(each, is_hidden) for each in arguments]
-            case Comprehension(range=over, variable=one, variable2=two):
-                inside = is_hidden or RESOURCE in (one, two)
-                waiting += [(each, is_hidden if each is over else inside) for each in children(node)]
-            case (
-                OptionalMap(target=target, body=body, variable=one)
-                | Let(target=target, body=body, variable=one)
-            ):
-                waiting += [(target, is_hidden), (body, is_hidden or one == RESOURCE)]
-            case _:
-                waiting += [(each, is_hidden) for each in children(node)]
+                if name in POSTS or name == HTTP_GET:
+                    # It reads no objects.
+                    targets.add(id(target))
+                elif name in READS and len(arguments) > 1:
+                    targets.add(id(target))
+                    resource = resource_of(node)
+                    verb = "list" if name in LISTS else "get"
+                    found |= EVERYTHING if resource == ANY else {_read(verb, resource)}
     return found
 
 
-def _is_resource(name: str, *, is_hidden: bool) -> bool:
-    return name == f".{RESOURCE}" or (name == RESOURCE and not is_hidden)
+def _named(ident: Ident, hidden: frozenset[str]) -> str:
+    """Return the name of the variable *ident*; empty if it is one of the macros', which are *hidden*."""
+    return "" if ident.name in hidden else ident.name.removeprefix(".")
+
+
+def _scoped(tree: Node) -> Iterator[tuple[Node, frozenset[str]]]:
+    """Yield each part of *tree*, with the variables of the macros around it. A part comes before its own."""
+    waiting: list[tuple[Node, frozenset[str]]] = [(tree, frozenset())]
+    while waiting:
+        node, hidden = waiting.pop()
+        yield node, hidden
+        match node:
+            case Comprehension(range=outside, variable=one, variable2=two):
+                inside = hidden | {one, two or one}
+            case OptionalMap(target=outside, variable=one) | Let(target=outside, variable=one):
+                inside = hidden | {one}
+            case _:
+                waiting += [(each, hidden) for each in children(node)]
+                continue
+        waiting += [(each, hidden if each is outside else inside) for each in children(node)]
 
 
 OF_AUTHORS: Final = Dialect(
