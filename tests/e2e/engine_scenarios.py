@@ -6,7 +6,7 @@ All scenarios are in force at the same time: the policies of a scenario match it
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.e2e.client import MERGE_PATCH
@@ -26,7 +26,7 @@ from tests.recorded.other_engines.cases import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     Json = dict[str, Any]
 
@@ -34,6 +34,7 @@ PODS: Final = within("pods")
 DRY: Final = "?dryRun=All"
 KYVERNO: Final = ("policies.kyverno.io", "kyverno.io")
 GATEKEEPER: Final = ("templates.gatekeeper.sh", "constraints.gatekeeper.sh")
+RBAC: Final = "rbac.authorization.k8s.io"
 DELETIONS: Final = "deletions-gatekeeper"
 """The namespace in which Gatekeeper has to be registered for DELETE: by default it is not."""
 DRAWN: Final = 100
@@ -46,6 +47,8 @@ class Scenario:
     name: str
     documents: tuple[Json, ...]
     operations: tuple[Operation, ...]
+    awaited: Mapping[int, int] = field(default_factory=dict)
+    """By number of an operation, the status until which it is repeated: it depends on what watches show."""
 
 
 def post(document: Json, *, dry: bool = False, user: str = "admin") -> Operation:
@@ -500,6 +503,28 @@ def _cel_rules() -> Iterator[Scenario]:
         [policy(cel(no, celPreconditions=named(a="object.metadata.name != 'skipped'")))],
         post(pod("skipped")),
         post(pod()),
+    )
+    bindings = within("rolebindings", f"{RBAC}/v1")
+    alice = {"kind": "User", "name": ALICE, "apiGroup": RBAC}
+    freed = cel_rules.bound("rule-roles-freed", alice, inside="rule-roles")
+    config_maps = {"any": [{"resources": {"kinds": ["ConfigMap"]}}]}
+    # Kyverno takes no roles in policies that scan stored objects.
+    by_role = policy(
+        cel(no, match=config_maps, exclude={"clusterRoles": ["rule-roles-freed"]}), background=False
+    )
+    by_alice = post(config_map(), dry=True, user=ALICE)
+    yield replace(
+        _kyverno(
+            "rule-roles",
+            [by_role],
+            by_alice,
+            Operation("POST", bindings, freed),
+            by_alice,
+            post(config_map(), dry=True),
+            Operation("DELETE", within("rolebindings/rule-roles-freed", f"{RBAC}/v1")),
+            by_alice,
+        ),
+        awaited={2: 201, 5: 400},
     )
     yield _kyverno("rule-inside", [policy(cel(no), inside="rule-inside")], post(pod()), post(deployment()))
 

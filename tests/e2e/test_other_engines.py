@@ -97,9 +97,9 @@ class _Running:
         """Perform all operations when the canaries refuse theirs."""
         self.wait()
         return {
-            (scenario.name, number): self.seen(scenario, operation)
+            (scenario.name, number): self._seen_in_time(scenario, number)
             for scenario in self._scenarios
-            for number, operation in enumerate(scenario.operations)
+            for number in range(len(scenario.operations))
         }
 
     def wait(self) -> None:
@@ -127,6 +127,13 @@ class _Running:
         path = operation.path.replace("{namespace}", scenario.name)
         api = self._cluster.user(operation.user)
         return api.request(operation.method, path, operation.document, operation.content_type)
+
+    def _seen_in_time(self, scenario: Scenario, number: int) -> Seen:
+        operation, status = scenario.operations[number], scenario.awaited.get(number)
+        if status is not None:
+            what = f"{scenario.name} {number}: {status}"
+            eventually(lambda: self._perform(scenario, operation).status == status, what)
+        return self.seen(scenario, operation)
 
     def seen(self, scenario: Scenario, operation: Operation) -> Seen:
         """Perform *operation* of *scenario*."""
