@@ -160,6 +160,36 @@ def test_entries_have_the_data_of_the_test(tmp_path: Path, expression: str) -> N
     assert said(write(tmp_path, test, **files)) == {"p on trigger: pass": "passed"}
 
 
+ANSWERS: list[Json] = [
+    {"url": "https://a.example/x", "method": "get", "response": {"body": {"ok": True}}},
+    {"url": "https://a.example/x", "response": {"body": {"ok": False}, "statusCode": 500}},
+    {"url": "https://b.example/trigger?q=1", "response": {"body": {"list": [1]}, "statusCode": 404}},
+    {"url": "https://b.example/posted", "method": "POST", "response": {"body": {}}},
+    {"url": "http://plain.example", "response": {"body": {}}},
+    {"urlPath": "/api/v1/namespaces", "response": {"body": {}}},
+]
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("http.Get('https://a.example/x').body.ok == true", "passed"),
+        ("http.get('https://a.example/x', {'X-Note': 'b'}).statusCode == 200", "passed"),
+        ("http.Get('https://b.example/' + object.metadata.name + '?q=1').body.list == [1]", "passed"),
+        ("http.Get('https://b.example/trigger?q=1').statusCode == 404", "passed"),
+        ("http.Get('https://b.example/' + object.metadata.name).statusCode == 404", "is not permitted"),
+        ("http.Get('https://b.example/posted').statusCode == 200", "is not permitted"),
+        ("http.Get('https://unknown.example/').statusCode == 200", "is not permitted"),
+        ("http.Get('http://plain.example').statusCode == 200", "is not an https URL"),
+    ],
+)
+def test_servers_answer_what_the_test_says(tmp_path: Path, expression: str, expected: str) -> None:
+    test = {"apiCallResponses": ANSWERS} | rows({"policy": "p", "resources": ["trigger"], "result": "pass"})
+    files: Json = {"policies": [policy("p", expression)], "resources": [TRIGGER]}
+    (one,) = said(write(tmp_path, test, **files)).values()
+    assert expected in one
+
+
 def test_unusable_entries_fail_the_rows(tmp_path: Path) -> None:
     def of(entry: Json, expression: str = "true") -> str:
         test = {"globalContextEntries": [{"name": "e", **entry}]}

@@ -93,11 +93,12 @@ class _Collected:
     """By kind and name. The name of a GatewayConfiguration is empty here, since there is only one."""
 
 
-def read(found: Iterable[Document], readable: Readable | None = None) -> Config:
+def read(found: Iterable[Document], readable: Readable | None = None, servers: Iterable[str] = ()) -> Config:
     """Return the configuration in the documents *found*.
 
     Expressions may read objects of the kinds that its GatewayConfiguration lists, or those in *readable*:
-    then something else than the configuration says where they are.
+    then something else than the configuration says where they are. They may also get data from *servers*,
+    which are URLs.
 
     Raises:
         ConfigError: as :func:`load`.
@@ -126,7 +127,8 @@ def read(found: Iterable[Document], readable: Readable | None = None) -> Config:
             document.problems.add(path, f"there is no WorkerPool {shown(pool)}{hint}")
     collected.need_cluster.extend(collected.policies.need_cluster(NO_AUTHORIZER, params))
     _check_cluster(collected)
-    backends = {one.name: one.url for one in collected.gateway.policies.backends}
+    backends = {url: url for url in servers}
+    backends |= {one.name: one.url for one in collected.gateway.policies.backends}
     bound = collected.policies.bound(params, readable, has_cluster=has_cluster, backends=backends)
     # If there are problems, the name of a webhook that could not be read would be another one.
     problems = _problems(documents) or _problems_of_names(documents, collected, bound)

@@ -77,6 +77,11 @@ def problems_of_gets(
                     yield f"calls http.get, whose {str(error).removeprefix(_FAILED)}"
 
 
+def is_usable(url: str) -> bool:
+    """Whether expressions may get data from *url* if it is a backend's."""
+    return _place(url) is not None
+
+
 class BackendGets:
     """The requests of one policy."""
 

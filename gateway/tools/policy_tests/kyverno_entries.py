@@ -1,8 +1,9 @@
-"""What ``globalContext.Get`` finds in a test of Kyverno: the data that the test gives GlobalContextEntries.
+"""What ``globalContext.Get`` and ``http.Get`` find in a test of Kyverno: the data that the test gives.
 
 Kyverno finds fields and projections by JMESPath. Here they are names of members, joined by dots.
 
-Source: github.com/kyverno/kyverno cmd/cli/kubectl-kyverno apis/v1alpha1/test.go, store/gctx_resolve.go.
+Source: github.com/kyverno/kyverno cmd/cli/kubectl-kyverno apis/v1alpha1/test.go, store/gctx_resolve.go,
+commands/test/test.go (buildHTTPMockIndex), pkg/cel/libs/http_mock.go.
 """
 
 from __future__ import annotations
@@ -64,6 +65,26 @@ def read_entries(entries: Iterable[Fields], folder: Path) -> tuple[MockEntry, ..
         )
         one.finish_leniently()
     return tuple(found)
+
+
+def read_answers(answers: Iterable[Fields]) -> dict[str, dict[str, Any]]:
+    """Return what ``http.Get`` returns by the *answers* of a test, by URL, after reporting their problems.
+
+    Those to requests of other methods are left out.
+    """
+    found: dict[str, tuple[bool, dict[str, Any]]] = {}
+    for one in answers:
+        url, method = one.optional_string("url"), one.optional_string("method").strip().upper()
+        one.accept("urlPath")
+        response = one.required_group("response")
+        status = response.integer("statusCode", 200, 0, 999) or 200
+        response.accept("body")
+        response.finish_leniently()
+        one.finish_leniently()
+        # An answer to one method counts more than one to all.
+        if url and method in ("GET", "") and (method or not found.get(url, (False,))[0]):
+            found[url] = bool(method), {"body": response.content.get("body"), "statusCode": status}
+    return {url: answer for url, (_, answer) in found.items()}
 
 
 def data_of(entries: Sequence[MockEntry]) -> tuple[dict[str, object], str]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 from gateway.base.text import shown
 from gateway.config.merge.load import documents_in
 from gateway.engine.object_review import built_in_resource
+from gateway.pure.admission_policies.backend_gets import is_usable
 from gateway.pure.admission_policies.params import FixedObjects, FixedParams
 from gateway.pure.cel.errors import EvaluationError
 from gateway.pure.cel.libraries.global_context import GlobalContext
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 NO_KINDS: Final[Mapping[tuple[str, str], str]] = MappingProxyType({})
+NO_ANSWERS: Final[Mapping[str, Json]] = MappingProxyType({})
 NO_DATA: Final[Mapping[str, object]] = MappingProxyType({})
 _SECRETS: Final = ("v1", "secrets")
 _UNCHANGED: Final = ("endpoints",)
@@ -101,10 +103,13 @@ class KyvernoObjects(FixedParams):
         objects: Iterable[Json],
         kinds: Mapping[tuple[str, str], str] = NO_KINDS,
         data: Mapping[str, object] = NO_DATA,
+        answers: Mapping[str, Json] = NO_ANSWERS,
         *,
         is_cluster: bool,
     ) -> None:
         """*kinds* are those of custom resources, and *data* that of GlobalContextEntries by their names.
+
+        *answers* are those of servers by URL.
 
         With *is_cluster*, the objects are those of ``clusterResources``, of others those of ``context``.
         """
@@ -122,6 +127,7 @@ class KyvernoObjects(FixedParams):
         self._is_cluster = is_cluster
         self._plurals = {(version, kind): plural for (version, plural), kind in kinds.items()}
         self._data = data
+        self._answers = answers
         self.kinds = ReadableKinds(self._objects)
         """The kinds that policies may read."""
 
@@ -135,8 +141,25 @@ class KyvernoObjects(FixedParams):
         context = GlobalContext(lambda name, projection: _entry(data, name, projection))
         if self._is_cluster:
             return replace(found, post=_created, plural_of=plural_of, global_context=context)
-        unknown = _not_implemented
-        return replace(found, post=unknown, plural_of=unknown, global_context=context)
+        return replace(
+            found,
+            post=_not_implemented,
+            plural_of=_not_implemented,
+            http_get=self._http_get,
+            global_context=context,
+        )
+
+    @property
+    def servers(self) -> list[str]:
+        """The URLs that policies may name."""
+        return [] if self._is_cluster else [url for url in self._answers if is_usable(url)]
+
+    def _http_get(self, url: str, headers: Mapping[str, str]) -> Json:
+        del headers
+        if url not in self._answers:
+            reason = "apiCallResponses of the test have no answer to it"
+            raise EvaluationError(f"request failed: URL {shown(url)} is not permitted: {reason}")
+        return self._answers[url]
 
     def read(self, kind: ParamKind) -> FixedObjects:
         """Return the objects of *kind*, whose name is the plural one."""
@@ -183,7 +206,7 @@ def read_objects(test: KyvernoTest, of_test: Sequence[Json]) -> tuple[KyvernoObj
         if test.context is not None:
             objects, _, wrong = _content([test.context], "Context")
             problem = f"context: {wrong}" if wrong else problem
-        return KyvernoObjects(objects, NO_KINDS, data, is_cluster=False), problem
+        return KyvernoObjects(objects, NO_KINDS, data, test.answers, is_cluster=False), problem
     objects, definitions, problem = _content(test.cluster_resources, "ClusterResource")
     kinds, wrong = _kinds(definitions)
     found = KyvernoObjects([*of_test, *objects], kinds, is_cluster=True)

@@ -109,6 +109,7 @@ async def _run(test: KyvernoTest, cases: Sequence[_Case]) -> list[CaseResult]:
         documents_in(test.param_resources),
         bindings_of(test.user, test.file),
         readable.kinds,
+        readable.servers,
     )
     async with offline_gateway(policies.config, uses_cluster=False) as gateway:
         run = _TestRun(test, policies, objects, problem, readable, wrong, gateway)

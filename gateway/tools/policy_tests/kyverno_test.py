@@ -18,7 +18,7 @@ from gateway.config.kinds.namespace import NAME_LABEL
 from gateway.config.yaml.documents import plural_of, read_documents
 from gateway.config.yaml.fields import Fields
 from gateway.pure.core.namespace import Namespace
-from gateway.tools.policy_tests.kyverno_entries import read_entries
+from gateway.tools.policy_tests.kyverno_entries import read_answers, read_entries
 from gateway.tools.policy_tests.suite import bare_namespace
 
 if TYPE_CHECKING:
@@ -130,6 +130,8 @@ class KyvernoTest:
     """The files with what is in the cluster instead."""
     entries: tuple[MockEntry, ...]
     """The data of GlobalContextEntries."""
+    answers: Mapping[str, dict[str, Any]]
+    """What ``http.Get`` returns, by URL."""
     others: tuple[Path, ...]
     """The files of values and of the user, which are read already."""
     has_payloads: bool
@@ -146,7 +148,7 @@ def is_kyverno_test(content: Mapping[str, object]) -> bool:
 def read_kyverno_test(document: Document, number: int) -> KyvernoTest:
     """Return the test in *document*, the test *number* of its file, after reporting its problems."""
     fields = document.fields()
-    fields.accept("kind", "apiVersion", "apiCallResponses")
+    fields.accept("kind", "apiVersion")
     metadata = fields.group("metadata")
     name = metadata.optional_string("name") or fields.optional_string("name") or document.file.stem
     folder = document.file.parent
@@ -167,6 +169,7 @@ def read_kyverno_test(document: Document, number: int) -> KyvernoTest:
         folder / context if context else None,
         paths("clusterResources"),
         read_entries(fields.mappings("globalContextEntries"), folder),
+        read_answers(fields.mappings("apiCallResponses")),
         tuple(folder / str(fields.content[one]) for one in ("variables", "userinfo") if fields.has(one)),
         bool([one for one in _PAYLOADS if fields.has(one)]),
         _values(fields, folder),

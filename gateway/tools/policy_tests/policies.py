@@ -57,18 +57,19 @@ def load_policies(
     params: Iterable[Document],
     role_bindings: Iterable[Document],
     readable: Readable,
+    servers: Iterable[str] = (),
 ) -> LoadedPolicies:
     """Load the *documents* of policies, bindings and exceptions, and their parameters among *params*.
 
     Documents of other kinds are left out. *role_bindings* give the user of the test its roles. Expressions
-    may read objects of the kinds in *readable*.
+    may read objects of the kinds in *readable*, and get data from *servers*.
     """
     policies = [_enforcing(one) for one in documents if _group(one) in _GROUPS or one.content is None]
     kinds = [_kind(kind) for one in policies for kind in _param_kinds(one)]
     used = [one for one in params if one.content is not None and _kind(one.content) in kinds]
     if any(map(_names_roles, policies)):
         used += role_bindings
-    config, refused = load_supported([*policies, *_missing_bindings(policies), *used], readable)
+    config, refused = load_supported([*policies, *_missing_bindings(policies), *used], readable, servers)
     hooks = {hook.name for hook in config.webhooks}
     silent = [one for one in policies if _is_policy(one) and id_of(one) not in hooks]
     reasons, unloaded = {id_of(one): _why_silent(one, config.warnings) for one in silent}, ""
@@ -90,13 +91,13 @@ def load_policies(
 
 
 def load_supported(
-    documents: Sequence[Document], readable: Readable | None = None
+    documents: Sequence[Document], readable: Readable | None = None, servers: Iterable[str] = ()
 ) -> tuple[Config, list[tuple[Document, str]]]:
     """Return the configuration of the *documents* without problems, and the others with their first ones."""
     refused: list[tuple[Document, str]] = []
     while True:
         try:
-            return _enforced(read(documents, readable)), refused
+            return _enforced(read(documents, readable, servers)), refused
         except ConfigError:
             wrong = [(one, one.problems.found[:_MAX_REASONS]) for one in documents if one.problems.found]
             refused += [
