@@ -13,14 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.config.kinds.kubernetes_settings import KubernetesSettings
-from gateway.server.kubernetes.namespaces import ClusterNamespaces
-from gateway.server.kubernetes.watch import Pace, stored_json
+from gateway.pure.core.namespace import Namespace
+from gateway.server.kubernetes.namespaces import ClusterNamespaces, namespace_of
+from gateway.server.kubernetes.watch import Pace, Store, stored_json
 from tests.kit import PATIENCE_S
 from tests.kubernetes.server import ApiServer, hang, hang_up, refuse, silence, stream
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from tests.in_process import Stage
     from tests.kubernetes.server import Handler
@@ -47,6 +48,22 @@ def labels_in(namespaces: ClusterNamespaces) -> dict[str, dict[str, str]]:
 
 async def in_step(namespaces: ClusterNamespaces, server: ApiServer) -> None:
     await until(lambda: labels_in(namespaces) == server.labels())
+
+
+def test_an_object_that_stays_is_there_while_a_list_replaces_the_others() -> None:
+    """A thread that evaluates a policy may look at any time."""
+    seen: list[bool] = []
+
+    def objects() -> Iterator[Namespace]:
+        for name in ("new", "stays"):
+            seen.append("stays" in store.by_name)
+            yield Namespace(name, {}, b"")
+
+    store: Store[Namespace] = Store(namespace_of)
+    store.replace([Namespace("goes", {}, b""), Namespace("stays", {}, b"")])
+    store.replace(objects())
+    assert seen == [True, True]
+    assert {*store.by_name} == {"new", "stays"}
 
 
 async def test_objects_are_listed_and_changes_followed(server: ApiServer, tmp_path: Path) -> None:

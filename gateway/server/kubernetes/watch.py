@@ -125,8 +125,12 @@ class Store(Generic[T]):
 
     def replace(self, objects: Iterable[T]) -> None:
         """Replace all objects by *objects*, all of the list."""
-        self._by_name.clear()
-        self._by_name.update((self._key(one), one) for one in objects)
+        found = {self._key(one): one for one in objects}
+        gone = self._by_name.keys() - found.keys()
+        # Another thread may read them: those that stay are there at any time.
+        self._by_name.update(found)
+        for key in gone:
+            del self._by_name[key]
         for index in self._indexes:
             index.complete()
         self._changed()
