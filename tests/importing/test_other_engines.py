@@ -362,6 +362,16 @@ def test_a_cluster_says_which_kind_a_plural_name_has(server: ApiServer, tmp_path
     assert found["gatewayConfiguration"] == settings(LISTED_WIDGETS)
 
 
+def test_kinds_that_are_named_in_a_review_are_a_difference(tmp_path: Path) -> None:
+    later = "resource.Get('v1', object.kind == 'Pod' ? 'configmaps' : 'services', 'a', 'b').kind == ''"
+    put(tmp_path / "a.yaml", policy("a", later, autogen={"podControllers": {"controllers": []}}))
+    status, found = report("kyverno", tmp_path)
+    assert (status, results(found)) == (0, {"ValidatingPolicy/a": "differs"})
+    (reason,) = found["objects"][0]["reasons"]
+    assert reason["message"].startswith("reads objects of kinds that its expressions name in a review")
+    assert found["gatewayConfiguration"] == settings()
+
+
 def test_what_asks_the_authorizer_needs_a_cluster(tmp_path: Path) -> None:
     asked = (
         "resource.Post('authorization.k8s.io/v1', 'subjectaccessreviews', {'spec': dyn({'user': 'a'})})"

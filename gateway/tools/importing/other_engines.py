@@ -19,6 +19,7 @@ from gateway.config.merge.read import read
 from gateway.config.yaml.documents import LOADED_GROUPS, Document
 from gateway.config.yaml.fields import Problems
 from gateway.pure.admission_policies.in_force import PolicyInForce
+from gateway.pure.cel.object_reads import ANY
 from gateway.pure.core.webhook import PolicyRef
 from gateway.tools.importing.needs import DEFINITION, ReadableKinds, settings_for, with_cluster
 from gateway.tools.importing.objects import LAST_APPLIED, file_stem, name_of, texts
@@ -28,6 +29,7 @@ from gateway.tools.registration.yaml_output import to_yaml
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from gateway.pure.admission_policies.objects import ObjectReads
     from gateway.pure.core.webhook import Webhook
     from gateway.tools.importing.needs import Resource
 
@@ -42,6 +44,10 @@ GROUPS: Final = {
 NOT_LISTED: Final = ("updaterequests", "status.gatekeeper.sh")
 """Resources and groups that an engine writes for itself, and that are not read from a cluster."""
 NO_KINDS: Final[Mapping[Resource, str]] = MappingProxyType({})
+_LATER: Final = (
+    "reads objects of kinds that its expressions name in a review: add them to policies.resources of the "
+    "GatewayConfiguration"
+)
 _CONSTRAINTS: Final = "constraints.gatekeeper.sh"
 _TEMPLATE: Final = "ConstraintTemplate"
 _OF_CLUSTER: Final = (
@@ -162,7 +168,11 @@ def judge(objects: Sequence[Imported], custom: Mapping[Resource, str] = NO_KINDS
         else:
             readable = ReadableKinds(custom)
             with suppress(ConfigError):
-                read([with_cluster(), *([template.document()] if template else ()), document], readable)
+                made = read(
+                    [with_cluster(), *([template.document()] if template else ()), document], readable
+                )
+                if any(map(_names_kinds_later, made.webhooks)):
+                    each.differences.append(("spec", _LATER))
             each.reads = tuple(sorted(readable.read))
             unknown |= readable.unknown
             if each.kind == _TEMPLATE:
@@ -202,10 +212,19 @@ def _judge_together(
 
 def _needs_cluster(policy: Webhook) -> bool:
     """Whether *policy* reads from the cluster, or asks its authorizer."""
-    in_force = policy.policy
     assert isinstance(policy.client, PolicyRef)
+    return bool(policy.client.reads) or bool(_objects_of(policy))
+
+
+def _names_kinds_later(policy: Webhook) -> bool:
+    """Whether expressions of *policy* find out only in a review of which kind the objects are."""
+    return ANY in _objects_of(policy).resources
+
+
+def _objects_of(policy: Webhook) -> ObjectReads:
+    in_force = policy.policy
     assert isinstance(in_force, PolicyInForce)
-    return bool(policy.client.reads) or bool(in_force.objects)
+    return in_force.objects
 
 
 def _is_constraint(one: Imported) -> bool:
