@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from gateway.base.errors import ConfigError, Problem
 from gateway.config.merge.load import load
 from gateway.config.merge.model import Config
 from gateway.config.yaml.fields import MAX_PROBLEMS
-from tests.config.documents import load_text
+from tests.config.documents import load_documents, load_text
 
 POOL = """\
 apiVersion: admission-gateway.io/v1alpha1
@@ -325,6 +326,39 @@ def test_the_first_of_very_many_problems_are_reported(tmp_path: Path) -> None:
     assert len(problems) == MAX_PROBLEMS + 1
     assert problems[0].where == f"{tmp_path / 'a.yaml'}: document 1"
     assert problems[-1] == Problem(str(tmp_path / "a.yaml"), "", "found 1000 problems; the rest was not read")
+
+
+def test_the_first_of_very_many_unknown_kinds_are_reported(tmp_path: Path) -> None:
+    unknown = "--- {apiVersion: v1, kind: Thing, metadata: {name: x}}\n"
+    (tmp_path / "a.yaml").write_text(unknown * 10_000)
+    (tmp_path / "b.yaml").write_text(unknown)
+    with pytest.raises(ConfigError) as caught:
+        load([tmp_path])
+    problems = caught.value.problems
+    assert len(problems) == MAX_PROBLEMS + 1
+    assert problems[-1] == Problem(str(tmp_path / "a.yaml"), "", "found 1000 problems; the rest was not read")
+
+
+@pytest.mark.parametrize("is_first", [False, True], ids=["behind", "before"])
+def test_a_policy_may_have_more_parameters_in_files_than_there_may_be_problems(*, is_first: bool) -> None:
+    head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "p"}}
+    kind = {"apiVersion": "v1", "kind": "ConfigMap"}
+    rules = [{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}]
+    spec = {
+        "paramKind": kind,
+        "matchConstraints": {"resourceRules": rules},
+        "validations": [{"expression": "true"}],
+    }
+    ref = {"name": "m0", "parameterNotFoundAction": "Deny"}
+    bound = {"policyName": "p", "validationActions": ["Deny"], "paramRef": ref}
+    policies = [
+        {**head, "kind": "ValidatingAdmissionPolicy", "spec": spec},
+        {**head, "kind": "ValidatingAdmissionPolicyBinding", "spec": bound},
+    ]
+    maps = [{**kind, "metadata": {"name": f"m{number}"}} for number in range(MAX_PROBLEMS + 500)]
+    listed: dict[str, Any] = {"apiVersion": "v1", "kind": "List"}
+    documents = [{**listed, "items": each} for each in ((maps, policies) if is_first else (policies, maps))]
+    assert len(load_documents(*documents).objects) == len(maps)
 
 
 def test_the_first_of_very_many_unknown_fields_are_reported(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gateway.base.text import did_you_mean, one_of, shown
 from gateway.config.kinds.policy_settings import PLACEMENT, TEMPLATES, check_reads, listing_of_kind
 from gateway.config.yaml.documents import LOADED_GROUPS, MUTATING_POLICY, POLICY_KINDS
-from gateway.config.yaml.fields import child
+from gateway.config.yaml.fields import MAX_PROBLEMS, child
 from gateway.pure.admission_policies.model import (
     MutatingBinding,
     MutatingPolicy,
@@ -138,12 +138,14 @@ class PolicyDocuments:
     def take_params(self, known: Collection[str], readable: Readable) -> list[dict[str, object]]:
         """Return the documents of unknown kinds that policies may read; the others become problems.
 
-        These are parameters, and objects of *readable* kinds. *known* are the kinds that are known.
+        These are parameters, and objects of *readable* kinds. *known* are the kinds that are known. After
+        ``MAX_PROBLEMS`` problems the rest is not read.
         """
         versions: dict[str, set[str]] = {}
         for api_version, name_of_kind in self.object_kinds(readable):
             versions.setdefault(name_of_kind, set()).add(api_version)
         params = []
+        count = 0
         first_of: dict[tuple[str, ...], Document] = {}
         for document in self.others:
             fields = document.fields()
@@ -157,6 +159,9 @@ class PolicyDocuments:
                     params.append(content)
             elif not document.problems.is_full:
                 fields.problem(*_unknown_kind(kind, version, versions, known))
+            count += len(document.problems.found)
+            if count >= MAX_PROBLEMS:
+                break
         self.others.clear()
         return params
 

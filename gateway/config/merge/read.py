@@ -111,16 +111,15 @@ def read(found: Iterable[Document], readable: Readable | None = None, servers: I
         if document.content is not None:
             _read(document, collected)
         count += len(document.problems.found)
-        if count + len(collected.policies.others) >= MAX_PROBLEMS:
-            collected.policies.take_params(_KINDS, collected.gateway.policies.readable)
-            count = sum(len(each.problems.found) for each in documents)
         if count >= MAX_PROBLEMS:
-            raise ConfigError([*_problems(documents)[:MAX_PROBLEMS], _more(document)])
+            raise _too_many(documents)
     has_cluster = collected.gateway.kubernetes is not None or readable is not None
     if readable is None:
         readable = collected.gateway.policies.readable
     kinds = frozenset(collected.policies.object_kinds(readable))
     params = _objects(collected, readable)
+    if sum(len(each.problems.found) for each in documents) >= MAX_PROBLEMS:
+        raise _too_many(documents)
     for document, path, pool in collected.references:
         if ("WorkerPool", pool) not in collected.first_of and not document.problems.is_full:
             hint = did_you_mean(pool, collected.pools)
@@ -247,8 +246,12 @@ def _problems(documents: Sequence[Document]) -> list[Problem]:
     return [problem for document in documents for problem in document.problems.errors()]
 
 
-def _more(document: Document) -> Problem:
-    return Problem(str(document.file), "", f"found {MAX_PROBLEMS} problems; the rest was not read")
+def _too_many(documents: Sequence[Document]) -> ConfigError:
+    """Return the error with the first problems of *documents*, and the file in which the last one is."""
+    problems = _problems(documents)[:MAX_PROBLEMS]
+    last = next(each for each in reversed(documents) if each.problems.found)
+    more = Problem(str(last.file), "", f"found {MAX_PROBLEMS} problems; the rest was not read")
+    return ConfigError([*problems, more])
 
 
 def _read(document: Document, collected: _Collected) -> None:
