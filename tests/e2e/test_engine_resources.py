@@ -17,6 +17,7 @@ from loadtest.peers.programs import PROGRAMS
 from tests.e2e.cluster import NAMESPACE
 from tests.e2e.golang import go
 from tests.e2e.setups import PODS, BehindGateway, Hook, deployed_account
+from tests.e2e.test_custom_policies import granted
 from tests.e2e.test_custom_resources import apply, make_pod
 from tests.gatekeeper.documents import constraint, template
 from tests.kit import run_command
@@ -43,7 +44,17 @@ SERVED: Final = (
     "policyexceptions.policies.kyverno.io",
     "constrainttemplates.templates.gatekeeper.sh",
 )
-SETTINGS: Final = {"customResourcesOf": ["Kyverno", "Gatekeeper"], "exceptionNamespaces": ["exceptions"]}
+SETTINGS: Final = {
+    "customResourcesOf": ["Kyverno", "Gatekeeper"],
+    "exceptionNamespaces": ["exceptions"],
+    "resources": [{"apiVersion": "v1", "kind": "ConfigMap", "resource": "configmaps"}],
+}
+WRITER: Final = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRole",
+    "metadata": {"name": "engine-policy-writer"},
+    "rules": [{"apiGroups": ["policies.kyverno.io"], "resources": ["validatingpolicies"], "verbs": ["*"]}],
+}
 
 
 def source_of(program: str) -> Path:
@@ -155,6 +166,38 @@ def test_policies_in_the_cluster_decide_change_and_go(defined: Cluster, served: 
     stored = defined.api.get("/apis/policies.kyverno.io/v1/validatingpolicies/vp").document
     assert "status" not in stored
     remove(defined, policy)
+    eventually(lambda: refusal(defined) == "")
+    assert "forbidden" not in served.gateway.log
+    assert "Traceback" not in served.gateway.log
+
+
+def test_authors_read_by_a_policy_of_kyverno_only_what_they_may_read(
+    defined: Cluster, served: BehindGateway
+) -> None:
+    token = 'resource.Get("v1", "configmaps", "exceptions", "token")'
+    shows = {"expression": "false", "messageExpression": f"string({token}.data.token)"}
+    match = {"resourceRules": [PODS]}
+    harmless = validating("true", name="shows", matchConstraints=match)
+    showing = validating(shows, name="shows", matchConstraints=match)
+    grant = granted("engine-policy-writer", "engine-policy-writer", {"kind": "User", "name": "eve"})
+    metadata = {"name": "token", "namespace": "exceptions"}
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"token": "first"}}
+    for document in (WRITER, grant, config_map):
+        apply(defined, document)
+
+    def by_eve(document: Json) -> str:
+        done = defined.kubectl("apply", "--as=eve", "--filename=-", stdin=json.dumps(document))
+        return "" if done.returncode == 0 else done.stderr
+
+    eventually(lambda: by_eve(harmless) == "")
+    assert "the author has no right to get all configmaps" in by_eve(showing)
+    apply(defined, showing)
+    eventually(lambda: refusal(defined) == "Policy shows failed: first")
+    assert by_eve({**showing, "metadata": {"name": "shows", "labels": {"a": "b"}}}) == ""
+    apply(defined, {**config_map, "data": {"token": "second"}})
+    eventually(lambda: refusal(defined) == "Policy shows failed: second")
+    for document in (showing, config_map, grant, WRITER):
+        remove(defined, document)
     eventually(lambda: refusal(defined) == "")
     assert "forbidden" not in served.gateway.log
     assert "Traceback" not in served.gateway.log
