@@ -119,7 +119,8 @@ OF_POD = "resource.Get(resource.ToGVR('v1', 'ConfigMap'), 'default', 'limits').d
 
 def test_what_is_created_comes_back_and_kinds_have_names_in_a_cluster_alone(tmp_path: Path) -> None:
     posted = f"{POST}.spec.user == 'a' && !has({POST}.status)"
-    for expression in (posted, OF_POD):
+    widgets = "resource.List(resource.ToGVR('example.com/v1', 'Widget'), '').items.size() == 0"
+    for expression in (posted, OF_POD, widgets):
         assert found(tmp_path, expression, is_cluster=True) == "passed"
         assert found(tmp_path, expression, is_cluster=False, expected="error") == "passed"
     assert "internal error: not implemented" in found(tmp_path, posted, is_cluster=False)

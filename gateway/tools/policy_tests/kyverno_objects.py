@@ -46,16 +46,24 @@ _UNCHANGED: Final = ("endpoints",)
 
 
 class ReadableKinds(Mapping[tuple[str, str], ParamKind]):
-    """All kinds but Secret, which no policy here may read. They are named by their plural names."""
+    """All kinds but Secret, which no policy here may read.
 
-    def __init__(self, known: Iterable[tuple[str, str]]) -> None:
-        """*known* are apiVersion and plural name of those that expressions may name at run time."""
+    Those of custom resources have their names, and others their plural names.
+    """
+
+    def __init__(self, known: Iterable[tuple[str, str]], custom: Mapping[tuple[str, str], str]) -> None:
+        """*known* are apiVersion and plural name of those that expressions may name at run time.
+
+        *custom* are the names of those of custom resources.
+        """
         self._known = dict.fromkeys(known)
+        self._custom = custom
 
     def __getitem__(self, resource: tuple[str, str]) -> ParamKind:
         if resource == _SECRETS:
             raise KeyError(resource)
-        return ParamKind(*resource)
+        version, plural = resource
+        return ParamKind(version, self._custom.get(resource, plural))
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return (each for each in self._known if each != _SECRETS)
@@ -128,7 +136,7 @@ class KyvernoObjects(FixedParams):
         self._plurals = {(version, kind): plural for (version, plural), kind in kinds.items()}
         self._data = data
         self._answers = answers
-        self.kinds = ReadableKinds(self._objects)
+        self.kinds = ReadableKinds(self._objects, kinds)
         """The kinds that policies may read."""
 
     def in_test(self, found: ClusterObjects) -> ClusterObjects:
@@ -162,9 +170,10 @@ class KyvernoObjects(FixedParams):
         return self._answers[url]
 
     def read(self, kind: ParamKind) -> FixedObjects:
-        """Return the objects of *kind*, whose name is the plural one."""
+        """Return the objects of *kind*, see :class:`ReadableKinds`."""
         # In a cluster a subresource is that of the object.
         plural = kind.kind.partition("/")[0] if self._is_cluster else kind.kind
+        plural = self._plurals.get((kind.api_version, plural), plural)
         found = self._objects.get((kind.api_version, plural))
         group = kind.api_version.rpartition("/")[0]
         resource = f"{plural}.{group}" if group else plural
