@@ -22,6 +22,7 @@ from gateway.engine.engine import Engine
 from gateway.observe.telemetry.metrics import Metrics
 from gateway.pure.core.conditions import BackendAnswer, BackendGet
 from gateway.pure.core.webhook import BackendOfPolicies, HttpsClient
+from gateway.tools.offline.gateway import offline_gateway
 from tests.core.build import body
 from tests.engines import snapshot_of
 from tests.kit import PATIENCE_S
@@ -144,6 +145,21 @@ async def test_a_review_gets_data_from_a_server(
             * 2
         )
         assert server.connections == 1
+
+
+async def test_commands_that_review_send_nothing(certificate: tuple[Path, Path], tmp_path: Path) -> None:
+    async with served(certificate) as (server, url):
+        settings = {
+            "apiVersion": "admission-gateway.io/v1alpha1",
+            "kind": "GatewayConfiguration",
+            "policies": {"backends": [{"name": "inventory", "url": url}]},
+        }
+        written(tmp_path, [settings, validating(f"http.get('{url}/200/1').body == 1")])
+        async with offline_gateway(load([tmp_path])) as gateway:
+            status = (await gateway.review(POD, ("validate",))).decision.status
+        assert status is not None
+        assert status.message.endswith("only a gateway that serves reviews sends requests to backends")
+        assert server.connections == 0
 
 
 async def test_answers_and_failures(certificate: tuple[Path, Path], authority: trustme.CA) -> None:

@@ -46,6 +46,7 @@ _LOOK_UPS: Final = {
     "namespace": ("look up namespace", SpanKind.CLIENT),
     "AccessCheck": ("SubjectAccessReview", SpanKind.CLIENT),
     "ParamLookup": ("look up parameter", SpanKind.CLIENT),
+    "BackendGet": ("get from backend", SpanKind.CLIENT),
     "LongEvaluation": ("evaluate matchConditions", SpanKind.INTERNAL),
 }
 _NAME_CHARS: Final = 200
