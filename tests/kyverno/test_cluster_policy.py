@@ -211,6 +211,34 @@ def test_the_names_in_an_exception_are_bounded() -> None:
     assert problem == ("spec.exceptions", "found 6000 names of rules, expected at most 5000")
 
 
+@pytest.mark.parametrize("is_wild", [False, True])
+def test_many_subjects_of_many_groups_do_not_stop_the_event_loop(*, is_wild: bool) -> None:
+    """Who writes a policy may also be who has the groups. Names without wildcards are looked up."""
+    policy = pods("Enforce")
+    star = "*" if is_wild else ""
+    subjects = [{"kind": "Group", "name": f"s{number}{star}"} for number in range(1000)]
+    for rule in policy["spec"]["rules"]:
+        rule["match"]["any"][0]["subjects"] = subjects
+    user = {"username": "ann", "groups": [f"g{number}" for number in range(20_000)]}
+    answer = loaded(policy).evaluate(reviewed({**REQUEST, "userInfo": user}, {}), {})
+    # What takes too long goes on in a thread.
+    assert isinstance(answer, Unresolved if is_wild else NotMatched)
+
+
+@pytest.mark.parametrize(("key", "is_quick"), [("k", True), ("*", False), ("k*", False)])
+def test_many_annotations_do_not_stop_the_event_loop(key: str, *, is_quick: bool) -> None:
+    policy = pods("Enforce")
+    for rule in policy["spec"]["rules"]:
+        wanted = {key if number == 0 else f"{key}{number}": "v" for number in range(900)}
+        rule["match"]["any"] = [
+            {"resources": {"kinds": ["Pod"], "annotations": {name: value}}} for name, value in wanted.items()
+        ][:100]
+    annotations = {f"a{number}": "x" for number in range(20_000)}
+    pod = {**POD, "metadata": {"name": "a", "annotations": annotations}}
+    answer = loaded(policy).evaluate(reviewed({**REQUEST, "object": pod}, {}), {})
+    assert isinstance(answer, NotMatched if is_quick else Unresolved)
+
+
 def test_filters_that_take_long_run_in_a_thread_and_end() -> None:
     """The writer of an object chooses the value that a pattern of the author reads."""
     pattern = "*a" * 100

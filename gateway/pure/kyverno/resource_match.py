@@ -10,13 +10,15 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from gateway.pure.cel.meter import count_steps
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.review import labels_of, metadata_of
 from gateway.pure.kyverno.user_roles import UserRoles
+from gateway.pure.kyverno.wildcards import has_wildcards
 from gateway.pure.openapi.built_in_resources import RESOURCES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from gateway.pure.core.labels import Selector
     from gateway.pure.core.policy import Params, PolicyInput
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 
 _VERSION: Final = re.compile(r"v\d((alpha|beta)\d)?|\*", re.ASCII)
 """What stands before a kind or a group. With two digits it is taken for another thing, as in Kyverno."""
+
+
+_STEPS_OF_PAIR: Final = 20
+"""What an annotation or a label counts that is compared with a pattern."""
 
 
 class KindParts(NamedTuple):
@@ -111,7 +117,9 @@ class MatchInput:
         user = request.document.get("userInfo")
         self.user = request.user
         groups = user.get("groups") if isinstance(user, dict) else None
-        self.groups: Sequence[object] = groups if isinstance(groups, list) else ()
+        self.groups = frozenset(
+            one for one in (groups if isinstance(groups, list) else ()) if isinstance(one, str)
+        )
         self.has_user = bool(user)
         self.roles = UserRoles(policy_input, role_source, self.user, self.groups)
 
@@ -160,6 +168,10 @@ class WildcardSelector:
 
 
 def _has_pair(found: Mapping[str, object], key: Wildcard, value: Wildcard) -> bool:
+    if not has_wildcards(key.text):
+        one = found.get(key.text)
+        return isinstance(one, str) and value.matches(one)
+    count_steps(len(found) * _STEPS_OF_PAIR)
     return any(
         isinstance(one, str) and key.matches(name) and value.matches(one) for name, one in found.items()
     )
@@ -262,9 +274,7 @@ class Filter:
 
     def _matches_user(self, found: MatchInput) -> bool:
         is_subject = not self.subjects or any(
-            any(isinstance(one, str) and each.name.matches(one) for one in found.groups)
-            if each.is_group
-            else each.name.matches(found.user)
+            each.name.matches_any(found.groups) if each.is_group else each.name.matches(found.user)
             for each in self.subjects
         )
         return (

@@ -42,7 +42,7 @@ class UserRoles:
     """The roles of the user of one request. They are found when a filter first needs them."""
 
     def __init__(
-        self, policy_input: PolicyInput, params: Params | None, user: str, groups: Sequence[object]
+        self, policy_input: PolicyInput, params: Params | None, user: str, groups: Collection[str]
     ) -> None:
         """*params* have the bindings. None if there are none, so that the roles cannot be known."""
         self._input = policy_input

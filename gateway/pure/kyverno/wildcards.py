@@ -7,8 +7,16 @@ ext/wildcard.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, Final
 
+from gateway.pure.cel.meter import count_steps
 from gateway.pure.cel.regex import Regex
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+_STEPS: Final = 120
+"""What a comparison of a pattern counts, beside the length of the text."""
 
 
 class Wildcard:
@@ -28,7 +36,15 @@ class Wildcard:
         """Whether the whole *text* matches."""
         if self._regex is None:
             return self.is_all or text == self.text
+        # Short texts cost little more than the call.
+        count_steps(_STEPS)
         return self._regex.search(text) is not None
+
+    def matches_any(self, texts: Collection[str]) -> bool:
+        """Whether the whole of one of *texts* matches. Without wildcards, a set is not searched."""
+        if self._regex is None:
+            return bool(texts) if self.is_all else self.text in texts
+        return any(map(self.matches, texts))
 
 
 def name_pattern(text: str) -> re.Pattern[str]:
