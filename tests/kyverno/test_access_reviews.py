@@ -98,6 +98,15 @@ def test_without_a_decision_the_expression_is_an_error(tmp_path: Path) -> None:
     assert message == "Policy p error: error: failed to create resource: no answer"
 
 
+def test_a_review_that_nests_too_deeply_is_an_error() -> None:
+    """Objects of the cluster, of which it can be made, nest deeper than requests."""
+    spec: Json = {}
+    for _ in range(300):
+        spec = {"a": spec}
+    with pytest.raises(EvaluationError, match=r"^failed to create resource: spec nests too deeply$"):
+        AccessReviews({}).post(VERSION, "subjectaccessreviews", "", {"spec": spec})
+
+
 def test_a_policy_of_one_namespace_reviews_access_to_that_one(tmp_path: Path) -> None:
     def post(namespace: str) -> str:
         attributes = f"{{'verb': 'get', 'resource': 'pods', 'namespace': '{namespace}'}}"

@@ -80,7 +80,11 @@ class AccessReviews:
         spec = review.get("spec")
         if namespace != "":
             _check_local(spec, namespace)
-        decision = self._decision(AccessCheck(orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)))
+        try:
+            text = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
+        except TypeError:
+            raise _failed("spec nests too deeply") from None
+        decision = self._decision(AccessCheck(text))
         if decision.error:
             raise _failed(decision.error)
         status: Json = {"allowed": decision.allowed}
