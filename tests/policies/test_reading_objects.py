@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -16,9 +17,10 @@ from hypothesis import strategies as st
 from gateway.base.errors import ConfigError
 from gateway.config.merge.load import load
 from gateway.config.merge.model import kinds_read
-from gateway.pure.admission_policies.objects import MAX_LISTED
+from gateway.pure.admission_policies.objects import MAX_LISTED, ObjectReads
 from gateway.pure.admission_policies.params import FixedParams, UnreadParamsError
 from gateway.pure.cel.meter import BRIEF_LIMIT, METER
+from gateway.pure.cel.paths import WHOLE
 from gateway.pure.core.conditions import FoundParam, ParamLookup
 from gateway.pure.core.labels import EVERYTHING
 from gateway.pure.core.policy import ParamKind
@@ -255,6 +257,19 @@ def test_a_review_waits_until_the_objects_have_been_read(tmp_path: Path, documen
             assert f"failed to get resource: {problem}" in status.message
         else:
             assert status is None
+
+
+def test_a_review_waits_for_all_kinds_of_a_policy_at_once() -> None:
+    readable = {("v1", kind["resource"]): ParamKind("v1", kind["kind"]) for kind in (CONFIG_MAPS, SPACES)}
+    reads = ObjectReads(dict.fromkeys(readable, WHOLE), FixedParams([], readable))
+    maps, spaces = (ParamLookup("v1", kind, "", "") for kind in ("ConfigMap", "Namespace"))
+    for found, expected in (((), [maps, spaces]), ((spaces,), [maps])):
+        results = dict.fromkeys(found, FoundParam(error="no answer"))
+        cluster = Cluster(FixedParams([]), unread=True)
+        review: Any = SimpleNamespace(params=cluster, found_params=results, answers={})
+        with pytest.raises(UnreadParamsError) as caught:
+            reads.within(review, {}).list("v1", "configmaps", "", {})
+        assert [*caught.value.unresolved.lookups] == expected
 
 
 class Many:

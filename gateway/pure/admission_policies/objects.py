@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gateway.pure.cel.constant_calls import Arguments
     from gateway.pure.cel.object_reads import Resource
     from gateway.pure.cel.paths import Paths
-    from gateway.pure.core.conditions import Decisions
+    from gateway.pure.core.conditions import Decisions, ParamLookup
     from gateway.pure.core.policy import KindKey, ParamKind, ParamObjects, PolicyInput
     from gateway.pure.core.webhook import Reads
 
@@ -251,6 +251,17 @@ class _ObjectsOfReview:
         except UnreadParamsError as unread:
             found = self._found.get(unread.lookup)
             if found is None:
-                raise
+                raise UnreadParamsError(*dict.fromkeys((unread.lookup, *self._unread()))) from None
             problem = found.error or f"{plural} of {version} have not been read yet"
             raise EvaluationError(f"failed to {what}: {problem}") from None
+
+    def _unread(self) -> Iterator[ParamLookup]:
+        """Yield what has to be looked up of all kinds, so that a review waits for them only once."""
+        assert self._cluster is not None
+        for kind, paths in self._kinds.values():
+            try:
+                if self._fixed.read(kind) is None:
+                    self._cluster.of(kind, paths)
+            except UnreadParamsError as unread:
+                if unread.lookup not in self._found:
+                    yield unread.lookup
