@@ -60,6 +60,7 @@ _RECENT_BYTES: Final = 4 * 1024 * 1024
 """JSON of the parsed objects that are kept for the next reviews, of each kind. There may be twice as much."""
 _OBJECT_BYTES: Final = 512
 """What a small object counts."""
+_NO_ANSWER: Final = "the API server has not answered yet"
 NO_RESOURCES: Final[Mapping[tuple[str, str], str]] = MappingProxyType({})
 
 
@@ -309,11 +310,14 @@ class ClusterParams:
             async with asyncio.timeout(max(0.0, min(timeout_s, TIMEOUT_S))):
                 if followed is not None:
                     if not (lookup.name and followed.synced.is_set()):
+                        if followed.was_awaited and followed.is_failing:
+                            raise TimeoutError
                         await followed.settled.wait()
                     result = FoundParam(error="the API server has not answered in time")
                     result = FoundParam(await followed.find(lookup.namespace, lookup.name))
         except TimeoutError:
-            pass
+            if followed is not None and timeout_s >= TIMEOUT_S:
+                followed.was_awaited = True
         except ClusterError as error:
             result = FoundParam(error=str(error))
         except Exception:
@@ -348,7 +352,7 @@ class _FollowedKind:
         indexes = (self._lists,) if self._index is None else (self._lists, self._index)
         self._store = Store(self._read, key=_key_of, indexes=indexes)
         self._watch: Watch[_Param] | None = None
-        self._last_error = "the API server has not answered yet"
+        self._last_error = _NO_ANSWER
         self._missing = ""
         self.is_unknown = False
         """Whether the API server does not have the kind."""
@@ -356,6 +360,9 @@ class _FollowedKind:
         """Set while the objects have been read, if only in part."""
         self.settled = asyncio.Event()
         """Set once they have been read with all ``paths``, or the kind is known not to exist."""
+        self.was_awaited = False
+        """Whether a review has waited as long as it may, and for nothing: while the objects cannot be read,
+        others need not wait, too."""
         self.task = asyncio.create_task(self._run())
 
     def has_read(self, paths: Paths) -> bool:
@@ -391,6 +398,12 @@ class _FollowedKind:
     def is_connected(self) -> bool:
         """Whether changes arrive; also true if the kind does not exist."""
         return self.is_unknown or (self._watch is not None and self._watch.is_connected)
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last attempt to read the kind failed."""
+        watch = self._watch
+        return self._last_error not in ("", _NO_ANSWER) if watch is None else watch.is_failing
 
     @property
     def warning(self) -> str:
