@@ -5,6 +5,7 @@ What matches is recorded from Kyverno in ``tests/recorded/other_engines/cel_rule
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,9 +15,12 @@ from gateway.pure.core.conditions import FoundParam, NotMatched, ParamLookup, Po
 from gateway.pure.core.role_bindings import BINDINGS, ROLE_PATHS, VERSION, RoleIndex, entries_of
 from gateway.pure.core.verdict import Denied, Failed
 from tests.config.documents import load_documents, problems_of
+from tests.kit import call_command
 from tests.kyverno.test_cluster_policy import REQUEST, loaded, reviewed
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gateway.pure.core.policy import ParamKind, ParamPaths, PolicyInput
 
 Json = dict[str, Any]
@@ -191,3 +195,26 @@ def test_roles_have_a_namespace_and_a_warning_for_wildcards() -> None:
             'found "ad?", which is compared as it is: Kyverno knows no wildcards here',
         ),
     ]
+
+
+def test_cases_of_a_policy_test_have_the_bindings_among_their_objects(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    written = policy(ADMINS)
+    documents = json.dumps(written) + "\n---\n" + json.dumps(CLUSTER)
+    (tmp_path / "config" / "config.yaml").write_text(documents)
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "n"}}
+    cases = [
+        {"name": user, "object": pod, "user": user, "objects": [binding("admin")], "expect": {"allowed": ok}}
+        for user, ok in (("ann", False), ("joe", True))
+    ]
+    suite = {
+        "apiVersion": "admission-gateway.io/v1alpha1",
+        "kind": "PolicyTest",
+        "metadata": {"name": "t"},
+        "config": ["config"],
+        "cases": cases,
+    }
+    (tmp_path / "policy-test.yaml").write_text(json.dumps(suite))
+    done = call_command("test", tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "2 passed" in done.stdout
