@@ -94,7 +94,7 @@ class BackendGets:
         """Return what the backend of *url* has there: a JSON object, or one with it, and the HTTP status.
 
         Raises:
-            EvaluationError: it cannot be had.
+            EvaluationError: there is no answer, or none that can be used.
             UnresolvedError: it has to be asked for first.
         """
         count_steps(_STEPS)

@@ -5,7 +5,6 @@ Source: k8s.io/api admissionregistration/v1 types.go.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -65,36 +64,37 @@ class ParamRef:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Policy(ABC):
+class _Policy:
     name: str
     match: MatchResources
     param_kind: ParamKind | None
     conditions: Sequence[Condition]
     document: bytes
     """JSON of its spec, with sorted keys."""
+    rules: Rules | Mutations
     placement: PlacementChoice | None = field(default=None, kw_only=True)
     """That of its annotation. None: that of the GatewayConfiguration."""
     templates: TemplateMode | None = field(default=None, kw_only=True)
     """How it applies to the Pods of workloads, by its annotation. None: not at all."""
 
     @property
-    @abstractmethod
     def variables(self) -> Mapping[str, Expression]:
         """Its variables, each of which can use those before it."""
+        return self.rules.variables
 
     @property
-    @abstractmethod
     def expressions(self) -> Sequence[Expression]:
         """All expressions."""
+        return (*(each.compiled for each in self.conditions), *self.rules.expressions)
 
     @property
-    @abstractmethod
     def is_built(self) -> bool:
         """Whether :meth:`build` was called."""
+        return self.rules.is_built
 
-    @abstractmethod
     def build(self) -> None:
         """Make what evaluates the usual case fast, once."""
+        self.rules.build()
 
     @property
     def needs_authorizer(self) -> bool:
@@ -156,25 +156,6 @@ class ValidatingPolicy(_Policy):
 
     rules: Rules
 
-    @property
-    def variables(self) -> Mapping[str, Expression]:
-        """Its variables."""
-        return self.rules.variables
-
-    @property
-    def expressions(self) -> Sequence[Expression]:
-        """All its expressions."""
-        return (*(each.compiled for each in self.conditions), *self.rules.expressions)
-
-    @property
-    def is_built(self) -> bool:
-        """See ``_Policy``."""
-        return self.rules.is_built
-
-    def build(self) -> None:
-        """See ``_Policy``."""
-        self.rules.build()
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValidatingBinding(_Binding):
@@ -188,25 +169,6 @@ class MutatingPolicy(_Policy):
     """One MutatingAdmissionPolicy."""
 
     rules: Mutations
-
-    @property
-    def variables(self) -> Mapping[str, Expression]:
-        """Its variables."""
-        return self.rules.variables
-
-    @property
-    def expressions(self) -> Sequence[Expression]:
-        """All its expressions."""
-        return (*(each.compiled for each in self.conditions), *self.rules.expressions)
-
-    @property
-    def is_built(self) -> bool:
-        """See ``_Policy``."""
-        return self.rules.is_built
-
-    def build(self) -> None:
-        """See ``_Policy``."""
-        self.rules.build()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     HttpGet = Callable[[str, Mapping[str, str]], Json]
     """Returns what a backend has at this URL, for these header fields.
 
-    Raises EvaluationError: it cannot be had."""
+    Raises EvaluationError: there is no answer."""
     PluralOf = Callable[[str, str], str | None]
     """Returns the plural name of the kind with this apiVersion and name, or None for an unknown one."""
 
