@@ -239,6 +239,16 @@ def test_a_kind_that_the_cluster_lacks_has_no_objects_and_no_list(tmp_path: Path
     assert denial.endswith("failed to list resource: the server could not find the requested resource")
 
 
+def test_a_listed_kind_that_is_none_is_not_proposed(tmp_path: Path) -> None:
+    listed = {**CLUSTER, "policies": {"resources": [{**CONFIG_MAPS, "kind": "x\x1b" * 999}]}}
+    other = {"apiVersion": "v1", "kind": "Unknown", "metadata": {"name": "u"}}
+    with pytest.raises(ConfigError) as caught:
+        decided(tmp_path, [listed, other])
+    about = [str(each) for each in caught.value.problems]
+    assert any("the unknown kind" in each for each in about)
+    assert all(len(each) < 1000 and each.isprintable() for each in about)
+
+
 @pytest.mark.parametrize(
     "documents", [bound(f"{GET}.data.limit == '3'"), [kyverno.validating(f"{GET}.data.limit == '3'")]]
 )

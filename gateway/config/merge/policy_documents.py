@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gateway.base.text import did_you_mean, one_of, shown
+from gateway.config.kinds.names import dns_1035_label
 from gateway.config.kinds.policy_settings import PLACEMENT, TEMPLATES, check_reads, listing_of_kind
 from gateway.config.yaml.documents import LOADED_GROUPS, MUTATING_POLICY, POLICY_KINDS
 from gateway.config.yaml.fields import MAX_PROBLEMS, child
@@ -262,7 +263,8 @@ def _unknown_kind(
     if kind in versions:
         expected = f"expected {one_of(sorted(versions[kind]))}, which policies read"
         return "apiVersion", f"found {shown(version)}, {expected}"
-    known = [*known, *versions]
+    # A kind that is none is a problem of its own.
+    known = [*known, *(each for each in versions if dns_1035_label(each.lower()) is None)]
     hint = did_you_mean(kind, known)
     if not hint:
         about = (
