@@ -191,6 +191,12 @@ FORMS: Final[tuple[Callable[[str], str], ...]] = (
     lambda text: re.sub(r"\bobject\b", f"{POD_OF_LIST}.items[0]", text),
     lambda text: f"{POD_OF_LIST}.items.filter(object, object.kind != 'Other').map(object, {text})",
     lambda text: f"{POD_OF_LIST}.items.exists(object, {text})",
+    lambda text: f"{POD_OF_LIST}.items.map(o, [o]).exists(o, o.exists(object, {text}))",
+    lambda text: f"{POD_OF_LIST}.items.exists(i, object, {POD_OF_LIST}.items.exists(o, {text}))",
+    lambda text: f"{POD_OF_LIST}.items.sortBy(o, o.kind).exists(object, {text})",
+    lambda text: f"{POD_OF_LIST}.items.transformMapEntry(i, object, {{i: {text}}}) == {{}}",
+    lambda text: f"optional.of({ONE}).optMap(object, {text}).orValue(false)",
+    lambda text: f"{{'k': {ONE}}}.all(k, object, {text})",
 )
 """The object of an expression becomes one that is read."""
 
