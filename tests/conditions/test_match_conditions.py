@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.pure.cel.compile import compile_condition
+from gateway.pure.cel.errors import InvalidExpression
 from gateway.pure.conditions.match_conditions import CompiledConditions
 from gateway.pure.core.condition_state import ConditionState
 from gateway.pure.core.conditions import AccessCheck, AccessDecision, ConditionInput, Excluded, Unresolved
 from gateway.pure.core.verdict import Failed, FailureReason
+from tests.cel.expressions import EXPRESSIONS
 
 if TYPE_CHECKING:
     from gateway.pure.core.conditions import Evaluated
@@ -339,3 +341,17 @@ def test_all_checks_are_made_at_once() -> None:
 )
 def test_needs_authorizer_is_true_of_expressions_that_use_it(expression: str, needs: bool) -> None:
     assert CompiledConditions([compile_condition("c", expression)]).needs_authorizer is needs
+
+
+def test_whether_a_namespace_is_excluded_is_found_for_any_expression() -> None:
+    """It may not be certain, but it is no error, however many variables macros have."""
+    nested = "[1].all(a, b, [2].all(c, d, [3].exists(e, e == a + b + c + d)))"
+    for expression in (*EXPRESSIONS, nested, f"!({nested})"):
+        try:
+            conditions = CompiledConditions([compile_condition("c", expression)])
+        except InvalidExpression:
+            continue
+        for operation in ("CREATE", "UPDATE", "DELETE", "CONNECT"):
+            conditions.is_excluded("default", operation)
+    assert not CompiledConditions([compile_condition("c", nested)]).is_excluded("default", "CREATE")
+    assert CompiledConditions([compile_condition("c", f"!({nested})")]).is_excluded("default", "CREATE")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import orjson
 
 from gateway.pure.cel.authorizer import Authorizer, Decision, ResourceCheck
+from gateway.pure.cel.environment import GLOBALS
 from gateway.pure.cel.errors import CostExceeded, EvaluationError
 from gateway.pure.cel.meter import (
     BRIEF_LIMIT,
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 _OUT_OF_BUDGET: Final = (
     "validation failed due to running out of cost budget, no further validation rules will be run"
 )
+_GIVEN: Final = 6
+"""Variables of webhooks' conditions, the first in a frame."""
 _SUBJECT = (("user", "username"), ("uid", "uid"), ("groups", "groups"), ("extra", "extra"))
 """Members of a SubjectAccessReview's spec and of ``userInfo``."""
 _ABSENT: Final = {"uid": "", "object": None, "oldObject": None}
@@ -76,7 +79,7 @@ class CompiledConditions:
             None,
             authorizer,
             ResourceCheck(authorizer, attributes),
-            *(None, None, None),
+            *[None] * (len(GLOBALS) - _GIVEN),
             *self._slots,
         ]
         for condition in self.conditions:
