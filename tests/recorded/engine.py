@@ -79,10 +79,11 @@ class RecordedEngine:
         self._engine = self._runner.run(_engine())
         self.change(documents)
 
-    def change(self, documents: Sequence[Json]) -> None:
-        """Put *documents* in force, and no others."""
+    def change(self, documents: Sequence[Json], resources: Sequence[Json] = ()) -> None:
+        """Put *documents* in force, and no others. *resources* are the kinds that policies may read."""
         head = {"apiVersion": "admission-gateway.io/v1alpha1", "kind": "GatewayConfiguration"}
         settings = {**head, "kubernetes": {}, "kubernetesVersion": self._version}
+        settings["policies"] = {"resources": [*resources]}
         text = "".join(f"{json.dumps(each)}\n---\n" for each in (settings, *documents))
         # JSON has two escapes for one character beyond the first 65,536, which YAML does not take.
         text = _PAIR.sub(lambda pair: str(json.loads(f'"{pair[0]}"')), text)

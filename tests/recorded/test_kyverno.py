@@ -39,7 +39,6 @@ _VARIANT: Final = "The gateway refuses documents whose expressions do not compil
 _VERSIONS: Final = "The gateway takes versions as equivalent: the API server converts them before Kyverno."
 DIFFERENT: Final[dict[str, dict[str, str]]] = {
     "validating": {
-        "resource-get": "The gateway does not read other objects.",
         "match-other-version": _VERSIONS,
         "match-equivalent": _VERSIONS,
         "match-object-selector-absence": "The API server selects objects before Kyverno, and no absent ones.",
@@ -101,6 +100,11 @@ def parts(messages: Sequence[str]) -> list[str]:
 def test_a_request_is_answered_as_by_kyverno(tmp_path: Path, case: Case, answer: Json) -> None:
     question = case.question
     documents = [*question["policies"], *question.get("exceptions", ()), *question.get("bindings", ())]
+    resources = []
+    for each in question.get("objects", ()):
+        documents.append(each["object"])
+        kind = {name: each["object"][name] for name in ("apiVersion", "kind")}
+        resources.append({**kind, "resource": each["resource"]})
     surroundings = Surroundings("1.36", question["namespaces"], [])
     is_mutating = question["policies"][0]["kind"].endswith("MutatingPolicy")
     with closing(RecordedEngine(tmp_path, [], surroundings, denied)) as engine:
@@ -108,7 +112,7 @@ def test_a_request_is_answered_as_by_kyverno(tmp_path: Path, case: Case, answer:
             with pytest.raises(ConfigError):
                 engine.change(documents)
             return
-        engine.change(documents)
+        engine.change(documents, resources)
         run = engine.review("/mutate" if is_mutating else "/validate", question["request"])
     found = json.loads(encode(V1, "u", run.decision))["response"]
     expected: list[Json] = answer["webhooks"]
