@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from gateway.pure.cel.compile import compile_expression
 from gateway.pure.cel.environment import SLOTS, policy_environment
-from gateway.pure.cel.errors import CostExceeded, EvaluationError, InvalidExpression
+from gateway.pure.cel.errors import InvalidExpression
 from gateway.pure.cel.libraries.cluster_objects import ClusterObjects
-from gateway.pure.cel.meter import BRIEF_LIMIT, begin, cost_so_far
 from gateway.pure.cel.object_reads import ANY, ENTRY, object_reads
 from gateway.pure.cel.paths import WHOLE, Pruner, joined
 from gateway.pure.conditions.match_conditions import request_variable
 from tests.cel.expressions import EXPRESSIONS, REQUEST
 from tests.cel.grammar import draw_expression
+from tests.cel.test_reads import evaluated
 from tests.cel.typed import NAMESPACE, POD, TYPED_EXPRESSIONS
 
 if TYPE_CHECKING:
@@ -167,12 +167,7 @@ def outcome(compiled: Expression, found: Json) -> tuple[str, float]:
         lambda *_: None,
         lambda *_: {},
     )
-    begin()
-    try:
-        result = repr(compiled.evaluate(frame, 2 * BRIEF_LIMIT))
-    except (EvaluationError, CostExceeded) as error:
-        result = str(error)
-    return re.sub(r" at 0x\w+", "", result), cost_so_far()
+    return evaluated(compiled, frame)
 
 
 def check(expression: str, found: Json) -> None:

@@ -62,6 +62,11 @@ def outcome(compiled: Expression, params: object, types: object) -> tuple[str, f
         *(params, None, types, None),
         *[None] * compiled.program.slots,
     ]
+    return evaluated(compiled, frame)
+
+
+def evaluated(compiled: Expression, frame: list[object]) -> tuple[str, float]:
+    """Return the value or the error of *compiled* for *frame*, and the cost."""
     begin()
     try:
         result = repr(compiled.evaluate(frame, 2 * BRIEF_LIMIT))

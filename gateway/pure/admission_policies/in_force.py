@@ -85,7 +85,7 @@ class PolicyInForce(Generic[P, B]):
         """apiVersion and kind of the parameters that are taken from the cluster. None if none are."""
         self.param_paths = policy.param_paths(bindings)
         """The parts of the parameters that are read."""
-        self.objects = ObjectReads(policy.object_reads(), params)
+        self.objects = self._object_reads(params)
         """What expressions read of other objects."""
         match = policy.match
         self.has_narrow_rules = bool(match.excluded) or any(each.names for each in match.named_rules)
@@ -96,6 +96,10 @@ class PolicyInForce(Generic[P, B]):
         self._uses_params = kind is not None and any(each.param_ref is not None for each in bindings)
         self.is_built = policy.is_built
         """Whether the programs of all expressions are built. Until then, :meth:`evaluate` has them built."""
+
+    def _object_reads(self, params: FixedParams) -> ObjectReads:
+        """Return what expressions read of other objects than parameters; *params* are those in files."""
+        return ObjectReads(self.policy.object_reads(), params)
 
     @property
     def chars(self) -> int:

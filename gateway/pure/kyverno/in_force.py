@@ -53,19 +53,22 @@ class KyvernoPolicy(PolicyInForce[P, B]):
 
         The name of a namespaced policy begins with it and a slash.
         """
-        exceptions = others.exceptions
-        PolicyInForce.__init__(self, policy, [binding], others.objects)
-        of_exceptions = [condition.compiled for each in exceptions for condition in each.conditions]
-        reads = policy.object_reads(of_exceptions)
-        posts, gvrs = (policy.calls(RESOURCE, names, of_exceptions) for names in (POSTS, GVRS))
-        gets = policy.calls(RESOURCE, {HTTP_GET}, of_exceptions, mention="http")
-        entries = policy.calls(GLOBAL_CONTEXT, READS, of_exceptions)
-        self.objects = ObjectReads(
-            reads, others.objects, namespace, posts, has_gvrs=bool(gvrs), entries=entries, gets=gets
-        )
-        self.kind = kind
-        self.exceptions = exceptions
+        self.exceptions = others.exceptions
         self.namespace = namespace
+        PolicyInForce.__init__(self, policy, [binding], others.objects)
+        self.kind = kind
+
+    def _object_reads(self, params: FixedParams) -> ObjectReads:
+        """See ``PolicyInForce``. Exceptions have expressions, too."""
+        policy = self.policy
+        more = [condition.compiled for each in self.exceptions for condition in each.conditions]
+        reads = policy.object_reads(more)
+        posts, gvrs = (policy.calls(RESOURCE, names, more) for names in (POSTS, GVRS))
+        gets = policy.calls(RESOURCE, {HTTP_GET}, more, mention="http")
+        entries = policy.calls(GLOBAL_CONTEXT, READS, more)
+        return ObjectReads(
+            reads, params, self.namespace, posts, has_gvrs=bool(gvrs), entries=entries, gets=gets
+        )
 
     @property
     def shown_name(self) -> str:
