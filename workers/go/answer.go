@@ -75,10 +75,17 @@ func stoppedOutcome(ctx context.Context) (outcome, bool) {
 	return outcome{}, false
 }
 
+// maxListed is how many policies an error lists; a worker may serve thousands.
+const maxListed = 50
+
 func unknownPolicy(name string, policies map[string]*policy) outcome {
-	served := strings.Join(slices.Sorted(maps.Keys(policies)), ", ")
-	if served == "" {
+	names := slices.Sorted(maps.Keys(policies))
+	served := strings.Join(names[:min(len(names), maxListed)], ", ")
+	switch more := len(names) - maxListed; {
+	case served == "":
 		served = "none"
+	case more > 0:
+		served = fmt.Sprintf("%s and %d more", served, more)
 	}
 	return errorOutcome(codes.NotFound, fmt.Sprintf(`policy "%s" is not served here; served are: %s`, name, served))
 }

@@ -143,7 +143,7 @@ func TestASlowPolicyBecomesQuickAgain(t *testing.T) {
 		return nil
 	})
 	stream := open(t, probe.serve(t))
-	slow := probe.policies[len(probe.policies)-1]
+	slow := probe.set.policies[len(probe.set.policies)-1]
 	stream.ask(asked(1, "slow"), asked(2, "say"))
 	stream.verdicts(2)
 	if !slow.isSlow.Load() {

@@ -37,8 +37,9 @@ const usage = `Serves admission policies over gRPC.
   --metrics-listen HOST:PORT
                       serve Prometheus metrics over plain HTTP; off by default
   --grace SECONDS     for calls in flight when told to stop; default 10
-  --help
-`
+` + help
+
+const help = "  --help\n"
 
 // Main serves as a program until SIGTERM or SIGINT, and exits: with 0 after a shutdown, 1 if the start fails,
 // 2 after a usage error. The first signal drains, the second exits immediately.
@@ -54,9 +55,9 @@ type commandLine struct {
 
 func (s *Server) run(arguments []string, stdout, stderr io.Writer) int {
 	say := func(text string) { fmt.Fprintln(stderr, "worker: "+strings.ReplaceAll(text, "\n", " ")) }
-	parsed, err := parseCommandLine(arguments)
+	parsed, err := parseCommandLine(arguments, s.additions.define...)
 	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(stdout, usage)
+		fmt.Fprint(stdout, strings.TrimSuffix(usage, help)+s.additions.usage+help)
 		return 0
 	}
 	if err != nil {
@@ -66,6 +67,14 @@ func (s *Server) run(arguments []string, stdout, stderr io.Writer) int {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
+	running, end := context.WithCancel(context.Background())
+	defer end()
+	if err := s.additions.prepare(running); err != nil {
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			say(line)
+		}
+		return 1
+	}
 	addresses, err := s.Start(parsed.Options)
 	if err != nil {
 		say(err.Error())
@@ -80,7 +89,7 @@ func (s *Server) run(arguments []string, stdout, stderr io.Writer) int {
 	if at := s.MetricsAddress(); at != "" {
 		say("metrics on http://" + at + metricsPath)
 	}
-	say(fmt.Sprintf("serving %d policies on %s", len(s.policies), strings.Join(addresses, ", ")))
+	say(fmt.Sprintf("serving %d policies on %s", s.count(), strings.Join(addresses, ", ")))
 	<-signals
 	ctx, cancel := context.WithTimeout(context.Background(), parsed.grace)
 	defer cancel()
@@ -97,7 +106,7 @@ func (s *Server) run(arguments []string, stdout, stderr io.Writer) int {
 	}
 }
 
-func parseCommandLine(arguments []string) (commandLine, error) {
+func parseCommandLine(arguments []string, define ...func(*flag.FlagSet)) (commandLine, error) {
 	parsed := commandLine{grace: defaultGrace}
 	flags := flag.NewFlagSet("worker", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
@@ -122,6 +131,9 @@ func parseCommandLine(arguments []string) (commandLine, error) {
 		parsed.grace = time.Duration(min(seconds*float64(time.Second), math.MaxInt64/2))
 		return nil
 	})
+	for _, each := range define {
+		each(flags)
+	}
 	if err := flags.Parse(arguments); err != nil {
 		return parsed, err
 	}

@@ -23,6 +23,8 @@ func TestMain(m *testing.M) {
 	switch os.Getenv(asProgram) {
 	case "worker":
 		newProbe().Main()
+	case "greeting":
+		greeting().Main()
 	case "empty":
 		NewServer().Main()
 	}

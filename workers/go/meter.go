@@ -44,6 +44,10 @@ func newMeter(policy string) *meter {
 	}
 }
 
+func (m *meter) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.allowed, m.denied, m.failed, m.inFlight, m.durations}
+}
+
 // begin counts a call in flight, and returns its start for end.
 func (m *meter) begin() time.Time {
 	if m == nil {

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -25,6 +26,9 @@ const (
 
 // metricsServer serves the metrics of a worker over HTTP.
 type metricsServer struct {
+	registry *prometheus.Registry
+	// meters are by the name of their policy.
+	meters  map[string]*meter
 	metrics http.Handler
 	server  http.Server
 	address string
@@ -43,20 +47,41 @@ func serveMetrics(text string, policies []*policy) (*metricsServer, error) {
 	at.port = listener.Addr().(*net.TCPAddr).Port
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
-	for _, counted := range policies {
-		if counted.meter == nil {
-			counted.meter = newMeter(counted.name)
-		}
-		m := counted.meter
-		registry.MustRegister(m.allowed, m.denied, m.failed, m.inFlight, m.durations)
+	m := &metricsServer{
+		registry: registry, meters: make(map[string]*meter), metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+		address: at.String(),
 	}
-	m := &metricsServer{metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), address: at.String()}
+	m.count(policies)
 	m.server = http.Server{
 		Handler: m, ReadTimeout: metricsTimeout, WriteTimeout: metricsTimeout, MaxHeaderBytes: maxMetricsHeaderBytes,
 	}
 	m.server.SetKeepAlivesEnabled(false)
 	go func() { _ = m.server.Serve(netutil.LimitListener(listener, maxMetricsConnections)) }()
 	return m, nil
+}
+
+// count counts the calls of these policies from now on, and no longer shows those of others. A policy that replaces
+// another one of its name continues its counts.
+func (m *metricsServer) count(policies []*policy) {
+	if m == nil {
+		return
+	}
+	before := m.meters
+	m.meters = make(map[string]*meter, len(policies))
+	for _, counted := range policies {
+		counted.meter = cmp.Or(before[counted.name], counted.meter, newMeter(counted.name))
+		m.meters[counted.name] = counted.meter
+		if before[counted.name] == nil {
+			m.registry.MustRegister(counted.meter.collectors()...)
+		}
+	}
+	for name, ended := range before {
+		if m.meters[name] == nil {
+			for _, collector := range ended.collectors() {
+				m.registry.Unregister(collector)
+			}
+		}
+	}
 }
 
 func (m *metricsServer) stop() {

@@ -27,9 +27,8 @@ type payload struct {
 	// request is nil before the first use.
 	request map[string]any
 	err     error
-	// index is that of the version; nil before the first use.
-	index    *tree.Index
-	indexErr error
+	// index is that of the version; nil before the first use. Another goroutine may copy it.
+	index atomic.Pointer[indexed]
 	// shared is set if several calls use the payload.
 	shared bool
 	// lent is set when a policy has got a part of request. If the payload is shared, the record has its content.
@@ -37,6 +36,14 @@ type payload struct {
 	record *tree.Record
 	// hasVersions is set if versions of the payload share parts of request.
 	hasVersions bool
+	// made has the values of Review.Shared.
+	made map[any]any
+}
+
+// indexed is an index, or one without members and why.
+type indexed struct {
+	index *tree.Index
+	err   error
 }
 
 // patches are the last one, and those before it. A version of a chain shares them with the versions before.
@@ -117,10 +124,17 @@ func (p *payload) isIntact() (isIntact bool) {
 // forget drops the parsed form; the next use parses again.
 func (p *payload) forget() { p.request, p.err, p.lent, p.record = nil, nil, false, nil }
 
+func (p *payload) keep(key, value any) {
+	if p.made == nil {
+		p.made = make(map[any]any)
+	}
+	p.made[key] = value
+}
+
 // after returns the version of the payload after a patch, for other calls of the same goroutine.
 func (p *payload) after(patch []byte) *payload {
 	changed := p.fresh()
-	changed.index, changed.indexErr = nil, nil
+	changed.index.Store(nil)
 	changed.patches = &patches{before: p.patches, last: patch, bytes: len(patch)}
 	if p.patches != nil {
 		changed.patches.bytes += p.patches.bytes
@@ -135,10 +149,11 @@ func (p *payload) after(patch []byte) *payload {
 
 // fresh returns the same version for another goroutine, which parses it again to maps.
 func (p *payload) fresh() *payload {
-	return &payload{
+	same := &payload{
 		requestJSON: p.requestJSON, namespaceJSON: p.namespaceJSON, patches: p.patches, of: p.of, limits: p.limits,
-		index: p.index, indexErr: p.indexErr,
 	}
+	same.index.Store(p.index.Load())
+	return same
 }
 
 // patch changes the object. A patch that does not apply is a failure of its webhook, and changes nothing.

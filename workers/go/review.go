@@ -151,6 +151,36 @@ func (r *Review) NamespaceObject() map[string]any {
 	return r.namespaceObject
 }
 
+// RequestJSON returns the JSON of the AdmissionRequest; `object` has the changes of earlier webhooks, but not those of
+// this policy. It must not be changed. An error says that it is malformed.
+func (r *Review) RequestJSON() ([]byte, error) {
+	if r.payload.patches == nil {
+		return r.payload.requestJSON, nil
+	}
+	request, err := r.payload.parse()
+	if r.err = cmp.Or(r.err, err); err != nil {
+		return nil, err
+	}
+	var text []byte
+	r.payload.step(func() { text = tree.Append(nil, request) })
+	return text, nil
+}
+
+// NamespaceJSON returns the JSON of the Namespace of the request, which must not be changed; empty if there is none or it
+// is unknown.
+func (r *Review) NamespaceJSON() []byte { return r.payload.namespaceJSON }
+
+// Shared returns what make has returned for the key, for the calls of several policies on the same request and object as
+// far as they are evaluated one after another. So what they derive from it is derived once. It must not be changed.
+func (r *Review) Shared(key any, make func() any) any {
+	if found, ok := r.payload.made[key]; ok {
+		return found
+	}
+	found := make()
+	r.payload.keep(key, found)
+	return found
+}
+
 // Operation returns CREATE, UPDATE, DELETE or CONNECT.
 func (r *Review) Operation() admissionv1.Operation {
 	return admissionv1.Operation(r.text("operation"))

@@ -3,11 +3,8 @@ package worker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log"
 	"os"
-	"path/filepath"
-	"runtime"
 	"sync"
 )
 
@@ -17,60 +14,56 @@ const DefaultListen = "127.0.0.1:50051"
 // Server serves policies to gateways. Register them with [Server.Policy] and [Server.MutatingPolicy]; then
 // [Server.Main] runs a program, or [Server.Start] and [Server.Stop] a server in an existing program.
 type Server struct {
-	log      *log.Logger
-	policies []*policy
-	// errors of registrations, which Start returns.
-	mistakes []error
+	log *log.Logger
+	// additions are what a program adds to Main.
+	additions additions
 
-	mu      sync.Mutex
-	serving *serving
+	mu sync.Mutex
+	// set has the policies. Start returns its mistakes.
+	set *Set
+	// isReplaced is set once Replace has made the set, which may be empty then.
+	isReplaced bool
+	serving    *serving
 }
 
 // NewServer returns a server without policies that logs to stderr.
 func NewServer() *Server {
-	return &Server{log: log.New(os.Stderr, "", 0)}
+	logger := log.New(os.Stderr, "", 0)
+	return &Server{log: logger, set: newSet(logger)}
 }
 
 // LogTo sets the logger of failures, whose records have their time. Call it before registering policies.
-func (s *Server) LogTo(logger *log.Logger) { s.log = logger }
+func (s *Server) LogTo(logger *log.Logger) { s.log, s.set.log = logger, logger }
 
 // Policy registers a policy that allows or denies. The description is one line for people, shown by
 // ListPolicies. An error, such as a duplicate name, is returned by [Server.Start] and [Server.Main].
 func (s *Server) Policy(name, description string, function PolicyFunc, options ...PolicyOption) {
-	s.register(&policy{name: name, description: description, function: function}, options)
+	s.set.register(&policy{name: name, description: description, function: function}, options)
 }
 
 // MutatingPolicy registers a policy that may also change the object, and is otherwise like [Server.Policy].
 // It changes what [Review.Object] returns, or uses [Review.SetObject], [Review.Update] or [Review.SetPatch].
 // It should be idempotent: the API server may reinvoke it after changes by others.
 func (s *Server) MutatingPolicy(name, description string, function PolicyFunc, options ...PolicyOption) {
-	s.register(&policy{name: name, description: description, mutating: true, function: function}, options)
+	s.set.register(&policy{name: name, description: description, mutating: true, function: function}, options)
 }
 
-func (s *Server) register(added *policy, options []PolicyOption) {
-	_, file, line, _ := runtime.Caller(2)
-	added.place = fmt.Sprintf("%s:%d", filepath.Base(file), line)
-	for _, option := range options {
-		option(added)
+// Replace serves the policies that fill registers instead of all policies before, also while the server is started. A
+// call in flight ends with the policy that it began with. It returns the first error of a registration, and changes
+// nothing then. fill may register none: then every call is answered NOT_FOUND.
+func (s *Server) Replace(fill func(*Set)) error {
+	made := newSet(s.log)
+	fill(made)
+	if err := made.err(); err != nil {
+		return err
 	}
-	added.log = s.log
-	if err := checkName(added.name); err != nil {
-		s.mistakes = append(s.mistakes, fmt.Errorf("%s: %w", added.place, err))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.set, s.isReplaced = made, true
+	if s.serving != nil {
+		s.serving.replace(made)
 	}
-	if added.function == nil {
-		s.mistakes = append(s.mistakes, fmt.Errorf("%s: policy %q has no function", added.place, added.name))
-	}
-	if err := added.checkParameters(); err != nil {
-		s.mistakes = append(s.mistakes, fmt.Errorf("%s: %w", added.place, err))
-	}
-	for _, other := range s.policies {
-		if other.name == added.name {
-			s.mistakes = append(s.mistakes, fmt.Errorf(
-				"%s: policy %q is already registered, at %s", added.place, added.name, other.place,
-			))
-		}
-	}
-	s.policies = append(s.policies, added)
+	return nil
 }
 
 // Options are the options of [Server.Start].
@@ -92,18 +85,25 @@ func (s *Server) Start(options Options) ([]string, error) {
 	if s.serving != nil {
 		return nil, errors.New("the server is started already")
 	}
-	if len(s.mistakes) > 0 {
-		return nil, s.mistakes[0]
+	if err := s.set.err(); err != nil {
+		return nil, err
 	}
-	if len(s.policies) == 0 {
+	if len(s.set.policies) == 0 && !s.isReplaced {
 		return nil, errors.New(`no policy is registered: use server.Policy("name", ...)`)
 	}
-	started := newServing(s.policies)
+	started := newServing(s.set)
 	if err := started.start(options); err != nil {
 		return nil, err
 	}
 	s.serving = started
 	return started.addresses, nil
+}
+
+// count returns the number of policies.
+func (s *Server) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.set.policies)
 }
 
 // MetricsAddress returns the HOST:PORT of the metrics; empty if there are none.

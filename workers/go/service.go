@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -18,9 +19,8 @@ const maxUnaryInFlight = 4096
 // service has the methods of the PolicyWorker service.
 type service struct {
 	pb.UnimplementedPolicyWorkerServer
-	policies map[string]*policy
-	ordered  []*policy
-	limits   *limits
+	served atomic.Pointer[Set]
+	limits *limits
 
 	mu       sync.Mutex
 	unary    int
@@ -30,21 +30,16 @@ type service struct {
 	idle chan struct{}
 }
 
-func newService(ordered []*policy) *service {
-	s := &service{
-		ordered: ordered, limits: newLimits(), policies: make(map[string]*policy, len(ordered)),
-		streams: make(map[*stream]bool), idle: make(chan struct{}, 1),
-	}
-	for _, registered := range ordered {
-		s.policies[registered.name] = registered
-	}
+func newService(served *Set) *service {
+	s := &service{limits: newLimits(), streams: make(map[*stream]bool), idle: make(chan struct{}, 1)}
+	s.served.Store(served)
 	return s
 }
 
 // ListPolicies answers in the order of registration.
 func (s *service) ListPolicies(context.Context, *pb.ListPoliciesRequest) (*pb.ListPoliciesResponse, error) {
 	response := &pb.ListPoliciesResponse{}
-	for _, served := range s.ordered {
+	for _, served := range s.served.Load().policies {
 		response.Policies = append(response.Policies, &pb.Policy{
 			Name: served.name, Description: served.description, Mutating: served.mutating, Version: served.version,
 			ParametersSchema: served.schema,
@@ -85,9 +80,10 @@ func (s *service) Review(ctx context.Context, request *pb.ReviewRequest) (*pb.Re
 
 // find returns the policy of a unary call, or else the outcome of the call.
 func (s *service) find(name string, full bool) (found *policy, problem outcome, ok bool) {
-	switch found = s.policies[name]; {
+	served := s.served.Load().byName
+	switch found = served[name]; {
 	case found == nil:
-		return nil, unknownPolicy(name, s.policies), false
+		return nil, unknownPolicy(name, served), false
 	case full:
 		return nil, errorOutcome(codes.ResourceExhausted, fmt.Sprintf("%d calls are in flight", maxUnaryInFlight)), false
 	}
@@ -164,7 +160,7 @@ func traceparentIn(ctx context.Context) string {
 
 // ReviewStream answers one stream.
 func (s *service) ReviewStream(rpc batchStream) error {
-	opened := newStream(rpc, s.policies, s.limits)
+	opened := newStream(rpc, &s.served, s.limits)
 	s.enter(opened)
 	defer s.leave(opened)
 	return opened.serve()

@@ -44,9 +44,9 @@ type serving struct {
 	sockets map[string]os.FileInfo
 }
 
-func newServing(policies []*policy) *serving {
+func newServing(served *Set) *serving {
 	return &serving{
-		service: newService(policies), health: health.NewServer(), sockets: make(map[string]os.FileInfo),
+		service: newService(served), health: health.NewServer(), sockets: make(map[string]os.FileInfo),
 	}
 }
 
@@ -97,7 +97,7 @@ func (s *serving) start(options Options) error {
 		listeners = append(listeners, opened)
 	}
 	if options.MetricsListen != "" {
-		if s.metrics, err = serveMetrics(options.MetricsListen, s.service.ordered); err != nil {
+		if s.metrics, err = serveMetrics(options.MetricsListen, s.service.served.Load().policies); err != nil {
 			closeAll()
 			return err
 		}
@@ -113,6 +113,12 @@ func (s *serving) start(options Options) error {
 		go func() { _ = s.server.Serve(listener{opened, connections}) }()
 	}
 	return nil
+}
+
+// replace serves other policies from now on.
+func (s *serving) replace(served *Set) {
+	s.metrics.count(served.policies)
+	s.service.served.Store(served)
 }
 
 func (s *serving) listen(text string) (net.Listener, error) {

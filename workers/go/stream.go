@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -33,10 +34,10 @@ var tooManyCalls = errorOutcome(codes.ResourceExhausted, fmt.Sprintf("%d calls o
 
 // stream is the server side of one ReviewStream. outbox.go sends the verdicts.
 type stream struct {
-	rpc      batchStream
-	policies map[string]*policy
-	of       *client
-	limits   *limits
+	rpc    batchStream
+	served *atomic.Pointer[Set]
+	of     *client
+	limits *limits
 
 	mu       sync.Mutex
 	inFlight map[uint64]*call
@@ -70,9 +71,9 @@ type stream struct {
 	err    error
 }
 
-func newStream(rpc batchStream, policies map[string]*policy, limits *limits) *stream {
+func newStream(rpc batchStream, served *atomic.Pointer[Set], limits *limits) *stream {
 	s := &stream{
-		rpc: rpc, policies: policies, of: clientIn(rpc.Context()), limits: limits,
+		rpc: rpc, served: served, of: clientIn(rpc.Context()), limits: limits,
 		inFlight: make(map[uint64]*call), runs: make(map[*run]bool), ended: make(chan struct{}),
 	}
 	s.parameterPart, s.receivedPart = &part{of: s.of, end: s.fail}, &part{of: s.of, end: s.fail}
@@ -229,6 +230,7 @@ func (r *run) accept(batch *pb.ReviewBatch) {
 		r.end(status.Error(codes.InvalidArgument, problem))
 		return
 	}
+	served := r.served.Load()
 	for index, asked := range batch.Calls {
 		after, isKnown := calls[asked.After]
 		isKnown = isKnown && asked.After != 0 && after.payload == asked.Payload
@@ -239,7 +241,7 @@ func (r *run) accept(batch *pb.ReviewBatch) {
 				r.end(status.Error(codes.InvalidArgument, text))
 				return
 			}
-			problem, ok := r.problem(asked, len(batch.Payloads), isKnown)
+			problem, ok := r.problem(asked, served, len(batch.Payloads), isKnown)
 			if index >= maxInFlight {
 				problem, ok = tooManyCalls, true
 			}
@@ -250,7 +252,7 @@ func (r *run) accept(batch *pb.ReviewBatch) {
 				if sent[asked.Payload] == nil {
 					sent[asked.Payload] = &kept{bytes: len(payload.AdmissionRequest) + len(payload.NamespaceObject)}
 				}
-				accepted.call = r.begin(asked, isKnown, sent[asked.Payload])
+				accepted.call = r.begin(asked, served.byName[asked.Policy], isKnown, sent[asked.Payload])
 				if isKnown && after.call != nil {
 					after.call.next = append(after.call.next, accepted.call)
 				} else {
@@ -288,11 +290,10 @@ func (r *run) accept(batch *pb.ReviewBatch) {
 }
 
 // problem returns the outcome of a call that is rejected; requires the mutex.
-func (s *stream) problem(asked *pb.Call, payloads int, isKnown bool) (problem outcome, ok bool) {
-	_, served := s.policies[asked.Policy]
+func (s *stream) problem(asked *pb.Call, served *Set, payloads int, isKnown bool) (problem outcome, ok bool) {
 	switch {
-	case !served:
-		return unknownPolicy(asked.Policy, s.policies), true
+	case served.byName[asked.Policy] == nil:
+		return unknownPolicy(asked.Policy, served.byName), true
 	case int64(asked.Payload) >= int64(payloads):
 		text := fmt.Sprintf("the call is for payload %d, the batch has %d", asked.Payload, payloads)
 		return errorOutcome(codes.InvalidArgument, text), true
@@ -310,9 +311,9 @@ func (s *stream) problem(asked *pb.Call, payloads int, isKnown bool) (problem ou
 }
 
 // begin adds a call in flight; requires the mutex.
-func (s *stream) begin(asked *pb.Call, isChained bool, sent *kept) *call {
+func (s *stream) begin(asked *pb.Call, policy *policy, isChained bool, sent *kept) *call {
 	begun := &call{
-		id: asked.Id, policy: s.policies[asked.Policy], isChained: isChained,
+		id: asked.Id, policy: policy, isChained: isChained,
 		timeout: time.Duration(asked.TimeoutMillis) * time.Millisecond, traceparent: asked.Traceparent,
 		parameters: s.parameters[asked.Parameters], sent: sent,
 	}

@@ -291,11 +291,11 @@ func TestVerdictsThatDoNotFitGoInSeveralMessages(t *testing.T) {
 func TestVerdictsOfASlowPolicyShareMessages(t *testing.T) {
 	const count = 1000
 	probe := newCounter()
-	probe.policies[0].isSlow.Store(true)
+	probe.set.policies[0].isSlow.Store(true)
 	stream := open(t, probe.serve(t))
 	calls := make([]*pb.Call, count)
 	for index := range calls {
-		calls[index] = asked(uint64(index+1), probe.policies[0].name)
+		calls[index] = asked(uint64(index+1), probe.set.policies[0].name)
 	}
 	stream.ask(calls...)
 	messages := 0

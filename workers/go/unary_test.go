@@ -2,6 +2,8 @@ package worker
 
 import (
 	"context"
+	"io"
+	"log"
 	"strings"
 	"testing"
 	"time"
@@ -62,7 +64,9 @@ func TestReviewEndsAtItsDeadlineAndWhenItIsCancelled(t *testing.T) {
 }
 
 func TestReviewTakes4096CallsAndNoMore(t *testing.T) {
-	served := newService([]*policy{policyOf(func(context.Context, *Review) error { return nil })})
+	set := newSet(log.New(io.Discard, "", 0))
+	set.Policy("tested", "", func(context.Context, *Review) error { return nil })
+	served := newService(set)
 	for range maxUnaryInFlight - 1 {
 		served.enter(nil)
 	}
