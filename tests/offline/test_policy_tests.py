@@ -131,6 +131,29 @@ def test_update_writes_the_decision_and_keeps_the_rest_of_the_file(tmp_path: Pat
     assert file.read_text() == text
 
 
+@pytest.mark.process
+def test_lines_of_denials_are_compared_without_their_order(tmp_path: Path) -> None:
+    lines = 'label "team" is missing'
+    head = {"phase": "validate", "object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}}
+    texts = {"messageLines": [f"  {lines}\n", lines]}
+    file = suite(tmp_path, one_case(**head, webhooks=["require-labels.samples.example"], expect=texts))
+    assert call_command("test", str(file)).returncode == 0
+    file.write_text(
+        HEAD
+        + "cases:\n- name: one\n  phase: validate\n  webhooks: [require-labels.samples.example]\n"
+        + "  object: {apiVersion: v1, kind: Pod, metadata: {name: a}}\n"
+        + "  expect:\n    messageLines: [other]\n"
+    )
+    failed = call_command("test", str(file))
+    assert failed.returncode == 1
+    assert "        messageLines: differs\n          -other\n          +label" in failed.stdout
+    assert call_command("test", str(file), "--update").returncode == 0
+    assert yaml.safe_load(file.read_text())["cases"][0]["expect"] == {
+        "allowed": False,
+        "messageLines": [lines],
+    }
+
+
 @pytest.mark.usefixtures("no_wait_for_workers")
 def test_a_failed_webhook_fails_the_case_and_is_never_written(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"

@@ -15,6 +15,7 @@ from admission_gateway_worker.json_patch.patch import (
     parse_patch,
 )
 from gateway.tools.offline.changes import changes
+from gateway.tools.offline.message_lines import lines_of_denials
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -41,6 +42,8 @@ def differences(case: Case, reviewed: DryRun) -> Iterator[str]:
     if expect.message_contains is not None and expect.message_contains not in message:
         yield "messageContains: the message does not contain the text"
         yield from _indented([f"-{expect.message_contains}", *(f"+{line}" for line in message.split("\n"))])
+    if expect.message_lines is not None and tuple(found["messageLines"]) != expect.message_lines:
+        yield from _texts("messageLines", expect.message_lines, found["messageLines"])
     if expect.warnings is not None and found["warnings"] != list(expect.warnings):
         yield from _texts("warnings", expect.warnings, found["warnings"])
     wanted = wanted_object(case, reviewed)
@@ -69,6 +72,7 @@ def actual(reviewed: DryRun) -> dict[str, Any]:
     found: dict[str, Any] = {"allowed": decision.allowed}
     if decision.status is not None:
         found |= {"code": decision.status.code, "message": decision.status.message}
+    found["messageLines"] = list(lines_of_denials(reviewed.rejections))
     found["warnings"] = list(decision.warnings)
     found["patch"] = orjson.loads(decision.patch or b"[]")
     found["object"] = reviewed.final_object

@@ -19,6 +19,7 @@ from gateway.engine.dry_run import BOTH_PHASES
 from gateway.engine.object_review import DEFAULT_GROUPS, DEFAULT_USER, RequestOptions, request_for, review_of
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.review import OPERATIONS
+from gateway.tools.offline.message_lines import lines_of
 from gateway.tools.offline.reading import read_review
 from gateway.tools.policy_tests.objects import read_objects
 
@@ -43,6 +44,8 @@ class Expectation:
     code: int | None = None
     message: str | None = None
     message_contains: str | None = None
+    message_lines: tuple[str, ...] | None = None
+    """The lines of all denials, without the names of webhooks, sorted."""
     warnings: tuple[str, ...] | None = None
     patch: list[Json] | None = None
     """JSON Patch whose result on the object has to be the object after all changes."""
@@ -220,6 +223,7 @@ def _expectation(fields: Fields) -> Expectation:
         reader.integer("code", 0, 100, 599) if reader.has("code") else None,
         reader.string("message", None),
         reader.string("messageContains", None),
+        lines_of(reader.strings("messageLines")) if reader.has("messageLines") else None,
         reader.strings("warnings") if reader.has("warnings") else None,
         _patch(reader),
         None if (wanted := reader.mapping("object")) is None else dict(wanted.content),

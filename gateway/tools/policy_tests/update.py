@@ -22,7 +22,13 @@ if TYPE_CHECKING:
     from gateway.tools.policy_tests.results import CaseResult
     from gateway.tools.policy_tests.suite import Expectation
 
-_FIELDS = ("allowed", "code", "message", "warnings", "patch", "object")
+_FIELDS = ("allowed", "code", "message", "messageLines", "warnings", "patch", "object")
+_ATTRIBUTES = {
+    **{name: name for name in _FIELDS},
+    "messageLines": "message_lines",
+    "messageContains": "message_contains",
+}
+"""By field of ``expect``."""
 
 
 def update(results: Sequence[CaseResult]) -> list[Path]:
@@ -90,7 +96,7 @@ def _expected(result: ReviewedCase) -> dict[str, Any]:
     if expect.is_empty:
         kept = {"allowed", "message", *(name for name in ("warnings", "patch") if found[name])}
     else:
-        checked = ("message" if name == "message_contains" else name for name in _set_fields(expect))
+        checked = ("message" if name == "messageContains" else name for name in _set_fields(expect))
         kept = {*checked, "allowed"}
     if expect.object is not None and "namespace" not in expect.object.get("metadata", {}):
         # The request has added it.
@@ -100,7 +106,7 @@ def _expected(result: ReviewedCase) -> dict[str, Any]:
 
 
 def _set_fields(expect: Expectation) -> list[str]:
-    return [name for name in (*_FIELDS, "message_contains") if getattr(expect, name) is not None]
+    return [name for name, attribute in _ATTRIBUTES.items() if getattr(expect, attribute) is not None]
 
 
 def _last_line(node: yaml.Node) -> int:
