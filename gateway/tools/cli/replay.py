@@ -6,7 +6,6 @@ input.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,20 +14,17 @@ import orjson
 from gateway.base import logs
 from gateway.base.errors import ClusterError, ConfigError, GatewayError
 from gateway.server.kubernetes import select_cluster as cluster
+from gateway.tools.cli import replay_sources
 from gateway.tools.cli.arguments import add_config
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import Callable
 
     from gateway.config.kinds.kubernetes_settings import KubernetesSettings
     from gateway.config.merge.model import Config
-    from gateway.pure.core.namespace import Namespace
-    from gateway.tools.replay.cases import Case, Found
 
 WRONG: Final = 2
-_MAX_NAMESPACES: Final = 20_000
-"""Namespaces of a cluster that are kept."""
 _THRESHOLDS: Final = {
     "max_newly_denied": "newlyDenied",
     "max_newly_allowed": "newlyAllowed",
@@ -41,29 +37,7 @@ _THRESHOLDS: Final = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to *parser*."""
     add = parser.add_argument
-    add("files", metavar="RECORDING", nargs="*", type=Path, help="recordings, or folders of them")
-    add(
-        "--audit-log",
-        metavar="FILE",
-        type=Path,
-        action="append",
-        default=[],
-        help="audit log of an API server",
-    )
-    add(
-        "--updates-as-creates",
-        action="store_true",
-        help="with --audit-log: replay the objects that updates led to as creations",
-    )
-    add(
-        "--objects",
-        metavar="DIR_OR_FILE",
-        type=Path,
-        action="append",
-        default=[],
-        help="files with objects, replayed as creations; may be repeated",
-    )
-    add("--cluster-objects", action="store_true", help="replay the objects of a cluster as creations")
+    replay_sources.add_arguments(parser)
     add_config(parser)
     add(
         "--against",
@@ -74,13 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="compare with this configuration, run in the same way, instead of the answers at the time",
     )
-    add(
-        "--namespaces",
-        metavar="FILE",
-        type=Path,
-        help="file with Namespaces, for those that are not recorded",
-    )
-    cluster.add_arguments(parser, "that has the namespaces that are not recorded")
     for option, name in _THRESHOLDS.items():
         add(
             f"--{option.replace('_', '-')}",
@@ -108,11 +75,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
 
     from gateway.config.merge.load import load
 
-    sources = [parsed.files, parsed.audit_log, parsed.objects, parsed.cluster_objects]
-    if sum(map(bool, sources)) != 1:
-        refuse("expected one of RECORDING, --audit-log, --objects and --cluster-objects")
-    if parsed.updates_as_creates and not parsed.audit_log:
-        refuse("--updates-as-creates needs --audit-log")
+    replay_sources.check(parsed, refuse)
     try:
         target = _cluster(parsed)
         configs = [load(paths) for paths in (parsed.config, parsed.against) if paths]
@@ -172,7 +135,7 @@ async def _replay(
     from gateway.tools.replay.report import Report
     from gateway.tools.replay.run import Replay, Side, left_out_webhooks, now
 
-    configs = [_with_cluster(config, target) for config in configs]
+    configs = [replay_sources.with_cluster(config, target) for config in configs]
     found, report, began = Found(), Report(), now()
     left_out = list(dict.fromkeys(key for config in configs for key in left_out_webhooks(config)))
     async with AsyncExitStack() as stack:
@@ -184,7 +147,7 @@ async def _replay(
             Side(gateway, began, config.gateway.kubernetes is not None and target is None)
             for gateway, config in zip(gateways, configs, strict=True)
         ]
-        namespaces = _Namespaces(parsed.namespaces, configs[0], target)
+        namespaces = replay_sources.Namespaces(parsed.namespaces, configs[0], target)
         stack.push_async_callback(namespaces.close)
         under_way = Replay(report, found, sides[0], sides[1] if len(sides) > 1 else None, namespaces.find)
         progress = stack.enter_context(Progress("percent of the input", 100))
@@ -195,7 +158,7 @@ async def _replay(
                 shown[0] += 1
                 progress.advance()
 
-        cases = _cases(parsed, configs[0], target, found, set(left_out))
+        cases = replay_sources.cases(parsed, configs[0], target, found, set(left_out))
         await under_way.run(cases, done)
     about: dict[str, object] = {
         "configuration": " ".join(map(str, parsed.config)),
@@ -213,77 +176,3 @@ def _answers_of_source(parsed: argparse.Namespace) -> str:
     if parsed.objects or parsed.cluster_objects:
         return "an admission of each object, which has no recorded answer"
     return "the answers in the audit log" if parsed.audit_log else "the recorded answers"
-
-
-async def _cases(
-    parsed: argparse.Namespace,
-    config: Config,
-    target: KubernetesSettings | None,
-    found: Found,
-    left_out: set[tuple[str, str, str]],
-) -> AsyncIterator[Case]:
-    """Yield the reviews of the source that was chosen."""
-    if parsed.cluster_objects:
-        from gateway.tools.replay.cluster import ClusterObjects
-
-        assert target is not None
-        async for case in ClusterObjects(target, config.webhooks).cases(found):
-            yield case
-        return
-    for case in _file_cases(parsed, found, left_out):
-        yield case
-
-
-def _file_cases(
-    parsed: argparse.Namespace, found: Found, left_out: set[tuple[str, str, str]]
-) -> Iterator[Case]:
-    if parsed.audit_log:
-        from gateway.tools.replay.audit_log import AuditLog
-
-        return AuditLog(parsed.audit_log, updates_as_creates=parsed.updates_as_creates).cases(found)
-    if parsed.objects:
-        from gateway.tools.replay.objects import ObjectFiles
-
-        return ObjectFiles(parsed.objects).cases(found)
-    from gateway.tools.replay.recordings import Recordings
-
-    return Recordings(parsed.files, left_out).cases(found)
-
-
-def _with_cluster(config: Config, target: KubernetesSettings | None) -> Config:
-    """Return *config* with the cluster of the command."""
-    old = config.gateway.kubernetes
-    if target is None or old is None:
-        return config
-    settings = replace(target, custom_resources=old.custom_resources)
-    return replace(config, gateway=replace(config.gateway, kubernetes=settings))
-
-
-class _Namespaces:
-    """The namespaces that the source does not have: of a file, the configuration, or a cluster."""
-
-    def __init__(self, file: Path | None, config: Config, target: KubernetesSettings | None) -> None:
-        from gateway.config.merge.load import load
-
-        self._known: dict[str, Namespace | None] = dict(config.namespaces)
-        if file is not None:
-            self._known |= load([file]).namespaces
-        self._cluster = None
-        if target is not None:
-            from gateway.server.kubernetes.namespaces import ClusterNamespaces
-
-            self._cluster = ClusterNamespaces(target)
-
-    async def find(self, name: str) -> Namespace | None:
-        """Return the namespace *name*; None if it is not known."""
-        if name not in self._known and self._cluster is not None:
-            found = await self._cluster.get(name)
-            if len(self._known) >= _MAX_NAMESPACES:
-                return found
-            self._known[name] = found
-        return self._known.get(name)
-
-    async def close(self) -> None:
-        """Release the connection."""
-        if self._cluster is not None:
-            await self._cluster.close()

@@ -56,6 +56,8 @@ class Found:
 
     left_out: Counter[str] = field(default_factory=Counter)
     """Reviews that cannot be replayed, by reason."""
+    unanswered: int = 0
+    """How many of these a configuration could not answer."""
     problems: list[str] = field(default_factory=list)
     """Damaged files."""
     read: float = 0.0

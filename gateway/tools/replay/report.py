@@ -6,15 +6,14 @@ are part of a report only where they are wanted.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.text import printable
 from gateway.observe.decisions.record import REJECTIONS
-from gateway.observe.recording.redaction import RecordingRedactor
 from gateway.tools.offline.changes import changes
+from gateway.tools.replay.about_request import SOCKET, ReportRedactor, as_secret, kind_of, name_of
 from gateway.tools.replay.comparison import KINDS, differences
 from gateway.tools.replay.results import UnusableResultError
 
@@ -31,9 +30,6 @@ _TEXT_CHARS: Final = 600
 _MAX_LINES: Final = 40
 _BOUNDS_MS: Final = (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 30_000)
 OTHERS: Final = ("(others)", "", "")
-
-_SOCKET: Final = re.compile(r"unix:\S+\.sock")
-"""The address of a worker that the replay starts. Its folder has another name each time."""
 
 TITLES: Final = {
     "newlyDenied": "newly denied",
@@ -118,9 +114,7 @@ class Report:
     def _add(self, case: Case, difference: Difference, before: Result, after: Result) -> None:
         groups = self.groups[difference.kind]
         request: Any = case.request
-        kind = request.get("requestKind") or request.get("kind") or {}
-        names = str(kind.get("group") or ""), str(kind.get("kind") or "")
-        key = difference.webhook, str(request.get("namespace") or ""), ".".join(filter(None, names[::-1]))
+        key = difference.webhook, str(request.get("namespace") or ""), kind_of(request)
         key = tuple(printable(part, 200) for part in key)  # type: ignore[assignment]
         if key not in groups and sum(map(len, self.groups.values())) >= MAX_GROUPS:
             key = OTHERS
@@ -178,36 +172,29 @@ def _by_count(counts: Counter[str]) -> list[Json]:
     ]
 
 
-class _Redactor(RecordingRedactor):
-    """Replaces secret values by one word: reports are shared, and without a key a hash could be guessed."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda text: "redacted", ())  # type: ignore[arg-type]
-
-
 def _example(case: Case, difference: Difference, before: Result, after: Result) -> Json:
     request: Any = case.request
     objects = [request.get("object"), request.get("oldObject")]
     finals: list[object] = []
     if difference.kind == "otherObject":
         finals = [before.final_object(), after.final_object()]
-    redactor: RecordingRedactor | None = None if case.is_redacted else _Redactor()
+    redactor: ReportRedactor | None = None if case.is_redacted else ReportRedactor()
     if redactor is not None:
         try:
             for one in (*objects, *finals):
-                redactor.learn(_as_secret(one, request))
-            finals = [redactor.redacted(_as_secret(one, request)) for one in finals]
+                redactor.learn(as_secret(one, request))
+            finals = [redactor.redacted(as_secret(one, request)) for one in finals]
         except RecursionError as error:
             raise UnusableResultError from error
 
     def text(value: str) -> str:
-        shown = _SOCKET.sub("the worker's socket", value if redactor is None else redactor.message(value))
+        shown = SOCKET.sub("the worker's socket", value if redactor is None else redactor.message(value))
         return printable(shown, _TEXT_CHARS)
 
     user = request.get("userInfo")
     example: Json = {
         "uid": text(str(request.get("uid") or "")),
-        "name": text(_name(request)),
+        "name": text(name_of(request)),
         "operation": text(str(request.get("operation") or "")),
         "user": text(str(user.get("username") or "")) if isinstance(user, dict) else "",
         "before": [text(line) for line in difference.before.split("\n")[:_MAX_LINES]],
@@ -217,25 +204,3 @@ def _example(case: Case, difference: Difference, before: Result, after: Result) 
     kept = [printable(line, _TEXT_CHARS) for line in lines[:_MAX_LINES]]
     example["changes"] = [*kept, "…"] if len(lines) > _MAX_LINES else kept
     return example
-
-
-def _as_secret(document: object, request: Any) -> object:  # noqa: ANN401
-    kind = request.get("kind")
-    is_secret = isinstance(kind, dict) and kind.get("kind") == "Secret"
-    return {**document, "kind": "Secret"} if is_secret and isinstance(document, dict) else document
-
-
-def _name(request: Any) -> str:  # noqa: ANN401
-    for part in (
-        request,
-        *(
-            one.get("metadata")
-            for one in (request.get("object"), request.get("oldObject"))
-            if isinstance(one, dict)
-        ),
-    ):
-        if isinstance(part, dict):
-            found = part.get("name") or part.get("generateName")
-            if isinstance(found, str) and found:
-                return found
-    return ""

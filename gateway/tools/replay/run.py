@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Protocol
 
 import orjson
 
@@ -20,6 +20,7 @@ from gateway.pure.core.review import V1
 from gateway.tools.replay.results import UnusableResultError, made
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from gateway.config.merge.model import Config
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from gateway.pure.core.policy import ParamKind, ParamPaths
     from gateway.tools.offline.gateway import OfflineGateway
     from gateway.tools.replay.cases import Case, Found
-    from gateway.tools.replay.report import Report
     from gateway.tools.replay.results import Result, WebhookKey
 
 AT_ONCE: Final = 128
@@ -128,12 +128,28 @@ class Side:
         return known
 
 
+class Results(Protocol):
+    """Takes the results of a replay, in the order of the input."""
+
+    notes: Counter[str]
+    """Reviews by what their source does not have."""
+    stopped: str
+    """Why the replay is to end early. Empty if it is not."""
+
+    def add(self, case: Case, before: Result, after: Result) -> object:
+        """Add one review, whose namespace *case* has if it is known.
+
+        Raises:
+            UnusableResultError: the recorded answer is damaged.
+        """
+
+
 class Replay:
     """One replay. *before* is None: results are compared with those of the source."""
 
     def __init__(
         self,
-        report: Report,
+        report: Results,
         found: Found,
         new: Side,
         before: Side | None,
@@ -182,17 +198,18 @@ class Replay:
             return NOT_VALID
         if result.lacks_namespace or (before is not None and before.lacks_namespace):
             return NO_NAMESPACE
-        return before, result, is_known
+        return replace(case, namespace=namespace), before, result, is_known
 
     async def _take(self, waiting: deque[tuple[Case, asyncio.Task[_Outcome]]]) -> None:
         """Take the result of the first review."""
-        case, task = waiting[0]
+        _, task = waiting[0]
         outcome = await task
         waiting.popleft()
         if isinstance(outcome, str):
             self._found.leave_out(outcome)
+            self._found.unanswered += 1
             return
-        before, result, is_known = outcome
+        case, before, result, is_known = outcome
         if before is None:
             self._found.leave_out("the source has no decision to compare with (see --against)")
             return
@@ -211,8 +228,8 @@ class Replay:
             self._report.stopped = f"{MAX_FAILING} reviews in a row had a webhook that failed"
 
 
-_Outcome = str | tuple["Result | None", "Result", bool]
-"""Both results, and whether the path is known; or why the review is left out."""
+_Outcome = str | tuple["Case", "Result | None", "Result", bool]
+"""The case with its namespace, both results, and whether the path is known; or why it is left out."""
 
 
 def now() -> float:
