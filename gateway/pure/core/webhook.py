@@ -123,6 +123,9 @@ class HttpsClient:
     """Whether a custom resource names it; its author may not be entitled to the gateway's credentials."""
     backend: BackendOfPolicies | None = None
     """None if it is a webhook's. Otherwise it gets no reviews, and no credentials of the gateway."""
+    connect_to: tuple[str, int] | None = None
+    """Host and port to connect to instead of those of the URL, which name the server all the same. A command
+    sets it for a server that a tunnel reaches."""
 
 
 @dataclass(frozen=True, slots=True)

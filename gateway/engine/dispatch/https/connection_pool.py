@@ -30,10 +30,13 @@ MAX_IDLE: Final = 100
 class ConnectionPool:
     """The connections to *address*, host and port. Use it on a running event loop."""
 
-    def __init__(self, address: tuple[str, int], proxy: Proxy | None) -> None:
+    def __init__(
+        self, address: tuple[str, int], proxy: Proxy | None, connect_to: tuple[str, int] | None = None
+    ) -> None:
+        """*connect_to* is connected to instead of *address*, whose host the certificate has to be for."""
         self._proxy = proxy
         host, port = address
-        self._host = Host(host, port) if proxy is None else Host(proxy.host, proxy.port)
+        self._host = Host(*(connect_to or address)) if proxy is None else Host(proxy.host, proxy.port)
         """The server, or its proxy."""
         self._tls_name = host.rstrip(".")
         self._name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -98,7 +98,8 @@ class HttpsServer:
         """The root certificates in use."""
         parts = urlsplit(client.url)
         host, port = parts.hostname or "", parts.port or 443
-        self.connections = ConnectionPool((host, port), proxy_for(host, port, os.environ))
+        proxy = None if client.connect_to else proxy_for(host, port, os.environ)
+        self.connections = ConnectionPool((host, port), proxy, client.connect_to)
         self._tasks: dict[tuple[CallGroup, int], asyncio.Task[None]] = {}
         self._decoding = WorkQueue()
         self._slots = LargeAnswerSlots()
