@@ -1,6 +1,25 @@
-// Gatekeeper is a worker that evaluates Gatekeeper's documents with Gatekeeper's own code.
+// Gatekeeper is a worker that evaluates Gatekeeper's documents with Gatekeeper's own code. Each constraint is a policy with
+// the name KIND/NAME, and all together are the policy "validation".
+//
+// Documents come from folders or from a cluster, always as the complete list, and become a state that does not change
+// (engine.go): templatesOf compiles templates, constraintsOf checks constraints by them, configurationOf reads Config and SyncSet,
+// and inventoryOf keeps every object of another kind. A further kind has such a function: it takes all documents and
+// what is known of those before, passes over other kinds, and returns what does not change any more, with a problem for each
+// document that cannot be used (documents.go). A state made of it is served by worker.Server.Replace.
+//
+// A call derives from its request what all policies need (request.go), has the driver of the template evaluate its
+// constraint (review.go), and answers as Gatekeeper's webhook does (answer.go).
 package main
 
-import "admission-gateway.io/worker"
+import (
+	"log"
+	"os"
 
-func main() { worker.NewServer().Main() }
+	"admission-gateway.io/worker"
+)
+
+func main() {
+	server := worker.NewServer()
+	_ = newEngine(server, log.New(os.Stderr, "", 0))
+	server.Main()
+}

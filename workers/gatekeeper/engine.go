@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log"
+	"strings"
+
+	"admission-gateway.io/worker"
+	"github.com/open-policy-agent/gatekeeper/v3/pkg/controller/config/process"
+	"github.com/open-policy-agent/gatekeeper/v3/pkg/expansion"
+	mutationtypes "github.com/open-policy-agent/gatekeeper/v3/pkg/mutation/types"
+	corev1 "k8s.io/api/core/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+)
+
+// expander makes the objects that an object generates, such as the Pod of a Deployment.
+type expander interface {
+	// expand returns the resultants, each mutated. An error of ctx means that the time is over.
+	expand(ctx context.Context, base *mutationtypes.Mutable) ([]*expansion.Resultant, error)
+}
+
+// state is all that one set of documents says. It does not change: a call in flight keeps the state that it began with.
+type state struct {
+	constraints []served
+	// byTemplate has the constraints that can be evaluated, those of a template together.
+	byTemplate [][]*constraint
+	inventory  map[string]any
+	namespaces map[string]*corev1.Namespace
+	excluder   *process.Excluder
+	configured configuration
+	// expander is nil without ExpansionTemplates.
+	expander expander
+}
+
+// engine serves the policies of the documents that it was given last.
+type engine struct {
+	server *worker.Server
+	log    *log.Logger
+	// templates and constraints are what the last documents have compiled to.
+	templates   templateCache
+	constraints constraintCache
+	// good has the last version of each document with which nothing was wrong.
+	good map[identity]document
+}
+
+func newEngine(server *worker.Server, logger *log.Logger) *engine {
+	return &engine{server: server, log: logger, good: make(map[identity]document)}
+}
+
+// load serves the documents. The error, if any, has all problems, a line each: nothing is served then.
+func (e *engine) load(objects []document) error {
+	made, problems := e.stateOf(objects)
+	if len(problems) > 0 {
+		return errors.Join(problems...)
+	}
+	return e.serve(made, objects)
+}
+
+// reload serves the documents; one with a problem is replaced by its last good version. Without one, calls of its
+// policy fail. The problems are logged.
+func (e *engine) reload(objects []document) error {
+	made, problems := e.stateOf(objects)
+	if len(problems) == 0 {
+		return e.serve(made, objects)
+	}
+	wrong := make(map[identity]bool, len(problems))
+	for _, each := range problems {
+		e.log.Printf("gatekeeper: %v", each)
+		if object, isNamed := problemDocument(each); isNamed {
+			wrong[object.identity()] = true
+		}
+	}
+	kept := make([]document, 0, len(objects))
+	for _, object := range objects {
+		if before, isKnown := e.good[object.identity()]; isKnown && wrong[object.identity()] {
+			e.log.Printf("gatekeeper: %s %s: its last good version stays", object.GetKind(), object.GetName())
+			object = before
+		}
+		kept = append(kept, object)
+	}
+	made, _ = e.stateOf(kept)
+	return e.serve(made, kept)
+}
+
+// stateOf makes the state of documents, with a problem for each that cannot be used.
+func (e *engine) stateOf(objects []document) (*state, []error) {
+	configured, problems := configurationOf(objects)
+	templates, compiled, wrong := templatesOf(objects, e.templates)
+	problems = append(problems, wrong...)
+	constraints, checked, wrong := constraintsOf(objects, templates, e.constraints)
+	problems = append(problems, wrong...)
+	known, wrong := inventoryOf(objects, configured)
+	problems = append(problems, wrong...)
+	e.templates, e.constraints = compiled, checked
+	return &state{
+		constraints: constraints, byTemplate: byTemplate(constraints), inventory: known.data,
+		namespaces: known.namespaces, excluder: configured.excluder, configured: configured,
+	}, problems
+}
+
+// byTemplate groups the constraints that can be evaluated; they are sorted by kind.
+func byTemplate(constraints []served) [][]*constraint {
+	var groups [][]*constraint
+	for _, each := range constraints {
+		if each.constraint == nil {
+			continue
+		}
+		last := len(groups) - 1
+		if last >= 0 && groups[last][0].template == each.constraint.template {
+			groups[last] = append(groups[last], each.constraint)
+		} else {
+			groups = append(groups, []*constraint{each.constraint})
+		}
+	}
+	return groups
+}
+
+// serve replaces the policies.
+func (e *engine) serve(made *state, objects []document) error {
+	if err := e.server.Replace(made.register); err != nil {
+		return err
+	}
+	good := make(map[identity]document, len(objects))
+	for _, object := range objects {
+		good[object.identity()] = object
+	}
+	e.good = good
+	return nil
+}
+
+// register registers the policies of the state.
+func (s *state) register(set *worker.Set) {
+	for _, each := range s.constraints {
+		set.Policy(each.name, each.about(), s.policy(each),
+			worker.WithVersion(hex.EncodeToString(each.version[:8])), worker.WithParameters(constraintSchema, each.prepare))
+	}
+	set.Policy("validation", "All constraints at once, as Gatekeeper's webhook evaluates them.", s.reviewAll)
+}
+
+// about is the description of a policy.
+func (s *served) about() string {
+	if s.err != nil {
+		return "Cannot be evaluated: " + line(s.err.Error())
+	}
+	return line(s.description)
+}
+
+// line is the text as one line.
+func line(text string) string { return cut(strings.Join(strings.Fields(text), " ")) }
+
+// constraintSchema is the JSON Schema of the parameters of a constraint's policy.
+const constraintSchema = `{"type": "object", "additionalProperties": false, "properties": {` +
+	`"action": {"type": "string", "enum": ["deny", "warn", "audit"]}, "parameters": {"type": "object"}}}`
+
+// settings are the parameters of a constraint's policy.
+type settings struct {
+	constraint *constraint
+	// action replaces the enforcementAction; empty: it does not.
+	action string
+}
+
+// prepare makes the settings. The parameters have to be as the schema of the template says.
+func (s *served) prepare(text json.RawMessage) (any, error) {
+	var given struct {
+		Action     *string        `json:"action"`
+		Parameters map[string]any `json:"parameters"`
+	}
+	if err := utiljson.Unmarshal(text, &given); err != nil {
+		return nil, err
+	}
+	made := &settings{constraint: s.constraint}
+	if given.Action != nil {
+		switch *given.Action {
+		case deny, warn:
+			made.action = *given.Action
+		case "audit":
+			made.action = dryrun
+		default:
+			return nil, fmt.Errorf(`action: found %q, expected "deny", "warn" or "audit"`, *given.Action)
+		}
+	}
+	if given.Parameters == nil || s.err != nil {
+		return made, nil
+	}
+	var err error
+	made.constraint, err = s.constraint.withParameters(given.Parameters)
+	return made, err
+}
+
+// policy returns the function of a constraint's policy.
+func (s *state) policy(of served) worker.PolicyFunc {
+	return func(ctx context.Context, review *worker.Review) error {
+		if of.err != nil {
+			return of.err
+		}
+		applied := review.Parameters().(*settings)
+		return s.review(ctx, review, applied.constraint, applied.action)
+	}
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"admission-gateway.io/worker"
+	"github.com/open-policy-agent/frameworks/constraint/pkg/client/drivers/rego"
+	clienterrors "github.com/open-policy-agent/frameworks/constraint/pkg/client/errors"
+	"github.com/open-policy-agent/gatekeeper/v3/pkg/mutation/match"
+	"github.com/open-policy-agent/gatekeeper/v3/pkg/target"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// violation is one result of a constraint.
+type violation struct {
+	constraint *constraint
+	message    string
+	// action is the enforcementAction, and actions are what is done.
+	action  string
+	actions []string
+}
+
+// review evaluates the policy of one constraint.
+func (s *state) review(ctx context.Context, review *worker.Review, c *constraint, action string) error {
+	asked := s.derive(ctx, review)
+	if asked.err != nil || asked.isSkipped {
+		return asked.err
+	}
+	violations, err := s.evaluate(ctx, asked, []*constraint{c})
+	if err != nil {
+		return queryFailed(ctx, asked, err, slices.Contains(c.actions, deny) && action == "" || action == deny)
+	}
+	if action != "" {
+		for index := range violations {
+			violations[index].actions = []string{action}
+		}
+	}
+	return answer(review, violations)
+}
+
+// reviewAll evaluates all constraints, as Gatekeeper's webhook does.
+func (s *state) reviewAll(ctx context.Context, review *worker.Review) error {
+	asked := s.derive(ctx, review)
+	if asked.err != nil || asked.isSkipped {
+		return asked.err
+	}
+	var violations []violation
+	for _, ofTemplate := range s.byTemplate {
+		found, err := s.evaluate(ctx, asked, ofTemplate)
+		if err != nil {
+			return queryFailed(ctx, asked, err, true)
+		}
+		violations = append(violations, found...)
+	}
+	return answer(review, violations)
+}
+
+// queryFailed returns what an error of a driver is, such as a message that is not a string: a denial by Gatekeeper. For a
+// constraint that does not deny it is a failure.
+func queryFailed(ctx context.Context, asked *request, err error, denies bool) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case !denies:
+		return err
+	}
+	return failed(fmt.Errorf("error reviewing resource %s: %w", asked.admission.Name, err))
+}
+
+// evaluate returns the violations of constraints of one template, by all subjects.
+func (s *state) evaluate(ctx context.Context, asked *request, constraints []*constraint) ([]violation, error) {
+	var violations []violation
+	for _, reviewed := range asked.subjects {
+		found, err := s.query(ctx, asked, reviewed, constraints)
+		if err != nil {
+			return nil, err
+		}
+		violations = append(violations, found...)
+	}
+	return violations, nil
+}
+
+// query has the driver evaluate the constraints of one template that match the subject.
+func (s *state) query(ctx context.Context, asked *request, reviewed *subject, constraints []*constraint) ([]violation, error) {
+	of := constraints[0].template
+	if !of.matchesOperation(reviewed.operation) {
+		return nil, nil
+	}
+	var violations []violation
+	byName := make(map[string]*constraint, len(constraints))
+	parameters := make(map[string]any, len(constraints))
+	var matching []*unstructured.Unstructured
+	for _, c := range constraints {
+		if len(c.actions) == 0 {
+			continue
+		}
+		isMatched, err := s.matches(c, asked, reviewed)
+		switch {
+		case err != nil:
+			violations = append(violations, reviewed.violation(c, fmt.Sprintf("%v: %v", clienterrors.ErrAutoreject, err)))
+		case isMatched:
+			matching = append(matching, c.object)
+			byName[c.object.GetName()], parameters[c.object.GetName()] = c, c.parameters
+		}
+	}
+	if len(matching) == 0 {
+		return violations, nil
+	}
+	var review any = reviewed.forCEL
+	if _, isRego := of.driver.(*rego.Driver); isRego {
+		review = reviewed.forRego
+		ctx = withData(ctx, map[string]any{
+			"constraints": map[string]any{of.kind: parameters}, "inventory": s.inventory,
+		})
+	}
+	response, err := of.driver.Query(ctx, target.Name, matching, review, asked.options...)
+	switch {
+	case ctx.Err() != nil:
+		// The drivers make a violation of it.
+		return nil, ctx.Err()
+	case err != nil:
+		return nil, err
+	}
+	for _, result := range response.Results {
+		violations = append(violations, reviewed.violation(byName[result.Constraint.GetName()], result.Msg))
+	}
+	return violations, nil
+}
+
+// violation returns a violation by the subject.
+func (s *subject) violation(c *constraint, message string) violation {
+	found := violation{constraint: c, message: message, action: c.action, actions: c.actions}
+	if s.impliedBy != "" {
+		found.message = fmt.Sprintf("[Implied by %s] %s", s.impliedBy, message)
+	}
+	if s.action != "" {
+		found.action, found.actions = s.action, []string{s.action}
+	}
+	return found
+}
+
+// matches reports whether the constraint matches the object or the old object, as Gatekeeper's target does it: both
+// are parsed once for all constraints here.
+func (s *state) matches(c *constraint, asked *request, reviewed *subject) (bool, error) {
+	switch {
+	case c.match == nil:
+		return true, nil
+	case reviewed.parseErr != nil:
+		return false, reviewed.parseErr
+	}
+	isPresent := false
+	for _, object := range []*unstructured.Unstructured{reviewed.object, reviewed.oldObject} {
+		if object == nil || object.Object == nil {
+			continue
+		}
+		isPresent = true
+		isMatched, err := match.Matches(c.match, &match.Matchable{
+			Object: object, Namespace: asked.namespace, Source: reviewed.source,
+		})
+		if err != nil {
+			return false, fmt.Errorf("%w: %v :%w", target.ErrMatching, object.GetName(), err)
+		}
+		if isMatched {
+			return true, nil
+		}
+	}
+	if !isPresent {
+		return false, fmt.Errorf("%w: neither object nor old object are defined", target.ErrRequestObject)
+	}
+	return false, nil
+}
