@@ -48,7 +48,7 @@ SECTIONS = {
 }
 OPTIONAL = (
     r"kubernetes\.|imageReview\.|tls\.selfManaged\.|authentication\.webhookTokens\.|reports\.|logging\.decisionLog\.file\.|tracing\.|"
-    r"record\.|webhooks\[\]\.cache\.|spec\.hedge\.|policies\.backends\[\]\.|"
+    r"record\.|webhooks\[\]\.cache\.|spec\.hedge\.|policies\.backends\[\]\.|policies\.engines\.|"
     r"webhooks\[\]\.clientConfig\.(service|caBundleFrom|imageReview|worker\.parametersFrom)\.|webhooks\[\]\.rollout\."
 )
 """Mappings whose absence is not the same as their defaults."""

@@ -14,6 +14,7 @@ from gateway.base.text import one_of, shown
 from gateway.config.kinds.declare import (
     Choice,
     Declared,
+    Group,
     Groups,
     Integer,
     Read,
@@ -23,6 +24,7 @@ from gateway.config.kinds.declare import (
     optional,
     required,
 )
+from gateway.config.kinds.engine_settings import NO_ENGINES, EnginesEntry
 from gateway.config.kinds.names import dns_1035_label, dns_1123_label, group_version
 from gateway.config.kinds.policy_backend import PolicyBackend
 from gateway.config.yaml.documents import ENGINES, POLICY_KINDS, Engine, plural_of
@@ -178,6 +180,12 @@ class PolicySettings(Declared):
         "Where PolicyExceptions of Kyverno in the cluster have to be to [apply]"
         "(kyverno.md#policies-in-the-cluster). Those in files apply always",
         default=(),
+    )
+
+    engines: EnginesEntry = declare(
+        Group(EnginesEntry),
+        "The workers that evaluate [policies of other engines](#policies-that-workers-evaluate)",
+        default=NO_ENGINES,
     )
 
     @property

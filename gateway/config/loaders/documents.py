@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from gateway.config.kinds.engine_settings import NO_ENGINES
 from gateway.config.loaders.cluster_policy import ClusterPolicyDocuments
 from gateway.config.loaders.gatekeeper import GROUPS as GATEKEEPER_GROUPS
 from gateway.config.loaders.gatekeeper import GatekeeperDocuments
@@ -21,6 +22,7 @@ from gateway.pure.core.role_bindings import BINDINGS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from gateway.config.kinds.engine_settings import EnginesEntry
     from gateway.config.loaders.part import Loader, Part
     from gateway.config.yaml.documents import Document
     from gateway.config.yaml.fields import Fields
@@ -56,8 +58,9 @@ def read_part(document: Document, fields: Fields, group: str, kind: str) -> Part
 class LoadedDocuments:
     """The documents of other engines that were read so far."""
 
-    def __init__(self, *, is_custom: bool = False) -> None:
+    def __init__(self, engines: EnginesEntry = NO_ENGINES, *, is_custom: bool = False) -> None:
         """*is_custom* is whether they are custom resources, which have many authors."""
+        self._engines = engines
         self._is_custom = is_custom
         self._loaders: dict[type[Loader[Any]], Loader[Any]] = {}
         self.names: set[tuple[str, str]] = set()
@@ -105,8 +108,14 @@ class LoadedDocuments:
         found = ((part.id, part.entry) for part in loader.parts if isinstance(part, ReadEntry))
         return {name: entry for name, entry in found if entry is not None}
 
-    def webhooks(self, params: FixedParams) -> tuple[Webhook, ...]:
-        """Return the policies of all engines, which have *params*, as entries of a phase."""
+    def webhooks(self, params: FixedParams, engines: EnginesEntry) -> tuple[Webhook, ...]:
+        """Return the policies of all engines, which have *params*, as entries of a phase.
+
+        *engines* are the workers that evaluate what the gateway does not.
+        """
+        self._engines = engines
+        for loader in self._loaders.values():
+            loader.engines = engines
         found = tuple(
             hook
             for loader in self._loaders.values()
@@ -120,6 +129,7 @@ class LoadedDocuments:
         made = _LOADERS[group]
         if made not in self._loaders:
             self._loaders[made] = made(is_custom=self._is_custom)
+            self._loaders[made].engines = self._engines
         return self._loaders[made]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
+from gateway.config.kinds.engine_settings import NO_ENGINES
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
@@ -98,6 +100,8 @@ class Loader(ABC, Generic[P]):
     def __init__(self, *, is_custom: bool = False) -> None:
         """*is_custom* is whether they are custom resources, which have many authors."""
         self.is_custom = is_custom
+        self.engines = NO_ENGINES
+        """The workers of other engines."""
         self.parts: list[P] = []
         self._first_of: dict[tuple[str, str], Document] = {}
 

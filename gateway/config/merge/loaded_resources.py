@@ -93,7 +93,7 @@ class _Loading:
         self._read = read
         self._valid = valid
         self._before = before
-        self._documents: LoadedDocuments = LoadedDocuments(is_custom=True)
+        self._documents: LoadedDocuments = LoadedDocuments(files.gateway.policies.engines, is_custom=True)
         self._chosen: dict[Key, ReadResource] = {}
         """The version of each resource that is in force, as far as others do not refuse it."""
         self._provided: set[str] = set()

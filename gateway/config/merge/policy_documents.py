@@ -26,6 +26,7 @@ from gateway.pure.core.role_bindings import BINDINGS
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
+    from gateway.config.kinds.engine_settings import EnginesEntry
     from gateway.config.kinds.policy_settings import PolicySettings
     from gateway.config.loaders.documents import LoadedDocuments
     from gateway.config.yaml.documents import Document
@@ -173,12 +174,14 @@ class PolicyDocuments:
         *,
         has_cluster: bool,
         backends: Mapping[str, str],
+        engines: EnginesEntry,
     ) -> tuple[Webhook, ...]:
         """Return the policies that have bindings, and those of other engines, by name.
 
         *readable* are the kinds that expressions may read, by apiVersion and plural name, and *backends* the
-        URLs from which they get data, by name. A policy without a binding, and a binding without its policy,
-        are warnings; so are parameters that are neither in files nor, with *has_cluster*, in a cluster.
+        URLs from which they get data, by name. *engines* are the workers of other engines. A policy without a
+        binding, and a binding without its policy, are warnings; so are parameters that are neither in files
+        nor, with *has_cluster*, in a cluster.
         """
         if not self.policies and not self.bindings and self.loaded is None:
             return ()
@@ -197,7 +200,7 @@ class PolicyDocuments:
                 document.problems.warn(path, f"{found}: the binding has no effect")
             elif problem := _unfound(bound_policy.param_kind, binding.param_ref, store):
                 document.problems.warn(child(child(document.path, "spec"), "paramRef"), problem)
-        bound: list[Webhook] = [] if self.loaded is None else [*self.loaded.webhooks(store)]
+        bound: list[Webhook] = [] if self.loaded is None else [*self.loaded.webhooks(store, engines)]
         for document, kind, policy in self.policies:
             if (kind, policy.name) in by_policy:
                 param_kind = policy.param_kind

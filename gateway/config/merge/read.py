@@ -128,7 +128,13 @@ def read(found: Iterable[Document], readable: Readable | None = None, servers: I
     _check_cluster(collected)
     backends = {url: url for url in servers}
     backends |= {one.name: one.url for one in collected.gateway.policies.backends}
-    bound = collected.policies.bound(params, readable, has_cluster=has_cluster, backends=backends)
+    bound = collected.policies.bound(
+        params,
+        readable,
+        has_cluster=has_cluster,
+        backends=backends,
+        engines=collected.gateway.policies.engines,
+    )
     # If there are problems, the name of a webhook that could not be read would be another one.
     problems = _problems(documents) or _problems_of_names(documents, collected, bound)
     if problems:
@@ -298,6 +304,7 @@ def _read(document: Document, collected: _Collected) -> None:
         name = collected.policies.read(document, fields, kind)
     else:
         collected.gateway = read_gateway_configuration(fields)
+        collected.references += [(document, *each) for each in collected.gateway.policies.engines.pools]
     _check_first(document, collected, kind, name)
 
 

@@ -24,7 +24,7 @@ from gateway.pure.core.verdict import (
     DryRunRefused,
     Failed,
 )
-from gateway.pure.core.webhook import PolicyRef
+from gateway.pure.core.webhook import PolicyRef, WorkerRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -217,8 +217,7 @@ def _cut_values(members: Iterable[tuple[str, str | int]]) -> tuple[tuple[str, st
 def _refusal(outcome: Outcome) -> Status:
     webhook, verdict = outcome.invocation.webhook, outcome.verdict
     name = webhook.name
-    # The messages of an admission policy name it.
-    prefix = "" if isinstance(webhook.client, PolicyRef) else f"{name}: "
+    prefix = "" if webhook.has_own_words else f"{name}: "
     match verdict:
         case Denied():
             message = f"{prefix}{_cut(verdict.message) or 'denied without explanation'}"
@@ -261,7 +260,11 @@ def _texts(outcomes: Sequence[Outcome]) -> Iterator[tuple[Sequence[str], bool]]:
 
 def _texts_of(outcome: Outcome) -> tuple[Sequence[str], bool]:
     verdict, client = outcome.worker_verdict, outcome.invocation.webhook.client
-    may_be_long = isinstance(client, PolicyRef) and client.has_long_warnings
+    may_be_long = (
+        client.has_long_warnings
+        if isinstance(client, PolicyRef)
+        else isinstance(client, WorkerRef) and client.has_own_words
+    )
     return () if verdict is None else verdict.warnings, may_be_long
 
 

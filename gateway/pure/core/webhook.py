@@ -56,6 +56,10 @@ class WorkerRef:
     """Key of the annotation of namespaces whose JSON replaces members of ``parameters``, or empty."""
     place: str = field(default="", compare=False, repr=False)
     """Document and path of ``clientConfig.worker``, for messages."""
+    kind: str = ""
+    """The kind of the document of another engine that the policy was made of. Empty for ``clientConfig``."""
+    has_own_words: bool = False
+    """Whether its messages are those of its engine, which name the policy, and its warnings may be long."""
 
     @property
     def has_parameters(self) -> bool:
@@ -277,9 +281,22 @@ class Webhook:
         return (self.client,) if candidate is None else (self.client, candidate.client)
 
     @property
-    def order(self) -> tuple[bool, bytes]:
-        """The key by which the webhooks of a phase are sorted: policies first, then by configuration."""
-        return not isinstance(self.client, PolicyRef), self.configuration.encode()
+    def order(self) -> tuple[int, bytes]:
+        """The key by which the webhooks of a phase are sorted.
+
+        First are policies, then policies of other engines that workers evaluate, then webhooks, each by
+        configuration.
+        """
+        client = self.client
+        is_of_engine = isinstance(client, WorkerRef) and client.kind != ""
+        stage = 0 if isinstance(client, PolicyRef) else 1 if is_of_engine else 2
+        return stage, self.configuration.encode()
+
+    @property
+    def has_own_words(self) -> bool:
+        """Whether its messages name it."""
+        client = self.client
+        return isinstance(client, PolicyRef) or (isinstance(client, WorkerRef) and client.has_own_words)
 
     @property
     def worker(self) -> WorkerRef:
