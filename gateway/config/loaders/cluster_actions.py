@@ -66,7 +66,7 @@ class WebhookEntry(Declared):
     """What a policy says of the webhooks of Kyverno."""
 
     failure_policy: FailurePolicy | None = optional(Choice(FAILURE_POLICIES), "Effect of errors")
-    timeout_seconds: int = declare(Integer(1, 30, "seconds"), "Not used", default=10)
+    timeout_seconds: int | None = optional(Integer(1, 30, "seconds"), "Timeout of the worker")
     match_conditions: tuple[ConditionEntry, ...] = declare(
         CONDITIONS, "All have to hold, as those of webhooks", default=()
     )

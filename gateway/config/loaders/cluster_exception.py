@@ -13,7 +13,7 @@ from gateway.config.kinds.matching import PlacedEntry
 from gateway.config.kinds.metadata import read_metadata
 from gateway.config.kinds.names import dns_1123_subdomain
 from gateway.config.kinds.policy_spec import spec_json
-from gateway.config.loaders.cluster_filters import MAX_CHARS, AnyOrAllEntry, Unsupported
+from gateway.config.loaders.cluster_filters import MAX_CHARS, AnyOrAllEntry
 from gateway.config.loaders.part import Part
 from gateway.pure.kyverno.cluster_rules import RuleException
 from gateway.pure.kyverno.resource_match import Filters
@@ -21,12 +21,18 @@ from gateway.pure.kyverno.wildcards import has_wildcards, name_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from gateway.config.yaml.documents import Document
     from gateway.config.yaml.fields import Fields
 
 KIND: Final = "PolicyException"
 _MAX_RULE_NAMES: Final = 1000
+_OF_WORKER: Final = {
+    "conditions": "are JMESPath, which the gateway cannot run: use match, or an exception of the gateway",
+    "podSecurity": "is for rules with validate.podSecurity",
+}
+"""What only a worker evaluates, for the rules that it evaluates."""
 _MAX_NAMES: Final = 5000
 """Names of rules of all policies together."""
 
@@ -48,16 +54,12 @@ class _Spec(Declared):
     background: bool = declare(Boolean(), "Not used: the gateway does not scan objects", default=True)
     match: AnyOrAllEntry = required(Group(AnyOrAllEntry), "The requests")
     exceptions: tuple[_Exception, ...] = required(Groups(_Exception, _MAX_RULE_NAMES), "Policies and rules")
-    conditions: None = declare(
-        Unsupported("are JMESPath, which the gateway cannot run: use match, or an exception of the gateway"),
-        "Not evaluated",
-        default=None,
-    )
-    pod_security: None = declare(
-        Unsupported("is for rules with validate.podSecurity, which the gateway cannot run"),
-        "Not evaluated",
-        default=None,
-    )
+
+    @classmethod
+    def read_together(cls, source: Fields) -> dict[str, Any]:
+        """Accept what only a worker evaluates."""
+        source.accept(*_OF_WORKER)
+        return {}
 
     def check(self, source: Fields) -> None:
         """Report too many names."""
@@ -81,6 +83,9 @@ class ClusterException(Part):
     match: Filters
     content: bytes
     """JSON of its spec, with sorted keys."""
+    of_worker: tuple[tuple[str, str], ...] = ()
+    """Path and meaning of everything that the gateway cannot evaluate. With any, it is for rules of a worker
+    only."""
 
     @property
     def needs_roles(self) -> bool:
@@ -130,4 +135,5 @@ def read_exception(document: Document, fields: Fields) -> ClusterException:
         tuple((each.policy_name, each.rule_names) for each in spec.exceptions) if is_right else (),
         spec.match.filters if is_right else Filters("any", ()),
         spec_json(source.content),
+        tuple((source.at(name), text) for name, text in _OF_WORKER.items() if source.has(name)),
     )

@@ -15,7 +15,9 @@ from gateway.config.kinds.policy_binding import MODE
 from gateway.config.kinds.policy_spec import spec_json
 from gateway.config.loaders.cluster_exception import KIND as EXCEPTION
 from gateway.config.loaders.cluster_exception import ClusterException, ExceptionsOfRules, read_exception
-from gateway.config.loaders.cluster_spec import Spec
+from gateway.config.loaders.cluster_native import policy_of
+from gateway.config.loaders.cluster_spec import NO_ENGINE, Spec
+from gateway.config.loaders.cluster_worker import WorkerPolicy
 from gateway.config.loaders.global_context import KIND as ENTRY
 from gateway.config.loaders.global_context import VERSIONS as ENTRY_VERSIONS
 from gateway.config.loaders.global_context import ReadEntry, read_entry
@@ -70,7 +72,9 @@ class _ReadPolicy(Part):
     mode: Mode | None
     spec: Spec
     policy: ClusterPolicy | None
-    """None after a problem."""
+    """None after a problem, or if the gateway evaluates none of its rules."""
+    for_worker: WorkerPolicy | None = None
+    """None after a problem, or if a worker evaluates none of its rules."""
     made: MadeEntries = field(default_factory=MadeEntries)
 
     @property
@@ -135,10 +139,7 @@ class ClusterPolicyDocuments(Loader[_Read]):
     def entries(self, part: _Read, params: FixedParams) -> Sequence[Webhook]:
         """See ``Loader``."""
         if isinstance(part, ClusterException):
-            for path, name in part.policies:
-                if name not in self._names:
-                    message = f"there is no ClusterPolicy or Policy {shown(name)}: it has no effect"
-                    part.document.problems.warn(path, message)
+            self._check_exception(part)
             return ()
         if isinstance(part, ReadEntry):
             return ()
@@ -147,21 +148,57 @@ class ClusterPolicyDocuments(Loader[_Read]):
             path = child(child(part.document.path, "spec"), "admission")
             part.document.problems.warn(path, "is false: the policy has no effect")
             return ()
-        if policy is None:
+        if policy is None and part.for_worker is None:
             return ()
-        exceptions = self._exceptions.get(part.id, [])
+        engine = self.engines.kyverno
+        exceptions = [each for each in self._exceptions.get(part.id, []) if not each.of_worker]
 
         def make() -> Iterator[Webhook]:
-            in_force = KyvernoClusterPolicy(
-                part.kind,
-                _with_exceptions(policy, exceptions),
-                params,
-                part.namespace,
-                is_enforced=part.mode is not None,
-            )
-            yield in_force.webhook(part.mode)
+            if part.for_worker is not None and engine is None:
+                for path, message in part.spec.language_problems():
+                    part.document.problems.add(path, message)
+                return
+            if policy is not None:
+                in_force = KyvernoClusterPolicy(
+                    part.kind,
+                    _with_exceptions(policy, exceptions),
+                    params,
+                    part.namespace,
+                    is_enforced=part.mode is not None,
+                )
+                yield in_force.webhook(part.mode)
+            if part.for_worker is not None and engine is not None:
+                yield from part.for_worker.entries(engine)
 
-        return part.made.of(part.document, (params, *exceptions), make)
+        return part.made.of(part.document, (params, engine, *exceptions), make)
+
+    def _check_exception(self, part: ClusterException) -> None:
+        """Report what the gateway cannot evaluate for its own rules, and warn of missing policies."""
+        for path, name in part.policies:
+            if name not in self._names:
+                message = f"there is no ClusterPolicy or Policy {shown(name)}: it has no effect"
+                part.document.problems.warn(path, message)
+        if not part.of_worker:
+            return
+        reason = ""
+        if self.engines.kyverno is None:
+            reason = f"for rules in Kyverno's own language {NO_ENGINE}"
+        elif (found := self._own_rule(part)) is not None:
+            policy, rule = found
+            reason = f"the rule {shown(rule)} of {policy} is in CEL, which the gateway evaluates"
+        for path, text in part.of_worker if reason else ():
+            part.document.problems.add(path, f"{text}; {reason}")
+
+    def _own_rule(self, part: ClusterException) -> tuple[str, str] | None:
+        """Return policy and name of a rule that the gateway evaluates and *part* leaves out, or None."""
+        named = {name for name, _ in part.rules}
+        for each in self.parts:
+            if isinstance(each, _ReadPolicy) and each.id in named and each.policy is not None:
+                of_rules = ExceptionsOfRules(each.id, [part])
+                for rule in each.policy.all_rules:
+                    if rule.name not in each.spec.worker_names and of_rules.of(rule.name):
+                        return each.id, rule.name
+        return None
 
 
 def _with_exceptions(policy: ClusterPolicy, exceptions: Sequence[ClusterException]) -> ClusterPolicy:
@@ -204,12 +241,17 @@ def _read_policy(document: Document, fields: Fields, kind: str) -> _ReadPolicy:
     if is_namespaced:
         _check_namespaced(source, spec)
     name = _id(metadata)
-    policy = None
+    policy, for_worker = None, None
     if not document.problems.found:
-        policy = spec.policy(document, name, annotation)
+        policy = policy_of(spec, document, name, annotation)
+        if spec.worker_rules:
+            for_worker = WorkerPolicy(
+                kind=kind, id=name, namespace=metadata.namespace, spec=spec, autogen=annotation, mode=mode
+            )
+    if policy is not None:
         decided_by = {"spec": source.content, "autogen": annotation}
         policy = replace(policy, document=spec_json(decided_by))
-    return _ReadPolicy(document, kind, name, metadata.namespace, mode, spec, policy)
+    return _ReadPolicy(document, kind, name, metadata.namespace, mode, spec, policy, for_worker)
 
 
 def _check_autogen(fields: Fields, annotation: str | None) -> None:

@@ -6,7 +6,7 @@ Source: github.com/kyverno/kyverno api/kyverno/v1/{spec,rule,common}_types.go, a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from gateway.config.kinds.declare import (
     Boolean,
@@ -30,6 +30,7 @@ from gateway.config.kinds.policy_spec import (
 )
 from gateway.config.loaders.cluster_actions import ACTIONS, MAX_OVERRIDES, Override
 from gateway.config.loaders.cluster_filters import MatchEntry
+from gateway.config.loaders.cluster_worker_rule import rule_name
 from gateway.config.loaders.kyverno_spec import (
     MAX_ENTRIES,
     AuditAnnotationEntry,
@@ -51,14 +52,6 @@ if TYPE_CHECKING:
     from gateway.pure.kyverno.failure_action import FailureAction
 
     Json = dict[str, Any]
-
-_MAX_RULE_NAME: Final = 63
-
-
-def _rule_name(text: str) -> str | None:
-    if len(text) <= _MAX_RULE_NAME:
-        return None
-    return f"found {len(text)} characters, expected at most {_MAX_RULE_NAME}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +92,7 @@ class Validate(Declared):
 class Rule(PlacedEntry):
     """One rule in CEL."""
 
-    name: str = required(Text(check=_rule_name), "Name")
+    name: str = required(Text(check=rule_name), "Name")
     match: MatchEntry = required(Group(MatchEntry), "The requests")
     exclude: MatchEntry | None = optional(Group(MatchEntry), "Requests that are left out")
     cel_preconditions: tuple[ConditionEntry, ...] = declare(

@@ -1,6 +1,8 @@
-"""The spec of a ClusterPolicy or Policy: its rules, with what autogen makes of them.
+"""The spec of a ClusterPolicy or Policy.
 
-Rules of Kyverno's own language are refused, each with what replaces it.
+The gateway evaluates rules in CEL, and a worker those in Kyverno's own language. With ``applyRules: One`` the
+rules belong together: the worker evaluates all if it has to evaluate any. What a worker cannot do in a review
+is refused, each with what replaces it.
 
 Source: github.com/kyverno/kyverno api/kyverno/v1/{spec,rule,common}_types.go, api/kyverno/v2beta1.
 """
@@ -8,7 +10,7 @@ Source: github.com/kyverno/kyverno api/kyverno/v1/{spec,rule,common}_types.go, a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from gateway.base.text import one_of, shown
 from gateway.config.kinds.declare import (
@@ -17,68 +19,65 @@ from gateway.config.kinds.declare import (
     Declared,
     Group,
     Groups,
+    Integer,
     Read,
     declare,
     optional,
 )
 from gateway.config.kinds.matching import FAILURE_POLICIES
 from gateway.config.loaders.cluster_actions import ACTIONS, MAX_OVERRIDES, Override, WebhookEntry, action_of
-from gateway.config.loaders.cluster_rule import Rule, Validate
-from gateway.config.yaml.fields import Fields, Problems, child
-from gateway.pure.admission_policies.model import MatchResources, NamedRule
-from gateway.pure.admission_policies.validating import Rules
-from gateway.pure.core.labels import EVERYTHING
-from gateway.pure.kyverno.cluster_autogen import (
-    PREFIX,
-    RuleVariants,
-    controllers_of,
-    for_cron_jobs,
-    for_workloads,
-    is_fit,
-    needs_variants,
+from gateway.config.loaders.cluster_rule import Rule
+from gateway.config.loaders.cluster_worker_rule import (
+    OF_RULE,
+    OF_VALIDATE,
+    WorkerRule,
+    is_for_worker,
 )
-from gateway.pure.kyverno.cluster_rules import CelRule, ClusterPolicy
-from gateway.pure.kyverno.kind_rules import rules_for_kinds
+from gateway.config.yaml.fields import Fields, child
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
-    from gateway.config.loaders.cluster_filters import MatchEntry
-    from gateway.config.yaml.documents import Document
     from gateway.pure.core.policy import ParamKind
     from gateway.pure.core.webhook import FailurePolicy
     from gateway.pure.kyverno.failure_action import FailureAction
 
     Json = dict[str, Any]
 
-_WORKER: Final = "or keep Kyverno as an HTTPS webhook for this policy"
-_CEL: Final = f"write validate.cel, {_WORKER}"
-_REFUSED: Final[Mapping[str, str]] = {
-    "context": f"expressions have request, namespaceObject and params instead; {_CEL}",
-    "preconditions": f"write celPreconditions, {_WORKER}",
-    "mutate": f"write a MutatingPolicy of policies.kyverno.io, {_WORKER}",
-    "generate": "it creates other objects; use a controller, such as Kyverno's background controller",
-    "verifyImages": f"signatures are verified by registries; use a worker that verifies images, {_WORKER}",
-    "imageExtractors": f"it belongs to verifyImages; use a worker that verifies images, {_WORKER}",
-}
-"""Fields of a rule in Kyverno's own language, and what replaces them."""
-_REFUSED_IN_VALIDATE: Final[Mapping[str, str]] = {
-    "pattern": _CEL,
-    "anyPattern": _CEL,
-    "deny": _CEL,
-    "foreach": f"write validate.cel with all() or exists(), {_WORKER}",
+_CEL: Final = "write validate.cel"
+_INSTEAD: Final[Mapping[str, str]] = {
+    "context": f"{_CEL}, whose expressions have request, namespaceObject and params",
+    "preconditions": "write celPreconditions",
+    "mutate": "write a MutatingPolicy of policies.kyverno.io",
+    "foreach": f"{_CEL} with all() or exists()",
     "podSecurity": f"use Pod Security admission, or {_CEL}",
-    "manifests": f"signatures are verified by registries; use a worker that verifies them, {_WORKER}",
-    "assert": f"Kyverno has ignored it since 1.19; {_CEL}",
 }
+"""Fields of a rule in Kyverno's own language, and what replaces them; others are replaced by CEL."""
+_REFUSED: Final[Mapping[str, str]] = {
+    "generate": "it creates other objects; use a controller, such as Kyverno's background controller",
+    "verifyImages": "signatures are verified by registries; use a worker that verifies images, or keep "
+    "Kyverno as an HTTPS webhook for this policy",
+    "imageExtractors": "it belongs to verifyImages; use a worker that verifies images, or keep Kyverno as an "
+    "HTTPS webhook for this policy",
+}
+"""Fields of a rule that cannot run in a review, and what to use instead."""
+_REFUSED_INSIDE: Final[Mapping[tuple[str, str], str]] = {
+    ("validate", "manifests"): "signatures are verified by registries; use a worker that verifies them, or "
+    "keep Kyverno as an HTTPS webhook for this policy",
+    ("validate", "assert"): f"Kyverno has ignored it since 1.19; {_CEL}",
+    ("mutate", "targets"): "it changes objects that exist already, not that of the request; use Kyverno's "
+    "background controller",
+}
+"""Fields in a field of a rule that cannot run, and what to use instead."""
+NO_ENGINE: Final = "name its pool in policies.engines.kyverno of the GatewayConfiguration"
 _MAX_RULES: Final = 250
 _MAX_TEXTS: Final = 5000
 """Texts that ``match`` and ``exclude`` of a policy compare."""
 
 
-def _read_rules(source: Fields, name: str) -> tuple[Rule, ...]:
-    """Return the rules in CEL, after reporting the others."""
+def _read_rules(source: Fields, name: str) -> tuple[Rule | WorkerRule, ...]:
+    """Return the rules, after reporting those that cannot run."""
     found = source.mappings(name)
     if not found and source.content.get(name) in (None, []):
         source.problem(name, "is required with at least one rule")
@@ -86,36 +85,38 @@ def _read_rules(source: Fields, name: str) -> tuple[Rule, ...]:
         source.problem(name, f"found {len(found)} rules, expected at most {_MAX_RULES}")
         return ()
     names: set[str] = set()
-    rules = []
+    rules: list[Rule | WorkerRule] = []
     for each in found:
         own = each.content.get("name")
         if isinstance(own, str):
             if own in names:
                 each.problem("name", f"found {shown(own)} again, expected unique names")
             names.add(own)
-        if not _report_refused(each):
+        if _report_refused(each):
+            continue
+        if is_for_worker(dict(each.content)):
+            rules.append(WorkerRule.read(each))
+        else:
             rules.append(Rule.read(_with_default_action(each)))
     return tuple(rules)
 
 
 def _report_refused(rule: Fields) -> bool:
-    """Report everything of Kyverno's own language in *rule*; return whether there is any."""
-    of_rule = rule.content.get("name")
-    named = f"of the rule {shown(of_rule)} " if isinstance(of_rule, str) and of_rule else ""
-    validate = rule.content.get("validate")
+    """Report everything in *rule* that cannot run; return whether there is any."""
     found = [(rule.at(name), name, text) for name, text in _REFUSED.items() if rule.content.get(name)]
-    if isinstance(validate, dict):
-        path = rule.at("validate")
-        found += [
-            (child(path, name), name, text)
-            for name, text in _REFUSED_IN_VALIDATE.items()
-            if validate.get(name) is not None
-        ]
+    for (name, inner), text in _REFUSED_INSIDE.items():
+        group = rule.content.get(name)
+        if isinstance(group, dict) and group.get(inner) is not None:
+            found.append((child(rule.at(name), inner), f"{name}.{inner}", text))
     for path, name, text in found:
-        rule.problems.add(
-            path, f"{name} {named}is Kyverno's own language, which the gateway cannot run: {text}"
-        )
+        message = f"{name}{_of_rule(rule)} is Kyverno's own language, which the gateway cannot run: {text}"
+        rule.problems.add(path, message)
     return bool(found)
+
+
+def _of_rule(rule: Fields) -> str:
+    name = rule.content.get("name")
+    return f" of the rule {shown(name)}" if isinstance(name, str) and name else ""
 
 
 def _with_default_action(rule: Fields) -> Fields:
@@ -137,7 +138,9 @@ def _with_default_action(rule: Fields) -> Fields:
 class Spec(Declared):
     """The spec of a ClusterPolicy or Policy."""
 
-    rules: tuple[Rule, ...] = declare(Read("list of rules", _read_rules, "array"), "Rules in CEL", default=())
+    rules: tuple[Rule | WorkerRule, ...] = declare(
+        Read("list of rules", _read_rules, "array"), "Rules", default=()
+    )
     apply_rules: str = declare(Choice(("All", "One")), "Whether the first that applies ends", default="All")
     failure_policy: FailurePolicy | None = optional(Choice(FAILURE_POLICIES), "Effect of errors")
     validation_failure_action: str = declare(
@@ -149,6 +152,7 @@ class Spec(Declared):
     emit_warning: bool = declare(Boolean(), "Whether rules with Audit warn", default=False)
     admission: bool = declare(Boolean(), "Whether requests are reviewed", default=True)
     background: bool = declare(Boolean(), "Not used: the gateway does not scan objects", default=True)
+    webhook_timeout_seconds: int | None = optional(Integer(1, 30, "seconds"), "Timeout of the worker")
     webhook_configuration: WebhookEntry = declare(
         Group(WebhookEntry), "Effect of errors", default=WebhookEntry()
     )
@@ -158,7 +162,6 @@ class Spec(Declared):
         """Accept what is only for other rules, or for the webhooks of Kyverno."""
         source.accept(
             "schemaValidation",
-            "webhookTimeoutSeconds",
             "mutateExistingOnPolicyUpdate",
             "generateExisting",
             "generateExistingOnPolicyUpdate",
@@ -178,8 +181,55 @@ class Spec(Declared):
             names = one_of(sorted(each.kind for each in kinds))
             source.problem("rules", f"found the paramKinds {names}, expected the same one in all rules")
 
-    def action(self, validate: Validate) -> FailureAction:
-        """Return the action of a rule with *validate*."""
+    @property
+    def is_together(self) -> bool:
+        """Whether a worker evaluates all rules together."""
+        return self.apply_rules == "One" and any(isinstance(each, WorkerRule) for each in self.rules)
+
+    @property
+    def cel_rules(self) -> list[Rule]:
+        """The rules that the gateway evaluates."""
+        return [] if self.is_together else [each for each in self.rules if isinstance(each, Rule)]
+
+    @property
+    def worker_rules(self) -> list[WorkerRule]:
+        """The rules in Kyverno's own language."""
+        return [each for each in self.rules if isinstance(each, WorkerRule)]
+
+    @property
+    def worker_names(self) -> set[str]:
+        """The names of these rules."""
+        return {each.name for each in self.worker_rules}
+
+    @property
+    def effect_of_errors(self) -> FailurePolicy:
+        """The failurePolicy."""
+        return self.webhook_configuration.failure_policy or self.failure_policy or "Fail"
+
+    @property
+    def timeout_s(self) -> int | None:
+        """The timeout of the webhook that Kyverno registers. None if the policy has none."""
+        return self.webhook_configuration.timeout_seconds or self.webhook_timeout_seconds
+
+    def language_problems(self) -> Iterator[tuple[str, str]]:
+        """Yield path and message of everything that needs a worker."""
+        for rule in self.worker_rules:
+            source, validate = rule.source, rule.source.content.get("validate")
+            found = [(source.at(name), name) for name in OF_RULE if source.content.get(name)]
+            if isinstance(validate, dict):
+                place = source.at("validate")
+                found += [
+                    (child(place, name), name) for name in OF_VALIDATE if validate.get(name) is not None
+                ]
+            for path, name in found:
+                of_rule = f"{name}{_of_rule(source)} is Kyverno's own language, which a worker evaluates"
+                yield path, f"{of_rule}: {NO_ENGINE}, or {_INSTEAD.get(name, _CEL)}"
+
+    def action_of(self, rule: Rule | WorkerRule) -> FailureAction | None:
+        """Return the action of *rule*. None if it is no validation."""
+        validate = rule.validate
+        if validate is None:
+            return None
         return action_of(
             (validate.failure_action, validate.failure_action_overrides),
             (self.validation_failure_action, self.validation_failure_action_overrides),
@@ -187,93 +237,11 @@ class Spec(Declared):
 
     @property
     def needs_roles(self) -> bool:
-        """Whether the roles of users count."""
-        return any(each.roles or each.cluster_roles for rule in self.rules for each in rule.blocks)
+        """Whether the roles of users count for rules that the gateway evaluates."""
+        return any(each.roles or each.cluster_roles for rule in self.cel_rules for each in rule.blocks)
 
     @property
     def param_kinds(self) -> set[ParamKind]:
         """The kinds of parameters."""
-        cels = [each.validate.cel for each in self.rules]
+        cels = [each.validate.cel for each in self.cel_rules]
         return {each.param_kind.param_kind for each in cels if each.param_kind and each.param_ref}
-
-    def policy(self, document: Document, name: str, annotation: str | None) -> ClusterPolicy:
-        """Return the policy *name*, compiled, after reporting problems of expressions."""
-        controllers = controllers_of(annotation)
-        rules = [_variants(document, name, self, each, controllers) for each in self.rules]
-        entries = [each.match for each in self.rules]
-        kinds = [kind for entry in entries for block in entry.blocks for kind in block.kinds]
-        for each in rules:
-            for made in (each.for_workloads, each.for_cron_jobs):
-                if made is not None:
-                    kinds += [one for block in made.match_entry.blocks for one in block.kinds]
-        fails = self.webhook_configuration.failure_policy or self.failure_policy or "Fail"
-        return ClusterPolicy(
-            name,
-            MatchResources(
-                tuple(NamedRule((rule,), (), "Equivalent") for rule in rules_for_kinds(kinds)),
-                (),
-                "Equivalent",
-                EVERYTHING,
-                EVERYTHING,
-            ),
-            next(iter(self.param_kinds), None),
-            self.webhook_configuration.conditions,
-            b"",
-            Rules(fails, {}, (), ()),
-            cel_rules=[
-                RuleVariants(
-                    each.own.rule,
-                    None if each.for_workloads is None else each.for_workloads.rule,
-                    None if each.for_cron_jobs is None else each.for_cron_jobs.rule,
-                    is_named_as_made=each.is_named_as_made,
-                    is_fit=each.is_fit,
-                    needs_variants=each.needs_variants,
-                )
-                for each in rules
-            ],
-            controllers=controllers,
-            emits_warnings=self.emit_warning,
-            applies_one=self.apply_rules == "One",
-        )
-
-
-class _Made(NamedTuple):
-    """A rule, with what is in ``match``."""
-
-    rule: CelRule
-    match_entry: MatchEntry
-
-
-def _variants(
-    document: Document,
-    name: str,
-    spec: Spec,
-    rule: Rule,
-    controllers: Any,  # noqa: ANN401
-) -> RuleVariants[_Made]:
-    """Return *rule* with what autogen makes of it, after reporting problems of expressions."""
-    content = dict(rule.source.content)
-    made: list[_Made | None] = []
-    for about, variant in (
-        ("workloads", for_workloads(content, controllers)),
-        ("CronJobs", for_cron_jobs(content, controllers)),
-    ):
-        if variant is None or not is_fit(content):
-            made.append(None)
-            continue
-        problems = Problems(document.problems.where)
-        read = Rule.read(Fields(variant, rule.source.path, problems))
-        made.append(_Made(read.compiled(name, spec.action(read.validate)), read.match))
-        # A problem of the rule itself is reported there.
-        for path, message in problems.found[:1] if not document.problems.found else ():
-            found = f"what autogen makes of it for {about} is wrong, so that it refuses all of them"
-            document.problems.add(path, f"{found}: {message}")
-    own = _Made(rule.compiled(name, spec.action(rule.validate)), rule.match)
-    return RuleVariants(
-        own,
-        made[0],
-        made[1],
-        is_named_as_made=rule.name.startswith(PREFIX),
-        is_fit=is_fit(content),
-        needs_variants=needs_variants(content),
-    )

@@ -51,6 +51,8 @@ class RuleVariants(Generic[R]):
     """Whether its own name is like those that autogen gives: other rules replace it."""
     is_fit: bool
     needs_variants: bool
+    is_elsewhere: bool = False
+    """Whether another program evaluates it: here it only counts for whether there are rules for workloads."""
 
 
 def rules_for(rules: Sequence[RuleVariants[R]], kind: str, controllers: Collection[str]) -> Sequence[R]:

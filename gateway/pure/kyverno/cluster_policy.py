@@ -84,9 +84,11 @@ class KyvernoClusterPolicy(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
         self.cluster_policy = policy
         self.namespace = namespace
         actions = [each.own.action for each in policy.cel_rules]
-        self.is_audit = not any(each.may_enforce for each in actions)
+        own_rules = [each for each in policy.cel_rules if not each.is_elsewhere]
+        self.is_audit = not any(each.own.action.may_enforce for each in own_rules)
         self.refuses_all = self.is_audit and (is_enforced or not policy.emits_warnings)
         """Whether rules with the action Audit refuse requests, which the mode of the entry may soften."""
+        self._has_rules_elsewhere = len(own_rules) < len(policy.cel_rules)
         filters = policy.filters
         self.needs_labels = any(each.needs_labels for each in actions) or any(
             block.namespace_selector is not None for each in filters for block in each.blocks
@@ -185,9 +187,13 @@ class KyvernoClusterPolicy(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
     ) -> tuple[Sequence[RuleVariants[CelRule]], Sequence[RuleVariants[CelRule]]]:
         """Return the rules whose failures may refuse the request, and those that may only warn."""
         policy = self.cluster_policy
-        if self.refuses_all:
+        if self.refuses_all and not self._has_rules_elsewhere:
             return policy.cel_rules, ()
         namespace, labels = namespace_for_actions(found, policy_input)
+        if self.refuses_all:
+            # Kyverno asks whether rules are fit for workloads of those that audit alone.
+            audited = [each for each in policy.cel_rules if not each.own.action.is_chosen(namespace, labels)]
+            return audited, ()
         chosen = [each for each in policy.cel_rules if each.own.action.is_chosen(namespace, labels)]
         if not policy.emits_warnings:
             return chosen, ()

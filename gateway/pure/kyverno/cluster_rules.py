@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from gateway.pure.admission_policies.evaluation import OutOfBudgetError, evaluate_all
 from gateway.pure.admission_policies.model import ValidatingBinding, ValidatingPolicy
+from gateway.pure.admission_policies.validating import Rules
 from gateway.pure.cel.errors import EvaluationError
 from gateway.pure.cel.meter import HOOK_LIMIT
 from gateway.pure.conditions.match_conditions import aggregated
 from gateway.pure.core.conditions import Excluded
+from gateway.pure.kyverno.cluster_autogen import PREFIX, RuleVariants
+from gateway.pure.kyverno.resource_match import Filters
 from gateway.pure.kyverno.user_roles import RoleSource
 
 if TYPE_CHECKING:
@@ -21,11 +24,10 @@ if TYPE_CHECKING:
 
     from gateway.pure.admission_policies.evaluation import Allowance
     from gateway.pure.admission_policies.params import FixedParams
-    from gateway.pure.admission_policies.validating import Rules, Values
+    from gateway.pure.admission_policies.validating import Values
     from gateway.pure.cel.compile import Condition, Expression
-    from gateway.pure.kyverno.cluster_autogen import RuleVariants
     from gateway.pure.kyverno.failure_action import FailureAction
-    from gateway.pure.kyverno.resource_match import Filters, MatchInput
+    from gateway.pure.kyverno.resource_match import MatchInput
 
     Json = dict[str, Any]
 
@@ -132,6 +134,22 @@ class ClusterPolicy(ValidatingPolicy):
         """See ``ValidatingPolicy``."""
         for each in self.all_rules:
             each.rules.build()
+
+
+def rule_elsewhere(
+    name: str, action: FailureAction, *, is_fit: bool, needs_variants: bool
+) -> RuleVariants[CelRule]:
+    """Return what stands for the rule *name* that another program evaluates: it is for no request here."""
+    own = CelRule(name, Filters("any", ()), None, Rules("Fail", {}, (), ()), (), NO_BINDING, "", action)
+    return RuleVariants(
+        own,
+        None,
+        None,
+        is_named_as_made=name.startswith(PREFIX),
+        is_fit=is_fit,
+        needs_variants=needs_variants,
+        is_elsewhere=True,
+    )
 
 
 class RuleResult(NamedTuple):

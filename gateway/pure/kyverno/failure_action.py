@@ -66,6 +66,11 @@ class FailureAction:
         return bool(self.of_rule) or self.of_policy or any(each.enforces for each in overrides)
 
     @property
+    def has_overrides(self) -> bool:
+        """Whether it may differ by namespace."""
+        return len(self.rule_overrides) > 0 or len(self.policy_overrides) > 0
+
+    @property
     def needs_labels(self) -> bool:
         """Whether the labels of namespaces count."""
         return any(each.selector is not None for each in (*self.rule_overrides, *self.policy_overrides))
