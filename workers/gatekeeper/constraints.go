@@ -7,10 +7,12 @@ import (
 	"strings"
 	"unicode"
 
+	"admission-gateway.io/gatekeeper/internal/prepared"
 	apiconstraints "github.com/open-policy-agent/frameworks/constraint/pkg/apis/constraints"
 	"github.com/open-policy-agent/gatekeeper/v3/pkg/mutation/match"
 	"github.com/open-policy-agent/gatekeeper/v3/pkg/target"
 	"github.com/open-policy-agent/gatekeeper/v3/pkg/util"
+	"github.com/open-policy-agent/opa/v1/ast"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
@@ -27,7 +29,7 @@ type constraint struct {
 	template *template
 	object   *unstructured.Unstructured
 	// parameters are what Rego gets.
-	parameters any
+	parameters *ast.Term
 	// match is nil if all objects match.
 	match *match.Match
 	// action is the enforcementAction, and actions are those of them that the webhook has to take: none for an action
@@ -84,14 +86,12 @@ func (t *template) newConstraint(object *unstructured.Unstructured) (*constraint
 	if made.match, err = matchOf(object); err != nil {
 		return nil, err
 	}
-	made.parameters, _, err = unstructured.NestedFieldNoCopy(object.Object, "spec", "parameters")
+	parameters, _, err := unstructured.NestedFieldNoCopy(object.Object, "spec", "parameters")
 	if err != nil {
 		return nil, fmt.Errorf("%w: %v", apiconstraints.ErrInvalidConstraint, err)
 	}
-	if made.parameters == nil {
-		made.parameters = map[string]any{}
-	}
-	return made, nil
+	made.parameters, err = prepared.NewParameters(parameters)
+	return made, err
 }
 
 // actionsOf returns the enforcementAction, and what the webhook has to do (gatekeeper:pkg/webhook/policy.go).

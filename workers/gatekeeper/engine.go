@@ -9,6 +9,7 @@ import (
 	"log"
 	"strings"
 
+	"admission-gateway.io/gatekeeper/internal/prepared"
 	"admission-gateway.io/worker"
 	"github.com/open-policy-agent/gatekeeper/v3/pkg/controller/config/process"
 	"github.com/open-policy-agent/gatekeeper/v3/pkg/expansion"
@@ -28,7 +29,7 @@ type state struct {
 	constraints []served
 	// byTemplate has the constraints that can be evaluated, those of a template together.
 	byTemplate [][]*constraint
-	inventory  map[string]any
+	inventory  *prepared.Inventory
 	namespaces map[string]*corev1.Namespace
 	excluder   *process.Excluder
 	configured configuration
@@ -43,6 +44,7 @@ type engine struct {
 	// templates and constraints are what the last documents have compiled to.
 	templates   templateCache
 	constraints constraintCache
+	values      valueCache
 	// good has the last version of each document with which nothing was wrong.
 	good map[identity]document
 }
@@ -93,9 +95,9 @@ func (e *engine) stateOf(objects []document) (*state, []error) {
 	problems = append(problems, wrong...)
 	constraints, checked, wrong := constraintsOf(objects, templates, e.constraints)
 	problems = append(problems, wrong...)
-	known, wrong := inventoryOf(objects, configured)
+	known, wrong := inventoryOf(objects, configured, e.values)
 	problems = append(problems, wrong...)
-	e.templates, e.constraints = compiled, checked
+	e.templates, e.constraints, e.values = compiled, checked, known.values
 	return &state{
 		constraints: constraints, byTemplate: byTemplate(constraints), inventory: known.data,
 		namespaces: known.namespaces, excluder: configured.excluder, configured: configured,

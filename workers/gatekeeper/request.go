@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"admission-gateway.io/gatekeeper/internal/prepared"
 	"admission-gateway.io/worker"
 	"github.com/open-policy-agent/frameworks/constraint/pkg/client/reviews"
 	"github.com/open-policy-agent/gatekeeper/v3/pkg/controller/config/process"
@@ -24,7 +25,8 @@ var ownUser = fmt.Sprintf("system:serviceaccount:%s:gatekeeper-admin", util.GetN
 type request struct {
 	admission *admissionv1.AdmissionRequest
 	namespace *corev1.Namespace
-	// options tell the drivers of the namespace.
+	// members are those of the namespace, of which options tell the driver for CEL.
+	members map[string]any
 	options []reviews.ReviewOpt
 	// isSkipped is set if the webhook answers without a look at constraints.
 	isSkipped bool
@@ -36,10 +38,12 @@ type request struct {
 
 // subject is one object that is reviewed.
 type subject struct {
-	// forRego is JSON and forCEL the review of Gatekeeper's target: each driver converts what it gets for each call. The
-	// driver for CEL also changes it.
-	forRego json.RawMessage
-	forCEL  any
+	// text is the JSON of the review of Gatekeeper's target, and forCEL the review: its driver changes it.
+	text   json.RawMessage
+	forCEL any
+	// namespace is the Namespace of the object, and input what Rego gets of all; nil before the first use.
+	namespace map[string]any
+	input     *prepared.Input
 
 	operation string
 	source    mutationtypes.SourceType
@@ -137,9 +141,8 @@ func (r *request) findNamespace(s *state, review *worker.Review) error {
 		found = s.namespaces[r.admission.Namespace]
 	}
 	r.namespace = found
-	members, err := util.NamespaceToMap(found)
-	if err == nil && members != nil {
-		r.options = append(r.options, reviews.Namespace(members))
+	if r.members, err = util.NamespaceToMap(found); err == nil && r.members != nil {
+		r.options = append(r.options, reviews.Namespace(r.members))
 	}
 	return err
 }
@@ -152,7 +155,7 @@ func (r *request) review(ctx context.Context, s *state) error {
 	if err != nil {
 		return failed(fmt.Errorf("error reviewing resource %s: %w", r.admission.Name, err))
 	}
-	original.source = mutationtypes.SourceTypeOriginal
+	original.source, original.namespace = mutationtypes.SourceTypeOriginal, r.members
 	r.subjects = []*subject{original}
 	if s.expander == nil {
 		return nil
@@ -194,11 +197,20 @@ func (r *request) expand(ctx context.Context, expands expander) error {
 		if err != nil {
 			return failed(fmt.Errorf("error reviewing resultant resource: %w", err))
 		}
-		implied.source = mutationtypes.SourceTypeGenerated
+		implied.source, implied.namespace = mutationtypes.SourceTypeGenerated, r.members
 		implied.impliedBy, implied.action = resultant.TemplateName, resultant.EnforcementAction
 		r.subjects = append(r.subjects, implied)
 	}
 	return nil
+}
+
+// forRego returns what Rego gets of the review, for the evaluations of one goroutine.
+func (s *subject) forRego() (*prepared.Input, error) {
+	var err error
+	if s.input == nil {
+		s.input, err = prepared.NewInput(s.text, s.namespace)
+	}
+	return s.input, err
 }
 
 // admissionGetter is the review of Gatekeeper's target.
@@ -213,7 +225,7 @@ func newSubject(asked any) (*subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	if made.forRego, err = json.Marshal(forRego); err != nil {
+	if made.text, err = json.Marshal(forRego); err != nil {
 		return nil, err
 	}
 	if _, made.forCEL, err = k8sTarget.HandleReview(asked); err != nil {

@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"slices"
 
+	"admission-gateway.io/gatekeeper/internal/prepared"
 	"admission-gateway.io/worker"
-	"github.com/open-policy-agent/frameworks/constraint/pkg/client/drivers/rego"
 	clienterrors "github.com/open-policy-agent/frameworks/constraint/pkg/client/errors"
+	"github.com/open-policy-agent/frameworks/constraint/pkg/types"
 	"github.com/open-policy-agent/gatekeeper/v3/pkg/mutation/match"
 	"github.com/open-policy-agent/gatekeeper/v3/pkg/target"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -90,8 +91,7 @@ func (s *state) query(ctx context.Context, asked *request, reviewed *subject, co
 	}
 	var violations []violation
 	byName := make(map[string]*constraint, len(constraints))
-	parameters := make(map[string]any, len(constraints))
-	var matching []*unstructured.Unstructured
+	var matching []*constraint
 	for _, c := range constraints {
 		if len(c.actions) == 0 {
 			continue
@@ -101,32 +101,49 @@ func (s *state) query(ctx context.Context, asked *request, reviewed *subject, co
 		case err != nil:
 			violations = append(violations, reviewed.violation(c, fmt.Sprintf("%v: %v", clienterrors.ErrAutoreject, err)))
 		case isMatched:
-			matching = append(matching, c.object)
-			byName[c.object.GetName()], parameters[c.object.GetName()] = c, c.parameters
+			matching = append(matching, c)
+			byName[c.object.GetName()] = c
 		}
 	}
 	if len(matching) == 0 {
 		return violations, nil
 	}
-	var review any = reviewed.forCEL
-	if _, isRego := of.driver.(*rego.Driver); isRego {
-		review = reviewed.forRego
-		ctx = withData(ctx, map[string]any{
-			"constraints": map[string]any{of.kind: parameters}, "inventory": s.inventory,
-		})
-	}
-	response, err := of.driver.Query(ctx, target.Name, matching, review, asked.options...)
+	results, err := s.drive(ctx, asked, reviewed, matching)
 	switch {
 	case ctx.Err() != nil:
-		// The drivers make a violation of it.
+		// The driver for CEL makes a violation of it.
 		return nil, ctx.Err()
 	case err != nil:
 		return nil, err
 	}
-	for _, result := range response.Results {
+	for _, result := range results {
 		violations = append(violations, reviewed.violation(byName[result.Constraint.GetName()], result.Msg))
 	}
 	return violations, nil
+}
+
+// drive has the driver evaluate constraints of one template.
+func (s *state) drive(ctx context.Context, asked *request, reviewed *subject, matching []*constraint) ([]*types.Result, error) {
+	if inRego, ok := matching[0].template.driver.(*prepared.Driver); ok {
+		input, err := reviewed.forRego()
+		if err != nil {
+			return nil, err
+		}
+		constraints := make([]prepared.Asked, len(matching))
+		for index, c := range matching {
+			constraints[index] = prepared.Asked{Constraint: c.object, Parameters: c.parameters}
+		}
+		return inRego.Evaluate(ctx, target.Name, constraints, input, s.inventory)
+	}
+	objects := make([]*unstructured.Unstructured, len(matching))
+	for index, c := range matching {
+		objects[index] = c.object
+	}
+	response, err := matching[0].template.driver.Query(ctx, target.Name, objects, reviewed.forCEL, asked.options...)
+	if err != nil {
+		return nil, err
+	}
+	return response.Results, nil
 }
 
 // violation returns a violation by the subject.

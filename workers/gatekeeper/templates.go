@@ -8,22 +8,23 @@ import (
 	"fmt"
 	"slices"
 
+	"admission-gateway.io/gatekeeper/internal/prepared"
 	"github.com/open-policy-agent/frameworks/constraint/pkg/client"
 	"github.com/open-policy-agent/frameworks/constraint/pkg/client/drivers"
-	"github.com/open-policy-agent/frameworks/constraint/pkg/client/drivers/rego"
 	coretemplates "github.com/open-policy-agent/frameworks/constraint/pkg/core/templates"
 	"github.com/open-policy-agent/gatekeeper/v3/pkg/drivers/k8scel"
 	celschema "github.com/open-policy-agent/gatekeeper/v3/pkg/drivers/k8scel/schema"
 	"github.com/open-policy-agent/gatekeeper/v3/pkg/gator/reader"
 	"github.com/open-policy-agent/gatekeeper/v3/pkg/target"
 	"github.com/open-policy-agent/gatekeeper/v3/pkg/util"
-	"github.com/open-policy-agent/opa/v1/storage"
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 )
 
 // disabledBuiltins are the functions of Rego with which a policy would reach the network or the process: a template that
 // calls one does not compile. Gatekeeper's chart disables http.send alone.
 var disabledBuiltins = []string{"http.send", "net.lookup_ip_addr", "opa.runtime"}
+
+var capabilities = prepared.Capabilities(disabledBuiltins...)
 
 // k8sTarget is the only target of Gatekeeper.
 var k8sTarget = &target.K8sValidationTarget{}
@@ -101,10 +102,7 @@ func newDriver(read *coretemplates.ConstraintTemplate) (drivers.Driver, error) {
 			}
 		}
 	}
-	return rego.New(
-		rego.Tracing(false), rego.DisableBuiltins(disabledBuiltins...), rego.Externs("inventory"),
-		rego.Storage(map[string]storage.Store{target.Name: snapshots{}}),
-	)
+	return prepared.New(capabilities), nil
 }
 
 // matchesOperation reports whether constraints of the template are evaluated for the operation.
