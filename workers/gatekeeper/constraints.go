@@ -36,6 +36,7 @@ type constraint struct {
 	// that Gatekeeper does not know.
 	action  string
 	actions []string
+	turns   turns
 }
 
 // name returns the name of the policy.
@@ -79,6 +80,9 @@ func (t *template) newConstraint(object *unstructured.Unstructured) (*constraint
 	}
 	defaulting.Default(object.Object, t.schema)
 	made := &constraint{template: t, object: object}
+	if !t.asksProviders {
+		made.turns = newTurns()
+	}
 	var err error
 	if made.action, made.actions, err = actionsOf(object); err != nil {
 		return nil, err
@@ -141,7 +145,12 @@ func (c *constraint) withParameters(parameters map[string]any) (*constraint, err
 	if err := unstructured.SetNestedMap(changed.Object, parameters, "spec", "parameters"); err != nil {
 		return nil, err
 	}
-	return c.template.newConstraint(changed)
+	made, err := c.template.newConstraint(changed)
+	if err != nil {
+		return nil, err
+	}
+	made.turns = c.turns
+	return made, nil
 }
 
 // served is a constraint for which calls come, or why they fail.

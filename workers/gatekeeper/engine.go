@@ -35,6 +35,9 @@ type state struct {
 	configured configuration
 	// expander is nil without ExpansionTemplates.
 	expander expander
+	// guard and turns are those of the engine; turns is for all constraints at once.
+	guard *guard
+	turns turns
 }
 
 // engine serves the policies of the documents that it was given last.
@@ -45,12 +48,14 @@ type engine struct {
 	templates   templateCache
 	constraints constraintCache
 	values      valueCache
+	guard       *guard
+	turns       turns
 	// good has the last version of each document with which nothing was wrong.
 	good map[identity]document
 }
 
 func newEngine(server *worker.Server, logger *log.Logger) *engine {
-	return &engine{server: server, log: logger, good: make(map[identity]document)}
+	return &engine{server: server, log: logger, good: make(map[identity]document), guard: newGuard(), turns: newTurns()}
 }
 
 // load serves the documents. The error, if any, has all problems, a line each: nothing is served then.
@@ -101,6 +106,7 @@ func (e *engine) stateOf(objects []document) (*state, []error) {
 	return &state{
 		constraints: constraints, byTemplate: byTemplate(constraints), inventory: known.data,
 		namespaces: known.namespaces, excluder: configured.excluder, configured: configured,
+		guard: e.guard, turns: e.turns,
 	}, problems
 }
 

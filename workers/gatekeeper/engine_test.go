@@ -71,10 +71,12 @@ spec: %s
 `, kind, name, spec)
 }
 
+func quietEngine() *engine { return newEngine(worker.NewServer(), log.New(io.Discard, "", 0)) }
+
 // stateOf returns the state of documents without problems.
 func stateOf(t testing.TB, texts ...string) *state {
 	t.Helper()
-	made, problems := newEngine(worker.NewServer(), log.New(io.Discard, "", 0)).stateOf(parse(t, texts...))
+	made, problems := quietEngine().stateOf(parse(t, texts...))
 	if len(problems) > 0 {
 		t.Fatal(errors.Join(problems...))
 	}

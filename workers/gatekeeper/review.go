@@ -29,6 +29,16 @@ func (s *state) review(ctx context.Context, review *worker.Review, c *constraint
 	if asked.err != nil || asked.isSkipped {
 		return asked.err
 	}
+	if len(c.actions) == 0 {
+		return nil
+	}
+	leave, err := c.turns.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, begun := s.guard.begin(ctx)
+	defer s.guard.end(begun)
 	violations, err := s.evaluate(ctx, asked, []*constraint{c})
 	if err != nil {
 		return queryFailed(ctx, asked, err, slices.Contains(c.actions, deny) && action == "" || action == deny)
@@ -47,6 +57,13 @@ func (s *state) reviewAll(ctx context.Context, review *worker.Review) error {
 	if asked.err != nil || asked.isSkipped {
 		return asked.err
 	}
+	leave, err := s.turns.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, begun := s.guard.begin(ctx)
+	defer s.guard.end(begun)
 	var violations []violation
 	for _, ofTemplate := range s.byTemplate {
 		found, err := s.evaluate(ctx, asked, ofTemplate)
@@ -63,7 +80,7 @@ func (s *state) reviewAll(ctx context.Context, review *worker.Review) error {
 func queryFailed(ctx context.Context, asked *request, err error, denies bool) error {
 	switch {
 	case ctx.Err() != nil:
-		return ctx.Err()
+		return context.Cause(ctx)
 	case !denies:
 		return err
 	}
@@ -112,7 +129,7 @@ func (s *state) query(ctx context.Context, asked *request, reviewed *subject, co
 	switch {
 	case ctx.Err() != nil:
 		// The driver for CEL makes a violation of it.
-		return nil, ctx.Err()
+		return nil, context.Cause(ctx)
 	case err != nil:
 		return nil, err
 	}

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"admission-gateway.io/gatekeeper/internal/prepared"
 	"github.com/open-policy-agent/frameworks/constraint/pkg/client"
@@ -17,6 +19,7 @@ import (
 	"github.com/open-policy-agent/gatekeeper/v3/pkg/gator/reader"
 	"github.com/open-policy-agent/gatekeeper/v3/pkg/target"
 	"github.com/open-policy-agent/gatekeeper/v3/pkg/util"
+	"github.com/open-policy-agent/opa/v1/ast"
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 )
 
@@ -25,6 +28,16 @@ import (
 var disabledBuiltins = []string{"http.send", "net.lookup_ip_addr", "opa.runtime"}
 
 var capabilities = prepared.Capabilities(disabledBuiltins...)
+
+// forbidRemoteSchemas keeps json.match_schema and json.verify_schema from fetching what a schema refers to. Which hosts they
+// may ask is a variable of OPA that only the compilation of a schema sets (opa:v1/ast/compile.go); templates have none.
+var forbidRemoteSchemas = sync.OnceFunc(func() {
+	capabilities := ast.CapabilitiesForThisVersion()
+	capabilities.AllowNet = []string{}
+	schemas := ast.NewSchemaSet()
+	schemas.Put(ast.SchemaRootRef, map[string]any{"type": "object"})
+	ast.NewCompiler().WithCapabilities(capabilities).WithSchemas(schemas).Compile(nil)
+})
 
 // k8sTarget is the only target of Gatekeeper.
 var k8sTarget = &target.K8sValidationTarget{}
@@ -41,6 +54,8 @@ type template struct {
 	// client checks constraints, by the schema of the template.
 	client *client.Client
 	schema *structuralschema.Structural
+	// asksProviders is set if the Rego asks external providers.
+	asksProviders bool
 }
 
 // contentHash identifies the content of a document, without what the API server adds.
@@ -71,6 +86,7 @@ func newTemplate(object document) (*template, error) {
 			made.operations = append(made.operations, string(operation))
 		}
 	}
+	made.asksProviders = isWithin(object.Object["spec"], "external_data")
 	if slices.Contains(made.operations, "*") && len(made.operations) > 1 {
 		return nil, errors.New("if '*' is present, must not specify other operations")
 	}
@@ -93,6 +109,12 @@ func newTemplate(object document) (*template, error) {
 	return made, err
 }
 
+// isWithin reports whether a string of the value contains the word.
+func isWithin(value any, word string) bool {
+	text, err := json.Marshal(value)
+	return err == nil && bytes.Contains(text, []byte(word))
+}
+
 // newDriver returns a driver for the language in which Gatekeeper evaluates the template.
 func newDriver(read *coretemplates.ConstraintTemplate) (drivers.Driver, error) {
 	for _, each := range read.Spec.Targets {
@@ -102,6 +124,7 @@ func newDriver(read *coretemplates.ConstraintTemplate) (drivers.Driver, error) {
 			}
 		}
 	}
+	forbidRemoteSchemas()
 	return prepared.New(capabilities), nil
 }
 

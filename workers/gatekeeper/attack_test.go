@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"admission-gateway.io/worker"
+)
+
+// loops takes hours: 10^12 steps.
+var loops = regoTemplate("Loops", `violation[{"msg": "done"}] {
+  n := numbers.range(1, 10000)
+  count([1 | n[_]; n[_]; n[_]]) == 0
+}`)
+
+// withDeadline calls a policy whose deadline is short.
+func withDeadline(t *testing.T, s *state, within time.Duration) error {
+	t.Helper()
+	prepared, err := s.constraints[0].prepare([]byte("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	return s.policy(s.constraints[0])(ctx, parseReview(t, pod, worker.WithPrepared(prepared)))
+}
+
+func TestALoopEndsAtTheDeadline(t *testing.T) {
+	s := stateOf(t, loops, constraintText("Loops", "slow", "{}"))
+	if err := withDeadline(t, s, 50*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestOneThatLoopsLeavesProcessorsToOthers(t *testing.T) {
+	s := stateOf(t, loops, needsLabel,
+		constraintText("Loops", "slow", "{}"), constraintText("NeedsLabel", "owners", "{parameters: {}}"))
+	ctx, cancel := context.WithCancel(t.Context())
+	slow := s.constraints[0].constraint
+	var ended sync.WaitGroup
+	for range 50 {
+		ended.Go(func() { _ = s.review(ctx, parseReview(t, pod), slow, "") })
+	}
+	_, err := call(t, s, "NeedsLabel/owners", pod, "{}")
+	denied(t, err, 403, "[owners] web has no label team")
+	if running := len(slow.turns); running > cap(slow.turns) {
+		t.Errorf("%d are evaluated at once", running)
+	}
+	cancel()
+	ended.Wait()
+}
+
+func TestMuchMemoryEndsTheEvaluation(t *testing.T) {
+	before := debug.SetMemoryLimit(128 << 20)
+	defer debug.SetMemoryLimit(before)
+	defer debug.FreeOSMemory()
+	for name, rules := range map[string]string{
+		"a comprehension": `violation[{"msg": "done"}] {
+  n := numbers.range(1, 10000)
+  count([sprintf("%d %d", [x, y]) | x := n[_]; y := n[_]]) == 0
+}`,
+		"strings that double": `violation[{"msg": "done"}] {
+  a := concat("", [sprintf("%1000000d", [1]), sprintf("%1000000d", [1])])
+  b := [concat("", [a, a, a, a, sprintf("%d", [x])]) | x := numbers.range(1, 1000)[_]]
+  count(b) == 0
+}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := stateOf(t, regoTemplate("Grows", rules), constraintText("Grows", "big", "{}"))
+			err := withDeadline(t, s, time.Minute)
+			if err == nil || !strings.Contains(err.Error(), "memory limit of 128 MiB") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestTheGuardEndsTheOldestFirst(t *testing.T) {
+	var isOver atomic.Bool
+	watched := newGuard()
+	watched.isOver = func() (bool, uint64) { return isOver.CompareAndSwap(true, false), 1 << 20 }
+	first, one := watched.begin(t.Context())
+	defer watched.end(one)
+	time.Sleep(2 * guardAge)
+	second, two := watched.begin(t.Context())
+	defer watched.end(two)
+	isOver.Store(true)
+	<-first.Done()
+	if cause := context.Cause(first); !strings.Contains(cause.Error(), "memory limit of 1 MiB") {
+		t.Errorf("got %v", cause)
+	}
+	if second.Err() != nil {
+		t.Error("the second has ended too")
+	}
+}
+
+func TestAFloodOfMessagesIsCut(t *testing.T) {
+	s := stateOf(t, regoTemplate("Floods", `violation[{"msg": msg}] {
+  msg := sprintf("%06d %s", [numbers.range(1, 5000)[_], input.parameters.label])
+}`), constraintText("Floods", "many", `{parameters: {label: "`+strings.Repeat("ä", 3000)+`"}}`))
+	_, err := call(t, s, "Floods/many", pod, "{}")
+	var denial *worker.Denial
+	if !errors.As(err, &denial) {
+		t.Fatal(err)
+	}
+	lines := strings.Split(denial.Message, "\n")
+	if len(lines) != maxViolations+1 || lines[maxViolations] != "and 4900 more violations" || !strings.HasPrefix(lines[99], "[many] 000100 ä") {
+		t.Errorf("got %d lines, %.100q and %q", len(lines), lines[0], lines[len(lines)-1])
+	}
+	for _, line := range lines {
+		if len(line) > maxMessageBytes+20 || strings.ToValidUTF8(line, "?") != line {
+			t.Errorf("got %d bytes", len(line))
+		}
+	}
+}
+
+func TestADeepObjectIsEvaluated(t *testing.T) {
+	s := stateOf(t, regoTemplate("Walks", `violation[{"msg": "found"}] { walk(input.review.object, [_, "bottom"]) }`),
+		constraintText("Walks", "deep", "{}"))
+	const depth = 2000
+	deep := strings.Repeat(`{"a":`, depth) + `"bottom"` + strings.Repeat("}", depth)
+	_, err := call(t, s, "Walks/deep", strings.Replace(pod, `"metadata": {`, `"spec": `+deep+`, "metadata": {`, 1), "{}")
+	denied(t, err, 403, "[deep] found")
+}
+
+// reaching has functions with which a policy would reach out of its evaluation.
+func TestFunctionsThatReachOutDoNotCompile(t *testing.T) {
+	for name, expression := range map[string]string{
+		"http.send":          `http.send({"method": "get", "url": "http://127.0.0.1"})`,
+		"net.lookup_ip_addr": `net.lookup_ip_addr("localhost")`,
+		"opa.runtime":        `opa.runtime()`,
+	} {
+		_, problems := quietEngine().stateOf(parse(t, regoTemplate("Reaches", fmt.Sprintf(`violation[{"msg": "x"}] { %s }`, expression))))
+		if len(problems) != 1 || !strings.Contains(problems[0].Error(), "undefined function "+name) {
+			t.Errorf("%s: got %v", name, problems)
+		}
+	}
+}
+
+func TestSchemasOfRegoAreNotFetched(t *testing.T) {
+	var asked atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	defer server.Close()
+	s := stateOf(t, regoTemplate("Reaches", fmt.Sprintf(`violation[{"msg": "x"}] {
+  json.match_schema({}, {"$ref": "%s/schema.json"})
+}
+violation[{"msg": "y"}] { json.verify_schema({"$ref": "%s/schema.json"})[0] }`, server.URL, server.URL)), constraintText("Reaches", "out", "{}"))
+	if _, err := call(t, s, "Reaches/out", pod, "{}"); err != nil || asked.Load() != 0 {
+		t.Errorf("got %v after %d requests", err, asked.Load())
+	}
+}
