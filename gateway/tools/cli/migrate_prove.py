@@ -20,7 +20,7 @@ from gateway.tools.cli import replay_sources
 from gateway.tools.cli.arguments import add_config
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 
     from gateway.config.kinds.kubernetes_settings import KubernetesSettings
     from gateway.config.merge.model import Config
@@ -58,6 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_connection,
         help="where to reach a server of --old, NAMESPACE/SERVICE or a host of a URL, such as the port of "
         "kubectl port-forward; may be repeated",
+    )
+    add(
+        "--exclude-namespace",
+        metavar="NAMESPACE",
+        action="append",
+        default=[],
+        help="leave out reviews in it, such as the old engine's own; may be repeated",
     )
     add("--exact", action="store_true", help="compare messages and warnings as they are, with their order")
     add(
@@ -207,8 +214,9 @@ async def _prove(
 
         # Objects of a cluster are those that any of both sides reviews.
         both = replace(new, mutating=new.mutating + old.mutating, validating=new.validating + old.validating)
-        cases = _whole(replay_sources.cases(parsed, both, target, found, set()))
-        await Replay(proof, found, sides[0], sides[1], namespaces.find).run(cases, done)
+        cases = replay_sources.cases(parsed, both, target, found, set())
+        under_way = Replay(proof, found, sides[0], sides[1], namespaces.find)
+        await under_way.run(_whole(cases, parsed.exclude_namespace, found), done)
     left_out = [
         f"{side}: {phase} {name}/{webhook}"
         for side, config in (("new", new), ("old", old))
@@ -217,10 +225,20 @@ async def _prove(
     return proof, found, left_out
 
 
-async def _whole(cases: AsyncIterator[Case]) -> AsyncIterator[Case]:
-    """Yield *cases* for all webhooks of their phase; a path may be that of a part of them."""
+async def _whole(cases: AsyncIterator[Case], excluded: Collection[str], found: Found) -> AsyncIterator[Case]:
+    """Yield *cases* outside of *excluded* namespaces, for all webhooks of their phase.
+
+    The path of a recording may be that of a part of them.
+    """
     async for case in cases:
-        yield replace(case, path=f"/{case.phase}") if case.phase else case
+        name = case.request.get("namespace")
+        kind = case.request.get("kind")
+        if isinstance(kind, dict) and kind.get("kind") == "Namespace":
+            name = case.request.get("name")
+        if name in excluded:
+            found.leave_out("in a namespace that is excluded")
+        else:
+            yield replace(case, path=f"/{case.phase}") if case.phase else case
 
 
 def _write(parsed: argparse.Namespace, proof: Proof) -> list[str]:

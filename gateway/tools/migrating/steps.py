@@ -1,0 +1,139 @@
+"""The steps of a migration as command lines. None of them is run here."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gateway.config.yaml.documents import plural_of
+from gateway.tools.importing.objects import name_of
+from gateway.tools.migrating import plan as parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from gateway.tools.migrating.plan import Moved, Plan
+
+RELEASE: Final = "admission-gateway"
+"""Release and namespace of the chart."""
+_FORWARDED: Final = 18443
+"""The first port of this machine for servers of the old engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step."""
+
+    title: str
+    commands: tuple[str, ...]
+
+
+def steps(plan: Plan, folder: Path, options: Sequence[str]) -> list[Step]:
+    """Return the steps of *plan*, whose files are in *folder*. *options* select the cluster."""
+    made = _Steps(plan, folder, options)
+    return [step for step in made.all() if step.commands]
+
+
+class _Steps:
+    def __init__(self, plan: Plan, folder: Path, options: Sequence[str]) -> None:
+        self._plan, self._folder, self._options = plan, folder, options
+        self._has_old = any(one.old.documents for one in plan.moved)
+
+    def all(self) -> Iterator[Step]:
+        values = parts.CANDIDATE_VALUES if self._has_old else parts.VALUES
+        install = ("--create-namespace", "--values", str(self._folder / values), "--set")
+        yield Step(
+            "install the gateway and its workers beside; no API server calls it yet",
+            (self._helm("install", *install, "registration.enabled=false", "--wait"),),
+        )
+        if self._has_old:
+            yield Step(
+                "prove that both answer alike; the ports are forwarded as long as the first commands run",
+                (*self._forwards(), self._prove()),
+            )
+        if any(one.old.has_candidates for one in self._plan.moved):
+            yield Step(
+                "candidates: register the gateway with the old webhooks, and compare their answers with the "
+                "worker's, until nothing differs",
+                (
+                    self._helm("upgrade", "--values", str(self._folder / parts.CANDIDATE_VALUES), "--wait"),
+                    self._gateway("status", "--cluster"),
+                ),
+            )
+        yield Step(
+            "switch: the gateway evaluates the policies; the old webhooks are still called too",
+            (
+                self._helm("upgrade", "--values", str(self._folder / parts.VALUES), "--wait"),
+                self._gateway("check", "--config", str(self._folder / parts.CONFIG), "--cluster"),
+            ),
+        )
+        for moved in self._plan.moved:
+            if moved.old.registered:
+                title = f"remove the webhooks of {moved.engine.title}; keep its custom resources"
+                yield Step(title, tuple(self._removal(moved)))
+        yield Step("the way back, at any time", tuple(self._way_back()))
+
+    def _servers(self) -> list[tuple[tuple[str, str, int], int]]:
+        """Return the Services of the old engines, each with the port of this machine for it."""
+        found = dict.fromkeys(service for one in self._plan.moved for service in one.old.services)
+        return [(service, _FORWARDED + number) for number, service in enumerate(found)]
+
+    def _forwards(self) -> Iterator[str]:
+        for engine in self._plan.workers:
+            ports = f"{engine.port}:50051"
+            service = f"service/{RELEASE}-{engine.pool}"
+            yield self._kubectl("--namespace", RELEASE, "port-forward", service, ports) + " &"
+        for (namespace, name, port), local in self._servers():
+            ports = f"{local}:{port}"
+            yield self._kubectl("--namespace", namespace, "port-forward", f"service/{name}", ports) + " &"
+
+    def _prove(self) -> str:
+        found = ["migrate", "prove", "--cluster-objects", "--config", str(self._folder / parts.CONFIG)]
+        for (namespace, name, _), local in self._servers():
+            found += ["--connect", f"{namespace}/{name}=127.0.0.1:{local}"]
+        for namespace in self._plan.own_namespaces:
+            found += ["--exclude-namespace", namespace]
+        return self._gateway(*found, "--output", str(self._folder / "counterexamples"))
+
+    def _removal(self, moved: Moved) -> Iterator[str]:
+        engine = moved.engine
+        for namespace in self._controllers(moved):
+            place = ("--namespace", namespace)
+            deployment = f"deployment/{engine.controller}"
+            yield self._kubectl(*place, "scale", deployment, "--replicas", "0")
+            yield self._kubectl(*place, "rollout", "status", deployment)
+        for kind in dict.fromkeys(str(one["kind"]) for one in moved.old.registered):
+            names = [name_of(one) for one in moved.old.registered if one["kind"] == kind]
+            yield self._kubectl("delete", "--ignore-not-found", plural_of(kind), *names)
+
+    def _way_back(self) -> Iterator[str]:
+        for moved in self._plan.moved:
+            for namespace in self._controllers(moved):
+                replicas = self._plan.replicas.get((namespace, moved.engine.controller), 1)
+                deployment = f"deployment/{moved.engine.controller}"
+                yield self._kubectl(
+                    "--namespace", namespace, "scale", deployment, "--replicas", str(replicas)
+                )
+        if self._has_old:
+            yield self._kubectl("apply", "--filename", str(self._folder / parts.REGISTERED))
+        yield self._gateway("manifests", "--delete")
+
+    def _controllers(self, moved: Moved) -> list[str]:
+        """Return the namespaces of the engine's controller, if it makes webhooks again."""
+        if not moved.engine.controller:
+            return []
+        return list(dict.fromkeys(namespace for namespace, _, _ in moved.old.services))
+
+    def _helm(self, command: str, *arguments: str) -> str:
+        options = [text.replace("--context", "--kube-context") for text in self._options]
+        return shlex.join(
+            ["helm", command, RELEASE, "deploy/chart", "--namespace", RELEASE, *arguments, *options]
+        )
+
+    def _kubectl(self, *arguments: str) -> str:
+        return shlex.join(["kubectl", *self._options, *arguments])
+
+    def _gateway(self, *arguments: str) -> str:
+        return shlex.join(["admission-gateway", *arguments, *self._options])

@@ -1,0 +1,303 @@
+"""``admission-gateway migrate``: what it finds, writes and prints, from files and from a cluster."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trustme
+import yaml
+
+from gateway.config.merge.load import load
+from gateway.tools.cli import build_parser
+from gateway.tools.migrating.engines import engine_of, policy_of
+from tests.importing.kit import CLUSTERS_OWN
+from tests.importing.test_command import hold as hold_webhooks
+from tests.importing.test_other_engines import constraint, hold, policy, put, template
+from tests.kit import call_command
+from tests.kubernetes.server import ApiServer, refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    Json = dict[str, Any]
+
+CA = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
+RULE = {"operations": ["CREATE"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    with ApiServer() as server:
+        yield server
+
+
+def webhook(name: str, path: str, service: str = "gatekeeper-webhook-service") -> Json:
+    """A webhook as a cluster has it."""
+    namespace = service.partition("-")[0] + "-system"
+    return {
+        "name": name,
+        "clientConfig": {
+            "service": {"namespace": namespace, "name": service, "path": path},
+            "caBundle": CA,
+        },
+        "rules": [RULE],
+        "failurePolicy": "Ignore",
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+
+
+def registration(kind: str, name: str, *webhooks: Json, **metadata: Any) -> Json:
+    """A webhook configuration as a cluster has it."""
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": f"{kind}WebhookConfiguration",
+        "metadata": {"name": name, **CLUSTERS_OWN, **metadata},
+        "webhooks": list(webhooks),
+    }
+
+
+GATEKEEPER = [
+    registration(
+        *("Mutating", "gatekeeper-mutating-webhook-configuration"),
+        webhook("mutation.gatekeeper.sh", "/v1/mutate"),
+        labels={"gatekeeper.sh/system": "yes"},
+    ),
+    registration(
+        *("Validating", "gatekeeper-validating-webhook-configuration"),
+        webhook("validation.gatekeeper.sh", "/v1/admit"),
+        webhook("check-ignore-label.gatekeeper.sh", "/v1/admitlabel"),
+        labels={"gatekeeper.sh/system": "yes"},
+    ),
+]
+KYVERNO = [
+    registration(
+        *("Validating", "kyverno-resource-validating-webhook-cfg"),
+        webhook("validate.kyverno.svc-fail", "/validate/fail", "kyverno-svc"),
+        webhook("validate.kyverno.svc-ignore", "/validate/ignore", "kyverno-svc"),
+        labels={"webhook.kyverno.io/managed-by": "kyverno"},
+    ),
+    registration(
+        *("Mutating", "kyverno-policy-mutating-webhook-cfg"),
+        webhook("mutate-policy.kyverno.svc", "/policymutate", "kyverno-svc"),
+        labels={"webhook.kyverno.io/managed-by": "kyverno"},
+    ),
+]
+OTHER = registration("Validating", "other", webhook("a.other.test", "/a", "other-hooks"))
+
+
+def documents() -> list[Json]:
+    return [template("Good"), constraint("Good", "a"), policy("names"), *GATEKEEPER, *KYVERNO, OTHER]
+
+
+def migrate(*arguments: object, status: int = 0) -> Json:
+    """Run the command, and return the report."""
+    done = call_command("migrate", *arguments, "--json")
+    assert done.returncode == status, (done.stdout, done.stderr)
+    found: Json = json.loads(done.stdout)
+    return found
+
+
+def commands(report: Json) -> list[list[str]]:
+    """The command lines of all steps."""
+    return [shlex.split(line.removesuffix(" &")) for one in report["steps"] for line in one["commands"]]
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file())
+
+
+def test_what_is_written_is_the_new_configuration_the_old_webhooks_and_values(tmp_path: Path) -> None:
+    put(tmp_path / "in" / "below" / "all.yaml", *documents())
+    out = tmp_path / "out"
+    report = migrate(tmp_path / "in", "--output", out)
+    assert report["counts"] == {
+        "native": 3,
+        "gatekeeperWorker": 0,
+        "kyvernoWorker": 0,
+        "kubewardenWorker": 0,
+        "refused": 0,
+    }
+    assert files(out) == [
+        "candidates/gatewayconfiguration.yaml",
+        "candidates/mutating-gatekeeper-mutating-webhook-configuration.yaml",
+        "candidates/validating-gatekeeper-validating-webhook-configuration.yaml",
+        "candidates/validating-kyverno-resource-validating-webhook-cfg.yaml",
+        "candidates/workerpools.yaml",
+        "config/constrainttemplate-good.yaml",
+        "config/gatewayconfiguration.yaml",
+        "config/good-a.yaml",
+        "config/validatingpolicy-names.yaml",
+        "old/gatewayconfiguration.yaml",
+        "old/mutating-gatekeeper-mutating-webhook-configuration.yaml",
+        "old/validating-gatekeeper-validating-webhook-configuration.yaml",
+        "old/validating-kyverno-resource-validating-webhook-cfg.yaml",
+        "registered/mutating-gatekeeper-mutating-webhook-configuration.yaml",
+        "registered/mutating-kyverno-policy-mutating-webhook-cfg.yaml",
+        "registered/validating-gatekeeper-validating-webhook-configuration.yaml",
+        "registered/validating-kyverno-resource-validating-webhook-cfg.yaml",
+        "values-candidates.yaml",
+        "values.yaml",
+    ]
+    assert {one.configuration for one in load([out / "config"]).webhooks} == {"a", "names"}
+    old, tried = load([out / "old"]), load([out / "candidates"])
+    names = ["mutation.gatekeeper.sh", "validation.gatekeeper.sh"]
+    names += ["validate.kyverno.svc-fail", "validate.kyverno.svc-ignore"]
+    assert [one.name for one in old.webhooks] == names
+    assert [one.name for one in tried.webhooks if one.rollout is not None] == names[:2]
+    assert migrate(tmp_path / "in", "--output", out)["files"] == [
+        line.replace(" written", " unchanged") for line in report["files"]
+    ]
+    notes = "\n".join(note for one in report["engines"] for note in one["notes"])
+    assert "check-ignore-label.gatekeeper.sh is for objects of Gatekeeper itself, and is left out" in notes
+    assert "validate.kyverno.svc-fail has no candidate: several webhooks share the policies" in notes
+    assert "kube-system is no longer checked by" in notes
+
+
+def test_a_registration_is_written_as_it_was_for_the_way_back(tmp_path: Path) -> None:
+    put(tmp_path / "in" / "all.yaml", *documents())
+    migrate(tmp_path / "in", "--output", tmp_path / "out")
+    for document in (*GATEKEEPER, *KYVERNO):
+        kind = document["kind"].removesuffix("WebhookConfiguration").lower()
+        file = tmp_path / "out" / "registered" / f"{kind}-{document['metadata']['name']}.yaml"
+        found = yaml.safe_load(file.read_text())
+        assert found["webhooks"] == document["webhooks"]
+        assert found["metadata"]["labels"] == document["metadata"]["labels"]
+
+
+def test_the_steps_are_commands_that_their_programs_accept(tmp_path: Path) -> None:
+    put(tmp_path / "in" / "all.yaml", *documents())
+    out = tmp_path / "out"
+    report = migrate(tmp_path / "in", "--output", out)
+    titles = [one["title"].split()[0] for one in report["steps"]]
+    assert titles == ["install", "prove", "candidates:", "switch:", "remove", "remove", "the"]
+    parser, lines = build_parser(), commands(report)
+    for program, *arguments in lines:
+        assert program in ("helm", "kubectl", "admission-gateway")
+        if program == "admission-gateway":
+            parser.parse_args(arguments)
+        for argument in arguments:
+            if argument.startswith(str(out)) and not argument.endswith("counterexamples"):
+                assert (out / argument).exists()
+    deleted = [line[4:] for line in lines if line[:3] == ["kubectl", "delete", "--ignore-not-found"]]
+    assert sorted(name for names in deleted for name in names) == sorted(
+        one["metadata"]["name"] for one in (*GATEKEEPER, *KYVERNO)
+    )
+    (prove,) = (line for line in lines if line[1:3] == ["migrate", "prove"])
+    assert "gatekeeper-system/gatekeeper-webhook-service=127.0.0.1:18443" in prove
+    assert "kyverno-system/kyverno-svc=127.0.0.1:18444" in prove
+    scaled = [line for line in lines if "scale" in line]
+    assert [line[-3:] for line in scaled] == [
+        ["deployment/kyverno-admission-controller", "--replicas", "0"],
+        ["deployment/kyverno-admission-controller", "--replicas", "1"],
+    ]
+    shown = call_command("migrate", tmp_path / "in", "--output", out).stdout
+    assert all(f"   {line}\n" in shown for one in report["steps"] for line in one["commands"])
+
+
+def test_a_cluster_is_moved_like_files_and_nothing_in_it_changes(server: ApiServer, tmp_path: Path) -> None:
+    hold(server, "templates.gatekeeper.sh/v1", plurals={"constrainttemplates": [template("Good")]})
+    hold(server, "constraints.gatekeeper.sh/v1beta1", plurals={"good": [constraint("Good", "a")]})
+    hold_webhooks(server, *GATEKEEPER, *KYVERNO, OTHER)
+    path = "/apis/apps/v1/namespaces/kyverno-system/deployments/kyverno-admission-controller"
+    server.objects[path] = {"kind": "Deployment", "spec": {"replicas": 3}}
+    kubeconfig = server.kubeconfig(tmp_path)
+    out = tmp_path / "out"
+    report = migrate("--kubeconfig", kubeconfig, "--output", out)
+    assert report["counts"]["native"] == 2
+    values = yaml.safe_load((out / "values.yaml").read_text())
+    assert values == {
+        "registration": {
+            "excludeNamespaces": ["kube-public", "kube-node-lease", "gatekeeper-system", "kyverno-system"]
+        },
+        "configuration": {"policies": {"customResourcesOf": ["Gatekeeper"]}},
+    }
+    lines = commands(report)
+    assert all("--kubeconfig" in line for line in lines)
+    assert lines[-3][-3:] == ["deployment/kyverno-admission-controller", "--replicas", "3"]
+    assert {asked for asked, _ in server.requests} <= {"get", "list"}
+    one = migrate("--kubeconfig", kubeconfig, "--engine", "gatekeeper", "--output", tmp_path / "one")
+    assert [each["engine"] for each in one["engines"]] == ["gatekeeper"]
+    assert not any("kyverno" in name for name in files(tmp_path / "one"))
+
+
+def test_what_cannot_run_or_be_read_has_a_reason_and_the_rest_is_written(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    put(tmp_path / "in" / "a.yaml", template("Good"), constraint("Good", "a"), policy("broken", "object."))
+    report = migrate(tmp_path / "in", "--output", tmp_path / "out", status=1)
+    assert report["counts"]["refused"] == 1
+    (broken,) = (one for each in report["engines"] for one in each["objects"] if one["name"] == "broken")
+    assert (broken["runs"], "file" in broken) == ("refused", False)
+    assert broken["reasons"][0]["field"] == "spec.validations[0].expression"
+    text = call_command("migrate", tmp_path / "in", "--output", tmp_path / "out")
+    assert (
+        "  cannot run: 1\n    ValidatingPolicy/broken\n      spec.validations[0].expression: " in text.stdout
+    )
+    assert "note: found no webhook configuration of Gatekeeper; give one to prove with --old" in text.stdout
+    hold(server, "templates.gatekeeper.sh/v1", plurals={"constrainttemplates": [template("Good")]})
+    server.forbidden.add("/apis/templates.gatekeeper.sh/v1/constrainttemplates")
+    hold_webhooks(server, *GATEKEEPER)
+    done = call_command(
+        "migrate", "--kubeconfig", server.kubeconfig(tmp_path), "--output", tmp_path / "cluster"
+    )
+    assert done.returncode == 1
+    assert "error: the right to list constrainttemplates of templates.gatekeeper.sh is missing" in done.stderr
+
+
+def test_wrong_usage_and_an_empty_source_are_one_line(server: ApiServer, tmp_path: Path) -> None:
+    put(tmp_path / "in" / "a.yaml", OTHER)
+    out = ("--output", tmp_path / "out")
+    for arguments, status, message in (
+        ((), 2, "--output"),
+        ((tmp_path / "in", "--kubeconfig", "a", *out), 2, "cannot be combined with files"),
+        ((tmp_path / "in", "--engine", "opa", *out), 2, "invalid choice"),
+        ((tmp_path / "in", *out), 1, "found no policy and no webhook of Gatekeeper, Kyverno"),
+        ((tmp_path / "none", *out), 1, "none"),
+    ):
+        done = call_command("migrate", *arguments)
+        assert (done.returncode, len(done.stderr.splitlines())) == (status, 1), done.stderr
+        assert message in done.stderr
+    server.faults["get"].append(refuse(500))
+    done = call_command("migrate", "--kubeconfig", server.kubeconfig(tmp_path), *out)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("document", "engine", "policies"),
+    [
+        (GATEKEEPER[0], "gatekeeper", ["mutation"]),
+        (GATEKEEPER[1], "gatekeeper", ["validation", ""]),
+        (KYVERNO[0], "kyverno", ["validation", "validation"]),
+        (KYVERNO[1], "kyverno", [""]),
+        (OTHER, "", []),
+        (
+            registration(
+                *("Validating", "clusterwide-labels"),
+                webhook("clusterwide-labels.kubewarden.admission", "/validate/clusterwide-labels"),
+                labels={"kubewarden": "true"},
+            ),
+            "kubewarden",
+            ["labels"],
+        ),
+        (
+            registration(
+                *("Validating", "namespaced-shop-labels"),
+                webhook("a.kubewarden.admission", "/validate/namespaced-shop-labels"),
+                annotations={"kubewardenPolicyName": "labels", "kubewardenPolicyNamespace": "shop"},
+            ),
+            "kubewarden",
+            ["shop/labels"],
+        ),
+    ],
+)
+def test_webhooks_are_recognised(document: Json, engine: str, policies: list[str]) -> None:
+    assert engine_of(document) == engine
+    if engine:
+        assert [policy_of(engine, document, entry) for entry in document["webhooks"]] == policies
