@@ -169,7 +169,7 @@ class PolicySettings(Declared):
     )
 
     custom_resources_of: tuple[Engine, ...] = declare(
-        Read("list of `Kyverno`, `Gatekeeper`", _read_engines, "array"),
+        Read("list of `Kyverno`, `Gatekeeper`, `Kubewarden`", _read_engines, "array"),
         "Other engines whose policies in the cluster are [part of the configuration]"
         "(#custom-resources-of-other-engines). Needs `kubernetes.customResources`. The "
         "engine itself, where it runs, enforces the same once more",

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S: Final = 10
 """Of the webhooks that Kyverno registers."""
-_DENY: Final = b'{"action":"deny"}'
+DENY: Final = b'{"action":"deny"}'
 _WARN: Final = b'{"action":"warn"}'
 _MUTATING_OPERATIONS: Final = frozenset(("CREATE", "UPDATE"))
 """For which Kyverno registers the kinds of mutating rules that name no operations."""
@@ -81,7 +81,7 @@ class WorkerPolicy:
                     has_own_words=True,
                 ),
                 rules=rules_for_kinds(self._kinds(group)),
-                namespace_selector=_only(self.namespace),
+                namespace_selector=selector_of(self.namespace),
                 object_selector=EVERYTHING,
                 failure_policy=engine.failure_policy or self.spec.effect_of_errors,
                 timeout_s=engine.timeout_seconds or self.spec.timeout_s or _TIMEOUT_S,
@@ -105,14 +105,14 @@ class WorkerPolicy:
         """Return the mode of the entry, and the parameters for the worker."""
         actions = [action for each in group.rules if (action := self.spec.action_of(each)) is not None]
         if self.mode is not None:
-            return self.mode, _DENY if actions else b""
+            return self.mode, DENY if actions else b""
         if not actions or any(each.has_overrides for each in actions):
             return "Enforce", b""
         enforce = {each.is_chosen("", {}) for each in actions}
         if enforce == {True}:
-            return "Enforce", _DENY
+            return "Enforce", DENY
         if enforce == {False}:
-            return ("Enforce", _WARN) if self.spec.emit_warning else ("Audit", _DENY)
+            return ("Enforce", _WARN) if self.spec.emit_warning else ("Audit", DENY)
         return "Enforce", b""
 
     def _kinds(self, group: _Group) -> Kinds:
@@ -146,7 +146,7 @@ def _of_workloads(rule: Rule | WorkerRule, controllers: Collection[str]) -> Iter
             yield MatchEntry.read(Fields(variant["match"], "", Problems("")))
 
 
-def _only(namespace: str) -> Selector:
+def selector_of(namespace: str) -> Selector:
     """Return the selector of the *namespace*, or of everything if it is empty."""
     if not namespace:
         return EVERYTHING

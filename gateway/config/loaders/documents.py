@@ -13,6 +13,8 @@ from gateway.config.loaders.cluster_policy import ClusterPolicyDocuments
 from gateway.config.loaders.gatekeeper import GROUPS as GATEKEEPER_GROUPS
 from gateway.config.loaders.gatekeeper import GatekeeperDocuments
 from gateway.config.loaders.global_context import ReadEntry
+from gateway.config.loaders.kubewarden import GROUP as KUBEWARDEN
+from gateway.config.loaders.kubewarden import KubewardenDocuments
 from gateway.config.loaders.kyverno import KyvernoDocuments
 from gateway.config.yaml.fields import child
 from gateway.pure.admission_policies.in_force import PolicyInForce
@@ -38,6 +40,7 @@ _LOADERS: Mapping[str, type[Loader[Any]]] = {
     "policies.kyverno.io": KyvernoDocuments,
     **dict.fromkeys(GATEKEEPER_GROUPS, GatekeeperDocuments),
     "kyverno.io": ClusterPolicyDocuments,
+    KUBEWARDEN: KubewardenDocuments,
 }
 """By API group."""
 _NO_ROLES: Final = (

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from gateway.pure.core.webhook import Phase
 
-Engine = Literal["Kyverno", "Gatekeeper"]
+Engine = Literal["Kyverno", "Gatekeeper", "Kubewarden"]
 ADMISSION_GROUP = "admissionregistration.k8s.io"
 GATEWAY_VERSION = "admission-gateway.io/v1alpha1"
 PHASES: dict[str, Phase] = {
@@ -33,6 +33,7 @@ LOADED_GROUPS = frozenset(
     [
         "kyverno.io",
         "policies.kyverno.io",
+        "policies.kubewarden.io",
         *(f"{one}.gatekeeper.sh" for one in (*_GATEKEEPER, "syncset", "templates")),
     ]
 )
@@ -70,6 +71,10 @@ ENGINES: dict[Engine, tuple[LoadedKind, ...]] = {
         LoadedKind("templates.gatekeeper.sh", "ConstraintTemplate", ("v1", "v1beta1", "v1alpha1")),
         LoadedKind("config.gatekeeper.sh", "Config", ("v1alpha1",)),
         LoadedKind(CONSTRAINTS_GROUP, "", ("v1beta1", "v1alpha1")),
+    ),
+    "Kubewarden": (
+        LoadedKind("policies.kubewarden.io", "ClusterAdmissionPolicy", ("v1", "v1alpha2")),
+        LoadedKind("policies.kubewarden.io", "AdmissionPolicy", ("v1", "v1alpha2")),
     ),
 }
 """Other policy engines, and their kinds that ``GatewayConfiguration.policies.customResourcesOf`` follows."""

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 GROUPS: Final = {
     "kyverno": tuple(sorted(group for group in LOADED_GROUPS if group.endswith("kyverno.io"))),
     "gatekeeper": tuple(sorted(group for group in LOADED_GROUPS if group.endswith(".gatekeeper.sh"))),
+    "kubewarden": ("policies.kubewarden.io",),
 }
 """The API groups of each engine."""
 NOT_LISTED: Final = ("updaterequests", "status.gatekeeper.sh")
