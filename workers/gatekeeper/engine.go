@@ -7,22 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"slices"
 	"strings"
 
 	"admission-gateway.io/gatekeeper/internal/prepared"
 	"admission-gateway.io/worker"
 	"github.com/open-policy-agent/gatekeeper/v3/pkg/controller/config/process"
-	"github.com/open-policy-agent/gatekeeper/v3/pkg/expansion"
-	mutationtypes "github.com/open-policy-agent/gatekeeper/v3/pkg/mutation/types"
 	corev1 "k8s.io/api/core/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
-
-// expander makes the objects that an object generates, such as the Pod of a Deployment.
-type expander interface {
-	// expand returns the resultants, each mutated. An error of ctx means that the time is over.
-	expand(ctx context.Context, base *mutationtypes.Mutable) ([]*expansion.Resultant, error)
-}
 
 // state is all that one set of documents says. It does not change: a call in flight keeps the state that it began with.
 type state struct {
@@ -33,11 +26,15 @@ type state struct {
 	namespaces map[string]*corev1.Namespace
 	excluder   *process.Excluder
 	configured configuration
+	providers  *providerSet
+	mutators   *mutatorSet
 	// expander is nil without ExpansionTemplates.
 	expander expander
 	// guard and turns are those of the engine; turns is for all constraints at once.
 	guard *guard
 	turns turns
+	// conflicts has a line for each document that is left out because it contradicts others.
+	conflicts []string
 }
 
 // engine serves the policies of the documents that it was given last.
@@ -50,12 +47,18 @@ type engine struct {
 	values      valueCache
 	guard       *guard
 	turns       turns
+	// external is what the program says about external data, and providers are the last ones.
+	external  *externalData
+	providers *providerSet
 	// good has the last version of each document with which nothing was wrong.
 	good map[identity]document
 }
 
 func newEngine(server *worker.Server, logger *log.Logger) *engine {
-	return &engine{server: server, log: logger, good: make(map[identity]document), guard: newGuard(), turns: newTurns()}
+	return &engine{
+		server: server, log: logger, external: &externalData{}, good: make(map[identity]document),
+		guard: newGuard(), turns: newTurns(),
+	}
 }
 
 // load serves the documents. The error, if any, has all problems, a line each: nothing is served then.
@@ -102,12 +105,23 @@ func (e *engine) stateOf(objects []document) (*state, []error) {
 	problems = append(problems, wrong...)
 	known, wrong := inventoryOf(objects, configured, e.values)
 	problems = append(problems, wrong...)
+	providers, wrong := newProviderSet(objects, e.external, e.providers)
+	problems = append(problems, wrong...)
+	mutators, wrong := newMutatorSet(objects, providers)
+	problems = append(problems, wrong...)
+	expansions, wrong := newExpansionSet(objects, mutators)
+	problems = append(problems, wrong...)
 	e.templates, e.constraints, e.values = compiled, checked, known.values
-	return &state{
+	made := &state{
 		constraints: constraints, byTemplate: byTemplate(constraints), inventory: known.data,
 		namespaces: known.namespaces, excluder: configured.excluder, configured: configured,
 		guard: e.guard, turns: e.turns,
-	}, problems
+		providers: providers, mutators: mutators, conflicts: slices.Concat(mutators.conflicts, expansions.conflicts),
+	}
+	if len(expansions.templates) > 0 {
+		made.expander = expansions
+	}
+	return made, problems
 }
 
 // byTemplate groups the constraints that can be evaluated; they are sorted by kind.
@@ -132,6 +146,11 @@ func (e *engine) serve(made *state, objects []document) error {
 	if err := e.server.Replace(made.register); err != nil {
 		return err
 	}
+	for _, conflict := range made.conflicts {
+		e.log.Printf("gatekeeper: %s", conflict)
+	}
+	e.providers.closeOthers(made.providers)
+	e.providers = made.providers
 	good := make(map[identity]document, len(objects))
 	for _, object := range objects {
 		good[object.identity()] = object
@@ -147,6 +166,8 @@ func (s *state) register(set *worker.Set) {
 			worker.WithVersion(hex.EncodeToString(each.version[:8])), worker.WithParameters(constraintSchema, each.prepare))
 	}
 	set.Policy("validation", "All constraints at once, as Gatekeeper's webhook evaluates them.", s.reviewAll)
+	mutation := &mutationPolicy{mutators: s.mutators, excluder: s.excluder, namespaces: s.namespaces}
+	set.MutatingPolicy("mutation", line(s.mutators.description()), mutation.review)
 }
 
 // about is the description of a policy.

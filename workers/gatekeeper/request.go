@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"admission-gateway.io/gatekeeper/internal/prepared"
@@ -90,9 +91,19 @@ func isNamespaceKind(asked *admissionv1.AdmissionRequest) bool {
 	return asked.Kind.Kind == "Namespace" && asked.Kind.Group == ""
 }
 
-// derive returns what the policies of the state have derived from the review.
+// derive returns what the policies of the state have derived from the review. What another call had no time for is
+// derived anew.
 func (s *state) derive(ctx context.Context, review *worker.Review) *request {
-	return review.Shared(s, func() any { return s.newRequest(ctx, review) }).(*request)
+	found := review.Shared(s, func() any { return s.newRequest(ctx, review) }).(*request)
+	if isOver(found.err) && ctx.Err() == nil {
+		return s.newRequest(ctx, review)
+	}
+	return found
+}
+
+// isOver reports whether an error says that the time of a call is over.
+func isOver(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // newRequest derives all of it, as Gatekeeper's webhook does (gatekeeper:pkg/webhook/policy.go).

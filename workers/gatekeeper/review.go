@@ -150,7 +150,7 @@ func (s *state) drive(ctx context.Context, asked *request, reviewed *subject, ma
 		for index, c := range matching {
 			constraints[index] = prepared.Asked{Constraint: c.object, Parameters: c.parameters}
 		}
-		return inRego.Evaluate(ctx, target.Name, constraints, input, s.inventory)
+		return inRego.Evaluate(withProviders(ctx, s.providers), target.Name, constraints, input, s.inventory)
 	}
 	objects := make([]*unstructured.Unstructured, len(matching))
 	for index, c := range matching {

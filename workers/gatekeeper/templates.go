@@ -125,6 +125,7 @@ func newDriver(read *coretemplates.ConstraintTemplate) (drivers.Driver, error) {
 		}
 	}
 	forbidRemoteSchemas()
+	registerExternalData()
 	return prepared.New(capabilities), nil
 }
 
