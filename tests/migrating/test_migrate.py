@@ -269,6 +269,47 @@ def test_wrong_usage_and_an_empty_source_are_one_line(server: ApiServer, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
+PATTERN = {
+    "apiVersion": "kyverno.io/v1",
+    "kind": "ClusterPolicy",
+    "metadata": {"name": "team"},
+    "spec": {
+        "rules": [
+            {
+                "name": "label",
+                "match": {"any": [{"resources": {"kinds": ["Pod"]}}]},
+                "validate": {"message": "no team", "pattern": {"metadata": {"labels": {"team": "?*"}}}},
+            }
+        ]
+    },
+}
+
+
+def test_what_the_gateway_does_not_evaluate_runs_in_the_worker(tmp_path: Path) -> None:
+    broken = {**PATTERN, "metadata": {"name": "broken"}, "spec": {"rules": [{"name": "a"}]}}
+    put(tmp_path / "in" / "a.yaml", PATTERN, broken, policy("names"), *KYVERNO)
+    out = tmp_path / "out"
+    report = migrate(tmp_path / "in", "--output", out, status=1)
+    assert report["counts"] == {
+        "native": 1,
+        "gatekeeperWorker": 0,
+        "kyvernoWorker": 1,
+        "kubewardenWorker": 0,
+        "refused": 1,
+    }
+    settings = yaml.safe_load((out / "config" / "gatewayconfiguration.yaml").read_text())
+    assert settings["policies"] == {"engines": {"kyverno": {"pool": "kyverno"}}}
+    values = yaml.safe_load((out / "values.yaml").read_text())
+    assert values["engines"] == {"kyverno": {"enabled": True}}
+    assert [one["metadata"]["name"] for one in values["extraDocuments"]] == ["team", "names"]
+    config = load([out / "config"])
+    assert [*config.pools] == ["kyverno"]
+    assert any("port-forward" in line and "50052:50051" in line for line in commands(report))
+    text = call_command("migrate", tmp_path / "in", "--output", out).stdout
+    assert "  run in the worker of Kyverno: 1\n    ClusterPolicy/team\n" in text
+    assert "summary: 1 in the gateway, 1 in the worker of Kyverno, 1 cannot run\n" in text
+
+
 @pytest.mark.parametrize(
     ("document", "engine", "policies"),
     [

@@ -34,6 +34,8 @@ class Engine:
     """The port of this machine to which ``kubectl port-forward`` brings the workers."""
     custom_resources: str = ""
     """Its name in ``policies.customResourcesOf``. Empty: its documents are not followed in a cluster."""
+    is_one_webhook: bool = False
+    """Whether it registers all policies of a phase in one webhook."""
     controller: str = ""
     """The Deployment that makes its webhooks again when they are deleted. Empty if nothing does."""
     cleans_up: bool = False
@@ -43,7 +45,7 @@ class Engine:
 ENGINES: Final[Mapping[str, Engine]] = {
     one.name: one
     for one in (
-        Engine("gatekeeper", "Gatekeeper", "gatekeeper", 50051, "Gatekeeper"),
+        Engine("gatekeeper", "Gatekeeper", "gatekeeper", 50051, "Gatekeeper", is_one_webhook=True),
         Engine(
             *("kyverno", "Kyverno", "kyverno", 50052, "Kyverno"),
             controller="kyverno-admission-controller",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gateway.tools.importing.notes import warnings
 from gateway.tools.importing.objects import cleaned, file_name, name_of, title
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from gateway.tools.migrating.engines import Engine
 
     Json = dict[str, Any]
+
+
+DEFAULT_TIMEOUT_S: Final = 3
+"""Of ``policies.engines.gatekeeper``, as Gatekeeper registers itself."""
+_DEFAULT_OF_WEBHOOKS_S: Final = 10
 
 
 @dataclass(slots=True)
@@ -43,10 +48,31 @@ class OldWebhooks:
         """Namespace, name and port of their Services."""
         return list(dict.fromkeys(service for one in self.documents for service in services_of(one)))
 
+    def settings(self) -> Json:
+        """Return how the engine is called for ``policies.engines``, where that is not the default.
+
+        Its policies do not say it themselves if the engine registers all of them in one webhook.
+        """
+        if not self.engine.is_one_webhook:
+            return {}
+        called = [entry for one in self.documents for entry in entries(one)]
+        found: Json = {}
+        if any(one.get("failurePolicy", "Fail") == "Fail" for one in called):
+            found["failurePolicy"] = "Fail"
+        seconds = max((_seconds(one) for one in called), default=DEFAULT_TIMEOUT_S)
+        if seconds > DEFAULT_TIMEOUT_S:
+            found["timeoutSeconds"] = seconds
+        return found
+
     @property
     def has_candidates(self) -> bool:
         """Whether any webhook has a candidate."""
         return any("rollout" in entry for one in self.candidates for entry in entries(one))
+
+
+def _seconds(entry: Mapping[str, Any]) -> int:
+    found = entry.get("timeoutSeconds")
+    return found if isinstance(found, int) else _DEFAULT_OF_WEBHOOKS_S
 
 
 def of_engine(engine: Engine, webhooks: Iterable[Json]) -> OldWebhooks:

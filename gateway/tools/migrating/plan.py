@@ -9,6 +9,7 @@ from gateway.config.yaml.documents import GATEWAY_VERSION
 from gateway.tools.importing.needs import FILE, kinds_of, with_cluster
 from gateway.tools.importing.other_engines import Needs, judge, of_engine
 from gateway.tools.migrating import old_webhooks
+from gateway.tools.migrating.in_worker import pool_of, take_into_worker
 from gateway.tools.registration.yaml_output import to_yaml
 
 if TYPE_CHECKING:
@@ -43,17 +44,19 @@ class Moved:
     found: Found
     needs: Needs
     old: OldWebhooks
+    in_worker: list[Imported]
+    """The documents that run in the engine's worker."""
 
     def where(self, one: Imported) -> str:
         """Return where the document *one* runs."""
         if one.problems:
             return REFUSED
-        return WORKER if str(one.result) == "worker" else NATIVE
+        return WORKER if any(one is each for each in self.in_worker) else NATIVE
 
     @property
     def needs_worker(self) -> bool:
         """Whether a document runs in a worker."""
-        return any(self.where(one) == WORKER for one in self.found.objects)
+        return bool(self.in_worker)
 
 
 @dataclass(slots=True)
@@ -85,7 +88,7 @@ class Plan:
         candidates[FILE] = to_yaml(with_cluster().content or {})
         for folder, engines in ((config, self.workers), (candidates, self.pools)):
             if engines:
-                folder[POOLS] = "---\n".join(to_yaml(_pool(engine)) for engine in engines)
+                folder[POOLS] = "---\n".join(to_yaml(pool_of(engine)) for engine in engines)
         old = old_webhooks.texts(each for one in self.moved for each in one.old.documents)
         folders = {CONFIG: config, "": {VALUES: to_yaml(self._values())}}
         if old:
@@ -117,7 +120,11 @@ class Plan:
         }
         policies: Json = {}
         if self.workers:
-            policies["engines"] = {one.name: {"pool": one.pool} for one in self.workers}
+            policies["engines"] = {
+                one.engine.name: {"pool": one.engine.pool, **one.old.settings()}
+                for one in self.moved
+                if one.needs_worker
+            }
         if listed:
             policies["resources"] = [
                 {"apiVersion": version, "kind": kind, "resource": plural}
@@ -169,15 +176,6 @@ class Plan:
         return values
 
 
-def _pool(engine: Engine) -> Json:
-    return {
-        "apiVersion": GATEWAY_VERSION,
-        "kind": "WorkerPool",
-        "metadata": {"name": engine.pool},
-        "spec": {"target": [f"127.0.0.1:{engine.port}"]},
-    }
-
-
 def moved(
     engine: Engine, documents: Sequence[Document], webhooks: Iterable[Json], custom: Mapping[Resource, str]
 ) -> Moved:
@@ -185,4 +183,5 @@ def moved(
     found = of_engine(engine.name, documents)
     kinds = {**kinds_of(found.definitions), **custom}
     needs = judge(found.objects, kinds)
-    return Moved(engine, found, needs, old_webhooks.of_engine(engine, webhooks))
+    in_worker = take_into_worker(engine, found.objects, kinds)
+    return Moved(engine, found, needs, old_webhooks.of_engine(engine, webhooks), in_worker)
