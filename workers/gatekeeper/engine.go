@@ -56,7 +56,7 @@ type engine struct {
 
 func newEngine(server *worker.Server, logger *log.Logger) *engine {
 	return &engine{
-		server: server, log: logger, external: &externalData{}, good: make(map[identity]document),
+		server: server, log: logger, external: &externalData{log: logger}, good: make(map[identity]document),
 		guard: newGuard(), turns: newTurns(),
 	}
 }

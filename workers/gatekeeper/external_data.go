@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log"
 	"net/http"
 	"sync"
 	"time"
@@ -40,6 +41,8 @@ type externalData struct {
 	certFile, keyFile string
 	// watcher has the current client certificate; nil: none.
 	watcher *certwatcher.CertWatcher
+	// log has the failures of providers; nil: they are not logged.
+	log     *log.Logger
 	answers answerCache
 }
 

@@ -16,10 +16,16 @@ import (
 	"os"
 
 	"admission-gateway.io/worker"
+	"github.com/go-logr/logr"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 func main() {
+	// The engine's own log would have an entry for each review that a mutator fails on, with the object.
+	ctrllog.SetLogger(logr.Discard())
 	server := worker.NewServer()
-	_ = newEngine(server, log.New(os.Stderr, "", 0))
+	served := newEngine(server, log.New(os.Stderr, "", 0))
+	server.Flags(externalDataUsage, served.external.define)
+	server.BeforeServing(served.external.begin)
 	server.Main()
 }

@@ -20,6 +20,8 @@ type mutatorSet struct {
 	system *mutation.System
 	// running has the contexts of the calls of apply.
 	running *running
+	// turns bounds the calls of apply that run at a time.
+	turns turns
 	// count is the number of mutators that are applied.
 	count int
 	// conflicting has those that are left out, sorted, such as "Assign/image", and conflicts a line for each.
@@ -29,7 +31,7 @@ type mutatorSet struct {
 // newMutatorSet returns the mutators of the documents, and a problem for each that is not valid. Those whose schemas
 // conflict are left out, as in Gatekeeper (gatekeeper:pkg/mutation/system.go). Documents that are not mutators are passed over.
 func newMutatorSet(objects []document, named *providerSet) (*mutatorSet, []error) {
-	made := &mutatorSet{running: &running{}}
+	made := &mutatorSet{running: &running{}, turns: newTurns()}
 	made.system = mutation.NewSystem(mutation.SystemOpts{
 		ProviderCache:                     named.engine,
 		SendRequestToExternalDataProvider: named.send,
@@ -55,6 +57,9 @@ func newMutatorSet(objects []document, named *providerSet) (*mutatorSet, []error
 		// The error says that it conflicts; conflicts are complete only after the last mutator.
 		_ = made.system.Upsert(made.running.stopping(mutator))
 		places[id] = object.Place
+		if isWithin(object.Object["spec"], "externalData") {
+			made.turns = nil // a call waits for the provider
+		}
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(places), compareIDs) {
 		others := made.system.GetConflicts(id)
@@ -82,6 +87,14 @@ func (m *mutatorSet) description() string {
 
 // apply mutates the object and returns whether it has changed. An error of ctx means that the time is over.
 func (m *mutatorSet) apply(ctx context.Context, object *mutationtypes.Mutable) (bool, error) {
+	if m.count == 0 {
+		return false, nil
+	}
+	leave, err := m.turns.enter(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer leave()
 	m.running.contexts.Store(object, ctx)
 	defer m.running.contexts.Delete(object)
 	isMutated, err := m.system.Mutate(ctx, object)

@@ -10,8 +10,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/open-policy-agent/frameworks/constraint/pkg/apis/externaldata/unversioned"
@@ -40,8 +42,14 @@ type providerSet struct {
 
 // provider is a Provider with its client.
 type provider struct {
+	name   string
 	spec   unversioned.ProviderSpec
 	client *http.Client
+	log    *log.Logger
+
+	mu         sync.Mutex
+	quietUntil time.Time
+	unlogged   int
 }
 
 // newProviderSet returns the Providers of the documents, and a problem for each one that is not valid. Providers that
@@ -68,7 +76,7 @@ func newProviderSet(objects []document, data *externalData, before *providerSet)
 		places[read.Name] = object.Place
 		made.byName[read.Name] = before.like(read)
 		if made.byName[read.Name] == nil {
-			made.byName[read.Name] = newProvider(read.Spec, data)
+			made.byName[read.Name] = newProvider(read, data)
 		}
 	}
 	return made, problems
@@ -111,12 +119,12 @@ func (s *providerSet) closeOthers(next *providerSet) {
 
 // newProvider returns a provider with the TLS rules of Gatekeeper (frameworks:pkg/externaldata/request.go): TLS 1.3, only
 // the CAs of its caBundle, and no proxy of the environment.
-func newProvider(spec unversioned.ProviderSpec, data *externalData) *provider {
+func newProvider(read *unversioned.Provider, data *externalData) *provider {
 	authorities := x509.NewCertPool()
-	if decoded, err := base64.StdEncoding.DecodeString(spec.CABundle); err == nil {
+	if decoded, err := base64.StdEncoding.DecodeString(read.Spec.CABundle); err == nil {
 		authorities.AppendCertsFromPEM(decoded)
 	}
-	return &provider{spec: spec, client: &http.Client{
+	return &provider{name: read.Name, spec: read.Spec, log: data.log, client: &http.Client{
 		CheckRedirect: func(next *http.Request, before []*http.Request) error {
 			if next.URL.Scheme != externaldata.HTTPSScheme {
 				return fmt.Errorf("the provider redirects to %s, expected https", next.URL.Scheme)
@@ -146,9 +154,24 @@ func (s *providerSet) send(
 	}
 	answer, status, err := found.ask(ctx, keys)
 	if err != nil {
+		found.logFailure(err)
 		return nil, http.StatusInternalServerError, err
 	}
 	return answer, status, nil
+}
+
+// logFailure logs why the provider has given no answer: a mutator, or the Rego, may ignore it. It writes a line a second
+// for each provider, and counts the others in the next one.
+func (p *provider) logFailure(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if p.log == nil || now.Before(p.quietUntil) {
+		p.unlogged++
+		return
+	}
+	p.log.Printf("gatekeeper: Provider %s: %q; %d failures before it were not logged", p.name, line(err.Error()), p.unlogged)
+	p.quietUntil, p.unlogged = now.Add(time.Second), 0
 }
 
 func (p *provider) ask(ctx context.Context, keys []string) (*externaldata.ProviderResponse, int, error) {
