@@ -88,6 +88,7 @@ def test_a_changed_part_of_the_product_runs_the_files_that_stand_for_it() -> Non
 def test_a_landing_tests_go_and_the_languages_that_the_change_touches() -> None:
     assert of_landing(["workers/python/pyproject.toml", "gateway/base/text.py"]) == ["go"]
     assert of_landing(["workers/rust/src/lib.rs"]) == ["go", "rust"]
+    assert of_landing(["workers/gatekeeper/main.go"]) == ["go", "gatekeeper"]
     assert {"go", "java", "rust", "typescript"} <= set(of_landing(["protos/worker.proto"]))
 
 

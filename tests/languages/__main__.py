@@ -1,9 +1,11 @@
 """``make test-workers``: builds and tests the SDK of each language with its own tools, then all together.
+So it does with the worker programs of other engines, which take no part in the tests of all together.
 
     python -m tests.languages                   # all of them
     python -m tests.languages go rust           # these, and beside them Python's
     python -m tests.languages --build java      # only build, for other tests and benchmarks
     python -m tests.languages --landing         # Go, and those that the change touches
+    python -m tests.languages gatekeeper        # a worker program of another engine
 
 A language whose tools are missing is skipped and reported. The exit status is 0 if nothing failed, 1 if
 something did.
@@ -22,7 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from tests.change import changed_paths
-from tests.languages.toolchains import BUILT, PYTHON, ROOT, Language, missing
+from tests.languages.toolchains import BUILT, PROGRAMS, PYTHON, ROOT, Language, missing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,13 +109,20 @@ def test_together(names: Sequence[str]) -> Result:
 
 
 def of_landing(changed: Sequence[str]) -> list[str]:
-    """Return the languages that stand for all, and those that *changed*, paths of the repository, concern."""
-    return [
+    """Return the languages that stand for all, and what *changed*, paths of the repository, concern."""
+    languages = [
         language.name
         for language in BUILT
         if language.name == "go"
         or any(path.startswith((f"{language.folder}/", "protos/")) for path in changed)
     ]
+    # A program takes minutes to build for the first time.
+    programs = [
+        program.name
+        for program in PROGRAMS
+        if any(path.startswith((f"{program.folder}/", "workers/engines/")) for path in changed)
+    ]
+    return languages + programs
 
 
 def closing(results: Sequence[Result]) -> str:
@@ -130,8 +139,10 @@ def say(line: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
-    names = [language.name for language in BUILT]
-    parser = argparse.ArgumentParser("tests.languages", description="Builds and tests the worker SDKs.")
+    names = [language.name for language in (*BUILT, *PROGRAMS)]
+    parser = argparse.ArgumentParser(
+        "tests.languages", description="Builds and tests the worker SDKs and programs."
+    )
     parser.add_argument(
         "languages", nargs="*", metavar="LANGUAGE", help=f"of {', '.join(names)}; default all"
     )
@@ -145,12 +156,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     # SIGTERM ends the child processes, too, as SIGINT does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     results, ready = [], [PYTHON.name]
-    for language in BUILT:
+    for language in (*BUILT, *PROGRAMS):
         if not options.languages or language.name in options.languages:
             result, is_built = make(language, only_build=options.build)
             results.append(result)
-            ready += [language.name] * is_built
-    if not options.build:
+            ready += [language.name] * (is_built and language in BUILT)
+    programs = {program.name for program in PROGRAMS}
+    if not options.build and not (options.languages and programs.issuperset(options.languages)):
         results.append(test_together(ready))
     say(f"\n{closing(results)}")
     return 1 if any(result.verdict == "failed" for result in results) else 0

@@ -104,13 +104,27 @@ BUILT: Final = (
 )
 """Languages whose toolchain may be missing, in the order of reports."""
 
+PROGRAMS: Final = (
+    Language(
+        "gatekeeper",
+        "Gatekeeper",
+        "workers/gatekeeper",
+        run=("workers/gatekeeper/target/gatekeeper",),
+        product="workers/gatekeeper/target/gatekeeper",
+        tools=(Tool("go", (1, 26), ask="version"),),
+        build="cd workers/gatekeeper && go build -o target/gatekeeper .",
+        test="cd workers/gatekeeper && go vet ./... && go test ./...",
+    ),
+)
+"""Worker programs of other engines. Without sample policies, they are not part of tests of all languages."""
+
 LANGUAGES: Final = (PYTHON, *BUILT)
 NAMES: Final = tuple(language.name for language in LANGUAGES)
 
 
 def named(name: str) -> Language:
-    """Return the language called *name*, one of ``NAMES``."""
-    return next(language for language in LANGUAGES if language.name == name)
+    """Return the language or program called *name*, one of ``NAMES`` or the name of a program."""
+    return next(language for language in (*LANGUAGES, *PROGRAMS) if language.name == name)
 
 
 def missing(language: Language) -> str:
