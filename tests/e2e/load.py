@@ -113,13 +113,17 @@ class Load:
         eventually(condition)
         self.flows()
 
+    def fault(self, answer: Answer) -> str:
+        """Return the reason for which *answer* is a failure; empty if it is none."""
+        return self._check(answer) if answer.status == 201 else answer.message or "no message"
+
     def _run(self) -> None:
         while not self._stop.wait(self._pause_s):
             self._unanswered[threading.get_ident()] = sent_at = time.monotonic()
             try:
                 answer = self._api.create(self._path, self._document)
                 status = answer.status
-                message = self._check(answer) if status == 201 else answer.message or "no message"
+                message = self.fault(answer)
             except OSError as error:
                 status, message = 0, f"the API server itself: {error!r}"
             self._creates.append(Create(sent_at, time.monotonic(), status, message))
