@@ -181,13 +181,11 @@ def _redactor(case: Case, *results: Result) -> ReportRedactor:
 def _key(case: Case, found: list[Difference]) -> Key:
     """Return what equal differences have alike: names and numbers of the object do not count."""
     request: Any = case.request
-    names = [str(request.get("namespace") or ""), name_of(request)]
+    names = [re.escape(one) for one in (str(request.get("namespace") or ""), name_of(request)) if one]
+    named = re.compile(rf"(?<![\w.-])(?:{'|'.join(names)})(?![\w.-])") if names else None
 
     def shape(text: str) -> str:
-        for name in names:
-            if name:
-                text = text.replace(name, "NAME")
-        return _NUMBER.sub("0", text)
+        return _NUMBER.sub("0", text if named is None else named.sub("NAME", text))
 
     texts = tuple(
         (one.kind, one.webhooks, tuple(map(shape, one.old)), tuple(map(shape, one.new))) for one in found
