@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from tests.config.documents import load_documents
 from tests.docs.pages import DOCS
 from tests.kit import call_command
 from tests.policies.documents import decided
@@ -36,6 +37,15 @@ def test_the_first_example(page: str, spec: dict[str, object], message: str, tmp
     pod = {"metadata": {"name": "a"}, "spec": spec}
     status = decided(tmp_path, list(yaml.safe_load_all(example[1])), {"object": pod}).decision.status
     assert (status.message if status else "") == message
+
+
+def test_the_example_with_a_worker_has_the_entries_that_the_page_names() -> None:
+    page = (DOCS / "kyverno.md").read_text()
+    (example,) = (one for one in EXAMPLE.findall(page) if "engines:" in one)
+    config = load_documents(*yaml.safe_load_all(example))
+    assert [one.name for one in config.mutating] == ["pods/owner"]
+    assert [one.name for one in config.validating] == ["pods/no-host-network"]
+    assert all(f"`{one.name}`" in page for one in config.webhooks)
 
 
 def test_the_import_prints_what_the_page_shows(tmp_path: Path) -> None:

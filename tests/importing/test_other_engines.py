@@ -122,7 +122,7 @@ def test_folders_are_read_with_those_below_and_what_runs_is_written(tmp_path: Pa
         "ValidatingPolicy/broken": "refused",
         "ClusterPolicy/o": "refused",
     }
-    assert found["counts"] == {"runs": 2, "differs": 2, "refused": 3}
+    assert found["counts"] == {"runs": 2, "differs": 2, "worker": 0, "refused": 3}
     assert found["passedOver"] == {"Test": 1, "no object": 2}
     reasons = {one["name"]: one["reasons"] for one in found["objects"]}
     assert reasons["g"][0]["field"] == "kind"
@@ -271,7 +271,7 @@ def test_a_cluster_has_the_kinds_that_are_installed(server: ApiServer, tmp_path:
         0,
         {
             "engine": "kyverno",
-            "counts": {"runs": 0, "differs": 0, "refused": 0},
+            "counts": {"runs": 0, "differs": 0, "worker": 0, "refused": 0},
             "objects": [],
             "passedOver": {},
             "unreadable": [],
@@ -396,3 +396,58 @@ def test_what_asks_the_authorizer_needs_a_cluster(tmp_path: Path) -> None:
 def test_options_of_the_other_import_are_refused(arguments: tuple[str, ...]) -> None:
     done = run(*arguments)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+
+
+def test_rules_in_kyvernos_own_language_run_in_a_worker(tmp_path: Path) -> None:
+    match = {"any": [{"resources": {"kinds": ["Pod"]}}]}
+    rules = [
+        {"name": "a", "match": match, "validate": {"pattern": {"spec": {"hostNetwork": False}}}},
+        {
+            "name": "b",
+            "match": match,
+            "mutate": {"patchStrategicMerge": {"metadata": {"labels": {"a": "b"}}}},
+        },
+    ]
+    of_rule = {"generate": {"kind": "Secret"}}
+    for name, more in (("old", []), ("makes", [{"name": "c", "match": match, **of_rule}])):
+        metadata, spec = {"name": name}, {"rules": [*rules, *more]}
+        document = {"apiVersion": f"{OLD}/v1", "kind": "ClusterPolicy", "metadata": metadata, "spec": spec}
+        put(tmp_path / "source" / f"{name}.yaml", document)
+    output = tmp_path / "config"
+    status, found = report("kyverno", tmp_path / "source", "--output", output)
+    assert status == 1
+    assert results(found) == {"ClusterPolicy/old": "worker", "ClusterPolicy/makes": "refused"}
+    of_worker = {one["name"]: one.get("policiesOfWorker") for one in found["objects"]}
+    assert of_worker == {"old": ["old/b", "old/a"], "makes": None}
+    assert found["gatewayConfiguration"] == {
+        "apiVersion": "admission-gateway.io/v1alpha1",
+        "kind": "GatewayConfiguration",
+        "policies": {"engines": {"kyverno": {"pool": "kyverno"}}},
+    }
+    assert call_command("check", "--config", output).stdout.startswith("valid: ")
+    (tmp_path / "source" / "makes.yaml").unlink()
+    done = run("kyverno", tmp_path / "source")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[:4] == [
+        "runs in a worker: 1",
+        "  ClusterPolicy/old",
+        "    policies of the worker: old/b, old/a",
+        "summary: 0 run as they are, 0 run with a difference, 1 runs in a worker, 0 cannot run",
+    ]
+    assert done.stdout.splitlines()[4].startswith(
+        "a worker evaluates policies: workerpools.yaml has its pool"
+    )
+
+
+def test_policies_of_kubewarden_run_in_a_worker(tmp_path: Path) -> None:
+    document = {
+        "apiVersion": "policies.kubewarden.io/v1",
+        "kind": "AdmissionPolicy",
+        "metadata": {"name": "p", "namespace": "n"},
+        "spec": {"module": "registry://a/b:v1", "rules": PODS, "mutating": False},
+    }
+    put(tmp_path / "source" / "a.yaml", document, {**document, "kind": "AdmissionPolicyGroup"})
+    status, found = report("kubewarden", tmp_path / "source", "--output", tmp_path / "config")
+    assert status == 1
+    assert results(found) == {"AdmissionPolicy/n/p": "worker", "AdmissionPolicyGroup/n/p": "refused"}
+    assert call_command("check", "--config", tmp_path / "config").returncode == 0

@@ -171,6 +171,11 @@ spec:
 - apiGroups: [constraints.gatekeeper.sh]
   resources: ["*"]
   verbs: {{ .verbs }}
+{{ end }}
+{{- if has "Kubewarden" $engines -}}
+- apiGroups: [policies.kubewarden.io]
+  resources: [clusteradmissionpolicies, admissionpolicies]
+  verbs: {{ .verbs }}
 {{- end -}}
 {{- end -}}
 

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE_OR_DIR",
         nargs="*",
         help="files or folders to read instead of a cluster, YAML or JSON; - for standard input. After the "
-        "word kyverno or gatekeeper: policies of that engine, in folders below them, too",
+        "word kyverno, gatekeeper or kubewarden: policies of that engine, in folders below them, too",
     )
     cluster.add_arguments(parser, "to read from")
     add_selection(parser, "import")
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "cluster (default: %(default)s)",
     )
     add("--with-problems", action="store_true", help="also write objects that the gateway would refuse")
-    add("--json", action="store_true", help="of kyverno or gatekeeper: print the report as JSON")
+    add("--json", action="store_true", help="of kyverno, gatekeeper or kubewarden: print the report as JSON")
     parser.set_defaults(run=lambda parsed, _: run(parsed, parser.error))
 
 
@@ -122,7 +122,7 @@ def _refuse_contradictions(parsed: argparse.Namespace, engine: str, refuse: Call
     if parsed.force and parsed.output is None:
         refuse("--force needs --output")
     if parsed.json and not engine:
-        refuse("--json needs kyverno or gatekeeper")
+        refuse("--json needs kyverno, gatekeeper or kubewarden")
     is_selected = parsed.name or parsed.exclude or parsed.with_problems
     if engine and (is_selected or parsed.form != "WebhookConfigurations"):
         refuse(f"{engine} cannot be combined with --name, --exclude, --with-problems and --as")

@@ -1,4 +1,4 @@
-"""``admission-gateway import kyverno|gatekeeper``: the policies of another engine, with a report."""
+"""``admission-gateway import ENGINE``: the policies of another engine, with a report."""
 
 from __future__ import annotations
 
@@ -23,13 +23,18 @@ if TYPE_CHECKING:
 
     Json = dict[str, Any]
 
-_TITLES: Final = {"runs": "runs as it is", "differs": "runs with a difference", "refused": "cannot run"}
+_TITLES: Final = {
+    "runs": "runs as it is",
+    "differs": "runs with a difference",
+    "worker": "runs in a worker",
+    "refused": "cannot run",
+}
 """By result."""
 
 
 def run(engine: str, parsed: argparse.Namespace) -> int:
     """Import the documents of *engine*, print the report, and return the exit status."""
-    from gateway.tools.importing.needs import FILE, kinds_of
+    from gateway.tools.importing.needs import FILE, POOLS, kinds_of, pools_of, settings_for
     from gateway.tools.importing.other_engines import judge, of_engine
     from gateway.tools.importing.sources import below
     from gateway.tools.registration.yaml_output import to_yaml
@@ -48,17 +53,21 @@ def run(engine: str, parsed: argparse.Namespace) -> int:
     if found.unreadable and not found.objects and not found.passed_over:
         raise ConfigError(found.unreadable)
     with Progress(f"validating {len(found.objects)} objects"):
-        needs = judge(found.objects, kinds_of(found.definitions))
+        needs = judge(found.objects, kinds_of(found.definitions), has_workers=True)
         if needs.unknown and settings is not None:
             kinds = _kinds_of_cluster(needs.unknown, settings)
             found = of_engine(engine, documents)
-            needs = judge(found.objects, kinds)
+            needs = judge(found.objects, kinds, has_workers=True)
     texts: dict[str, str] = {}
     for one in found.objects:
         if not one.problems:
             # Names that differ only in the case of their kind have one file.
             texts[one.file] = f"{texts[one.file]}---\n{one.text}" if one.file in texts else one.text
     content = needs.settings()
+    is_in_worker = any(one.result == "worker" for one in found.objects)
+    if is_in_worker:
+        content = settings_for(needs.read, [engine], has_cluster=content is not None)
+        texts[POOLS] = to_yaml(pools_of([engine])[0])
     if content is not None:
         texts[FILE] = to_yaml(content)
     written: list[str] = []
@@ -135,6 +144,8 @@ def _lines(found: Found, missing: int) -> Iterator[str]:
             yield f"  {one.kind}/{one.name or '(no name)'}"
             for problem in _reasons(one):
                 yield f"    {problem}"
+            if result == "worker":
+                yield f"    policies of the worker: {', '.join(one.in_worker)}"
             for version, plural in one.reads:
                 yield f"    reads {plural} of {version}"
     passed = found.passed_over.total()
@@ -142,7 +153,8 @@ def _lines(found: Found, missing: int) -> Iterator[str]:
         kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(found.passed_over.items()))
         yield f"passed over, of other kinds: {passed} ({kinds})"
     counts = _counts(found)
-    parts = [f"{count} {_summary(result, count)}" for result, count in counts.items()]
+    shown = {result: count for result, count in counts.items() if count or result != "worker"}
+    parts = [f"{count} {_summary(result, count)}" for result, count in shown.items()]
     parts += [f"{len(found.unreadable)} could not be read"] if found.unreadable else []
     parts += [f"{missing} {'kind' if missing == 1 else 'kinds'} could not be listed"] if missing else []
     yield f"summary: {', '.join(parts)}"
@@ -152,12 +164,18 @@ def _advice(content: Json | None) -> Iterator[str]:
     """Yield what the GatewayConfiguration *content* is for."""
     if content is None:
         return
-    from gateway.tools.importing.needs import FILE
+    from gateway.tools.importing.needs import FILE, POOLS
     from gateway.tools.registration.yaml_output import to_yaml
 
-    reads = "policies" in content
-    what = "policies read objects of these kinds" if reads else "policies need a cluster"
-    yield f"{what}: add this to your GatewayConfiguration, or use {FILE} as it is"
+    policies = content.get("policies", {})
+    what = []
+    if "engines" in policies:
+        what.append(f"a worker evaluates policies: {POOLS} has its pool, with the address 127.0.0.1")
+    if "resources" in policies:
+        what.append("policies read objects of these kinds")
+    elif "kubernetes" in content:
+        what.append("policies need a cluster")
+    yield f"{'; '.join(what)}: add this to your GatewayConfiguration, or use {FILE} as it is"
     added: Json = {key: content[key] for key in content if key in ("kubernetes", "policies")}
     yield from (f"  {line}" for line in to_yaml(added).splitlines())
 
@@ -165,7 +183,9 @@ def _advice(content: Json | None) -> Iterator[str]:
 def _summary(result: str, count: int) -> str:
     if count == 1 or result == "refused":
         return _TITLES[result]
-    return {"runs": "run as they are", "differs": "run with a difference"}[result]
+    return {"runs": "run as they are", "differs": "run with a difference", "worker": "run in a worker"}[
+        result
+    ]
 
 
 def _reasons(one: Imported) -> list[Problem]:
@@ -185,6 +205,7 @@ def _report(engine: str, found: Found, missing: list[str]) -> Json:
             "result": one.result,
             "reasons": [{"field": each.field, "message": each.message} for each in _reasons(one)],
             **({} if one.problems else {"file": one.file}),
+            **({"policiesOfWorker": list(one.in_worker)} if one.result == "worker" else {}),
             **({"reads": [_resource(*each) for each in one.reads]} if one.reads else {}),
         }
         for one in found.objects

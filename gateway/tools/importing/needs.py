@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 Resource = tuple[str, str]
 """apiVersion and plural name."""
 FILE: Final = "gatewayconfiguration.yaml"
+POOLS: Final = "workerpools.yaml"
+PORTS: Final = {"gatekeeper": 50051, "kyverno": 50052, "kubewarden": 50053}
+"""Ports of workers beside the gateway, by engine."""
 DEFINITION: Final = "CustomResourceDefinition"
 _SECRETS: Final = ("v1", "secrets")
 
@@ -53,22 +56,60 @@ class ReadableKinds(Mapping[Resource, ParamKind]):
         return 0
 
 
+def pools_of(engines: Iterable[str]) -> list[Json]:
+    """Return a WorkerPool for each of *engines*, with a worker beside the gateway."""
+    return [
+        {
+            "apiVersion": GATEWAY_VERSION,
+            "kind": "WorkerPool",
+            "metadata": {"name": engine},
+            "spec": {"targets": [f"127.0.0.1:{PORTS[engine]}"]},
+        }
+        for engine in engines
+    ]
+
+
+def cluster_only() -> list[Document]:
+    """Return a GatewayConfiguration that names a cluster, alone."""
+    return [with_cluster()]
+
+
+def with_workers() -> list[Document]:
+    """Return a GatewayConfiguration that names a cluster and workers of all engines, and their pools."""
+    content = {**(with_cluster().content or {}), "policies": {"engines": _engines(PORTS)}}
+    return [Document(Path(FILE), Problems(FILE), each) for each in (content, *pools_of(PORTS))]
+
+
+def _engines(engines: Iterable[str]) -> Json:
+    return {engine: {"pool": engine} for engine in engines}
+
+
 def with_cluster() -> Document:
     """Return a GatewayConfiguration that names a cluster."""
     content: Json = {"apiVersion": GATEWAY_VERSION, "kind": "GatewayConfiguration", "kubernetes": {}}
     return Document(Path(FILE), Problems(FILE), content)
 
 
-def settings_for(read: Mapping[Resource, str]) -> Json:
-    """Return the GatewayConfiguration for policies that read objects of these kinds in a cluster."""
+def settings_for(
+    read: Mapping[Resource, str], engines: Iterable[str] = (), *, has_cluster: bool = True
+) -> Json:
+    """Return the GatewayConfiguration for policies that read objects of these kinds in a cluster.
+
+    *engines* are those whose policies run in workers.
+    """
     content = dict(with_cluster().content or {})
+    if not has_cluster:
+        del content["kubernetes"]
+    policies: Json = {}
+    if found := _engines(engines):
+        policies["engines"] = found
     if read:
         listed = [
             {"apiVersion": version, "kind": kind, "resource": plural}
             for (version, plural), kind in sorted(read.items())
         ]
-        content["policies"] = {"resources": listed}
-    return content
+        policies["resources"] = listed
+    return {**content, "policies": policies} if policies else content
 
 
 def kinds_of(definitions: Iterable[Json]) -> dict[Resource, str]:

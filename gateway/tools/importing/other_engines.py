@@ -20,21 +20,21 @@ from gateway.config.yaml.documents import LOADED_GROUPS, Document
 from gateway.config.yaml.fields import Problems
 from gateway.pure.admission_policies.in_force import PolicyInForce
 from gateway.pure.cel.object_reads import ANY
-from gateway.pure.core.webhook import PolicyRef
-from gateway.tools.importing.needs import DEFINITION, ReadableKinds, settings_for, with_cluster
+from gateway.pure.core.webhook import PolicyRef, WorkerRef
+from gateway.tools.importing.needs import DEFINITION, ReadableKinds, cluster_only, settings_for, with_workers
 from gateway.tools.importing.objects import LAST_APPLIED, file_stem, name_of, texts
 from gateway.tools.importing.sources import documents_of
 from gateway.tools.registration.yaml_output import to_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from gateway.pure.admission_policies.objects import ObjectReads
     from gateway.pure.core.webhook import Webhook
     from gateway.tools.importing.needs import Resource
 
     Json = dict[str, Any]
-    Result = Literal["runs", "differs", "refused"]
+    Result = Literal["runs", "differs", "worker", "refused"]
 
 GROUPS: Final = {
     "kyverno": tuple(sorted(group for group in LOADED_GROUPS if group.endswith("kyverno.io"))),
@@ -78,12 +78,16 @@ class Imported:
     reads: tuple[Resource, ...] = ()
     """The objects that its expressions read."""
     differences: list[tuple[str, str]] = field(default_factory=list)
+    in_worker: tuple[str, ...] = ()
+    """The policies of a worker that evaluate it, or parts of it."""
 
     @property
     def result(self) -> Result:
-        """Whether it runs as it is."""
+        """Whether it runs as it is, and whether a worker has to evaluate any of it."""
         if self.problems:
             return "refused"
+        if self.in_worker:
+            return "worker"
         return "differs" if self.differences else "runs"
 
     def document(self) -> Document:
@@ -144,14 +148,18 @@ def of_engine(engine: str, documents: Iterable[Document]) -> Found:
     return found
 
 
-def judge(objects: Sequence[Imported], custom: Mapping[Resource, str] = NO_KINDS) -> Needs:
+def judge(
+    objects: Sequence[Imported], custom: Mapping[Resource, str] = NO_KINDS, *, has_workers: bool = False
+) -> Needs:
     """Have the loaders read *objects*, each with what belongs to it, and note what they say.
 
-    Returns what they need. *custom* are the kinds of custom resources that they may read.
+    Returns what they need. *custom* are the kinds of custom resources that they may read. With *has_workers*,
+    workers evaluate what the gateway does not.
 
     Raises:
         ConfigError: the configuration has a problem that is of none of them.
     """
+    settings = with_workers if has_workers else cluster_only
     unknown: set[Resource] = set()
     first_of: dict[tuple[str, str, str], Imported] = {}
     templates: dict[str, Imported] = {}
@@ -169,21 +177,25 @@ def judge(objects: Sequence[Imported], custom: Mapping[Resource, str] = NO_KINDS
         else:
             readable = ReadableKinds(custom)
             with suppress(ConfigError):
-                made = read(
-                    [with_cluster(), *([template.document()] if template else ()), document], readable
-                )
+                made = read([*settings(), *([template.document()] if template else ()), document], readable)
                 if any(map(_names_kinds_later, made.webhooks)):
                     each.differences.append(("spec", _LATER))
+                each.in_worker = tuple(
+                    hook.name for hook in made.webhooks if isinstance(hook.client, WorkerRef)
+                )
             each.reads = tuple(sorted(readable.read))
             unknown |= readable.unknown
             if each.kind == _TEMPLATE:
                 templates[each.name] = each
         each.problems += document.problems.found
-    return _judge_together([each for each in objects if not each.problems], custom, unknown)
+    return _judge_together([each for each in objects if not each.problems], custom, unknown, settings)
 
 
 def _judge_together(
-    good: list[Imported], custom: Mapping[Resource, str], unknown: Collection[Resource]
+    good: list[Imported],
+    custom: Mapping[Resource, str],
+    unknown: Collection[Resource],
+    settings: Callable[[], list[Document]],
 ) -> Needs:
     """Leave out of *good* what cannot be in one configuration with the others; note the warnings of the rest.
 
@@ -196,7 +208,7 @@ def _judge_together(
         documents = [each.document() for each in good]
         readable = ReadableKinds(custom)
         try:
-            config = read([with_cluster(), *documents], readable)
+            config = read([*settings(), *documents], readable)
         except ConfigError:
             for each, document in zip(good, documents, strict=True):
                 each.problems += document.problems.found
@@ -213,13 +225,14 @@ def _judge_together(
 
 def _needs_cluster(policy: Webhook) -> bool:
     """Whether *policy* reads from the cluster, or asks its authorizer."""
-    assert isinstance(policy.client, PolicyRef)
+    if not isinstance(policy.client, PolicyRef):
+        return False
     return bool(policy.client.reads) or bool(_objects_of(policy))
 
 
 def _names_kinds_later(policy: Webhook) -> bool:
     """Whether expressions of *policy* find out only in a review of which kind the objects are."""
-    return ANY in _objects_of(policy).resources
+    return policy.policy is not None and ANY in _objects_of(policy).resources
 
 
 def _objects_of(policy: Webhook) -> ObjectReads:
