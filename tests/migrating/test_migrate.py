@@ -310,6 +310,31 @@ def test_what_the_gateway_does_not_evaluate_runs_in_the_worker(tmp_path: Path) -
     assert "summary: 1 in the gateway, 1 in the worker of Kyverno, 1 cannot run\n" in text
 
 
+def test_policies_of_kubewarden_have_candidates_one_by_one(tmp_path: Path) -> None:
+    policy_of_kubewarden = {
+        "apiVersion": "policies.kubewarden.io/v1",
+        "kind": "ClusterAdmissionPolicy",
+        "metadata": {"name": "labels"},
+        "spec": {"module": "registry://example.test/a:1", "mutating": False, "rules": [RULE]},
+    }
+    names = ("labels", "other")
+    webhooks = [
+        registration(
+            *("Validating", f"clusterwide-{name}"),
+            webhook(f"clusterwide-{name}.kubewarden.admission", f"/validate/clusterwide-{name}"),
+            labels={"kubewarden": "true"},
+        )
+        for name in names
+    ]
+    put(tmp_path / "in" / "a.yaml", policy_of_kubewarden, *webhooks)
+    report = migrate(tmp_path / "in", "--output", tmp_path / "out")
+    assert (report["counts"]["kubewardenWorker"], report["counts"]["refused"]) == (1, 0)
+    assert report["engines"][0]["objects"][0]["policiesOfWorker"] == ["labels"]
+    found = load([tmp_path / "out" / "candidates"]).webhooks
+    candidates = [one.rollout.candidate for one in found if one.rollout is not None]
+    assert [str(one.client.policy) for one in candidates if one is not None] == list(names)  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     ("document", "engine", "policies"),
     [

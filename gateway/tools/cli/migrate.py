@@ -79,13 +79,12 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     """Write the files, print the report, and return the exit status. *refuse* exits with an error."""
     from gateway.tools.importing.folder import write
-    from gateway.tools.importing.other_engines import GROUPS
     from gateway.tools.migrating.engines import ENGINES
     from gateway.tools.migrating.steps import steps
 
     if parsed.files and (parsed.kubeconfig or parsed.context):
         refuse("--kubeconfig and --context cannot be combined with files")
-    engines = [ENGINES[name] for name in dict.fromkeys(parsed.engine or ENGINES) if name in GROUPS]
+    engines = [ENGINES[name] for name in dict.fromkeys(parsed.engine or ENGINES)]
     options = tuple(
         text
         for option, value in (("--kubeconfig", parsed.kubeconfig), ("--context", parsed.context))
@@ -215,6 +214,7 @@ def _report(plan: Plan) -> Json:
                         "name": one.name,
                         "source": one.place,
                         "runs": moved.where(one),
+                        **({"policiesOfWorker": list(one.in_worker)} if one.in_worker else {}),
                         "reasons": [{"field": each.field, "message": each.message} for each in _reasons(one)],
                         **({} if one.problems else {"file": one.file}),
                     }

@@ -28,30 +28,22 @@ class Engine:
 
     name: str
     title: str
-    pool: str
-    """The WorkerPool of its workers."""
-    port: int
-    """The port of this machine to which ``kubectl port-forward`` brings the workers."""
-    custom_resources: str = ""
-    """Its name in ``policies.customResourcesOf``. Empty: its documents are not followed in a cluster."""
+    """As in ``policies.customResourcesOf``."""
     is_one_webhook: bool = False
     """Whether it registers all policies of a phase in one webhook."""
     controller: str = ""
-    """The Deployment that makes its webhooks again when they are deleted. Empty if nothing does."""
-    cleans_up: bool = False
-    """Whether the controller deletes the webhooks when it is scaled to zero."""
+    """The Deployment that makes its webhooks again when they are deleted. Empty if nothing does.
+
+    Kyverno's deletes all of them when it is scaled to zero.
+    """
 
 
 ENGINES: Final[Mapping[str, Engine]] = {
     one.name: one
     for one in (
-        Engine("gatekeeper", "Gatekeeper", "gatekeeper", 50051, "Gatekeeper", is_one_webhook=True),
-        Engine(
-            *("kyverno", "Kyverno", "kyverno", 50052, "Kyverno"),
-            controller="kyverno-admission-controller",
-            cleans_up=True,
-        ),
-        Engine("kubewarden", "Kubewarden", "kubewarden", 50053, controller="kubewarden-controller"),
+        Engine("gatekeeper", "Gatekeeper", is_one_webhook=True),
+        Engine("kyverno", "Kyverno", controller="kyverno-admission-controller"),
+        Engine("kubewarden", "Kubewarden", controller="kubewarden-controller"),
     )
 }
 """By name."""

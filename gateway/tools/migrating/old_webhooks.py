@@ -107,7 +107,7 @@ def _divide(found: OldWebhooks, document: Json, policies: Sequence[str], shared:
             found.notes.append(f"{name} has no candidate: several webhooks share the policies of this phase")
             tried.append(entry)
             continue
-        worker = {"pool": found.engine.pool, "policy": policy}
+        worker = {"pool": found.engine.name, "policy": policy}
         tried.append({**entry, "rollout": {"candidate": {"clientConfig": {"worker": worker}}}})
     if kept:
         found.documents.append({**document, "webhooks": kept})

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.config.yaml.documents import GATEWAY_VERSION
-from gateway.tools.importing.needs import FILE, kinds_of, with_cluster
+from gateway.tools.importing.needs import FILE, POOLS, kinds_of, pools_of, with_cluster
 from gateway.tools.importing.other_engines import Needs, judge, of_engine
 from gateway.tools.migrating import old_webhooks
-from gateway.tools.migrating.in_worker import pool_of, take_into_worker
 from gateway.tools.registration.yaml_output import to_yaml
 
 if TYPE_CHECKING:
@@ -32,8 +31,10 @@ VALUES: Final = "values.yaml"
 CANDIDATE_VALUES: Final = "values-candidates.yaml"
 EXCLUDED: Final = ("kube-public", "kube-node-lease")
 """The chart's default of ``registration.excludeNamespaces``, which a value replaces."""
-POOLS: Final = "workerpools.yaml"
 NATIVE, WORKER, REFUSED = "native", "worker", "refused"
+_TEMPLATE: Final = "ConstraintTemplate"
+_CEL: Final = "K8sNativeValidation"
+"""The engine of a template's code that the gateway evaluates. A template has no entry of its own."""
 
 
 @dataclass(slots=True)
@@ -44,19 +45,18 @@ class Moved:
     found: Found
     needs: Needs
     old: OldWebhooks
-    in_worker: list[Imported]
-    """The documents that run in the engine's worker."""
 
     def where(self, one: Imported) -> str:
         """Return where the document *one* runs."""
         if one.problems:
             return REFUSED
-        return WORKER if any(one is each for each in self.in_worker) else NATIVE
+        is_rego = one.kind == _TEMPLATE and _CEL not in one.text
+        return WORKER if one.in_worker or is_rego else NATIVE
 
     @property
     def needs_worker(self) -> bool:
         """Whether a document runs in a worker."""
-        return bool(self.in_worker)
+        return any(self.where(one) == WORKER for one in self.found.objects)
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ class Plan:
         candidates[FILE] = to_yaml(with_cluster().content or {})
         for folder, engines in ((config, self.workers), (candidates, self.pools)):
             if engines:
-                folder[POOLS] = "---\n".join(to_yaml(pool_of(engine)) for engine in engines)
+                folder[POOLS] = "---\n".join(map(to_yaml, pools_of(one.name for one in engines)))
         old = old_webhooks.texts(each for one in self.moved for each in one.old.documents)
         folders = {CONFIG: config, "": {VALUES: to_yaml(self._values())}}
         if old:
@@ -121,7 +121,7 @@ class Plan:
         policies: Json = {}
         if self.workers:
             policies["engines"] = {
-                one.engine.name: {"pool": one.engine.pool, **one.old.settings()}
+                one.engine.name: {"pool": one.engine.name, **one.old.settings()}
                 for one in self.moved
                 if one.needs_worker
             }
@@ -148,7 +148,7 @@ class Plan:
         documents = [
             one.content
             for moved in self.moved
-            if not (self.is_cluster and moved.engine.custom_resources)
+            if not self.is_cluster
             for one in moved.found.objects
             if not one.problems
         ]
@@ -159,8 +159,7 @@ class Plan:
 
     def _followed(self) -> list[str]:
         """Return the engines whose documents the gateway follows in the cluster."""
-        names = [one.engine.custom_resources for one in self.moved if one.found.objects]
-        return [name for name in names if name] if self.is_cluster else []
+        return [one.engine.title for one in self.moved if one.found.objects] if self.is_cluster else []
 
     def _candidate_values(self) -> Json:
         """Return the chart's values with the old webhooks and their candidates."""
@@ -182,6 +181,5 @@ def moved(
     """Return what *engine* has among these. *custom* are the kinds of custom resources that policies read."""
     found = of_engine(engine.name, documents)
     kinds = {**kinds_of(found.definitions), **custom}
-    needs = judge(found.objects, kinds)
-    in_worker = take_into_worker(engine, found.objects, kinds)
-    return Moved(engine, found, needs, old_webhooks.of_engine(engine, webhooks), in_worker)
+    needs = judge(found.objects, kinds, has_workers=True)
+    return Moved(engine, found, needs, old_webhooks.of_engine(engine, webhooks))

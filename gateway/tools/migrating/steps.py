@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gateway.config.yaml.documents import plural_of
+from gateway.tools.importing.needs import PORTS
 from gateway.tools.importing.objects import name_of
 from gateway.tools.migrating import plan as parts
 
@@ -82,8 +83,8 @@ class _Steps:
 
     def _forwards(self) -> Iterator[str]:
         for engine in self._plan.workers:
-            ports = f"{engine.port}:50051"
-            service = f"service/{RELEASE}-{engine.pool}"
+            ports = f"{PORTS[engine.name]}:50051"
+            service = f"service/{RELEASE}-{engine.name}"
             yield self._kubectl("--namespace", RELEASE, "port-forward", service, ports) + " &"
         for (namespace, name, port), local in self._servers():
             ports = f"{local}:{port}"
