@@ -36,7 +36,9 @@ type constraint struct {
 	// that Gatekeeper does not know.
 	action  string
 	actions []string
-	turns   turns
+	// isElsewhere is set if its scoped actions are for other enforcement points: the webhook does not evaluate it.
+	isElsewhere bool
+	turns       turns
 }
 
 // name returns the name of the policy.
@@ -83,9 +85,14 @@ func (t *template) newConstraint(object *unstructured.Unstructured) (*constraint
 	if !t.asksProviders {
 		made.turns = newTurns()
 	}
-	var err error
-	if made.action, made.actions, err = actionsOf(object); err != nil {
+	named, err := made.findActions()
+	if err != nil {
 		return nil, err
+	}
+	for _, each := range []string{deny, warn, dryrun} {
+		if slices.Contains(named, each) {
+			made.actions = append(made.actions, each)
+		}
 	}
 	if made.match, err = matchOf(object); err != nil {
 		return nil, err
@@ -98,28 +105,18 @@ func (t *template) newConstraint(object *unstructured.Unstructured) (*constraint
 	return made, err
 }
 
-// actionsOf returns the enforcementAction, and what the webhook has to do (gatekeeper:pkg/webhook/policy.go).
-func actionsOf(object *unstructured.Unstructured) (string, []string, error) {
-	action, err := apiconstraints.GetEnforcementAction(object)
-	if err != nil {
-		return "", nil, err
+// findActions finds the enforcementAction, and returns what is to be done for the webhook (gatekeeper:pkg/webhook/policy.go).
+func (c *constraint) findActions() (named []string, err error) {
+	if c.action, err = apiconstraints.GetEnforcementAction(c.object); err != nil {
+		return nil, err
 	}
-	named := []string{action}
-	if apiconstraints.IsEnforcementActionScoped(action) {
-		points := []string{util.WebhookEnforcementPoint}
-		scoped, err := apiconstraints.GetEnforcementActionsForEP(object, points)
-		if err != nil {
-			return "", nil, err
-		}
-		named = scoped[util.WebhookEnforcementPoint]
+	if !apiconstraints.IsEnforcementActionScoped(c.action) {
+		return []string{c.action}, nil
 	}
-	var actions []string
-	for _, each := range []string{deny, warn, dryrun} {
-		if slices.Contains(named, each) {
-			actions = append(actions, each)
-		}
-	}
-	return action, actions, nil
+	scoped, err := apiconstraints.GetEnforcementActionsForEP(c.object, []string{util.WebhookEnforcementPoint})
+	named = scoped[util.WebhookEnforcementPoint]
+	c.isElsewhere = len(named) == 0
+	return named, err
 }
 
 // matchOf returns spec.match, nil without one (gatekeeper:pkg/target/target.go).

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	documents "admission-gateway.io/engines"
 	"github.com/open-policy-agent/gatekeeper/v3/apis"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
@@ -31,19 +31,15 @@ func isOwnKind(group string) bool {
 	return false
 }
 
-// document is one object of a folder or of the cluster, with where it was found: a file and the number of the document in
-// it, or the cluster. It is shared, and must not be changed.
-type document struct {
-	*unstructured.Unstructured
-	Place string
-}
+// document is one object of a folder or of the cluster, with where it was found. It is shared, and must not be changed.
+type document = documents.Object
 
 // identity is what makes two documents versions of the same object.
 type identity struct{ group, kind, namespace, name string }
 
-func (d document) identity() identity {
-	kind := d.GroupVersionKind()
-	return identity{kind.Group, kind.Kind, d.GetNamespace(), d.GetName()}
+func keyOf(object document) identity {
+	kind := object.GroupVersionKind()
+	return identity{kind.Group, kind.Kind, object.GetNamespace(), object.GetName()}
 }
 
 // documentProblem is the error of one document.

@@ -9,6 +9,7 @@ import (
 	"log"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"admission-gateway.io/gatekeeper/internal/prepared"
 	"admission-gateway.io/worker"
@@ -20,7 +21,7 @@ import (
 // state is all that one set of documents says. It does not change: a call in flight keeps the state that it began with.
 type state struct {
 	constraints []served
-	// byTemplate has the constraints that can be evaluated, those of a template together.
+	// byTemplate has the constraints that the webhook evaluates, those of a template together.
 	byTemplate [][]*constraint
 	inventory  *prepared.Inventory
 	namespaces map[string]*corev1.Namespace
@@ -52,6 +53,8 @@ type engine struct {
 	providers *providerSet
 	// good has the last version of each document with which nothing was wrong.
 	good map[identity]document
+	// current is the state of calls that begin now.
+	current atomic.Pointer[state]
 }
 
 func newEngine(server *worker.Server, logger *log.Logger) *engine {
@@ -77,23 +80,36 @@ func (e *engine) reload(objects []document) error {
 	if len(problems) == 0 {
 		return e.serve(made, objects)
 	}
-	wrong := make(map[identity]bool, len(problems))
-	for _, each := range problems {
-		e.log.Printf("gatekeeper: %v", each)
-		if object, isNamed := problemDocument(each); isNamed {
-			wrong[object.identity()] = true
-		}
-	}
+	wrong := wrongOf(problems)
 	kept := make([]document, 0, len(objects))
 	for _, object := range objects {
-		if before, isKnown := e.good[object.identity()]; isKnown && wrong[object.identity()] {
-			e.log.Printf("gatekeeper: %s %s: its last good version stays", object.GetKind(), object.GetName())
+		if before, isKnown := e.good[keyOf(object)]; isKnown && wrong[keyOf(object)] {
 			object = before
 		}
 		kept = append(kept, object)
 	}
-	made, _ = e.stateOf(kept)
-	return e.serve(made, kept)
+	made, remaining := e.stateOf(kept)
+	left := wrongOf(remaining)
+	for _, each := range problems {
+		effect := ""
+		if object, isNamed := problemDocument(each); isNamed && !left[keyOf(object)] {
+			effect = "; its last good version stays"
+		}
+		e.log.Printf("gatekeeper: %v%s", each, effect)
+	}
+	good := slices.DeleteFunc(kept, func(object document) bool { return left[keyOf(object)] })
+	return e.serve(made, good)
+}
+
+// wrongOf returns which documents have problems.
+func wrongOf(problems []error) map[identity]bool {
+	wrong := make(map[identity]bool, len(problems))
+	for _, each := range problems {
+		if object, isNamed := problemDocument(each); isNamed {
+			wrong[keyOf(object)] = true
+		}
+	}
+	return wrong
 }
 
 // stateOf makes the state of documents, with a problem for each that cannot be used.
@@ -124,11 +140,11 @@ func (e *engine) stateOf(objects []document) (*state, []error) {
 	return made, problems
 }
 
-// byTemplate groups the constraints that can be evaluated; they are sorted by kind.
+// byTemplate groups the constraints that the webhook evaluates; they are sorted by kind.
 func byTemplate(constraints []served) [][]*constraint {
 	var groups [][]*constraint
 	for _, each := range constraints {
-		if each.constraint == nil {
+		if each.constraint == nil || each.constraint.isElsewhere {
 			continue
 		}
 		last := len(groups) - 1
@@ -141,33 +157,58 @@ func byTemplate(constraints []served) [][]*constraint {
 	return groups
 }
 
-// serve replaces the policies.
-func (e *engine) serve(made *state, objects []document) error {
-	if err := e.server.Replace(made.register); err != nil {
-		return err
+// serve has calls use the state from now on, and remembers its good documents. The policies are replaced if they are others:
+// the inventory of a cluster changes more often.
+func (e *engine) serve(made *state, good []document) error {
+	before := e.current.Swap(made)
+	if before == nil || !made.hasPoliciesOf(before) {
+		if err := e.server.Replace(func(set *worker.Set) { e.register(set, made) }); err != nil {
+			e.current.Store(before)
+			return err
+		}
 	}
 	for _, conflict := range made.conflicts {
-		e.log.Printf("gatekeeper: %s", conflict)
+		if before == nil || !slices.Contains(before.conflicts, conflict) {
+			e.log.Printf("gatekeeper: %s", conflict)
+		}
 	}
 	e.providers.closeOthers(made.providers)
 	e.providers = made.providers
-	good := make(map[identity]document, len(objects))
-	for _, object := range objects {
-		good[object.identity()] = object
+	e.good = make(map[identity]document, len(good))
+	for _, object := range good {
+		e.good[keyOf(object)] = object
 	}
-	e.good = good
 	return nil
 }
 
-// register registers the policies of the state.
-func (s *state) register(set *worker.Set) {
-	for _, each := range s.constraints {
-		set.Policy(each.name, each.about(), s.policy(each),
+// hasPoliciesOf reports whether the policies are those of the other state.
+func (s *state) hasPoliciesOf(other *state) bool {
+	return s.mutators.description() == other.mutators.description() &&
+		slices.EqualFunc(s.constraints, other.constraints, func(a, b served) bool {
+			return a.name == b.name && a.version == b.version && a.constraint == b.constraint && a.about() == b.about()
+		})
+}
+
+// register registers the policies of a state.
+func (e *engine) register(set *worker.Set, made *state) {
+	for _, each := range made.constraints {
+		set.Policy(each.name, each.about(),
+			func(ctx context.Context, review *worker.Review) error {
+				return e.current.Load().policy(each)(ctx, review)
+			},
 			worker.WithVersion(hex.EncodeToString(each.version[:8])), worker.WithParameters(constraintSchema, each.prepare))
 	}
-	set.Policy("validation", "All constraints at once, as Gatekeeper's webhook evaluates them.", s.reviewAll)
-	mutation := &mutationPolicy{mutators: s.mutators, excluder: s.excluder, namespaces: s.namespaces}
-	set.MutatingPolicy("mutation", line(s.mutators.description()), mutation.review)
+	set.Policy("validation", "All constraints at once, as Gatekeeper's webhook evaluates them.",
+		func(ctx context.Context, review *worker.Review) error { return e.current.Load().reviewAll(ctx, review) })
+	set.MutatingPolicy("mutation", line(made.mutators.description()),
+		func(ctx context.Context, review *worker.Review) error {
+			return e.current.Load().mutation().review(ctx, review)
+		})
+}
+
+// mutation returns the policy of all mutators.
+func (s *state) mutation() *mutationPolicy {
+	return &mutationPolicy{mutators: s.mutators, excluder: s.excluder, namespaces: s.namespaces}
 }
 
 // about is the description of a policy.

@@ -9,9 +9,13 @@ import (
 	"testing"
 
 	"admission-gateway.io/worker"
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/yaml"
 )
+
+func init() { ctrllog.SetLogger(logr.Discard()) }
 
 // parse returns the documents of YAML, separated by lines of ---.
 func parse(t testing.TB, texts ...string) []document {
@@ -23,7 +27,7 @@ func parse(t testing.TB, texts ...string) []document {
 			if err := yaml.Unmarshal([]byte(part), &object.Object); err != nil {
 				t.Fatalf("%v in %s", err, part)
 			}
-			found = append(found, document{object, fmt.Sprintf("%d.yaml:%d", index, at+1)})
+			found = append(found, document{Unstructured: object, Place: fmt.Sprintf("%d.yaml:%d", index, at+1)})
 		}
 	}
 	return found

@@ -3,6 +3,7 @@ module admission-gateway.io/gatekeeper
 go 1.26.0
 
 require (
+	admission-gateway.io/engines v0.0.0
 	admission-gateway.io/worker v0.0.0
 	github.com/go-logr/logr v1.4.4
 	github.com/google/uuid v1.6.0
@@ -128,3 +129,5 @@ require (
 )
 
 replace admission-gateway.io/worker => ../go
+
+replace admission-gateway.io/engines => ../engines

@@ -12,9 +12,11 @@
 package main
 
 import (
+	"context"
 	"log"
 	"os"
 
+	documents "admission-gateway.io/engines"
 	"admission-gateway.io/worker"
 	"github.com/go-logr/logr"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
@@ -24,8 +26,13 @@ func main() {
 	// The engine's own log would have an entry for each review that a mutator fails on, with the object.
 	ctrllog.SetLogger(logr.Discard())
 	server := worker.NewServer()
-	served := newEngine(server, log.New(os.Stderr, "", 0))
+	logger := log.New(os.Stderr, "", log.LstdFlags|log.LUTC|log.Lmsgprefix)
+	logger.SetPrefix("worker: ")
+	served := newEngine(server, logger)
 	server.Flags(externalDataUsage, served.external.define)
 	server.BeforeServing(served.external.begin)
+	source := &documents.Source{Log: logger}
+	server.Flags(documents.Usage, source.Define)
+	server.BeforeServing(func(ctx context.Context) error { return source.Follow(ctx, wanted, served.applier(source.Cluster)) })
 	server.Main()
 }

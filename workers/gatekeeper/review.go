@@ -29,7 +29,7 @@ func (s *state) review(ctx context.Context, review *worker.Review, c *constraint
 	if asked.err != nil || asked.isSkipped {
 		return asked.err
 	}
-	if len(c.actions) == 0 {
+	if c.isElsewhere && action == "" {
 		return nil
 	}
 	leave, err := c.turns.enter(ctx)
@@ -110,9 +110,6 @@ func (s *state) query(ctx context.Context, asked *request, reviewed *subject, co
 	byName := make(map[string]*constraint, len(constraints))
 	var matching []*constraint
 	for _, c := range constraints {
-		if len(c.actions) == 0 {
-			continue
-		}
 		isMatched, err := s.matches(c, asked, reviewed)
 		switch {
 		case err != nil:
