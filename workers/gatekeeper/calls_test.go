@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"sync"
 	"testing"
 
 	"admission-gateway.io/worker"
@@ -29,6 +30,12 @@ func serve(t testing.TB, objects []document) *caller {
 	if err := served.load(objects); err != nil {
 		t.Fatal(err)
 	}
+	return &caller{t, started(t, server)}
+}
+
+// started starts the server until the test ends, and returns a connection.
+func started(t testing.TB, server *worker.Server) *grpc.ClientConn {
+	t.Helper()
 	addresses, err := server.Start(worker.Options{Listen: []string{"127.0.0.1:0"}})
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +48,7 @@ func serve(t testing.TB, objects []document) *caller {
 		_ = connection.Close()
 		_ = server.Stop(context.Background())
 	})
-	return &caller{t, connection}
+	return connection
 }
 
 // answered is a ReviewResponse.
@@ -187,4 +194,45 @@ func marshalled(t testing.TB, value any) []byte {
 		t.Fatal(err)
 	}
 	return text
+}
+
+// While the documents change, each call is answered by one state of them: all fields that a state assigns have its value.
+func TestCallsWhileTheDocumentsChange(t *testing.T) {
+	documents := func(value string) []document {
+		return documentsOf(t, assign("host", "spec.hostname", value)+assign("class", "spec.priorityClassName", value)+
+			mutator("v1", "ModifySet", "add", onPods+"location: spec.tolerations\nparameters: {values: {fromList: [{key: "+value+"}]}}"))
+	}
+	server := worker.NewServer()
+	served := newEngine(server, logTo(io.Discard))
+	if err := served.load(documents("a")); err != nil {
+		t.Fatal(err)
+	}
+	caller := &caller{t, started(t, server)}
+	request := creation(t, webPod)
+	done := make(chan struct{})
+	var callers sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				spec := caller.after(request, caller.review("mutation", request, ""))["spec"].(map[string]any)
+				value := spec["hostname"]
+				want := []any{map[string]any{"key": value}}
+				if value != spec["priorityClassName"] || !same(t, spec["tolerations"], want) {
+					t.Errorf("got %v", spec)
+				}
+			}
+		})
+	}
+	for round := range 60 {
+		if err := served.reload(documents([]string{"a", "b"}[round%2])); err != nil {
+			t.Error(err)
+		}
+	}
+	close(done)
+	callers.Wait()
 }

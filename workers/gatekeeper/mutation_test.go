@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"github.com/open-policy-agent/gatekeeper/v3/pkg/mutation/path/parser"
 	mutationtypes "github.com/open-policy-agent/gatekeeper/v3/pkg/mutation/types"
 	"github.com/open-policy-agent/gatekeeper/v3/pkg/wildcard"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 const webPod = `
@@ -243,6 +246,10 @@ func TestABadMutatorCostsItselfOnly(t *testing.T) {
 		mutator("v1", "ModifySet", "operation", onPods+"location: spec.a\nparameters: {operation: Merge, values: {fromList: [1]}}") +
 		mutator("v1", "Assign", "policy", onPods+"location: spec.a\nparameters: {assign: {externalData: {provider: p, failurePolicy: fail}}}") +
 		mutator("v1", "Assign", "source", onPods+"location: spec.a\nparameters: {assign: {externalData: {provider: p, dataSource: Me}}}") +
+		mutator("v1", "Assign", "test", onPods+"location: spec.a\nparameters: {pathTests: [{subPath: spec, condition: mustExist}], assign: {value: 1}}") +
+		mutator("v1", "Assign", "names", onPods+"location: spec.a\nmatch: {namespaces: [shop, Shop]}\nparameters: {assign: {value: 1}}") +
+		mutator("v1", "ModifySet", "selector", onPods+"location: spec.a\nmatch: {labelSelector: {matchExpressions: [{key: a, operator: in}]}}\nparameters: {values: {fromList: [1]}}") +
+		mutator("v1alpha1", "AssignImage", "origin", onPods+"location: spec.a\nmatch: {source: original}\nparameters: {assignTag: ':1'}") +
 		mutator("v1", "AssignMetadata", "nobody", "location: metadata.labels.x\nparameters: {assign: {externalData: {}}}")
 	set, problems := newMutatorSet(documentsOf(t, bad), noProviders(t))
 	for index, want := range []string{
@@ -255,18 +262,22 @@ func TestABadMutatorCostsItselfOnly(t *testing.T) {
 		`text:8: ModifySet operation: spec.parameters.operation: found "Merge", expected one of ["merge" "prune"]`,
 		`text:9: Assign policy: spec.parameters.assign.externalData.failurePolicy: found "fail", expected one of ["UseDefault" "Ignore" "Fail"]`,
 		`text:10: Assign source: spec.parameters.assign.externalData.dataSource: found "Me", expected one of ["ValueAtLocation" "Username"]`,
-		"text:11: AssignMetadata nobody: spec.parameters.assign.externalData.provider: expected the name of a Provider",
+		`text:11: Assign test: spec.parameters.pathTests[0].condition: found "mustExist", expected one of ["MustExist" "MustNotExist"]`,
+		`text:12: Assign names: spec.match.namespaces: found "Shop", expected a name with * at its beginning or end`,
+		`text:13: ModifySet selector: spec.match.labelSelector: "in" is not a valid label selector operator`,
+		`text:14: AssignImage origin: spec.match.source: found "original", expected one of ["All" "Generated" "Original"]`,
+		"text:15: AssignMetadata nobody: spec.parameters.assign.externalData.provider: expected the name of a Provider",
 	} {
 		if index >= len(problems) || !strings.HasPrefix(problems[index].Error(), want) {
 			t.Errorf("got %q, expected %q", texts(problems), want)
 		}
 	}
-	if set.count != 1 || len(problems) != 10 {
+	if set.count != 1 || len(problems) != 14 {
 		t.Errorf("got %d mutators, %d problems", set.count, len(problems))
 	}
 }
 
-// Values that are objects come from the mutator without a copy, and a later mutator changes them in the reviewed object.
+// Values that are objects are copied into the reviewed object.
 func TestAReviewDoesNotChangeTheValuesOfAModifySet(t *testing.T) {
 	policy := policyOf(t, mutator("v1", "ModifySet", "add", onPods+"location: spec.tolerations\nparameters: {values: {fromList: [{key: a}]}}"))
 	request := creation(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {tolerations: []}")
@@ -329,4 +340,66 @@ func TestTheDeadlineOfTheCallEndsTheRounds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Documents that are drawn wrong are problems, and never end the program.
+func TestDocumentsWithWrongFieldsAreProblems(t *testing.T) {
+	wrong := 0
+	for seed := range 1000 {
+		d := draw(seed)
+		text, err := json.Marshal(d.spoilt(d.mutator("m")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		generator, err := json.Marshal(d.spoilt(documentsOf(t, expansionTemplate("t", "Deployment", "Pod", ""))[0].Object))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var objects []document
+		for _, each := range [][]byte{text, generator} {
+			object := &unstructured.Unstructured{}
+			if json.Unmarshal(each, &object.Object) == nil {
+				objects = append(objects, document{object, "text"})
+			}
+		}
+		mutators, problems := newMutatorSet(objects, noProviders(t))
+		_, further := newExpansionSet(objects, mutators)
+		wrong += len(problems) + len(further)
+		review := creation(t, webPod).review(t, "")
+		_ = (&mutationPolicy{mutators: mutators, excluder: noConfig()}).review(t.Context(), review)
+	}
+	if wrong < 300 {
+		t.Errorf("%d problems: the drawn ones say too little", wrong)
+	}
+}
+
+// spoilt returns a copy of a value in which one part has another type, or is missing.
+func (d drawer) spoilt(value any) any {
+	odd := choose[any](d, nil, "", "x", 1.0, -1.0, true, []any{}, map[string]any{}, []any{nil}, strings.Repeat("[", 99), "spec.[", 1e300)
+	switch value := value.(type) {
+	case map[string]any:
+		keys := slices.Sorted(maps.Keys(value))
+		if len(keys) == 0 {
+			return odd
+		}
+		made, key := maps.Clone(value), choose(d, keys...)
+		if _, isLeaf := value[key].(string); isLeaf || d.Intn(4) == 0 {
+			if d.Intn(5) == 0 {
+				delete(made, key)
+			} else if key != "apiVersion" && key != "kind" {
+				made[key] = odd
+			}
+			return made
+		}
+		made[key] = d.spoilt(value[key])
+		return made
+	case []any:
+		if len(value) == 0 {
+			return odd
+		}
+		made, index := slices.Clone(value), d.Intn(len(value))
+		made[index] = d.spoilt(value[index])
+		return made
+	}
+	return odd
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -112,7 +113,10 @@ func mutatorOf(object document) (mutationtypes.Mutator, error) {
 		if err := convert(object, read); err != nil {
 			return nil, err
 		}
-		if err := completeExternalData("spec.parameters.assign.externalData", read.Spec.Parameters.Assign.ExternalData); err != nil {
+		parameters := &read.Spec.Parameters
+		if err := cmp.Or(
+			checkMatch(&read.Spec.Match), checkPathTests(parameters.PathTests), completeExternalData(parameters.Assign.ExternalData),
+		); err != nil {
 			return nil, err
 		}
 		return valid(mutators.MutatorForAssign(read))
@@ -121,7 +125,9 @@ func mutatorOf(object document) (mutationtypes.Mutator, error) {
 		if err := convert(object, read); err != nil {
 			return nil, err
 		}
-		if err := completeExternalData("spec.parameters.assign.externalData", read.Spec.Parameters.Assign.ExternalData); err != nil {
+		if err := cmp.Or(
+			checkMatch(&read.Spec.Match), completeExternalData(read.Spec.Parameters.Assign.ExternalData),
+		); err != nil {
 			return nil, err
 		}
 		return valid(mutators.MutatorForAssignMetadata(read))
@@ -131,17 +137,20 @@ func mutatorOf(object document) (mutationtypes.Mutator, error) {
 			return nil, err
 		}
 		parameters := &read.Spec.Parameters
-		if parameters.Operation == "" {
-			parameters.Operation = mutationsunversioned.MergeOp
-		}
-		if err := oneOf("spec.parameters.operation", parameters.Operation,
-			mutationsunversioned.MergeOp, mutationsunversioned.PruneOp); err != nil {
+		parameters.Operation = cmp.Or(parameters.Operation, mutationsunversioned.MergeOp)
+		if err := cmp.Or(
+			checkMatch(&read.Spec.Match), checkPathTests(parameters.PathTests),
+			oneOf("spec.parameters.operation", parameters.Operation, mutationsunversioned.MergeOp, mutationsunversioned.PruneOp),
+		); err != nil {
 			return nil, err
 		}
 		return valid(newModifySet(read))
 	case "AssignImage":
 		read := &mutationsunversioned.AssignImage{}
 		if err := convert(object, read); err != nil {
+			return nil, err
+		}
+		if err := cmp.Or(checkMatch(&read.Spec.Match), checkPathTests(read.Spec.Parameters.PathTests)); err != nil {
 			return nil, err
 		}
 		return valid(mutators.MutatorForAssignImage(read))
@@ -155,35 +164,6 @@ func valid[M mutationtypes.Mutator](mutator M, err error) (mutationtypes.Mutator
 		return nil, err
 	}
 	return mutator, nil
-}
-
-// completeExternalData sets the defaults and checks the values of the CRD: a folder's documents pass by no API server.
-func completeExternalData(field string, data *mutationsunversioned.ExternalData) error {
-	if data == nil {
-		return nil
-	}
-	if data.DataSource == "" {
-		data.DataSource = mutationtypes.DataSourceValueAtLocation
-	}
-	if data.FailurePolicy == "" {
-		data.FailurePolicy = mutationtypes.FailurePolicyFail
-	}
-	if data.Provider == "" {
-		return fmt.Errorf("%s.provider: expected the name of a Provider", field)
-	}
-	if err := oneOf(field+".dataSource", data.DataSource,
-		mutationtypes.DataSourceValueAtLocation, mutationtypes.DataSourceUsername); err != nil {
-		return err
-	}
-	return oneOf(field+".failurePolicy", data.FailurePolicy,
-		mutationtypes.FailurePolicyUseDefault, mutationtypes.FailurePolicyIgnore, mutationtypes.FailurePolicyFail)
-}
-
-func oneOf[T ~string](field string, found T, expected ...T) error {
-	if slices.Contains(expected, found) {
-		return nil
-	}
-	return fmt.Errorf("%s: found %q, expected one of %q", field, found, expected)
 }
 
 // convert decodes a document into the type of all versions. A field that the version does not have is an error: it
