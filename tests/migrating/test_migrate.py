@@ -219,6 +219,9 @@ def test_a_cluster_is_moved_like_files_and_nothing_in_it_changes(server: ApiServ
     }
     lines = commands(report)
     assert all("--kubeconfig" in line for line in lines)
+    for program, *arguments in lines:
+        if program == "admission-gateway":
+            build_parser().parse_args(arguments)
     assert lines[-3][-3:] == ["deployment/kyverno-admission-controller", "--replicas", "3"]
     assert {asked for asked, _ in server.requests} <= {"get", "list"}
     one = migrate("--kubeconfig", kubeconfig, "--engine", "gatekeeper", "--output", tmp_path / "one")
@@ -248,6 +251,25 @@ def test_what_cannot_run_or_be_read_has_a_reason_and_the_rest_is_written(
     )
     assert done.returncode == 1
     assert "error: the right to list constrainttemplates of templates.gatekeeper.sh is missing" in done.stderr
+
+
+def test_a_context_has_the_name_that_each_program_gives_it(server: ApiServer, tmp_path: Path) -> None:
+    hold_webhooks(server, *GATEKEEPER)
+    content = yaml.safe_load(server.kubeconfig(tmp_path).read_text())
+    (context,) = content["contexts"]
+    file = tmp_path / "kubeconfig"
+    file.write_text(yaml.safe_dump({**content, "contexts": [{**context, "name": "prod"}]}))
+    options = ("--kubeconfig", file, "--context", "prod", "--output", tmp_path / "out")
+    for program, *arguments in commands(migrate(*options)):
+        expected = "--kube-context" if program == "helm" else "--context"
+        assert arguments[arguments.index(expected) + 1] == "prod"
+
+
+def test_a_shell_completes_both_commands() -> None:
+    script = call_command("completion", "bash").stdout
+    assert "_admission_gateway_migrate_prove_option_strings=" in script.replace("shtab_", "_").replace(
+        "__", "_"
+    )
 
 
 def test_wrong_usage_and_an_empty_source_are_one_line(server: ApiServer, tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ class _Steps:
         return list(dict.fromkeys(namespace for namespace, _, _ in moved.old.services))
 
     def _helm(self, command: str, *arguments: str) -> str:
-        options = [text.replace("--context", "--kube-context") for text in self._options]
+        options = ["--kube-context" if text == "--context" else text for text in self._options]
         return shlex.join(
             ["helm", command, RELEASE, "deploy/chart", "--namespace", RELEASE, *arguments, *options]
         )
