@@ -120,7 +120,7 @@ def cluster_exception(of: str = "cp", namespace: str = "exceptions") -> Json:
         (
             {"customResources": True},
             {"customResourcesOf": ["OPA"]},
-            'found "OPA", expected Kyverno or Gatekeeper',
+            'found "OPA", expected Kyverno, Gatekeeper or Kubewarden',
         ),
         ({"customResources": True}, {"exceptionNamespaces": ["a*"]}, 'exceptionNamespaces[0]: found "a*"'),
     ],

@@ -36,6 +36,43 @@ def template(kind: str = "NeedsLabels", *validations: Any, version: str = "v1", 
     }
 
 
+def rego_template(kind: str = "NeedsLabels", **more: Any) -> Json:
+    """A template in Rego, which the gateway does not read. *more* are members of its target."""
+    made = template(kind)
+    target = {"target": "admission.k8s.gatekeeper.sh", "rego": "package x", **more}
+    made["spec"]["targets"] = [target]
+    return made
+
+
+def mutator(name: str = "m", kind: str = "Assign", **spec: Any) -> Json:
+    if kind != "AssignMetadata":
+        spec.setdefault("applyTo", [{"groups": [""], "versions": ["v1"], "kinds": ["Pod"]}])
+    return {
+        "apiVersion": "mutations.gatekeeper.sh/v1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def expansion(generated: str, *of: str, name: str = "e") -> Json:
+    """An ExpansionTemplate of the kinds *of*, of apps and batch, which generate *generated*."""
+    return {
+        "apiVersion": "expansion.gatekeeper.sh/v1beta1",
+        "kind": "ExpansionTemplate",
+        "metadata": {"name": name},
+        "spec": {
+            "applyTo": [{"groups": ["apps", "batch"], "versions": ["v1"], "kinds": list(of)}],
+            "templateSource": "spec.template",
+            "generatedGVK": {
+                "group": "" if generated == "Pod" else "batch",
+                "version": "v1",
+                "kind": generated,
+            },
+        },
+    }
+
+
 def constraint(kind: str = "NeedsLabels", name: str = "c", mode: str = "", **spec: Any) -> Json:
     metadata: Json = {"name": name}
     if mode:

@@ -7,10 +7,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.config.loaders.gatekeeper import GROUPS
+from gateway.config.loaders.gatekeeper_worker import ENGINE
 from gateway.config.yaml.documents import LOADED_GROUPS
 from gateway.config.yaml.fields import MAX_PROBLEMS
 from tests.config.documents import change, load_documents, problems_of
-from tests.gatekeeper.documents import constraint, excluding, scoped, template
+from tests.gatekeeper.documents import (
+    constraint,
+    excluding,
+    expansion,
+    mutator,
+    rego_template,
+    scoped,
+    template,
+)
 from tests.kit import call_command
 
 if TYPE_CHECKING:
@@ -19,6 +28,12 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 TEMPLATE = template("Never", "false")
+PROVIDER: Json = {
+    "apiVersion": "externaldata.gatekeeper.sh/v1beta1",
+    "kind": "Provider",
+    "metadata": {"name": "p"},
+    "spec": {"url": "https://provider.example"},
+}
 SOURCE = "spec.targets.0.code.0.source"
 
 
@@ -125,12 +140,12 @@ def test_problems_of_templates(path: str, value: object, field: str, message: st
 
 
 def test_a_template_in_rego_is_named_with_what_to_use() -> None:
-    rego = change(TEMPLATE, "spec.targets.0", {"target": "admission.k8s.gatekeeper.sh", "rego": "package x"})
-    ((field, message),) = problems_of(rego, constraint("Never"))
+    ((field, message),) = problems_of(rego_template("Never"), constraint("Never"))
     assert field == "spec.targets[0].code"
-    assert message.startswith('the template "never" has Rego only')
-    assert "worker" in message
-    assert "HTTPS webhook" in message
+    assert message == (
+        f'the template "never" has Rego only: a worker evaluates it: name its pool in {ENGINE}, '
+        "or add code of the engine K8sNativeValidation"
+    )
     both = change(TEMPLATE, "spec.targets.0.rego", "package x")
     assert problems_of(both, constraint("Never")) == []
 
@@ -237,7 +252,7 @@ def test_parameters_are_checked_by_the_schema() -> None:
         (
             [excluding("a", sync={"syncOnly": []})],
             "spec.sync",
-            "has no effect: objects are replicated for Rego, which the gateway does not evaluate",
+            f"has no effect: objects are replicated for Rego, and only a worker evaluates that, see {ENGINE}",
         ),
         (
             [excluding("a", processes=("webhooks",))],
@@ -253,10 +268,6 @@ def test_what_has_no_effect_is_a_warning(documents: list[Json], field: str, mess
 @pytest.mark.parametrize(
     ("group", "kind", "part"),
     [
-        ("mutations", "Assign", "MutatingAdmissionPolicy"),
-        ("mutations", "AssignImage", "MutatingAdmissionPolicy"),
-        ("expansion", "ExpansionTemplate", "Pod template"),
-        ("externaldata", "Provider", "worker"),
         ("connection", "Connection", "decision log"),
         ("status", "ConstraintPodStatus", "leave it out"),
     ],
@@ -266,6 +277,23 @@ def test_other_kinds_are_refused_with_what_to_use_instead(group: str, kind: str,
     ((field, message),) = problems_of(document)
     assert field == "kind"
     assert kind in message
+    assert part in message
+
+
+@pytest.mark.parametrize(
+    ("document", "part"),
+    [
+        (mutator(), "MutatingAdmissionPolicy"),
+        (mutator(kind="AssignImage"), "MutatingAdmissionPolicy"),
+        (expansion("Pod", "Deployment"), "Pod template"),
+        (PROVIDER, "a policy of a worker"),
+    ],
+)
+def test_what_only_a_worker_evaluates_is_refused_without_one(document: Json, part: str) -> None:
+    ((field, message),) = problems_of(document)
+    assert field == "kind"
+    assert document["kind"] in message
+    assert "policies.engines.gatekeeper" in message
     assert part in message
 
 

@@ -153,15 +153,20 @@ def test_a_report_without_an_output_writes_nothing(tmp_path: Path) -> None:
 
 def test_constraints_run_with_their_templates_only(tmp_path: Path) -> None:
     put(tmp_path / "a.yaml", constraint("Good", "a"), constraint("Bad", "b"), constraint("Lost", "c"))
-    put(tmp_path / "b.yaml", template("Good"), template("Bad", engine="Rego"))
+    put(
+        tmp_path / "b.yaml", template("Good"), template("Bad", engine="Other"), template("Old", engine="Rego")
+    )
+    put(tmp_path / "c.yaml", constraint("Old", "d"))
     status, found = report("gatekeeper", tmp_path, "--output", tmp_path / "config")
     assert status == 1
     assert results(found) == {
         "Good/a": "runs",
         "Bad/b": "refused",
         "Lost/c": "refused",
+        "Old/d": "worker",
         "ConstraintTemplate/good": "runs",
         "ConstraintTemplate/bad": "refused",
+        "ConstraintTemplate/old": "runs",
     }
     reasons = {one["name"]: one["reasons"][0]["message"] for one in found["objects"] if one["reasons"]}
     assert reasons["b"] == 'its ConstraintTemplate "bad" cannot run'

@@ -1,4 +1,6 @@
-"""Gatekeeper's templates in CEL with their constraints, and its Config, as entries of the validating phase.
+"""Gatekeeper's templates with their constraints, its Config, and its mutators, as entries of a phase.
+
+The gateway evaluates templates in CEL. A worker evaluates the rest, see ``gatekeeper_worker``.
 
 Source: github.com/open-policy-agent/frameworks constraint/pkg/client/client.go; github.com/open-policy-agent/
 gatekeeper pkg/webhook/policy.go.
@@ -6,7 +8,7 @@ gatekeeper pkg/webhook/policy.go.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
@@ -15,9 +17,21 @@ import orjson
 from gateway.base.text import did_you_mean, one_of, shown
 from gateway.config.loaders.gatekeeper_constraint import VERSIONS as CONSTRAINT_VERSIONS
 from gateway.config.loaders.gatekeeper_constraint import ReadConstraint, read_config, read_constraint
+from gateway.config.loaders.gatekeeper_template import ENGINE as CEL
 from gateway.config.loaders.gatekeeper_template import KIND as TEMPLATE
 from gateway.config.loaders.gatekeeper_template import VERSIONS, Template, read_template
-from gateway.config.loaders.part import Loader, Part
+from gateway.config.loaders.gatekeeper_worker import (
+    ENGINE,
+    MUTATIONS,
+    NEEDS_ENGINE,
+    ForWorker,
+    constraint_entry,
+    is_generated,
+    mutation_entry,
+    read_for_worker,
+)
+from gateway.config.loaders.gatekeeper_worker import GROUPS as FOR_WORKER
+from gateway.config.loaders.part import Loader, MadeEntries, Part
 from gateway.config.yaml.fields import child
 from gateway.pure.admission_policies.model import MatchResources, NamedRule, ValidatingPolicy
 from gateway.pure.core.labels import EVERYTHING
@@ -39,21 +53,8 @@ if TYPE_CHECKING:
 TEMPLATES: Final = "templates.gatekeeper.sh"
 CONSTRAINTS: Final = "constraints.gatekeeper.sh"
 CONFIGS: Final = "config.gatekeeper.sh"
-_SYNC_SETS: Final = "syncset.gatekeeper.sh"
 _KINDS: Final = {TEMPLATES: (TEMPLATE, VERSIONS), CONFIGS: ("Config", ("v1alpha1",))}
 _INSTEAD: Final = {
-    "mutations.gatekeeper.sh": (
-        "mutates objects, which the gateway does not do for Gatekeeper's kinds yet; write it as a "
-        "MutatingAdmissionPolicy, or keep it in Gatekeeper and call that as an HTTPS webhook"
-    ),
-    "expansion.gatekeeper.sh": (
-        "makes Pods of workloads to review them, which the gateway does not do; add the kinds of the "
-        "workloads to the constraint's match, and let the template's expressions find their Pod template"
-    ),
-    "externaldata.gatekeeper.sh": (
-        "is for Rego and mutators, which the gateway does not evaluate; use a policy of a worker, which can "
-        "call other servers"
-    ),
     "connection.gatekeeper.sh": (
         "exports violations of Gatekeeper's audit, which the gateway does not have; use the decision log, or "
         "PolicyReports"
@@ -61,10 +62,13 @@ _INSTEAD: Final = {
     "status.gatekeeper.sh": "is written by Gatekeeper's Pods for themselves; leave it out",
 }
 """What the kinds of a group do that cannot be run, and what to use instead."""
+_NO_SYNC: Final = (
+    f"has no effect: objects are replicated for Rego, and only a worker evaluates that, see {ENGINE}"
+)
 _MAX_HINTS: Final = 20
 _MAX_COMPARED: Final = 500
 _DENY: Final[frozenset[Action]] = frozenset(("deny",))
-GROUPS: Final = (TEMPLATES, CONSTRAINTS, CONFIGS, _SYNC_SETS, *_INSTEAD)
+GROUPS: Final = (TEMPLATES, CONSTRAINTS, CONFIGS, *FOR_WORKER, *_INSTEAD)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,9 +80,12 @@ class _ReadConfig(Part):
     id: str
     excluded: Wildcards
     """Namespaces."""
+    sync: str
+    """The path of ``sync``. Empty without it."""
+    made: MadeEntries = field(default_factory=MadeEntries)
 
 
-_Part = Template | ReadConstraint | _ReadConfig
+_Part = Template | ReadConstraint | _ReadConfig | ForWorker
 
 
 class GatekeeperDocuments(Loader[_Part]):
@@ -89,6 +96,8 @@ class GatekeeperDocuments(Loader[_Part]):
         self._templates: dict[str, Template] = {}
         """By the kind of their constraints."""
         self._excluded = NO_NAMES
+        self._mutators: list[ForWorker] = []
+        self._expansions: list[ForWorker] = []
         self._work = Work()
         self._hints = _MAX_HINTS
 
@@ -99,9 +108,8 @@ class GatekeeperDocuments(Loader[_Part]):
         fields.problems.null_is_empty = True
         if group in _INSTEAD:
             fields.problem("kind", f"found {shown(kind)} of {group}, which {_INSTEAD[group]}")
-        elif group == _SYNC_SETS:
-            effect = "objects are replicated for Rego, which the gateway does not evaluate"
-            fields.problems.warn(document.path, f"has no effect: {effect}")
+        elif group in FOR_WORKER:
+            return read_for_worker(document, fields, group, kind)
         elif group == CONSTRAINTS:
             if version in CONSTRAINT_VERSIONS:
                 return read_constraint(document, fields, kind)
@@ -115,7 +123,7 @@ class GatekeeperDocuments(Loader[_Part]):
             elif group == TEMPLATES:
                 return read_template(document, fields, version)
             else:
-                return _ReadConfig(document, kind, "config", read_config(fields))
+                return _ReadConfig(document, kind, "config", *read_config(fields))
         return None
 
     def add(self, part: _Part) -> None:
@@ -125,6 +133,10 @@ class GatekeeperDocuments(Loader[_Part]):
             self._templates.setdefault(part.constraint_kind, part)
         elif isinstance(part, _ReadConfig):
             self._excluded = part.excluded
+        elif isinstance(part, ForWorker) and part.group == MUTATIONS:
+            self._mutators.append(part)
+        elif isinstance(part, ForWorker) and part.generated != ("", ""):
+            self._expansions.append(part)
 
     def in_order(self) -> Iterable[_Part]:
         """See ``Loader``."""
@@ -132,8 +144,28 @@ class GatekeeperDocuments(Loader[_Part]):
 
     def entries(self, part: _Part, params: FixedParams) -> Sequence[Webhook]:
         """See ``Loader``."""
-        if not isinstance(part, ReadConstraint):
-            return ()
+        if isinstance(part, ReadConstraint):
+            return self._of_constraint(part)
+        engine = self.engines.gatekeeper
+        others: tuple[ForWorker, ...] = ()
+        if isinstance(part, ForWorker) and part.group == MUTATIONS:
+            others = tuple(sorted(self._mutators, key=lambda one: (one.kind, one.id)))
+
+        def make() -> Iterator[Webhook]:
+            if isinstance(part, ForWorker):
+                part.check(engine)
+            elif engine is None and isinstance(part, Template) and part.is_rego:
+                message = f"the template {shown(part.id)} has Rego only: {NEEDS_ENGINE}"
+                part.document.problems.add(part.code_path, f"{message}, or add code of the engine {CEL}")
+            elif engine is None and isinstance(part, _ReadConfig) and part.sync:
+                part.document.problems.warn(part.sync, _NO_SYNC)
+            # The first of the mutators has the entry of all.
+            if engine is not None and others and others[0] is part:
+                yield mutation_entry(others, engine)
+
+        return part.made.of(part.document, (engine, *others), make)
+
+    def _of_constraint(self, part: ReadConstraint) -> Sequence[Webhook]:
         template = self._templates.get(part.kind)
         if template is None:
             if not part.document.problems.is_full:
@@ -144,16 +176,24 @@ class GatekeeperDocuments(Loader[_Part]):
                 message = f"there is no ConstraintTemplate with the kind {shown(part.kind)}{hint}"
                 part.document.problems.add(child(part.document.path, "kind"), message)
             return ()
-        excluded = self._excluded
+        excluded, engine, expansions = self._excluded, self.engines.gatekeeper, tuple(self._expansions)
 
         def make() -> Iterator[Webhook]:
             # Of many authors, none may use up what the others need.
             parameters = part.parameters(template.schema, Work() if self.is_custom else self._work)
             has_problems = template.document.problems.found or part.document.problems.found
-            if part.actions and not has_problems:
+            kinds = () if part.match is None else part.match.kinds
+            is_in_worker = template.is_rego or is_generated(kinds, expansions)
+            if engine is None or not is_in_worker:
+                part.warn_of_source()
+            if not part.actions or has_problems:
+                return
+            if not is_in_worker:
                 yield _entry(part, template, parameters, excluded)
+            elif engine is not None:
+                yield constraint_entry(part, template.operations, expansions, engine)
 
-        return part.made.of(part.document, (template, excluded), make)
+        return part.made.of(part.document, (template, excluded, engine, *expansions), make)
 
 
 def _wrong_version(fields: Fields, group: str, version: str, versions: tuple[str, ...]) -> None:

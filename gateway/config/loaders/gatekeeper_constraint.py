@@ -61,6 +61,13 @@ class ReadConstraint(Part):
         """See ``Part``."""
         return self.kind
 
+    def warn_of_source(self) -> None:
+        """Warn if it is only for what is generated of other objects, which only a worker does."""
+        if self.match is not None and self.match.source == "Generated":
+            effect = "the gateway does not expand workloads, so that the constraint matches nothing"
+            path = child(child(self.spec.path, "match"), "source")
+            self.document.problems.warn(path, f"found Generated: {effect}")
+
     def parameters(self, schema: Schema | None, work: Work) -> object:
         """Return ``spec.parameters`` with the defaults of *schema*, after reporting its problems.
 
@@ -123,9 +130,6 @@ def _read_match(source: Fields) -> Match:
         source.problems.warn(source.at("scope"), f"found {shown(scope)}, which is both for Gatekeeper{hint}")
     name = source.optional_string("name", _pattern)
     of_source = source.choice("source", _SOURCES, "All")
-    if of_source == "Generated":
-        effect = "the gateway does not expand workloads, so that the constraint matches nothing"
-        source.problems.warn(source.at("source"), f"found Generated: {effect}")
     selectors = [source.mapping(each) for each in ("labelSelector", "namespaceSelector")]
     of_labels, of_namespace = (None if each is None else read_selector(each) for each in selectors)
     namespaces = Wildcards(source.strings("namespaces", _pattern))
@@ -187,8 +191,8 @@ def _scoped_actions(entries: Iterable[Fields]) -> set[Action]:
     return found
 
 
-def read_config(fields: Fields) -> Wildcards:
-    """Return the namespaces that the Config behind *fields* excludes."""
+def read_config(fields: Fields) -> tuple[Wildcards, str]:
+    """Return the namespaces that the Config behind *fields* excludes, and the path of its ``sync``, or ""."""
     metadata = read_metadata(fields, dns_1123_subdomain, is_namespaced=True)
     fields.accept("status")
     spec = fields.group("spec")
@@ -207,14 +211,14 @@ def read_config(fields: Fields) -> Wildcards:
             excluded += names
         _warn_of_unknown(entry, ("excludedNamespaces", "processes"))
     for name, reason in (
-        ("sync", "objects are replicated for Rego, which the gateway does not evaluate"),
         ("validation", "use `admission-gateway explain` to trace a request"),
         ("readiness", "the gateway's readiness does not depend on it"),
     ):
         if spec.has(name):
             spec.problems.warn(spec.at(name), f"has no effect: {reason}")
     _warn_of_unknown(spec, ("match", "sync", "validation", "readiness"))
-    return Wildcards(tuple(dict.fromkeys(excluded)))
+    spec.accept("sync")
+    return Wildcards(tuple(dict.fromkeys(excluded))), spec.at("sync") if spec.has("sync") else ""
 
 
 def _warn_of_unknown(source: Fields, known: tuple[str, ...]) -> None:

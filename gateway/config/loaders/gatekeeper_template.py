@@ -6,7 +6,7 @@ github.com/open-policy-agent/gatekeeper pkg/drivers/k8scel/schema/schema.go.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -16,7 +16,7 @@ from gateway.config.kinds.matching import FAILURE_POLICIES, report_twice
 from gateway.config.kinds.metadata import read_metadata
 from gateway.config.kinds.names import dns_1123_subdomain
 from gateway.config.kinds.policy_spec import ALWAYS_TRUE, MAX_EXPRESSIONS, Expressions
-from gateway.config.loaders.part import Part
+from gateway.config.loaders.part import MadeEntries, Part
 from gateway.config.yaml.fields import MAX_PROBLEMS, Fields
 from gateway.pure.admission_policies.validating import Rules, Validation
 from gateway.pure.cel.compile import Condition
@@ -38,11 +38,8 @@ VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
 ENGINE: Final = "K8sNativeValidation"
 _TARGET: Final = "admission.k8s.gatekeeper.sh"
 _RESERVED: Final = "gatekeeper_internal_"
-_ONLY_REGO: Final = (
-    "has Rego only, which the gateway does not evaluate: it needs a worker with Gatekeeper's own engine, "
-    f"which is planned; until then add code of the engine {ENGINE}, or keep the template in Gatekeeper and "
-    "call that as an HTTPS webhook"
-)
+_REGO: Final = "Rego"
+_NO_CODE: Final = f"has no code of the engines {ENGINE} and {_REGO}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,6 +58,10 @@ class Template(Part):
     rules: Rules
     source: bytes
     """JSON of the fields that make the decision, with sorted keys."""
+    code_path: str
+    is_rego: bool
+    """Whether it has Rego only, which a worker evaluates."""
+    made: MadeEntries = field(default_factory=MadeEntries)
 
     @property
     def provides(self) -> str:
@@ -88,10 +89,24 @@ def read_template(document: Document, fields: Fields, version: str) -> Template:
         spec.problem("targets", f"found {len(targets)} targets, expected one")
     target = targets[0] if targets else Fields({}, spec.at("targets"), fields.problems)
     operations = _operations(target)
-    conditions, rules = _rules(_source(target, metadata.name, has_problem=not targets))
+    source = _source(target)
+    is_rego = source is None and _has_rego(target)
+    if source is None and not is_rego and targets:
+        target.problem("code", f"the template {shown(metadata.name)} {_NO_CODE}")
+    conditions, rules = _rules(source or Fields({}, target.at("code"), target.problems))
     content = {"operations": target.content.get("operations"), "code": target.content.get("code")}
     return Template(
-        document, KIND, metadata.name, kind, schema, operations, conditions, rules, _json(content)
+        document,
+        KIND,
+        metadata.name,
+        kind,
+        schema,
+        operations,
+        conditions,
+        rules,
+        _json(content),
+        target.at("code"),
+        is_rego,
     )
 
 
@@ -132,14 +147,18 @@ def _operations(target: Fields) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found)) or registration.OPERATIONS
 
 
-def _source(target: Fields, template: str, *, has_problem: bool) -> Fields:
-    """Return the source in CEL of the *template*; empty after a problem, such as that it has only Rego."""
+def _source(target: Fields) -> Fields | None:
+    """Return the source in CEL; None without one."""
     for code in target.mappings("code"):
         if code.required_string("engine") == ENGINE:
             return code.required_group("source")
-    if not has_problem:
-        target.problem("code", f"the template {shown(template)} {_ONLY_REGO}")
-    return Fields({}, target.at("code"), target.problems)
+    return None
+
+
+def _has_rego(target: Fields) -> bool:
+    is_given = bool(target.optional_string("rego"))
+    target.strings("libs")
+    return is_given or any(code.string("engine", "") == _REGO for code in target.mappings("code"))
 
 
 def _rules(source: Fields) -> tuple[tuple[Condition, ...], Rules]:
