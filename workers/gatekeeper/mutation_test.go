@@ -359,7 +359,7 @@ func TestDocumentsWithWrongFieldsAreProblems(t *testing.T) {
 		for _, each := range [][]byte{text, generator} {
 			object := &unstructured.Unstructured{}
 			if json.Unmarshal(each, &object.Object) == nil {
-				objects = append(objects, document{object, "text"})
+				objects = append(objects, document{Unstructured: object, Place: "text"})
 			}
 		}
 		mutators, problems := newMutatorSet(objects, noProviders(t))

@@ -17,8 +17,14 @@ func (e *engine) applier(isCluster bool) func([]document) error {
 			apply = e.load
 		}
 		isStarted = true
-		return apply(objects)
+		return apply(slices.DeleteFunc(slices.Clone(objects), isGoing))
 	}
+}
+
+// isGoing reports whether an object is being deleted, with which Gatekeeper's controllers deal as if it were gone
+// (gatekeeper:pkg/controller). A Namespace is still that of its objects.
+func isGoing(object document) bool {
+	return object.GetDeletionTimestamp() != nil && object.GroupVersionKind().GroupKind() != schema.GroupKind{Kind: "Namespace"}
 }
 
 // ownKinds are the kinds of a cluster that are always followed. * stands for all kinds of a group.

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"context"
+	"io"
 	"strings"
 	"testing"
 	"time"
 
 	"admission-gateway.io/worker"
+	"github.com/open-policy-agent/gatekeeper/v3/pkg/expansion"
+	mutationtypes "github.com/open-policy-agent/gatekeeper/v3/pkg/mutation/types"
 )
 
 const podsOfDeployments = `
@@ -116,5 +120,48 @@ func TestACallWithoutTimeCostsNoOther(t *testing.T) {
 	}
 	if err := s.reviewAll(t.Context(), review); err != nil {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A finalizer holds a mutator that is deleted; Gatekeeper applies it no more.
+func TestAMutatorThatIsBeingDeletedIsGone(t *testing.T) {
+	e := newEngine(worker.NewServer(), logTo(io.Discard))
+	text := strings.Replace(assign("class", "spec.priorityClassName", "low"), "{name: class}",
+		"{name: class, finalizers: [a/b], deletionTimestamp: 2026-01-01T00:00:00Z}", 1)
+	if err := e.applier(true)(documentsOf(t, text+assign("host", "spec.hostname", "h"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, each := range []struct {
+		name    string
+		isKnown bool
+	}{{"class", false}, {"host", true}} {
+		if _, isKnown := e.good[identity{group: mutationsGroup, kind: "Assign", name: each.name}]; isKnown != each.isKnown {
+			t.Errorf("%s: got %v", each.name, isKnown)
+		}
+	}
+}
+
+// countingExpander counts its calls.
+type countingExpander struct {
+	expander
+	count int
+}
+
+func (c *countingExpander) expand(ctx context.Context, base *mutationtypes.Mutable) ([]*expansion.Resultant, error) {
+	c.count++
+	return c.expander.expand(ctx, base)
+}
+
+func TestAnObjectIsExpandedOnceForAllPolicies(t *testing.T) {
+	s := stateOf(t, needsLabel, constraintText("NeedsLabel", "a", "{parameters: {}}"), constraintText("NeedsLabel", "b", "{parameters: {}}"), podsOfDeployments)
+	counting := &countingExpander{expander: s.expander}
+	s.expander = counting
+	review := parseReview(t, deploymentRequest, worker.WithPrepared(&settings{constraint: s.constraints[0].constraint}))
+	for index := range s.constraints {
+		denied(t, s.policy(s.constraints[index])(t.Context(), review), 403, "[a] [Implied by pods] web-pod has no label team")
+	}
+	_ = s.reviewAll(t.Context(), review)
+	if counting.count != 1 {
+		t.Errorf("it was expanded %d times", counting.count)
 	}
 }
