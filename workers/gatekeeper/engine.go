@@ -53,6 +53,8 @@ type engine struct {
 	providers *providerSet
 	// good has the last version of each document with which nothing was wrong.
 	good map[identity]document
+	// said is what was logged for the last documents.
+	said []string
 	// current is the state of calls that begin now.
 	current atomic.Pointer[state]
 }
@@ -78,6 +80,7 @@ func (e *engine) load(objects []document) error {
 func (e *engine) reload(objects []document) error {
 	made, problems := e.stateOf(objects)
 	if len(problems) == 0 {
+		e.said = nil
 		return e.serve(made, objects)
 	}
 	wrong := wrongOf(problems)
@@ -90,15 +93,27 @@ func (e *engine) reload(objects []document) error {
 	}
 	made, remaining := e.stateOf(kept)
 	left := wrongOf(remaining)
+	var said []string
 	for _, each := range problems {
 		effect := ""
 		if object, isNamed := problemDocument(each); isNamed && !left[keyOf(object)] {
 			effect = "; its last good version stays"
 		}
-		e.log.Printf("gatekeeper: %v%s", each, effect)
+		said = append(said, each.Error()+effect)
 	}
+	e.say(said)
 	good := slices.DeleteFunc(kept, func(object document) bool { return left[keyOf(object)] })
 	return e.serve(made, good)
+}
+
+// say logs what was not logged for the documents before: those of a cluster change often.
+func (e *engine) say(lines []string) {
+	for _, each := range lines {
+		if !slices.Contains(e.said, each) {
+			e.log.Printf("gatekeeper: %s", each)
+		}
+	}
+	e.said = lines
 }
 
 // wrongOf returns which documents have problems.

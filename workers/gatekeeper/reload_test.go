@@ -91,6 +91,10 @@ func TestTheLastGoodVersionOfADocumentStays(t *testing.T) {
 	f.logged("its last good version stays")
 	f.have(needsLabel, brokenOwner)
 	f.answers("NeedsLabel/owners", "[owners] web has no label team")
+	f.have(needsLabel, brokenOwner, stored)
+	if f.log.Len() > 0 {
+		t.Errorf("logged again: %s", &f.log)
+	}
 	// It stays however often the documents are read.
 	f.have(needsLabel, brokenOwner, constraintText("NeedsLabel", "more", `{parameters: {label: "more"}}`))
 	f.answers("NeedsLabel/owners", "[owners] web has no label team")

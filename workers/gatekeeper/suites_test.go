@@ -1,0 +1,145 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"admission-gateway.io/worker"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// suite is a suite.yaml of gator.
+type suite struct {
+	Tests []struct {
+		Name, Template, Constraint, Expansion string
+		Invalid, Skip                         bool
+		Cases                                 []suiteCase
+	}
+}
+
+type suiteCase struct {
+	Name, Object string
+	Skip         bool
+	Inventory    []string
+	Assertions   []struct {
+		// Violations is yes, no or a number.
+		Violations any
+		Message    string
+	}
+}
+
+// The suites of Gatekeeper's library hold for the policies of its constraints, whose action is that of the parameters.
+func TestTheSuitesOfTheLibraryHold(t *testing.T) {
+	root := os.Getenv("POLICY_CORPORA")
+	if root == "" {
+		t.Skip("POLICY_CORPORA names no folder of public policies")
+	}
+	cases := 0
+	err := filepath.WalkDir(filepath.Join(root, "gatekeeper-library", "library"), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.Name() != "suite.yaml" {
+			return err
+		}
+		folder := filepath.Dir(path)
+		var read suite
+		text, err := os.ReadFile(path)
+		if err == nil {
+			err = yaml.Unmarshal(text, &read)
+		}
+		if err != nil {
+			t.Fatal(path, err)
+		}
+		for _, test := range read.Tests {
+			for _, each := range test.Cases {
+				if !test.Skip && !each.Skip && !test.Invalid {
+					cases++
+					each.check(t, folder, test.Template, test.Constraint, test.Expansion)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil || cases < 100 {
+		t.Errorf("%d cases, %v", cases, err)
+	}
+}
+
+// check compares the answers of the constraint with the assertions.
+func (c *suiteCase) check(t *testing.T, folder string, files ...string) {
+	t.Helper()
+	var texts []string
+	read := func(file string) string {
+		text, err := os.ReadFile(filepath.Join(folder, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimPrefix(strings.TrimSpace(string(text)), "---\n")
+	}
+	for _, file := range append(files, c.Inventory...) {
+		if file != "" {
+			texts = append(texts, read(file))
+		}
+	}
+	s := stateOf(t, texts...)
+	prepared, err := s.constraints[0].prepare([]byte(`{"action": "deny"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	review, err := worker.ParseReview(reviewText(t, read(c.Object)), worker.WithPrepared(prepared))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	var denial *worker.Denial
+	if err := s.policy(s.constraints[0])(t.Context(), review); errors.As(err, &denial) && denial.Code == 403 {
+		found = strings.Split(denial.Message, "\n["+s.constraints[0].constraint.object.GetName()+"]")
+	} else if err != nil {
+		t.Errorf("%s, %s: %v", folder, c.Name, err)
+	}
+	for _, asserted := range c.Assertions {
+		count := 0
+		for _, message := range found {
+			if matched, err := regexp.MatchString(asserted.Message, message); err != nil || matched {
+				count++
+			}
+		}
+		switch expected := asserted.Violations.(type) {
+		case float64:
+			if count != int(expected) {
+				t.Errorf("%s, %s: got %q, expected %v", folder, c.Name, found, expected)
+			}
+		default:
+			if none := expected == false || expected == "no"; none != (count == 0) {
+				t.Errorf("%s, %s: got %q, expected %v with %q", folder, c.Name, found, expected, asserted.Message)
+			}
+		}
+	}
+}
+
+// reviewText returns the JSON of an AdmissionReview, or one of the object.
+func reviewText(t *testing.T, text string) []byte {
+	t.Helper()
+	object := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(text), &object.Object); err != nil {
+		t.Fatal(err)
+	}
+	document := object.Object
+	if object.GetKind() != "AdmissionReview" {
+		kind := object.GroupVersionKind()
+		document = map[string]any{"request": map[string]any{
+			"kind":      map[string]any{"group": kind.Group, "version": kind.Version, "kind": kind.Kind},
+			"namespace": object.GetNamespace(), "name": object.GetName(), "object": object.Object,
+		}}
+	}
+	encoded, err := json.Marshal(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return encoded
+}
