@@ -35,10 +35,11 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
-    pub(crate) fn new(policies: Vec<Policy>) -> Self {
+    /// `busy_threads` counts for all policies that a server has had.
+    pub(crate) fn new(policies: Vec<Policy>, busy_threads: &Arc<AtomicUsize>) -> Self {
         let in_order: Vec<_> = policies.into_iter().map(Arc::new).collect();
         let by_name = in_order.iter().map(|policy| (policy.name.clone(), Arc::clone(policy))).collect();
-        Self { by_name, in_order, busy_threads: Arc::default() }
+        Self { by_name, in_order, busy_threads: Arc::clone(busy_threads) }
     }
 
     pub(crate) fn in_order(&self) -> &[Arc<Policy>] {
@@ -55,11 +56,6 @@ impl Policies {
         served.sort_unstable();
         let served = if served.is_empty() { "none".to_owned() } else { served.join(", ") };
         error(Code::NotFound, format!("policy \"{name}\" is not served here; served are: {served}"))
-    }
-
-    /// Number of threads that are running a policy.
-    pub(crate) fn busy_threads(&self) -> usize {
-        self.busy_threads.load(Ordering::Relaxed)
     }
 
     /// Returns the outcome of a call that has not begun by its deadline.

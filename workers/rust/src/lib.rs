@@ -50,6 +50,7 @@ mod patch;
 mod payload;
 mod policy;
 mod program;
+mod replacer;
 mod review;
 mod server;
 mod service;
@@ -69,6 +70,7 @@ mod pb {
 
 pub use denied::{Cause, Denied, Malformed, PolicyError, Result};
 pub use policy::{Answer, BoxFuture, Handler, Policy};
+pub use replacer::Replacer;
 pub use review::{Kind, Review};
 pub use serde_json::{self, Value, json};
 pub use server::Server;

@@ -35,8 +35,16 @@ pub(crate) struct Meter {
     duration: Histogram,
 }
 
-/// Gives each policy its meter; returns the metrics of the worker. The library ends each help text with a period.
-pub(crate) fn measure(policies: &mut [Policy]) -> Registry {
+/// The metrics of policies, by their names.
+#[derive(Debug)]
+pub(crate) struct Meters {
+    reviews: Family<Labels<2>, Counter>,
+    in_flight: Family<Labels<1>, Gauge>,
+    duration: Family<Labels<1>, Histogram, fn() -> Histogram>,
+}
+
+/// Returns the metrics of the worker, and what counts in them. The library ends each help text with a period.
+pub(crate) fn measure() -> (Registry, Meters) {
     let mut registry = Registry::default();
     let build =
         [("sdk", "rust"), ("version", env!("CARGO_PKG_VERSION")), ("runtime", env!("WORKER_RUSTC_VERSION"))];
@@ -50,25 +58,31 @@ pub(crate) fn measure(policies: &mut [Policy]) -> Registry {
     let help = "Reviews whose policy has begun and that have no answer yet";
     registry.register("admission_gateway_worker_policy_in_flight", help, in_flight.clone());
 
-    let duration = Family::<Labels<1>, _, _>::new_with_constructor(|| Histogram::new(BOUNDS_S));
+    let made: fn() -> Histogram = || Histogram::new(BOUNDS_S);
+    let duration = Family::<Labels<1>, _, _>::new_with_constructor(made);
     let help = "Time from the begin of a policy to its answer";
     registry.register("admission_gateway_worker_policy_duration_seconds", help, duration.clone());
 
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     registry.register_collector(Box::new(Process { started: started.as_secs_f64() }));
 
-    for policy in policies {
+    (registry, Meters { reviews, in_flight, duration })
+}
+
+impl Meters {
+    /// Gives a policy its meter: the one of an earlier policy of its name, if there was one.
+    pub(crate) fn give(&self, policy: &mut Policy) {
         let name = || ("policy", policy.name.clone());
-        let counter = |outcome: &str| reviews.get_or_create_owned(&[name(), ("outcome", outcome.to_owned())]);
+        let counter =
+            |outcome: &str| self.reviews.get_or_create_owned(&[name(), ("outcome", outcome.to_owned())]);
         policy.meter = Some(Meter {
             allowed: counter("allowed"),
             denied: counter("denied"),
             error: counter("error"),
-            in_flight: in_flight.get_or_create_owned(&[name()]),
-            duration: duration.get_or_create_owned(&[name()]),
+            in_flight: self.in_flight.get_or_create_owned(&[name()]),
+            duration: self.duration.get_or_create_owned(&[name()]),
         });
     }
-    registry
 }
 
 impl Meter {

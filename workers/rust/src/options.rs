@@ -1,6 +1,7 @@
 //! The command line of a worker.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::time::Duration;
 
 use crate::listen::Address;
@@ -19,6 +20,21 @@ pub(crate) struct Options {
     pub(crate) grace: Duration,
 }
 
+/// An option of the program's own.
+pub(crate) struct Flag {
+    pub(crate) name: String,
+    /// Empty: it has none.
+    pub(crate) value: String,
+    pub(crate) usage: String,
+    pub(crate) set: Box<dyn FnMut(String) -> Result<(), String> + Send>,
+}
+
+impl fmt::Debug for Flag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Flag").field(&self.name).finish()
+    }
+}
+
 /// What there is to do instead of serving.
 #[derive(Debug)]
 pub(crate) enum Instead {
@@ -27,8 +43,8 @@ pub(crate) enum Instead {
 }
 
 /// Returns the text of `--help`.
-fn help(program: &str) -> String {
-    format!(
+fn help(program: &str, flags: &[Flag]) -> String {
+    let text = format!(
         "usage: {program} [options]\n\n\
          Serves admission policies over gRPC.\n\n\
          options:\n  \
@@ -41,11 +57,19 @@ fn help(program: &str) -> String {
          --grace SECONDS    for calls in flight when told to stop; default {}\n  \
          --help             show this\n",
         DEFAULT_GRACE.as_secs()
-    )
+    );
+    flags.iter().fold(text, |text, Flag { name, value, usage, .. }| {
+        let head = format!("{name} {value}");
+        let gap = if head.len() > 18 { "\n                     " } else { "" };
+        format!("{text}  {head:<18}{}{usage}\n", if gap.is_empty() { " " } else { gap })
+    })
 }
 
-/// Reads the command line, the program's name first.
-pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Options, Instead> {
+/// Reads the command line, the program's name first; sets the program's own `flags`.
+pub(crate) fn parse(
+    arguments: impl IntoIterator<Item = String>,
+    flags: &mut [Flag],
+) -> Result<Options, Instead> {
     let mut arguments = arguments.into_iter();
     let program = arguments.next().unwrap_or_else(|| "worker".to_owned());
     let (mut listen, mut metrics_listen, mut grace) = (Vec::new(), None, DEFAULT_GRACE);
@@ -61,7 +85,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Optio
             })
         };
         match name.as_str() {
-            "--help" | "-h" => return Err(Instead::Help(help(&program))),
+            "--help" | "-h" => return Err(Instead::Help(help(&program, flags))),
             "--listen" => listen.push(address(value()?)?),
             "--tls-cert" => cert = Some(value()?),
             "--tls-key" => key = Some(value()?),
@@ -69,9 +93,19 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Optio
             "--metrics-listen" => metrics_listen = Some(metrics_address(value()?)?),
             "--grace" => grace = seconds(&value()?)?,
             _ => {
-                return Err(Instead::BadUsage(format!(
-                    "there is no option {name}; --help tells which there are"
-                )));
+                let Some(flag) = flags.iter_mut().find(|flag| flag.name == name) else {
+                    let text = format!("there is no option {name}; --help tells which there are");
+                    return Err(Instead::BadUsage(text));
+                };
+                let given = match (flag.value.is_empty(), &inline) {
+                    (true, None) => String::new(),
+                    (true, Some(_)) => {
+                        return Err(Instead::BadUsage(format!("{name} takes no value")));
+                    }
+                    (false, _) => value()?,
+                };
+                let set = (flag.set)(given);
+                set.map_err(|problem| Instead::BadUsage(format!("{name}: {problem}")))?;
             }
         }
     }
@@ -121,7 +155,40 @@ mod tests {
     use super::*;
 
     fn parsed(line: &str) -> Result<Options, Instead> {
-        parse(std::iter::once("worker").chain(line.split_whitespace()).map(str::to_owned))
+        parse(std::iter::once("worker").chain(line.split_whitespace()).map(str::to_owned), &mut [])
+    }
+
+    #[test]
+    fn a_program_has_options_of_its_own() {
+        let (send, given) = std::sync::mpsc::channel();
+        let flag = |name: &str, value: &str| {
+            let (send, own) = (send.clone(), name.to_owned());
+            let set = move |text: String| match text.as_str() {
+                "bad" => Err("is no folder".to_owned()),
+                _ => send.send(format!("{own}={text}")).map_err(|gone| gone.to_string()),
+            };
+            let usage = "one line".to_owned();
+            Flag { name: name.to_owned(), value: value.to_owned(), usage, set: Box::new(set) }
+        };
+        let mut flags = [flag("--policies", "DIR"), flag("--cluster", ""), flag("--longer-than-others", "X")];
+        let mut parsed = |line: &str| {
+            parse(std::iter::once("worker").chain(line.split_whitespace()).map(str::to_owned), &mut flags)
+        };
+        let found = parsed("--policies a --grace 1 --cluster --policies=b").expect("good usage");
+        assert_eq!(found.grace, Duration::from_secs(1));
+        assert_eq!(given.try_iter().collect::<Vec<_>>(), ["--policies=a", "--cluster=", "--policies=b"]);
+        for (line, text) in [
+            ("--policies bad", "--policies: is no folder"),
+            ("--policies", "followed by its value"),
+            ("--cluster=yes", "--cluster takes no value"),
+        ] {
+            let Err(Instead::BadUsage(found)) = parsed(line) else { panic!("{line} is good") };
+            assert!(found.contains(text), "{found}");
+        }
+        let Err(Instead::Help(text)) = parsed("-h") else { panic!("no help") };
+        let own = "  --policies DIR     one line\n  --cluster          one line\n  --longer-than-others X\n                     \
+             one line\n";
+        assert!(text.ends_with(own), "{text}");
     }
 
     fn problem(line: &str) -> String {

@@ -104,6 +104,11 @@ impl Payload {
         }
     }
 
+    /// Whether calls of a chain have changed the object.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.changed.is_some()
+    }
+
     /// The payload that was sent.
     fn sent(&self) -> &Self {
         self.changed.as_ref().map_or(self, |changed| &changed.sent)

@@ -8,7 +8,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::log::{log, note_panics, say};
 use crate::metrics;
 use crate::options::{Instead, Options, parse};
-use crate::server::Server;
+use crate::server::{Prepare, Server};
 use crate::serving::StartError;
 
 /// For objects nested as deep as the gateway takes them, which are gone through level by level.
@@ -17,8 +17,9 @@ const STACK_BYTES: usize = 8 * 1024 * 1024;
 /// How long to wait for threads of policies that came to their end only now.
 const THREADS: Duration = Duration::from_millis(10);
 
-pub(crate) fn main(server: Server) -> ! {
-    let options = match parse(std::env::args_os().map(|text| text.to_string_lossy().into_owned())) {
+pub(crate) fn main(mut server: Server) -> ! {
+    let arguments = std::env::args_os().map(|text| text.to_string_lossy().into_owned());
+    let options = match parse(arguments, &mut server.flags) {
         Ok(options) => options,
         Err(Instead::Help(text)) => {
             print!("{text}");
@@ -38,7 +39,7 @@ pub(crate) fn main(server: Server) -> ! {
     let status = match runtime.block_on(serve(server, options)) {
         Ok(()) => 0,
         Err(problem) => {
-            say(&problem.to_string());
+            problem.to_string().lines().for_each(say);
             1
         }
     };
@@ -46,14 +47,20 @@ pub(crate) fn main(server: Server) -> ! {
     exit(status)
 }
 
-async fn serve(server: Server, options: Options) -> Result<(), StartError> {
+async fn serve(mut server: Server, options: Options) -> Result<(), StartError> {
     let mut signals = Signals::new().map_err(|error| StartError::new(error.to_string()))?;
-    let count = server.count();
+    if let Some(Prepare(prepare)) = server.prepare.take() {
+        tokio::select! {
+            prepared = prepare() => prepared?,
+            number = signals.next() => exit(128 + number),
+        }
+    }
     let grace = options.grace;
     let serving = server.told(options).start().await?;
     if let Some(address) = serving.metrics_address() {
         say(&format!("metrics on http://{address}{}", metrics::PATH));
     }
+    let count = serving.count();
     say(&format!("serving {count} policies on {}", serving.addresses().join(", ")));
     signals.next().await;
     let stopped = serving.stop(grace);

@@ -3,6 +3,7 @@
 //! The request is parsed on first use, once for all calls of a batch that share it. A policy that changes
 //! the object gets a separate copy, so that other policies do not see the changes.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -177,6 +178,14 @@ impl Review {
     /// changed.
     pub fn request(&self) -> Result<&Map<String, Value>, Malformed> {
         self.payload.request()
+    }
+
+    /// The JSON of the AdmissionRequest; `object` has the changes of earlier webhooks, but not those of this policy.
+    pub fn request_json(&self) -> Result<Cow<'_, [u8]>> {
+        if !self.payload.is_changed() {
+            return Ok(Cow::Borrowed(self.payload.admission_request()));
+        }
+        Ok(Cow::Owned(serde_json::to_vec(self.payload.request()?)?))
     }
 
     /// The object of the request, with what the policy changed so far; `Value::Null` where there is none

@@ -1,11 +1,15 @@
 //! [`Server`]: the policies of a worker, and its server.
 
-use crate::evaluation::Policies;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+
 use crate::listen::Address;
 use crate::meter::measure;
-use crate::options::Options;
+use crate::options::{Flag, Options};
 use crate::policy::{Handler, Policy};
 use crate::program;
+use crate::replacer::{Replacer, problem_of};
 use crate::serving::{Serving, StartError};
 use crate::tls::Tls;
 
@@ -23,7 +27,20 @@ pub struct Server {
     listen: Vec<String>,
     tls: Option<Tls>,
     metrics_listen: Option<String>,
-    problem: Option<String>,
+    replacer: Replacer,
+    pub(crate) flags: Vec<Flag>,
+    pub(crate) prepare: Option<Prepare>,
+}
+
+type Preparation = Pin<Box<dyn Future<Output = Result<(), StartError>> + Send>>;
+
+/// What [`Server::before_serving`] was given.
+pub(crate) struct Prepare(pub(crate) Box<dyn FnOnce() -> Preparation + Send>);
+
+impl fmt::Debug for Prepare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Prepare")
+    }
 }
 
 impl Server {
@@ -47,9 +64,6 @@ impl Server {
 
     /// Registers a policy with all that can be said about it.
     pub fn register(mut self, policy: Policy) -> Self {
-        let is_taken = self.policies.iter().any(|other| other.name == policy.name);
-        let taken = || is_taken.then(|| format!("policy \"{}\" is registered twice", policy.name));
-        self.problem = self.problem.or_else(|| policy.problem()).or_else(taken);
         self.policies.push(policy);
         self
     }
@@ -74,20 +88,71 @@ impl Server {
         self
     }
 
+    /// What replaces the policies, before and while they are served.
+    pub fn replacer(&self) -> Replacer {
+        self.replacer.clone()
+    }
+
+    /// Adds an option of the program's own to [`main`](Self::main): `name` such as `--policies`, its `value` as the
+    /// help shows it (`DIR`), empty for an option without one, and one line of help.
+    ///
+    /// `set` is called each time that the command line has the option; its error is a usage error.
+    pub fn flag<E: fmt::Display>(
+        mut self,
+        name: &str,
+        value: &str,
+        usage: &str,
+        mut set: impl FnMut(String) -> Result<(), E> + Send + 'static,
+    ) -> Self {
+        self.flags.push(Flag {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            usage: usage.to_owned(),
+            set: Box::new(move |given| set(given).map_err(|problem| problem.to_string())),
+        });
+        self
+    }
+
+    /// Has [`main`](Self::main) call this after the arguments are parsed and before it listens. An error ends the
+    /// program with status 1; it may have several lines.
+    pub fn before_serving<T, E>(mut self, prepare: impl FnOnce() -> T + Send + 'static) -> Self
+    where
+        T: Future<Output = Result<(), E>> + Send + 'static,
+        E: fmt::Display,
+    {
+        self.prepare = Some(Prepare(Box::new(move || {
+            let prepared = prepare();
+            Box::pin(async move { prepared.await.map_err(|problem| StartError::new(problem.to_string())) })
+        })));
+        self
+    }
+
     /// Serves, in the tokio runtime that this is called in.
-    pub async fn start(mut self) -> Result<Serving, StartError> {
-        if let Some(problem) = self.problem {
+    pub async fn start(self) -> Result<Serving, StartError> {
+        let policies = match self.replacer.0.replaced() {
+            Some(policies) => policies,
+            None if self.policies.is_empty() => {
+                return Err(StartError::new("no policy is registered: add one with .policy(...)"));
+            }
+            None => self.policies,
+        };
+        if let Some(problem) = problem_of(&policies) {
             return Err(StartError::new(problem));
-        }
-        if self.policies.is_empty() {
-            return Err(StartError::new("no policy is registered: add one with .policy(...)"));
         }
         let default = [DEFAULT_LISTEN.to_owned()];
         let listen = if self.listen.is_empty() { &default[..] } else { &self.listen };
         let addresses: Result<Vec<_>, _> = listen.iter().map(|text| Address::parse(text)).collect();
         let addresses = addresses.map_err(StartError::new)?;
-        let metrics = self.metrics_listen.map(|listen| (listen, measure(&mut self.policies)));
-        Serving::start(Policies::new(self.policies), &addresses, self.tls.as_ref(), metrics).await
+        let (metrics, meters) = match self.metrics_listen {
+            None => (None, None),
+            Some(listen) => {
+                let (registry, meters) = measure();
+                (Some((listen, registry)), Some(meters))
+            }
+        };
+        let served = self.replacer.0;
+        served.begin(policies, meters);
+        Serving::start(served, &addresses, self.tls.as_ref(), metrics).await
     }
 
     /// Serves as a program until SIGTERM or SIGINT, with the options of its command line.
@@ -95,11 +160,6 @@ impl Server {
     /// Exits with 0 after a shutdown, 1 if the start fails, 2 after a usage error.
     pub fn main(self) -> ! {
         program::main(self)
-    }
-
-    /// How many policies are registered.
-    pub(crate) fn count(&self) -> usize {
-        self.policies.len()
     }
 
     /// The same server where the command line says.

@@ -24,6 +24,7 @@ use crate::payload::Payload;
 use crate::pb;
 use crate::pb::policy_worker_server::{PolicyWorker, PolicyWorkerServer};
 use crate::policy::Policy;
+use crate::replacer::Served;
 use crate::review::Review;
 use crate::stream::ReviewStream;
 
@@ -84,15 +85,15 @@ impl Drop for Open {
 /// The contract's service over some policies.
 #[derive(Clone, Debug)]
 pub(crate) struct Worker {
-    pub(crate) policies: Arc<Policies>,
+    pub(crate) served: Arc<Served>,
     pub(crate) activity: Arc<Activity>,
     pub(crate) drain: CancellationToken,
 }
 
 impl Worker {
-    /// Returns the policy of a unary call, or the outcome of the call.
-    fn find(&self, name: &str) -> Result<&Arc<Policy>, Outcome> {
-        let policy = self.policies.find(name).ok_or_else(|| self.policies.unknown(name))?;
+    /// Returns the policy of a unary call among `policies`, or the outcome of the call.
+    fn find<'a>(&self, policies: &'a Policies, name: &str) -> Result<&'a Arc<Policy>, Outcome> {
+        let policy = policies.find(name).ok_or_else(|| policies.unknown(name))?;
         if self.activity.unary.load(Ordering::SeqCst) > MAX_UNARY_IN_FLIGHT {
             return Err(error(Code::ResourceExhausted, format!("{MAX_UNARY_IN_FLIGHT} calls are in flight")));
         }
@@ -106,7 +107,8 @@ impl Worker {
         timeout: Option<Duration>,
         traceparent: Option<Vec<u8>>,
     ) -> Outcome {
-        let policy = match self.find(&request.policy) {
+        let policies = self.served.now();
+        let policy = match self.find(&policies, &request.policy) {
             Ok(policy) => policy,
             Err(problem) => return problem,
         };
@@ -120,7 +122,7 @@ impl Worker {
         let review = review.with_parameters_json(rpc.keep(request.parameters));
         let review = review.with_traceparent(traceparent.unwrap_or_default());
         let room = rpc.room(review.size());
-        self.policies.evaluate(policy, review, room, rpc).await.outcome
+        policies.evaluate(policy, review, room, rpc).await.outcome
     }
 }
 
@@ -132,7 +134,8 @@ impl PolicyWorker for Worker {
         &self,
         _: Request<pb::ListPoliciesRequest>,
     ) -> Result<Response<pb::ListPoliciesResponse>, Status> {
-        let policies = self.policies.in_order().iter().map(|policy| pb::Policy {
+        let policies = self.served.now();
+        let policies = policies.in_order().iter().map(|policy| pb::Policy {
             name: policy.name.clone(),
             description: policy.description.clone(),
             mutating: policy.mutating,
@@ -172,7 +175,8 @@ impl PolicyWorker for Worker {
     ) -> Result<Response<pb::CheckParametersResponse>, Status> {
         let _open = self.activity.enter(true);
         let request = request.into_inner();
-        let policy = match self.find(&request.policy) {
+        let policies = self.served.now();
+        let policy = match self.find(&policies, &request.policy) {
             Ok(policy) => Arc::clone(policy),
             Err(Outcome::Error(problem)) => return Err(status_of(problem)),
             Err(_) => unreachable!("the outcome of a call without a policy is an error"),
@@ -190,8 +194,8 @@ impl PolicyWorker for Worker {
         request: Request<Streaming<pb::ReviewBatch>>,
     ) -> Result<Response<ReviewStream>, Status> {
         let open = self.activity.enter(false);
-        let (policies, drain, rpc) = (Arc::clone(&self.policies), self.drain.clone(), rpc_of(&request));
-        Ok(Response::new(ReviewStream::new(request.into_inner(), policies, drain, rpc, open)))
+        let (served, drain, rpc) = (Arc::clone(&self.served), self.drain.clone(), rpc_of(&request));
+        Ok(Response::new(ReviewStream::new(request.into_inner(), served, drain, rpc, open)))
     }
 }
 

@@ -19,9 +19,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::client::{Connection, Limits};
-use crate::evaluation::Policies;
 use crate::listen::{Address, Listener, SocketFile, bind};
 use crate::metrics;
+use crate::replacer::Served;
 use crate::service::{Routes, Worker};
 use crate::tls::Tls;
 
@@ -85,7 +85,7 @@ impl fmt::Debug for Serving {
 
 impl Serving {
     pub(crate) async fn start(
-        policies: Policies,
+        served: Arc<Served>,
         listen: &[Address],
         tls: Option<&Tls>,
         metrics: Option<(String, Registry)>,
@@ -95,11 +95,7 @@ impl Serving {
         let mut serving = Self {
             addresses: Vec::new(),
             metrics_address: None,
-            worker: Worker {
-                policies: policies.into(),
-                activity: Default::default(),
-                drain: CancellationToken::new(),
-            },
+            worker: Worker { served, activity: Default::default(), drain: CancellationToken::new() },
             tasks: TaskTracker::new(),
             cut: CancellationToken::new(),
             socket_files: Vec::new(),
@@ -137,6 +133,11 @@ impl Serving {
         &self.addresses
     }
 
+    /// How many policies are served now.
+    pub(crate) fn count(&self) -> usize {
+        self.worker.served.now().in_order().len()
+    }
+
     /// The HOST:PORT of the metrics, if they are served.
     pub fn metrics_address(&self) -> Option<&str> {
         self.metrics_address.as_deref()
@@ -157,7 +158,7 @@ impl Serving {
             self.worker.activity.idle().await;
         })
         .await;
-        self.worker.policies.busy_threads()
+        self.worker.served.busy_threads()
     }
 }
 

@@ -26,6 +26,7 @@ use crate::parameters::ById;
 use crate::payload::Payload;
 use crate::pb::{self, verdict};
 use crate::policy::Policy;
+use crate::replacer::Served;
 use crate::review::Review;
 use crate::service::{Open, size_limit_as_exhausted};
 use crate::turns::{SLICE, Turn};
@@ -48,7 +49,7 @@ const QUIET_CHECK: Duration = Duration::from_millis(50);
 
 pub(crate) struct ReviewStream {
     inbound: Streaming<pb::ReviewBatch>,
-    policies: Arc<Policies>,
+    served: Arc<Served>,
     parameters: ById,
     in_flight: HashMap<u64, InFlight>,
     /// The calls that are to begin, in their order.
@@ -121,14 +122,14 @@ enum Draining {
 impl ReviewStream {
     pub(crate) fn new(
         inbound: Streaming<pb::ReviewBatch>,
-        policies: Arc<Policies>,
+        served: Arc<Served>,
         drain: CancellationToken,
         rpc: Arc<Rpc>,
         open: Open,
     ) -> Self {
         Self {
             inbound,
-            policies,
+            served,
             parameters: ById::default(),
             in_flight: HashMap::new(),
             queue: VecDeque::new(),
@@ -225,8 +226,9 @@ impl ReviewStream {
                 .partition(|id| deadline_of(&self.in_flight, id).is_some_and(|deadline| deadline <= now));
             self.expires = others.iter().filter_map(|id| deadline_of(&self.in_flight, id)).min();
             self.queue = others.into();
+            let policies = self.served.now();
             for id in late {
-                let outcome = self.in_flight.get(&id).map(|flight| self.policies.late(&flight.call.policy));
+                let outcome = self.in_flight.get(&id).map(|flight| policies.late(&flight.call.policy));
                 if let Some(outcome) = outcome {
                     self.end(id, outcome.into(), None);
                 }
@@ -388,8 +390,9 @@ impl ReviewStream {
         let Some(flight) = self.in_flight.get_mut(&id) else { return };
         let State::Queued(payload, deadline) = &flight.state else { return };
         let (payload, deadline) = (Arc::clone(payload), *deadline);
-        let Some(policy) = self.policies.find(&flight.call.policy).cloned() else {
-            let outcome = self.policies.unknown(&flight.call.policy);
+        let policies = self.served.now();
+        let Some(policy) = policies.find(&flight.call.policy).cloned() else {
+            let outcome = policies.unknown(&flight.call.policy);
             return self.end(id, outcome.into(), None);
         };
         let Some(parameters) = flight.parameters.take() else {
@@ -405,7 +408,7 @@ impl ReviewStream {
         if room.is_none() && deadline > Instant::now() {
             self.recent = None;
             let review = review(payload.fresh(), None);
-            return self.begin_later(id, payload, &policy, review);
+            return self.begin_later(id, payload, policies, &policy, review);
         }
         let parsed = match &self.recent {
             Some(recent) if Arc::ptr_eq(&recent.of, &payload) => Arc::clone(&recent.parsed),
@@ -419,15 +422,22 @@ impl ReviewStream {
         if self.recent.is_none() {
             self.recent = Some(Recent { of: Arc::clone(&payload), parsed: Arc::clone(&parsed), room: None });
         }
-        match self.policies.begin(&policy, review, &self.rpc, context) {
+        match policies.begin(&policy, review, &self.rpc, context) {
             Begun::Ended(ended) => self.end(id, ended, Some(&parsed)),
             Begun::Waits(waiting) => self.run(id, payload, waiting.ended()),
         }
     }
 
     /// Runs a call as soon as there is room for it; then the next one begins.
-    fn begin_later(&mut self, id: u64, payload: Arc<Payload>, policy: &Arc<Policy>, review: Review) {
-        let (policies, policy, rpc) = (Arc::clone(&self.policies), Arc::clone(policy), Arc::clone(&self.rpc));
+    fn begin_later(
+        &mut self,
+        id: u64,
+        payload: Arc<Payload>,
+        policies: Arc<Policies>,
+        policy: &Arc<Policy>,
+        review: Review,
+    ) {
+        let (policy, rpc) = (Arc::clone(policy), Arc::clone(&self.rpc));
         let (began, beginning) = oneshot::channel::<()>();
         self.beginning = Some(beginning);
         self.run(id, payload, async move {

@@ -11,6 +11,7 @@ mod metrics;
 mod parameters;
 mod program;
 mod readme;
+mod replacing;
 mod stream;
 mod tls;
 mod tracing;
