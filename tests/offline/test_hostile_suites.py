@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from admission_gateway_worker.json_patch.diff import same
 from gateway.base.errors import ConfigError
 from gateway.tools.policy_tests.discovery import read_tests
-from gateway.tools.policy_tests.kyverno_run import without_empty
+from gateway.tools.policy_tests.kyverno_resources import without_empty
 from gateway.tools.policy_tests.run import run_tests
 from tests.gatekeeper.documents import constraint, scoped, template
 from tests.kyverno.documents import exception, validating

@@ -83,7 +83,7 @@ def _run_once(parsed: argparse.Namespace) -> tuple[int, set[Path]]:
         tests = read_tests(parsed.paths, parsed.config)
         watched.update(tests.named_files())
         logs.print_error(*(f"warning: {one}" for one in tests.warnings))
-        results = asyncio.run(run_tests(tests, parsed.filter))
+        results = asyncio.run(run_tests(tests, parsed.filter, parsed.config))
         if not results:
             logs.print_error(f"admission-gateway: no case matches --filter {' '.join(parsed.filter)}")
             return WRONG, watched

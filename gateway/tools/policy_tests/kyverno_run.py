@@ -10,17 +10,15 @@ processor/{operation,policy_processor}.go, resource/{tidy,labels,resource}.go.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from admission_gateway_worker.json_patch.diff import same
 from gateway.base.errors import ReviewError
 from gateway.base.text import one_of, shown
 from gateway.config.merge.load import documents_in
 from gateway.config.yaml.documents import POLICY_KINDS
 from gateway.engine.object_review import (
-    DEFAULT_NAMESPACE,
     RequestOptions,
-    built_in_resource,
     request_for,
     review_of,
 )
@@ -28,19 +26,22 @@ from gateway.pure.admission_policies.evaluation import Allowance
 from gateway.pure.core.matching import selectors_match
 from gateway.pure.core.rules import rules_match
 from gateway.pure.core.verdict import Allowed, Denied
-from gateway.pure.core.webhook import PolicyRef
+from gateway.pure.core.webhook import PolicyRef, WorkerRef
 from gateway.pure.kyverno.cluster_policy import KyvernoClusterPolicy
-from gateway.tools.offline.changes import changes
 from gateway.tools.offline.gateway import offline_gateway
+from gateway.tools.policy_tests.engine_worker import private_worker, rule_statuses
 from gateway.tools.policy_tests.kyverno_objects import read_objects
-from gateway.tools.policy_tests.policies import bindings_of, load_policies
+from gateway.tools.policy_tests.kyverno_resources import compared, objects_in
+from gateway.tools.policy_tests.kyverno_test import VALUES_VERSION
+from gateway.tools.policy_tests.policies import bindings_of, load_policies, policies_in
 from gateway.tools.policy_tests.results import CaseResult, is_selected
 from gateway.tools.policy_tests.suite import bare_namespace
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from gateway.config.yaml.documents import Document
     from gateway.engine.dry_run import DryRun
     from gateway.engine.object_review import Json
     from gateway.pure.core.evaluation import Evaluation
@@ -50,11 +51,8 @@ if TYPE_CHECKING:
     from gateway.tools.policy_tests.kyverno_test import KyvernoTest, ObjectName, Row
     from gateway.tools.policy_tests.policies import LoadedPolicies
 
-_MAPS: Final = frozenset(("annotations", "labels", "matchLabels", "nodeSelector", "data", "stringData"))
-"""Fields that Kyverno reads as an empty mapping if they are null."""
 _NO_SCHEMA: Final = "there is no schema of "
 """The error of an ApplyConfiguration for a custom resource: its schema is in the cluster."""
-_GENERATED: Final = "generate.kyverno.io/"
 
 
 class PolicyResponse(NamedTuple):
@@ -82,13 +80,18 @@ class _Case(NamedTuple):
     """None: all objects of the test."""
 
 
-async def run_kyverno_tests(tests: Sequence[KyvernoTest], filters: Sequence[str]) -> list[CaseResult]:
-    """Return the results of the rows of *tests* that *filters* select: one case for each object of a row."""
+async def run_kyverno_tests(
+    tests: Sequence[KyvernoTest], filters: Sequence[str], command: Sequence[str] = ()
+) -> list[CaseResult]:
+    """Return the results of the rows of *tests* that *filters* select: one case for each object of a row.
+
+    *command* starts the worker of Kyverno's own code. Without it, rules in its language are not supported.
+    """
     results: list[CaseResult] = []
     for test in tests:
         cases = [one for one in _cases(test) if is_selected(test.name, one.name, filters)]
         if cases:
-            results += await _run(test, cases)
+            results += await _run(test, cases, command)
     return results
 
 
@@ -100,20 +103,38 @@ def _cases(test: KyvernoTest) -> Iterator[_Case]:
             yield _Case(f"{what}{operation} on {resource or 'all'}: {row.result}", row, resource)
 
 
-async def _run(test: KyvernoTest, cases: Sequence[_Case]) -> list[CaseResult]:
-    objects, problem = _objects(test.resources)
-    others, _ = _objects((*test.target_resources, *test.param_resources))
+async def _run(test: KyvernoTest, cases: Sequence[_Case], command: Sequence[str]) -> list[CaseResult]:
+    objects, problem = objects_in(test.resources)
+    others, _ = objects_in((*test.target_resources, *test.param_resources))
     readable, wrong = read_objects(test, [*objects, *others])
-    policies = load_policies(
-        documents_in((*test.policies, *test.exceptions)),
-        documents_in(test.param_resources),
-        bindings_of(test.user, test.file),
-        readable.kinds,
-        readable.servers,
-    )
-    async with offline_gateway(policies.config, uses_cluster=False) as gateway:
-        run = _TestRun(test, policies, objects, problem, readable, wrong, gateway)
-        return [await run.result(case) for case in cases]
+    documents = list(documents_in((*test.policies, *test.exceptions)))
+    with private_worker(command, "kyverno", _for_worker(test, documents, (*objects, *others))) as worker:
+        policies = load_policies(
+            documents,
+            documents_in(test.param_resources),
+            bindings_of(test.user, test.file),
+            readable.kinds,
+            readable.servers,
+            worker,
+        )
+        config = policies.config
+        if not any(isinstance(one.client, WorkerRef) for one in config.webhooks):
+            config = replace(config, pools={})
+        async with offline_gateway(config, uses_cluster=False) as gateway:
+            run = _TestRun(test, policies, objects, problem, readable, wrong, gateway)
+            return [await run.result(case) for case in cases]
+
+
+def _for_worker(
+    test: KyvernoTest, documents: Sequence[Document], objects: Iterable[Json]
+) -> Iterator[Mapping[str, object]]:
+    """Yield what the worker of a *test* reads: policies, exceptions, objects, values and the user."""
+    for one in (*policies_in(documents), *documents_in(test.others)):
+        if one.content is not None:
+            yield one.content
+    if test.inline_values is not None:
+        yield {"apiVersion": VALUES_VERSION, "kind": "Values", **test.inline_values}
+    yield from objects
 
 
 class _TestRun:
@@ -194,7 +215,7 @@ class _TestRun:
             are_found = are_found or bool(responses)
             is_compared, lines = True, list[str]()
             if responses and row.patched:
-                is_compared, lines = _compared(test.file.parent / row.patched, row, reviewed.final_object)
+                is_compared, lines = compared(test.file.parent / row.patched, row, reviewed.final_object)
             for each in responses if is_compared else ():
                 if each.result != row.result:
                     rule = f" of {each.rule}" if each.rule else ""
@@ -246,6 +267,12 @@ def _responses(review: DryRun, policies: LoadedPolicies) -> Iterator[PolicyRespo
         hook, verdict = outcome.invocation.webhook, outcome.verdict
         if isinstance(hook.policy, KyvernoClusterPolicy):
             continue
+        if isinstance(hook.client, WorkerRef):
+            for each in rule_statuses(outcome):
+                is_warning = each.status == "fail" and hook.configuration in policies.unscored
+                result = "warn" if is_warning else each.status
+                yield PolicyResponse(hook.configuration, each.rule, result, each.message)
+            continue
         if isinstance(verdict, Allowed):
             yield PolicyResponse(hook.name, "", "pass", "")
             continue
@@ -258,6 +285,8 @@ def _responses(review: DryRun, policies: LoadedPolicies) -> Iterator[PolicyRespo
     for answer in review.answers:
         for invocation, excluded in answer.evaluation.exclusions:
             if isinstance(invocation.webhook.policy, KyvernoClusterPolicy):
+                continue
+            if isinstance(invocation.webhook.client, WorkerRef):
                 continue
             is_passed = excluded.is_exception and excluded.condition in policies.passing
             result = "pass" if is_passed else "skip"
@@ -311,85 +340,3 @@ def _is_of(row: Row, response: PolicyResponse) -> bool:
 
 def _files(paths: Sequence[Path]) -> str:
     return one_of([path.name for path in paths]) if paths else "no file"
-
-
-def _objects(paths: Sequence[Path]) -> tuple[list[Json], str]:
-    """Return the objects in *paths*, each once, and the first problem; the files without one are read."""
-    found: dict[tuple[object, ...], Json] = {}
-    first = ""
-    for document in documents_in(paths):
-        for problem in document.problems.errors():
-            first = first or f"resources: {problem}"
-        if document.content is None:
-            continue
-        made = _object(document.content)
-        if made is None:
-            place = document.place
-            first = first or f"resources: {place}: found no object with apiVersion, kind and metadata"
-            continue
-        key = _key(made)
-        found.setdefault(key if key[-1] else (id(made),), made)
-    return list(found.values()), first
-
-
-def _object(content: Mapping[str, Any]) -> Json | None:
-    """Return the object *content*, with a namespace unless its kind has none; None if it is no object."""
-    version, kind = content.get("apiVersion"), content.get("kind")
-    if not isinstance(version, str) or not isinstance(kind, str):
-        return None
-    try:
-        made: Json = _with_maps(content)
-    except RecursionError:
-        return None
-    metadata = made.setdefault("metadata", {})
-    if not isinstance(metadata, dict):
-        return None
-    resource = built_in_resource(version.rpartition("/")[0], kind)
-    if not metadata.get("namespace") and (resource is None or resource.is_namespaced):
-        metadata["namespace"] = DEFAULT_NAMESPACE
-    return made
-
-
-def _with_maps(value: Any) -> Any:  # noqa: ANN401 - any JSON
-    """Return a copy of *value* in which the mappings of ``_MAPS`` are not null."""
-    if isinstance(value, dict):
-        return {key: {} if each is None and key in _MAPS else _with_maps(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_with_maps(each) for each in value]
-    return value
-
-
-def _compared(file: Path, row: Row, final: Json | None) -> tuple[bool, list[str]]:
-    """Return whether *file* has what *final* is compared with, and lines about differences.
-
-    Without it the row is skipped, whatever its result, unless it fails on missing objects.
-    """
-    wanted, problem = _objects([file])
-    if problem:
-        return True, [f"patchedResources: {problem}"]
-    key = None if final is None else _key(final)
-    one = next((each for each in wanted if _key(each) == key), None)
-    if one is None:
-        missing = f"patchedResources: the object after all changes is not in {file.name}"
-        return row.fails_on_missing, [missing] if row.fails_on_missing else []
-    before, after = without_empty(one), without_empty(final)
-    if same(before, after):
-        return True, []
-    about = f"patchedResources: the object after all changes differs from that in {file.name}"
-    return True, [about, *(f"  {line}" for line in changes(before, after))]
-
-
-def _key(found: Mapping[str, Any]) -> tuple[str, ...]:
-    metadata = found["metadata"]
-    named = (str(metadata.get(name) or "") for name in ("namespace", "name"))
-    return found["apiVersion"], found["kind"], *named
-
-
-def without_empty(found: Any) -> Any:  # noqa: ANN401 - any JSON
-    """Return *found* without null, empty mappings and lists, and labels of generated objects."""
-    if isinstance(found, dict):
-        items = ((key, without_empty(each)) for key, each in found.items() if not key.startswith(_GENERATED))
-        return {key: each for key, each in items if each is not None} or None
-    if isinstance(found, list):
-        return [each for each in map(without_empty, found) if each is not None] or None
-    return found

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gateway.tools.policy_tests.kyverno_entries import MockEntry
 
 _GROUP: Final = "cli.kyverno.io/"
+VALUES_VERSION: Final = f"{_GROUP}v1alpha1"
 _RESULTS: Final = ("pass", "fail", "skip", "error", "warn")
 _OPERATIONS: Final = ("CREATE", "UPDATE", "DELETE")
 _OPERATION_VALUE: Final = "request.operation"
@@ -134,6 +135,8 @@ class KyvernoTest:
     """What ``http.Get`` returns, by URL."""
     others: tuple[Path, ...]
     """The files of values and of the user, which are read already."""
+    inline_values: Mapping[str, object] | None
+    """The values that the test has itself, instead of a file."""
     has_payloads: bool
     values: Values
     user: TestUser
@@ -171,6 +174,7 @@ def read_kyverno_test(document: Document, number: int) -> KyvernoTest:
         read_entries(fields.mappings("globalContextEntries"), folder),
         read_answers(fields.mappings("apiCallResponses")),
         tuple(folder / str(fields.content[one]) for one in ("variables", "userinfo") if fields.has(one)),
+        _inline_values(fields),
         bool([one for one in _PAYLOADS if fields.has(one)]),
         _values(fields, folder),
         _user(fields, folder),
@@ -178,6 +182,11 @@ def read_kyverno_test(document: Document, number: int) -> KyvernoTest:
     )
     fields.finish_leniently()
     return test
+
+
+def _inline_values(fields: Fields) -> Mapping[str, object] | None:
+    found = fields.content.get("values")
+    return found if isinstance(found, dict) else None
 
 
 def _row(fields: Fields) -> Row:

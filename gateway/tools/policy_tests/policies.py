@@ -10,7 +10,7 @@ from gateway.config.merge.read import read
 from gateway.config.yaml.documents import ADMISSION_GROUP, POLICY_KINDS, Document
 from gateway.config.yaml.fields import Problems
 from gateway.pure.core.role_bindings import VERSION
-from gateway.pure.core.webhook import PolicyRef, Webhook
+from gateway.pure.core.webhook import PolicyRef, Webhook, WorkerRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -58,19 +58,22 @@ def load_policies(
     role_bindings: Iterable[Document],
     readable: Readable,
     servers: Iterable[str] = (),
+    worker: Sequence[Document] = (),
 ) -> LoadedPolicies:
     """Load the *documents* of policies, bindings and exceptions, and their parameters among *params*.
 
     Documents of other kinds are left out. *role_bindings* give the user of the test its roles. Expressions
-    may read objects of the kinds in *readable*, and get data from *servers*.
+    may read objects of the kinds in *readable*, and get data from *servers*. *worker* are the settings of the
+    worker that evaluates what the gateway does not.
     """
-    policies = [_enforcing(one) for one in documents if _group(one) in _GROUPS or one.content is None]
+    policies = policies_in(documents)
     kinds = [_kind(kind) for one in policies for kind in _param_kinds(one)]
     used = [one for one in params if one.content is not None and _kind(one.content) in kinds]
     if any(map(_names_roles, policies)):
         used += role_bindings
-    config, refused = load_supported([*policies, *_missing_bindings(policies), *used], readable, servers)
-    hooks = {hook.name for hook in config.webhooks}
+    found = [*worker, *policies, *_missing_bindings(policies), *used]
+    config, refused = load_supported(found, readable, servers)
+    hooks = {name for hook in config.webhooks for name in (hook.name, hook.configuration)}
     silent = [one for one in policies if _is_policy(one) and id_of(one) not in hooks]
     reasons, unloaded = {id_of(one): _why_silent(one, config.warnings) for one in silent}, ""
     for document, reason in refused:
@@ -88,6 +91,11 @@ def load_policies(
         frozenset(id_of(one) for one in policies if _spec(one).get("reportResult") == "pass"),
         unloaded,
     )
+
+
+def policies_in(documents: Iterable[Document]) -> list[Document]:
+    """Return those of *documents* that are policies, bindings or exceptions, in the mode Enforce."""
+    return [_enforcing(one) for one in documents if _group(one) in _GROUPS or one.content is None]
 
 
 def load_supported(
@@ -133,7 +141,9 @@ def _unread(document: Document) -> Document:
 
 def _enforced(config: Config) -> Config:
     def of(hooks: Iterable[Webhook]) -> tuple[Webhook, ...]:
-        return tuple(replace(one, rollout=None) for one in hooks if isinstance(one.client, PolicyRef))
+        return tuple(
+            replace(one, rollout=None) for one in hooks if isinstance(one.client, PolicyRef | WorkerRef)
+        )
 
     return replace(config, mutating=of(config.mutating), validating=of(config.validating))
 

@@ -14,6 +14,7 @@ from gateway.pure.core.review import decode
 from gateway.pure.core.verdict import Failed
 from gateway.tools.offline.gateway import offline_gateway
 from gateway.tools.policy_tests.check import differences
+from gateway.tools.policy_tests.engine_worker import command_of
 from gateway.tools.policy_tests.gatekeeper_run import run_gatekeeper_suites
 from gateway.tools.policy_tests.kyverno_run import run_kyverno_tests
 from gateway.tools.policy_tests.objects import unread
@@ -40,14 +41,19 @@ class ReviewedCase(CaseResult):
     """None if the review could not be run, or a webhook failed, whatever its failurePolicy."""
 
 
-async def run_tests(tests: FoundTests, filters: Sequence[str]) -> list[CaseResult]:
+async def run_tests(
+    tests: FoundTests, filters: Sequence[str], config: Sequence[Path] = ()
+) -> list[CaseResult]:
     """Return the results of the cases of *tests* that *filters* select, by file.
+
+    The workers that the configuration *config* names for other engines evaluate their policies.
 
     Raises:
         ConfigError: as :func:`run_suites`.
     """
     results = await run_suites(tests.suites, filters)
-    results += await run_kyverno_tests(tests.kyverno, filters)
+    command = command_of(load(config), "kyverno") if config and tests.kyverno else ()
+    results += await run_kyverno_tests(tests.kyverno, filters, command)
     results += await run_gatekeeper_suites(tests.gatekeeper, filters)
     order = {file: index for index, file in enumerate(tests.files)}
     return sorted(results, key=lambda one: (order[one.file], one.document))
