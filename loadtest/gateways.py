@@ -268,6 +268,24 @@ def _policy_document(phase: str, name: str, spec: Document, suffix: str = "") ->
     }
 
 
+def engine_worker(engine: str, target: str) -> list[Document]:
+    """Return the configuration of a gateway whose policies of *engine* are in the worker at *target*."""
+    version = "admission-gateway.io/v1alpha1"
+    return [
+        {
+            "apiVersion": version,
+            "kind": "WorkerPool",
+            "metadata": {"name": engine},
+            "spec": {"target": target},
+        },
+        {
+            "apiVersion": version,
+            "kind": "GatewayConfiguration",
+            "policies": {"engines": {engine: {"pool": engine, "failurePolicy": "Fail"}}},
+        },
+    ]
+
+
 GATEWAYS: Final[Mapping[str, Gateway]] = {
     "stream": Gateway(policies, workers=WORKERS),
     "unary": Gateway(policies, "Unary", WORKERS),

@@ -21,7 +21,7 @@ from gateway.server.serving.devcert import make_development_certificate
 from loadtest.bench import FULL, QUICK
 from loadtest.cases import Case, Load
 from loadtest.peers.clustered import CLUSTERED
-from loadtest.peers.setups import ALONE, Bed, Floor, GatewayKyverno
+from loadtest.peers.setups import ALONE, IN_WORKERS, Bed, Floor, GatewayKyverno
 from loadtest.peers.targets import TARGETS
 from loadtest.policies.checking import problem
 from loadtest.report import cores, machine, markdown_table, remarks, targets_table, versions
@@ -43,7 +43,7 @@ CELLS: Final = (("v1", 16), ("v4", 1), ("v4", 16), ("v4", 64), ("v10", 16), ("m4
 ROUNDS: Final = 3
 CLUSTERED_ROUNDS: Final = 1
 """Each takes minutes, since policies are applied through an API server; no target depends on them."""
-SUBJECTS: Final[Sequence[type[Subject]]] = (*ALONE, Floor, GatewayKyverno, *CLUSTERED)
+SUBJECTS: Final[Sequence[type[Subject]]] = (*ALONE, Floor, GatewayKyverno, *IN_WORKERS, *CLUSTERED)
 """In the order of the report; the first is the reference."""
 SETTLE_TIMEOUT_S: Final = 20.0
 """Time for a set of policies to take effect."""
@@ -200,7 +200,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     chosen = [subject for subject in SUBJECTS if subject.name in (options.only or names)]
     compared = Comparison()
-    beside = (GatewayKyverno, *CLUSTERED)
+    beside = (GatewayKyverno, *IN_WORKERS, *CLUSTERED)
     compare(compared, [subject for subject in chosen if subject not in beside], rounds, timing)
     if clustered := [subject for subject in chosen if subject in beside]:
         # The reference again, because the machine's speed changes.

@@ -7,33 +7,45 @@ project's own installation sets:
 - kubewebhook is a library. Its policies are a chain in one webhook, so that a Pod is decoded once. It has no
   matching, no failure policies and no merging: it is the least that a program in Go has to do.
 - The gateway with Kyverno's policies has their documents in a file, and no worker.
+- The gateways with an engine in a worker have its documents in a folder that the worker reads, too.
 - OPA answers with the document of a package that is an AdmissionReview. The decision log is off, its default.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from loadtest.floor import PATH as FLOOR_PATH
-from loadtest.peers import kyverno
+from loadtest.gateways import FIRST, engine_worker
+from loadtest.peers import gatekeeper, kyverno
 from loadtest.peers.programs import CONFIGS, obtain
 from loadtest.policies import MUTATING, POLICY_WORKERS, SETS, real_path, unready
 from loadtest.reviews import POD
-from loadtest.servers import BenchError, accept, run_servers, start
+from loadtest.servers import (
+    POLICIES,
+    SERVING,
+    BenchError,
+    Server,
+    accept,
+    logged,
+    run_servers,
+    start,
+)
 from tests.e2e.binaries import VERSIONS
 from tests.e2e.binaries import obtain as obtain_kubernetes
 from tests.e2e.cluster import Cluster
 from tests.e2e.golang import CannotBuild
 from tests.kit import free_port
+from tests.languages.toolchains import named
+from tests.languages.toolchains import unready as unready_program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import ExitStack
     from pathlib import Path
-
-    from loadtest.servers import Server
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +177,61 @@ class GatewayKyverno(Subject):
         written.replace(self._file)
 
 
+class GatewayEngine(Subject):
+    """The documents of another engine, evaluated by the engine's own code in a worker."""
+
+    engine: ClassVar[str]
+
+    @classmethod
+    def missing(cls) -> str:
+        """Return why the worker cannot be started; empty if it can."""
+        return unready_program(named(cls.engine))
+
+    def documents(self, which: str) -> Sequence[dict[str, Any]]:
+        """Return the policies of the set *which*."""
+        raise NotImplementedError
+
+    def start(self, bed: Bed) -> Server:
+        """Start the worker and the gateway with the first set, in one folder for both."""
+        self._folder = bed.folder / self.name / "policies"
+        self._folder.mkdir(parents=True)
+        self.apply(FIRST)
+        run = (*named(self.engine).run, "--policies", str(self._folder), "--listen", "127.0.0.1:0")
+        worker = start(bed.stack, *run)
+        target = logged(f"the worker of {self.title}", worker, POLICIES)
+        config = self._folder.with_name("gateway.yaml")
+        config.write_text("\n---\n".join(map(json.dumps, engine_worker(self.engine, target))))
+        state = ("--state", str(self._folder.with_name("state")))
+        gateway = start(
+            bed.stack,
+            *(sys.executable, "-m", "gateway", "serve", "--dev", *state),
+            *("--config", str(config), str(self._folder)),
+            *("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"),
+        )
+        return Server((gateway.child.pid,), logged(self.title, gateway, SERVING), (worker.child.pid,))
+
+    def path(self, which: str) -> str:
+        """Return the path of the phase."""
+        return "/mutate" if which == MUTATING else "/validate"
+
+    def apply(self, which: str) -> None:
+        """Write the set *which* into the folder, which both read again."""
+        written = self._folder / ".new"
+        written.write_text("\n---\n".join(map(json.dumps, self.documents(which))))
+        written.replace(self._folder / "policies.yaml")
+
+
+class GatewayGatekeeper(GatewayEngine):
+    """Gatekeeper's templates in Rego, and its mutators."""
+
+    name, title, engine = "gatekeeper-worker", "gateway, Gatekeeper's Rego in its worker", "gatekeeper"
+
+    def documents(self, which: str) -> Sequence[dict[str, Any]]:
+        """Return templates and constraints, or mutators."""
+        of_set = gatekeeper.documents(which, "rego")
+        return of_set if which == MUTATING else [*gatekeeper.templates(), *of_set]
+
+
 class Floor(Subject):
     """The gateway's front end, with a fixed answer: no gateway in Python can be faster."""
 
@@ -244,3 +311,6 @@ class Opa(Peer):
 
 ALONE: Final[Sequence[type[Subject]]] = (GatewayPython, GatewayGo, Chain, Opa)
 """Those that need no API server; the first is the reference of all."""
+
+IN_WORKERS: Final[Sequence[type[Subject]]] = (GatewayGatekeeper,)
+"""Other engines behind the gateway."""

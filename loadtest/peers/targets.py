@@ -41,4 +41,13 @@ TARGETS: Final = (
         "V10 as policies of Kyverno in the gateway: reviews/s, of those of Kyverno",
         *("v10-16-kyverno-documents", "v10-16-kyverno-cel", "at least", 5.0, "reviews_per_s"),
     ),
+    *(
+        times(
+            "35",
+            f"{which.upper()} in Rego, in Gatekeeper's worker: reviews/s, of those of Gatekeeper",
+            *(f"{which}-16-gatekeeper-worker", f"{which}-16-gatekeeper-rego", "at least", 1.5),
+            "reviews_per_s",
+        )
+        for which in ("v4", "v10")
+    ),
 )
