@@ -225,6 +225,9 @@ def test_rules_that_belong_together_are_one_entry() -> None:
     found = entries(policy(validate("c", **CEL), validate(), applyRules="One"))
     assert list(found) == ["p"]
     assert worker_of(found["p"]).policy == "p"
+    assert list(entries(policy(mutate(), applyRules="One"))) == ["p"]
+    both = entries(policy(mutate(), validate(), applyRules="One"))
+    assert {name: one.phase for name, one in both.items()} == {"p/mutation": "mutate", "p": "validate"}
     alone = entries(policy(validate("c", **CEL), applyRules="One"))
     assert isinstance(alone["p"].client, PolicyRef)
 

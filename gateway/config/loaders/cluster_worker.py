@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     Kinds = Iterator[tuple[KindParts, frozenset[str]]]
 
+_MUTATION: Final = "mutation"
+"""Behind the name of a policy: its mutating rules, if they belong together and it has validating ones too."""
 _TIMEOUT_S: Final = 10
 """Of the webhooks that Kyverno registers."""
 DENY: Final = b'{"action":"deny"}'
@@ -97,9 +99,12 @@ class WorkerPolicy:
             for rule in spec.worker_rules:
                 yield _Group(f"{self.id}/{rule.name}", rule.phase, [rule])
             return
-        for phase in ("mutate", "validate"):
-            if rules := [each for each in spec.rules if _phase_of(each) == phase]:
-                yield _Group(self.id, phase, rules)
+        validating = [each for each in spec.rules if _phase_of(each) == "validate"]
+        mutating = [each for each in spec.rules if _phase_of(each) == "mutate"]
+        if mutating:
+            yield _Group(f"{self.id}/{_MUTATION}" if validating else self.id, "mutate", mutating)
+        if validating:
+            yield _Group(self.id, "validate", validating)
 
     def _action(self, group: _Group) -> tuple[Mode, bytes]:
         """Return the mode of the entry, and the parameters for the worker."""

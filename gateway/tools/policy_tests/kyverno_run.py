@@ -132,8 +132,8 @@ def _for_worker(
     for one in (*policies_in(documents), *documents_in(test.others)):
         if one.content is not None:
             yield one.content
-    if test.inline_values is not None:
-        yield {"apiVersion": VALUES_VERSION, "kind": "Values", **test.inline_values}
+    # With values, the worker says of each answer what the rule makes of the object.
+    yield {"apiVersion": VALUES_VERSION, "kind": "Values", **(test.inline_values or {})}
     yield from objects
 
 
