@@ -4,6 +4,8 @@ It is refused if all reachable workers of a pool reject the policy of a webhook 
 ``gateway.engine.policy_mismatch.rejection``. Of custom resources, only the one that is to blame is refused.
 What is in force already is not judged: an unchanged webhook blocks no other change, whatever its workers say
 by now. A candidate is not judged either, because it never decides a request, and may wait for its workers.
+Nor is a policy that was made of a document of another engine: its worker reads the same document, and may be
+some seconds behind the gateway. Until then a call fails by the failurePolicy.
 The first configuration comes into force in any case: a gateway that does not start is worse. Of several
 processes, one that starts again beside the others refuses what they refuse, see ``gateway.engine.siblings``.
 """
@@ -76,7 +78,7 @@ def to_judge(config: Config, in_force: Config | None) -> list[Judged]:
     found = []
     for hook in config.webhooks:
         client = hook.client
-        if isinstance(client, WorkerRef):
+        if isinstance(client, WorkerRef) and not client.kind:
             is_new = (_identity(hook), client) not in known
             if is_new or client.pool in changed:
                 found.append(Judged(hook, client, is_new))

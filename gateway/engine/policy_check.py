@@ -5,6 +5,8 @@ A pool that is lost and found again and again is logged at most once in ``QUIET_
 
 A worker that does not serve ListPolicies is not checked. One that serves CheckParameters judges parameters
 itself. A worker is asked again when it connects again, so that its answers are those of its present process.
+One that lacks a policy made of a document of another engine is asked every ``ASK_AGAIN_S`` seconds: it reads
+that document, too, and may be some seconds behind the gateway.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ log = logging.getLogger(__name__)
 LOST_AFTER_S: Final = 2.0
 """How long a pool is without a reachable worker before that is logged: a restart takes less."""
 QUIET_S: Final = 30.0
+ASK_AGAIN_S: Final = 5.0
 MAX_ASKED: Final = 8
 """Workers that are asked at a time."""
 
@@ -59,6 +62,8 @@ class _Asked:
     clients: object
     """Those about whose parameters it was asked."""
     listing: PolicyListing
+    at: float
+    """When it was asked."""
 
 
 @dataclass(slots=True)
@@ -79,6 +84,11 @@ class _WatchedPool:
     mismatches: Mapping[tuple[str, ...], PolicyMismatch] = field(default_factory=dict)
     compared: object = None
     """The revisions of the answers of which ``mismatches`` is the result."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a worker lacks a policy that it will make of a document of another engine."""
+        return any(one.reason == "not_served" and one.is_of_engine for one in self.mismatches.values())
 
     def effect(self) -> str:
         """Return what follows for the webhooks while no worker is reachable."""
@@ -232,7 +242,9 @@ class PolicyCheck:
         if endpoint in self._tasks or endpoint.lost_reason:
             return
         known = self._asked.get(endpoint)
-        if endpoint.connected_count > (0 if known is None else known.connected_count):
+        if endpoint.connected_count > (0 if known is None else known.connected_count) or (
+            known is not None and watched.is_behind and self._now() - known.at >= ASK_AGAIN_S
+        ):
             known = None
         elif known is None or known.clients is watched.clients:
             return
@@ -256,7 +268,7 @@ class PolicyCheck:
         elif listing.unchecked:
             log.debug("parameters are not judged by a worker: %s: %s", endpoint.address, listing.unchecked)
         self.revision += 1
-        self._asked[endpoint] = _Asked(count, self.revision, clients, listing)
+        self._asked[endpoint] = _Asked(count, self.revision, clients, listing, self._now())
         for name, one in self._pools.items():
             if endpoint in one.pool.endpoints:
                 self._check_policies(name, one)

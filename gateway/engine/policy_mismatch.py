@@ -61,6 +61,11 @@ class PolicyMismatch:
         return self.worker is not None and self.worker is not self.webhook.client
 
     @property
+    def is_of_engine(self) -> bool:
+        """Whether the policy was made of a document of another engine."""
+        return (self.worker or self.webhook.worker).kind != ""
+
+    @property
     def place(self) -> str:
         """The webhook and its policy."""
         hook, worker = self.webhook, self.worker or self.webhook.worker

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.config.merge.merged import Merged
 from gateway.config.merge.model import ca_bundle_sources, kinds_read, merged_versions
+from gateway.config.yaml.documents import NO_KINDS
 from gateway.engine.cluster_source import ClusterView
 from gateway.engine.moved import MovedPolicies
 from gateway.server.kubernetes.ca_bundles import ClusterCaBundles
@@ -21,12 +22,12 @@ from gateway.server.kubernetes.schemas import ClusterSchemas
 from gateway.server.kubernetes.version import ClusterVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from gateway.config.kinds.kubernetes_settings import KubernetesSettings
     from gateway.config.merge.merged import Rejections
     from gateway.config.merge.model import Config
-    from gateway.config.yaml.documents import Engine
+    from gateway.config.yaml.documents import FollowedKinds
     from gateway.engine.credentials.ca_bundle import CaBundle
     from gateway.pure.core.webhook import CaBundleSource
 
@@ -77,7 +78,7 @@ class LiveCluster(_Cluster):
     _within_s = FOLLOWED_WITHIN_S
 
     def __init__(
-        self, settings: KubernetesSettings, changed: Callable[[], None], engines: Sequence[Engine] = ()
+        self, settings: KubernetesSettings, changed: Callable[[], None], engines: FollowedKinds = NO_KINDS
     ) -> None:
         """*changed* is called after each change of custom resources, those of other *engines* among them."""
         super().__init__(settings)

@@ -100,7 +100,7 @@ class ClusterFollower:
         Raises:
             ConfigError: the cluster cannot be used.
         """
-        settings, engines = gateway.kubernetes, gateway.policies.custom_resources_of
+        settings, engines = gateway.kubernetes, gateway.policies.followed_kinds
         if settings is None:
             return None
         current = self._current

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.base.errors import ConfigError
+from gateway.config.kinds.engine_settings import EngineEntry, EnginesEntry
 from gateway.config.kinds.gateway_configuration import GatewaySettings
 from gateway.config.kinds.policy_settings import ListedKind, PolicySettings
 from gateway.config.merge.custom_resource import (
@@ -27,7 +28,7 @@ from gateway.pure.cel import spec_reads
 from gateway.pure.kyverno.validating import KyvernoValidatingPolicy
 from gateway.server.history import History
 from tests.config.test_custom_policies import verdict_of
-from tests.gatekeeper.documents import constraint, excluding, template
+from tests.gatekeeper.documents import constraint, excluding, mutator, rego_template, template
 from tests.gatekeeper.test_hostile_documents import JUNK, places
 from tests.kyverno.documents import condition, exception, mutating, validating
 
@@ -65,9 +66,11 @@ def resource(document: Json, generation: int = 1, uid: str = "u") -> CustomResou
     return loaded_resource(document["apiVersion"], document["kind"], found)
 
 
-def merged(documents: Sequence[Json | CustomResource], before: Merged | None = None) -> Merged:
+def merged(
+    documents: Sequence[Json | CustomResource], before: Merged | None = None, files: Config = FILES
+) -> Merged:
     listed = [each if isinstance(each, CustomResource) else resource(each) for each in documents]
-    return merge(FILES, listed, before)
+    return merge(files, listed, before)
 
 
 def outcome(found: Merged, name: str = "p") -> str:
@@ -404,6 +407,41 @@ def test_a_hostile_document_costs_its_author_only(document: Json) -> None:
     for name in ("other", "oc"):
         assert outcome(found, name) == outcome(alone, name) != ""
     assert all("internal error" not in str(each) for one in found.statuses for each in one.problems)
+
+
+WITH_WORKER: Final = Config(
+    gateway=GatewaySettings(
+        policies=PolicySettings(
+            custom_resources_of=("Gatekeeper",),
+            engines=EnginesEntry(gatekeeper=EngineEntry(place="", pool="gatekeeper")),
+        )
+    )
+)
+
+
+def test_what_is_for_gatekeepers_worker_is_in_force_with_it() -> None:
+    documents = [rego_template(), constraint(name="p"), mutator("m"), mutator("n")]
+    found = merged(documents, files=WITH_WORKER)
+    assert set(reasons(found).values()) == {"Accepted"}
+    assert [hook.worker.policy for hook in found.config.webhooks] == ["mutation", "NeedsLabels/p"]
+    # Without a change they are the same entries.
+    again = merge(WITH_WORKER, [one.resource for one in found.statuses], found)
+    assert all(new is old for new, old in zip(again.config.webhooks, found.config.webhooks, strict=True))
+
+
+def test_what_is_for_gatekeepers_worker_is_refused_without_it() -> None:
+    found = merged([rego_template(), constraint(name="p"), mutator("m")])
+    assert reasons(found) == {"needslabels": "Invalid", "p": "Invalid", "m": "Invalid"}
+    assert found.config.webhooks == ()
+    for name in reasons(found):
+        assert "name its pool in policies.engines.gatekeeper" in only_problem(found, name)[1]
+
+
+def test_mutators_of_files_are_not_joined_by_those_of_the_cluster() -> None:
+    files = replace(WITH_WORKER, loaded=frozenset({("Assign.mutations.gatekeeper.sh", "a")}))
+    found = merged([mutator("m"), mutator("a")], files=files)
+    assert reasons(found) == {"m": "NotUsed", "a": "NameInFiles"}
+    assert found.config.webhooks == ()
 
 
 def test_an_exception_of_the_gateway_can_name_them() -> None:

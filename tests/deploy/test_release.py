@@ -27,7 +27,7 @@ def test_no_other_file_names_the_version() -> None:
     """Lock files name those of other projects, and tests and the changelog may name any."""
     named = git("grep", "--files-with-matches", "--fixed-strings", __version__).splitlines()
     others = {name for name in named if not name.startswith(("tests/", "loadtest/", "CHANGELOG.md"))}
-    locks = {"constraints.txt", "workers/go/go.sum", "workers/go/samples/tracing/go.sum"}
+    locks = {"constraints.txt", *(name for name in named if name.endswith("go.sum"))}
     assert others - locks == version.PLACES.keys()
 
 

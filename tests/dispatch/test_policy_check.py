@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from gateway.config.merge.load import load
+from gateway.engine.acceptance import to_judge
 from gateway.engine.dispatch.parameters import ParameterTable
 from gateway.engine.dispatch.policy_listing import PolicyListing
-from gateway.engine.policy_check import LOST_AFTER_S, QUIET_S, PolicyCheck
+from gateway.engine.policy_check import ASK_AGAIN_S, LOST_AFTER_S, QUIET_S, PolicyCheck
 from gateway.engine.policy_mismatch import parameter_mismatches, policy_mismatches
 from gateway.observe.telemetry.metrics import Metrics
 from gateway.pure.core.review import decode
@@ -176,6 +177,32 @@ async def test_a_worker_is_asked_when_it_connects_and_when_the_parameters_change
     assert watch.mismatches() == []
     # Once for each value, and not again for each question.
     assert [text.partition(":")[0] for text in caplog.messages] == ["policy mismatch"] * 2
+
+
+async def test_a_worker_that_lacks_a_policy_of_an_engine_is_asked_again(config: Config) -> None:
+    (hook, _) = config.validating
+    of_engine = replace(hook, client=replace(hook.worker, kind="NeedsLabels"))
+    config, clock = replace(config, validating=(of_engine,)), Clock()
+    endpoint = FakeEndpoint(PolicyListing({}))
+    watch = PolicyCheck(Metrics(), clock, ParameterTable())
+    watch.activate(config, {"p": cast("Pool", FakePool(endpoints=(endpoint,)))})
+    await watch.read_all()
+    assert [one.reason for one in watch.mismatches()] == ["not_served"]
+    endpoint.listing = PolicyListing({hook.worker.policy: False})
+    await watch.read_all()
+    assert endpoint.asked == ["list"]
+    for _ in range(2):
+        clock.now_s += ASK_AGAIN_S
+        await watch.read_all()
+    assert endpoint.asked == ["list", "list"]
+    assert watch.mismatches() == []
+
+
+def test_policies_of_engines_may_be_later_than_their_documents(config: Config) -> None:
+    first, second = config.validating
+    of_engine = replace(first, client=replace(first.worker, kind="NeedsLabels"))
+    judged = to_judge(replace(config, validating=(of_engine, second)), None)
+    assert [one.webhook for one in judged] == [second]
 
 
 @pytest.mark.parametrize(

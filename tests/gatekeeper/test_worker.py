@@ -126,7 +126,7 @@ def test_all_mutators_are_one_entry() -> None:
         mutator("c", "AssignMetadata", match={"kinds": [{"apiGroups": [""], "kinds": ["Service"]}]}),
     )
     (entry,) = config.mutating
-    assert entry.client == WorkerRef("gatekeeper", "mutation", kind="Mutators")
+    assert entry.client == WorkerRef("gatekeeper", "mutation", kind="Mutators", has_own_words=True)
     assert entry.name == "mutation.gatekeeper.sh"
     assert {("apps", "deployments"), ("", "pods"), ("", "services")} <= resources_of(entry)
     assert ("apps", "statefulsets") not in resources_of(entry)
@@ -162,6 +162,16 @@ def test_cel_is_in_the_worker_if_its_objects_are_generated() -> None:
     assert native.policy is not None
     assert other.policy is not None
     assert expanded.worker.policy == "NeedsLabels/c"
+
+
+def test_an_action_for_what_is_generated_keeps_a_constraint_in_force() -> None:
+    documents = [rego_template(), constraint(match=PODS, enforcementAction="dryrun")]
+    replacing = expansion("Pod", "Deployment")
+    replacing["spec"]["enforcementAction"] = "deny"
+    (reported,) = load(*documents, expansion("Pod", "Deployment")).validating
+    (replaced,) = load(*documents, replacing).validating
+    assert reported.rollout is not None
+    assert (replaced.rollout, parameters_of(replaced)) == (None, {})
 
 
 def test_what_is_for_the_worker_alone_is_accepted_with_it() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from gateway.config.kinds.kubernetes_settings import KubernetesSettings
+from gateway.config.yaml.documents import followed_kinds
 from gateway.server.kubernetes.access import ClusterAccess
 from gateway.server.kubernetes.loaded_kinds import LOOK_AGAIN_S, LoadedKinds
 from gateway.server.kubernetes.watch import Pace
@@ -198,7 +199,7 @@ def followed(server: ApiServer, tmp_path: Path, stage: Stage) -> Iterator[tuple[
 
     async def make() -> tuple[LoadedKinds, ClusterAccess]:
         access = ClusterAccess(KubernetesSettings(server.kubeconfig(tmp_path)))
-        kinds = LoadedKinds(access, ("Kyverno",), lambda: changes.append(None), FAST)
+        kinds = LoadedKinds(access, followed_kinds(["Kyverno"]), lambda: changes.append(None), FAST)
         kinds.start()
         return kinds, access
 

@@ -19,6 +19,7 @@ from deploy.chart_values import CHART
 from gateway.base.errors import ClusterError
 from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 from gateway.config.kinds.policy_settings import ListedKind, PolicySettings
+from gateway.config.yaml.documents import followed_kinds
 from gateway.engine.dispatch.pool import Pool
 from gateway.tools.cli import main
 from gateway.tools.registration.backend import ca_bundle, parse_service, parse_url
@@ -256,7 +257,9 @@ def test_roles_name_the_kinds_that_policies_read() -> None:
 
 
 def test_roles_name_the_kinds_of_other_engines() -> None:
-    role, binding = engine_roles(("Kyverno", "Gatekeeper"), ("policies", "gateway"))
+    role, binding = engine_roles(
+        followed_kinds(("Kyverno", "Gatekeeper"), ("Gatekeeper",)), ("policies", "gateway")
+    )
     assert role["rules"] == [
         {"apiGroups": [group], "resources": resources, "verbs": ["get", "list", "watch"]}
         for group, resources in (
@@ -271,10 +274,14 @@ def test_roles_name_the_kinds_of_other_engines() -> None:
             ("templates.gatekeeper.sh", ["constrainttemplates"]),
             ("config.gatekeeper.sh", ["configs"]),
             ("constraints.gatekeeper.sh", ["*"]),
+            ("mutations.gatekeeper.sh", ["assign", "assignmetadata", "modifyset", "assignimage"]),
+            ("expansion.gatekeeper.sh", ["expansiontemplate"]),
+            ("externaldata.gatekeeper.sh", ["providers"]),
+            ("syncset.gatekeeper.sh", ["syncsets"]),
         )
     ]
     assert binding["subjects"] == [{"kind": "ServiceAccount", "namespace": "policies", "name": "gateway"}]
-    assert engine_roles((), ("policies", "gateway")) == []
+    assert engine_roles({}, ("policies", "gateway")) == []
     of_chart = (CHART / "templates" / "_jobs.tpl").read_text()
     for rule in role["rules"]:
         for name in (*rule["apiGroups"], *rule["resources"]):

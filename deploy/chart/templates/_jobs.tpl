@@ -167,6 +167,19 @@ spec:
 - apiGroups: [config.gatekeeper.sh]
   resources: [configs]
   verbs: {{ .verbs }}
+# What only a worker evaluates, see policies.engines.
+- apiGroups: [mutations.gatekeeper.sh]
+  resources: [assign, assignmetadata, modifyset, assignimage]
+  verbs: {{ .verbs }}
+- apiGroups: [expansion.gatekeeper.sh]
+  resources: [expansiontemplate]
+  verbs: {{ .verbs }}
+- apiGroups: [externaldata.gatekeeper.sh]
+  resources: [providers]
+  verbs: {{ .verbs }}
+- apiGroups: [syncset.gatekeeper.sh]
+  resources: [syncsets]
+  verbs: {{ .verbs }}
 # The kinds of constraints are made of templates.
 - apiGroups: [constraints.gatekeeper.sh]
   resources: ["*"]

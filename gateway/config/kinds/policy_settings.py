@@ -27,7 +27,7 @@ from gateway.config.kinds.declare import (
 from gateway.config.kinds.engine_settings import NO_ENGINES, EnginesEntry
 from gateway.config.kinds.names import dns_1035_label, dns_1123_label, group_version
 from gateway.config.kinds.policy_backend import PolicyBackend
-from gateway.config.yaml.documents import ENGINES, POLICY_KINDS, Engine, plural_of
+from gateway.config.yaml.documents import ENGINES, POLICY_KINDS, Engine, followed_kinds, plural_of
 from gateway.config.yaml.fields import child
 from gateway.pure.admission_policies.model import PlacementChoice, TemplateMode
 from gateway.pure.core.policy import ParamKind
@@ -35,7 +35,7 @@ from gateway.pure.core.webhook import PolicyRef
 from gateway.pure.openapi.built_in_resources import RESOURCES
 
 if TYPE_CHECKING:
-    from gateway.config.yaml.documents import Document
+    from gateway.config.yaml.documents import Document, FollowedKinds
     from gateway.config.yaml.fields import Fields
     from gateway.pure.core.webhook import HttpsClient, Webhook
 
@@ -187,6 +187,12 @@ class PolicySettings(Declared):
         "The workers that evaluate [policies of other engines](#policies-that-workers-evaluate)",
         default=NO_ENGINES,
     )
+
+    @property
+    def followed_kinds(self) -> FollowedKinds:
+        """The kinds of ``custom_resources_of``, with those that only a worker evaluates if there is one."""
+        has_worker = self.engines.gatekeeper is not None
+        return followed_kinds(self.custom_resources_of, ("Gatekeeper",) if has_worker else ())
 
     @property
     def plural_names(self) -> dict[tuple[str, str], str]:

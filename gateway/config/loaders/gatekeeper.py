@@ -183,9 +183,13 @@ class GatekeeperDocuments(Loader[_Part]):
             parameters = part.parameters(template.schema, Work() if self.is_custom else self._work)
             has_problems = template.document.problems.found or part.document.problems.found
             kinds = () if part.match is None else part.match.kinds
-            is_in_worker = template.is_rego or is_generated(kinds, expansions)
+            is_in_worker = template.is_rego or (engine is not None and is_generated(kinds, expansions))
             if engine is None or not is_in_worker:
                 part.warn_of_source()
+            if engine is None and is_in_worker and self.is_custom:
+                # In files its template alone is refused.
+                message = f"its ConstraintTemplate has Rego only: {NEEDS_ENGINE}"
+                part.document.problems.add(child(part.document.path, "kind"), message)
             if not part.actions or has_problems:
                 return
             if not is_in_worker:

@@ -99,6 +99,8 @@ class ForWorker(Part):
     """Those that a mutator changes, or of which an ExpansionTemplate generates others. Empty: all."""
     generated: tuple[str, str] = ("", "")
     """Group and kind of what an ExpansionTemplate generates."""
+    has_action: bool = False
+    """Whether an ExpansionTemplate replaces the actions of constraints for what it generates."""
     made: MadeEntries = field(default_factory=MadeEntries)
 
     def check(self, engine: EngineEntry | None) -> None:
@@ -131,11 +133,12 @@ def read_for_worker(document: Document, fields: Fields, group: str, kind: str) -
     spec = fields.required_group("spec")
     fields.finish()
     kinds = _kinds(spec, kind)
-    generated = ("", "")
+    generated, has_action = ("", ""), False
     if group == _EXPANSIONS:
         source = spec.required_group("generatedGVK")
         generated = (source.string("group", ""), source.required_string("kind"))
-    return ForWorker(document, group, kind, metadata.name, kinds, generated)
+        has_action = bool(spec.optional_string("enforcementAction"))
+    return ForWorker(document, group, kind, metadata.name, kinds, generated, has_action)
 
 
 def _kinds(spec: Fields, kind: str) -> tuple[Kinds, ...]:
@@ -158,10 +161,13 @@ def constraint_entry(
     With *expansions* it is also for the kinds of which they generate what the constraint matches.
     """
     mode, parameters = read.mode, DENY
+    kinds = () if read.match is None else read.match.kinds
     if mode is None:
-        is_audit = read.actions == {"dryrun"}
+        # What is generated may be denied all the same.
+        is_replaced = is_generated(kinds, (each for each in expansions if each.has_action))
+        is_audit = read.actions == {"dryrun"} and not is_replaced
         mode, parameters = ("Audit", DENY) if is_audit else ("Enforce", b"")
-    kinds = with_generators(() if read.match is None else read.match.kinds, expansions)
+    kinds = with_generators(kinds, expansions)
     return _entry(
         engine,
         "validate",
@@ -177,7 +183,7 @@ def mutation_entry(mutators: Iterable[ForWorker], engine: EngineEntry) -> Webhoo
     """Return the entry for all *mutators*, at least one."""
     found = [each.kinds for each in mutators]
     kinds = tuple(kind for each in found for kind in each) if all(found) else ()
-    client = WorkerRef(engine.pool, MUTATION, kind="Mutators")
+    client = WorkerRef(engine.pool, MUTATION, kind="Mutators", has_own_words=True)
     return _entry(engine, "mutate", _MUTATION_NAME, client, kinds, OPERATIONS)
 
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 GATEKEEPER_NAMESPACE: Final = "gatekeeper-system"
 """Where Gatekeeper reads its Config."""
+_MUTATIONS: Final = "mutations.gatekeeper.sh"
 MAX_WARNINGS: Final = 20
 """Of one resource."""
 MAX_NAMED: Final = 10
@@ -202,6 +203,9 @@ class _Loading:
             )
         if resource.kind == "Config" and resource.namespace != GATEKEEPER_NAMESPACE:
             return f"Gatekeeper has one Config, in the namespace {GATEKEEPER_NAMESPACE}"
+        of_files = (kind for kind, _ in self._files.loaded)
+        if resource.group == _MUTATIONS and any(kind.endswith(f".{_MUTATIONS}") for kind in of_files):
+            return "files of the gateway have mutators, and all mutators are one policy"
         return ""
 
 

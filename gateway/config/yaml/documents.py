@@ -8,14 +8,15 @@ Source: k8s.io/api core/v1 and admissionregistration types.go for the lists.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeGuard
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeGuard
 
 from gateway.base.text import described, shown
 from gateway.config.yaml.fields import Fields, Problems, child
 from gateway.config.yaml.parsing import parse_json, parse_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from gateway.pure.core.webhook import Phase
@@ -48,11 +49,13 @@ class LoadedKind(NamedTuple):
     """Empty for all kinds of the group, which come and go."""
     versions: tuple[str, ...]
     """Of the API, the best one first."""
+    plural: str = ""
+    """The plural name if it is not the usual one."""
 
     @property
     def resource(self) -> str:
         """The plural name for rights."""
-        return plural_of(self.kind) if self.kind else "*"
+        return self.plural or (plural_of(self.kind) if self.kind else "*")
 
 
 CONSTRAINTS_GROUP = "constraints.gatekeeper.sh"
@@ -78,6 +81,32 @@ ENGINES: dict[Engine, tuple[LoadedKind, ...]] = {
     ),
 }
 """Other policy engines, and their kinds that ``GatewayConfiguration.policies.customResourcesOf`` follows."""
+_FOR_WORKER: dict[Engine, tuple[LoadedKind, ...]] = {
+    "Gatekeeper": (
+        *(
+            LoadedKind("mutations.gatekeeper.sh", kind, ("v1", "v1beta1", "v1alpha1"), kind.lower())
+            for kind in ("Assign", "AssignMetadata", "ModifySet", "AssignImage")
+        ),
+        LoadedKind(
+            "expansion.gatekeeper.sh", "ExpansionTemplate", ("v1beta1", "v1alpha1"), "expansiontemplate"
+        ),
+        LoadedKind("externaldata.gatekeeper.sh", "Provider", ("v1beta1", "v1alpha1")),
+        LoadedKind("syncset.gatekeeper.sh", "SyncSet", ("v1alpha1",)),
+    ),
+}
+"""Further kinds of engines that have a worker in ``policies.engines``."""
+FollowedKinds: TypeAlias = "Mapping[Engine, tuple[LoadedKind, ...]]"
+"""Kinds that are followed in a cluster, by engine."""
+
+
+NO_KINDS: FollowedKinds = MappingProxyType({})
+
+
+def followed_kinds(engines: Iterable[Engine], with_worker: Collection[str] = ()) -> FollowedKinds:
+    """Return the kinds of *engines*; those in *with_worker* have a worker."""
+    return {one: ENGINES[one] + (_FOR_WORKER.get(one, ()) if one in with_worker else ()) for one in engines}
+
+
 POLICY = "ValidatingAdmissionPolicy"
 BINDING = "ValidatingAdmissionPolicyBinding"
 MUTATING_POLICY = "MutatingAdmissionPolicy"

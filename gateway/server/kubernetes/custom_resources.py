@@ -17,7 +17,7 @@ from gateway.base.errors import ClusterError
 from gateway.config.kinds.policy_exception import CLUSTER_WIDE, NAMESPACED
 from gateway.config.merge.custom_resource import PLURALS, CustomResource
 from gateway.config.merge.merged import NONE_REJECTED, REJECTED, merge, merge_pinned
-from gateway.config.yaml.documents import GATEWAY_VERSION, POLICY_KINDS
+from gateway.config.yaml.documents import GATEWAY_VERSION, NO_KINDS, POLICY_KINDS
 from gateway.pure.admission_policies.expression_warnings import custom_versions, expression_warnings
 from gateway.pure.admission_policies.model import ValidatingPolicy
 from gateway.server.kubernetes.access import ClusterAccess
@@ -27,7 +27,7 @@ from gateway.server.kubernetes.status_writer import MAX_PROBLEMS, StatusWriter, 
 from gateway.server.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable
 
     from gateway.base.errors import Problem
     from gateway.config.kinds.kubernetes_settings import KubernetesSettings
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gateway.config.merge.merged import Merged, Rejections
     from gateway.config.merge.model import Config
     from gateway.config.merge.resource_status import ResourceStatus
-    from gateway.config.yaml.documents import Engine
+    from gateway.config.yaml.documents import FollowedKinds
     from gateway.pure.admission_policies.expression_warnings import ExpressionWarning
     from gateway.pure.core.exemptions import PolicyException
     from gateway.pure.openapi.schemas import Schemas
@@ -60,11 +60,11 @@ class ClusterCustomResources:
         settings: KubernetesSettings,
         changed: Callable[[], None],
         pace: Pace | None = None,
-        engines: Sequence[Engine] = (),
+        engines: FollowedKinds = NO_KINDS,
     ) -> None:
         """*changed* is called after every change, also of a status, once all resources have been read.
 
-        *engines* are the other engines whose resources are followed, too.
+        *engines* are the other engines whose resources are followed, too, with their kinds.
         """
         self.settings = settings
         self._changed = changed
@@ -279,7 +279,7 @@ async def read_once(
     Raises:
         ClusterError: the resources cannot be read.
     """
-    engines = files.gateway.policies.custom_resources_of
+    engines = files.gateway.policies.followed_kinds
     resources = ClusterCustomResources(settings, lambda: None, engines=engines)
     try:
         await resources.start()

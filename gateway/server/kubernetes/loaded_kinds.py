@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 from gateway.base.errors import ClusterError
 from gateway.base.text import one_of
 from gateway.config.merge.custom_resource import loaded_resource
-from gateway.config.yaml.documents import ENGINES
 from gateway.server.kubernetes.watch import Kind, Store, UnreadableError, Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from gateway.config.merge.custom_resource import CustomResource
-    from gateway.config.yaml.documents import Engine, LoadedKind
+    from gateway.config.yaml.documents import FollowedKinds, LoadedKind
     from gateway.server.kubernetes.access import ClusterAccess
     from gateway.server.kubernetes.api_client import ApiClient
     from gateway.server.kubernetes.watch import Pace
@@ -65,12 +64,12 @@ class LoadedKinds:
     """The kinds of some engines, from :meth:`start` to :meth:`close`. Make it on a running loop."""
 
     def __init__(
-        self, access: ClusterAccess, engines: Sequence[Engine], changed: Callable[[], None], pace: Pace
+        self, access: ClusterAccess, engines: FollowedKinds, changed: Callable[[], None], pace: Pace
     ) -> None:
         """*changed* is called after each change, once all objects have been read."""
         self._access = access
         self._engines = engines
-        self._kinds = [kind for engine in engines for kind in ENGINES[engine]]
+        self._kinds = [kind for kinds in engines.values() for kind in kinds]
         self._changed = changed
         self._pace = pace
         self._followed: dict[_KindKey, _FollowedKind] = {}

@@ -120,7 +120,7 @@ def _print_roles(config: Config, account: tuple[str, str]) -> int:
         logs.print_error("no webhook has caBundleFrom: no rights are needed for it")
     policies = config.gateway.policies
     documents = [*of_bundles, *read_roles(policies.read_kinds, account)]
-    documents += engine_roles(policies.custom_resources_of, account)
+    documents += engine_roles(policies.followed_kinds, account)
     documents += binding_roles(config, account)
     documents += placement_roles(policies.installation, account)
     logs.print_output(*"---\n".join(map(to_yaml, documents)).splitlines())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.config.merge.model import kinds_read
-from gateway.config.yaml.documents import ENGINES, plural_of
+from gateway.config.yaml.documents import plural_of
 from gateway.pure.core.role_bindings import BINDINGS
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from gateway.config.kinds.policy_settings import ListedKind
     from gateway.config.merge.model import Config
-    from gateway.config.yaml.documents import Engine
+    from gateway.config.yaml.documents import FollowedKinds
     from gateway.pure.core.webhook import CaBundleSource
 
     Json = dict[str, object]
@@ -62,13 +62,13 @@ def read_roles(kinds: Sequence[ListedKind], account: tuple[str, str]) -> list[Js
     return _role("admission-gateway-policy-parameters", "", rules, account) if rules else []
 
 
-def engine_roles(engines: Sequence[Engine], account: tuple[str, str]) -> list[Json]:
+def engine_roles(engines: FollowedKinds, account: tuple[str, str]) -> list[Json]:
     """Return a ClusterRole and its binding for *account*, namespace and name; nothing without *engines*.
 
     They allow to read the custom resources of other *engines* that are part of the configuration.
     """
     resources: dict[str, list[str]] = {}
-    for kind in (kind for engine in engines for kind in ENGINES[engine]):
+    for kind in (kind for kinds in engines.values() for kind in kinds):
         resources.setdefault(kind.group, []).append(kind.resource)
     rules: list[Json] = [
         {"apiGroups": [group], "resources": names, "verbs": _VERBS} for group, names in resources.items()
