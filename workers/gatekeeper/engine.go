@@ -134,7 +134,7 @@ func (e *engine) stateOf(objects []document) (*state, []error) {
 	problems = append(problems, wrong...)
 	constraints, checked, wrong := constraintsOf(objects, templates, e.constraints)
 	problems = append(problems, wrong...)
-	known, wrong := inventoryOf(objects, configured, e.values)
+	known, wrong := inventoryOf(objects, configured, readInventory(templates), e.values)
 	problems = append(problems, wrong...)
 	providers, wrong := newProviderSet(objects, e.external, e.providers)
 	problems = append(problems, wrong...)

@@ -22,8 +22,9 @@ type inventory struct {
 type valueCache map[*unstructured.Unstructured]*prepared.Value
 
 // inventoryOf returns the objects that are not of Gatekeeper's own kinds, without those that the Config excludes from sync,
-// and a problem for each that Gatekeeper would not store.
-func inventoryOf(objects []document, configured configuration, before valueCache) (inventory, []error) {
+// and a problem for each that Gatekeeper would not store. Without a template that reads them it has only the Namespaces: what
+// Rego reads takes several times the memory of the documents.
+func inventoryOf(objects []document, configured configuration, isRead bool, before valueCache) (inventory, []error) {
 	found := inventory{values: make(valueCache), namespaces: make(map[string]*corev1.Namespace)}
 	tree := make(map[string]any)
 	var problems []error
@@ -47,11 +48,13 @@ func inventoryOf(objects []document, configured configuration, before valueCache
 		}
 		_, path, content, err := k8sTarget.ProcessData(object.Unstructured)
 		value := before[object.Unstructured]
-		if err == nil && value == nil {
+		if err == nil && isRead && value == nil {
 			value, err = prepared.NewValue(content)
 		}
 		if err != nil {
 			problems = append(problems, problem(object, err))
+		}
+		if value == nil {
 			continue
 		}
 		found.values[object.Unstructured] = value

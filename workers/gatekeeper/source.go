@@ -1,6 +1,7 @@
 package main
 
 import (
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -13,8 +14,12 @@ func (e *engine) applier(isCluster bool) func([]document) error {
 	isStarted := false
 	return func(objects []document) error {
 		apply := e.reload
-		if !isStarted && !isCluster {
-			apply = e.load
+		if !isStarted {
+			// Reading and compiling leave several times as much garbage as documents.
+			defer debug.FreeOSMemory()
+			if !isCluster {
+				apply = e.load
+			}
 		}
 		isStarted = true
 		return apply(slices.DeleteFunc(slices.Clone(objects), isGoing))

@@ -54,8 +54,8 @@ type template struct {
 	// client checks constraints, by the schema of the template.
 	client *client.Client
 	schema *structuralschema.Structural
-	// asksProviders is set if the Rego asks external providers.
-	asksProviders bool
+	// asksProviders is set if the Rego asks external providers, and readsInventory if it may read the inventory.
+	asksProviders, readsInventory bool
 }
 
 // contentHash identifies the content of a document, without what the API server adds.
@@ -87,6 +87,7 @@ func newTemplate(object document) (*template, error) {
 		}
 	}
 	made.asksProviders = isWithin(object.Object["spec"], "external_data")
+	made.readsInventory = isWithin(object.Object["spec"], "inventory")
 	if slices.Contains(made.operations, "*") && len(made.operations) > 1 {
 		return nil, errors.New("if '*' is present, must not specify other operations")
 	}
@@ -176,4 +177,14 @@ func templatesOf(objects []document, before templateCache) (map[string]*template
 		found[made.kind] = made
 	}
 	return found, next, problems
+}
+
+// readInventory reports whether a template may read the inventory.
+func readInventory(templates map[string]*template) bool {
+	for _, each := range templates {
+		if each.readsInventory {
+			return true
+		}
+	}
+	return false
 }
