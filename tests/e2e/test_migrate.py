@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import subprocess
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +26,8 @@ from tests.e2e.cluster import Cluster
 from tests.e2e.load import Load
 from tests.e2e.objects import config_map
 from tests.e2e.setups import REGISTRATIONS
-from tests.kit import GatewayProcess, free_port, run_command
+from tests.kit import ROOT, GatewayProcess, Process, free_port, run_command
+from tests.languages.toolchains import named
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from tests.e2e.client import Answer
 
     Json = dict[str, Any]
+
+pytestmark = pytest.mark.timeout(3600)  # seconds: the first run builds Gatekeeper and its worker
 
 NAMESPACE: Final = "shop"
 MAPS: Final = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
@@ -64,6 +68,17 @@ def template(code: Json) -> Json:
     }
 
 
+REGO: Final = """\
+package needslabels
+
+violation[{"msg": msg}] {
+  required := {label | label := input.parameters.labels[_]}
+  given := {label | input.review.object.metadata.labels[label]}
+  missing := required - given
+  count(missing) > 0
+  msg := sprintf("missing labels: %v", [concat(", ", missing)])
+}
+"""
 CEL: Final = {
     "variables": [
         {
@@ -106,9 +121,11 @@ class Move:
 
     code: Json
     mutates: bool
+    worker: bool
 
 
-IN_CEL: Final = Move({"engine": "K8sNativeValidation", "source": CEL}, mutates=False)
+IN_CEL: Final = Move({"engine": "K8sNativeValidation", "source": CEL}, mutates=False, worker=False)
+IN_REGO: Final = Move({"engine": "Rego", "source": {"rego": REGO}}, mutates=True, worker=True)
 
 
 class Refused(Load):
@@ -240,11 +257,12 @@ def run_step(cluster: Cluster, command: str) -> CompletedProcess[str]:
     return cluster.kubectl(*arguments) if program == "kubectl" else run_command(*arguments)
 
 
-@pytest.mark.parametrize("move", [pytest.param(IN_CEL, id="cel")])
+@pytest.mark.parametrize("move", [pytest.param(IN_CEL, id="cel"), pytest.param(IN_REGO, id="rego")])
 def test_gatekeeper_moves_to_the_gateway_and_back_and_no_create_is_unchecked(
     tmp_path: Path, move: Move
 ) -> None:
     build("gatekeeper")
+    program = worker()
     with ExitStack() as stack:
         cluster = stack.enter_context(gatekeeper(tmp_path, move))
         good = Load(
@@ -259,10 +277,18 @@ def test_gatekeeper_moves_to_the_gateway_and_back_and_no_create_is_unchecked(
         stack.enter_context(bad)
         out = tmp_path / "migration"
         report = plan(cluster, out)
+        where = "worker" if move.worker else "native"
         found = [one["runs"] for engine in report["engines"] for one in engine["objects"]]
-        assert found == ["native"] * len(found)
+        assert found == [where] * len(found)
         assert len(found) == 2 + move.mutates
         steps = {one["title"].split()[0].strip(":"): one["commands"] for one in report["steps"]}
+        port = free_port()
+        for file in out.rglob("workerpools.yaml"):
+            file.write_text(file.read_text().replace("127.0.0.1:50051", f"127.0.0.1:{port}"))
+        listen = ("--listen", f"127.0.0.1:{port}")
+        process = Process(*program, *listen, "--cluster", "--kubeconfig", str(cluster.kubeconfig()))
+        stack.callback(process.stop)
+        process.expect("serving")
 
         proved = run_step(cluster, steps["prove"][-1])
         assert proved.returncode == 0, proved.stdout + proved.stderr
@@ -270,6 +296,10 @@ def test_gatekeeper_moves_to_the_gateway_and_back_and_no_create_is_unchecked(
 
         gateway = Gateway(cluster, tmp_path)
         stack.callback(gateway.stop)
+        gateway.use(out / "candidates")
+        assert gateway.process is not None
+        compare(gateway.process)
+        flow(good, bad)
         gateway.use(out / "config")
         flow(good, bad)
         for command in steps["remove"]:
@@ -295,6 +325,13 @@ def plan(cluster: Cluster, out: Path) -> Json:
     return found
 
 
+def compare(gateway: GatewayProcess) -> None:
+    """Wait until live answers were compared with those of the worker, and see that none differs."""
+    compared = "admission_gateway_candidate_reviews_total"
+    eventually(lambda: gateway.metric(compared) > 50)
+    assert gateway.metric("admission_gateway_candidate_differences_total") == 0
+
+
 def flow(*loads: Load) -> None:
     """Wait until creates of each load have had the right answer, and none a wrong one."""
     for load in loads:
@@ -310,3 +347,10 @@ def names(cluster: Cluster, prefix: str) -> list[str]:
         for one in cluster.api.get(f"{REGISTRATIONS}/{plural}").document["items"]
     ]
     return [name for name in found if name.startswith(prefix)]
+
+
+def worker() -> tuple[str, ...]:
+    """Build the worker of Gatekeeper's own code, and return its command."""
+    language = named("gatekeeper")
+    subprocess.run(language.build, shell=True, cwd=ROOT, check=True)
+    return tuple(str(ROOT / part) for part in language.run)
