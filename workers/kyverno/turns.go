@@ -1,0 +1,29 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+)
+
+// turns bounds how many evaluations run. Nothing ends an evaluation: one whose call is over keeps its turn, so that those that do not
+// end cannot pile up.
+type turns chan struct{}
+
+// newTurns returns as many turns as keep the processors busy while some evaluations wait for the API server.
+func newTurns() turns { return make(turns, max(8, 4*runtime.GOMAXPROCS(0))) }
+
+// enter waits for a turn, which the returned function gives back.
+func (t turns) enter(ctx context.Context) (leave func(), err error) {
+	select {
+	case t <- struct{}{}:
+		return func() { <-t }, nil
+	default:
+	}
+	select {
+	case t <- struct{}{}:
+		return func() { <-t }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%d evaluations run already, and none has ended in time: %w", cap(t), context.Cause(ctx))
+	}
+}
