@@ -115,6 +115,17 @@ PROGRAMS: Final = (
         build="cd workers/gatekeeper && go build -o target/gatekeeper .",
         test="cd workers/gatekeeper && go vet ./... && go test ./...",
     ),
+    Language(
+        "kyverno",
+        "Kyverno",
+        "workers/kyverno",
+        run=("workers/kyverno/target/kyverno",),
+        product="workers/kyverno/target/kyverno",
+        tools=(Tool("go", (1, 26), ask="version"),),
+        # The symbols and debug data would be a quarter of the program.
+        build="cd workers/kyverno && go build -ldflags='-s -w' -o target/kyverno .",
+        test="cd workers/kyverno && go vet ./... && go test ./...",
+    ),
 )
 """Worker programs of other engines. Without sample policies, they are not part of tests of all languages."""
 
