@@ -57,6 +57,8 @@ class FoundTests:
         for gatekeeper in self.gatekeeper:
             for one in gatekeeper.tests:
                 yield from (one.template, one.constraint)
+                if one.expansion is not None:
+                    yield one.expansion
                 yield from (file for case in one.cases for file in (case.object, *case.inventory))
 
 

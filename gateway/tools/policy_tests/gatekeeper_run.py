@@ -1,7 +1,7 @@
 """Runs suites of Gatekeeper: each object as a request, and the violations of the constraint.
 
-Violations count whatever the enforcement action of the constraint is. Gatekeeper's Rego, and what it keeps as
-inventory for it, are not here.
+Violations count whatever the enforcement action of the constraint is. Templates in Rego, and expansion, are
+run by a copy of the configuration's worker, one for the cases of a test that have the same inventory.
 
 Source: github.com/open-policy-agent/gatekeeper pkg/gator/verify/runner.go.
 """
@@ -9,7 +9,9 @@ Source: github.com/open-policy-agent/gatekeeper pkg/gator/verify/runner.go.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
 
@@ -19,7 +21,9 @@ from gateway.engine.object_review import RequestOptions, request_for, review_of
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.review import metadata_of
 from gateway.pure.core.verdict import Denied, Failed
+from gateway.pure.core.webhook import WorkerRef
 from gateway.tools.offline.gateway import offline_gateway
+from gateway.tools.policy_tests.engine_worker import private_worker
 from gateway.tools.policy_tests.policies import load_supported
 from gateway.tools.policy_tests.results import CaseResult, is_selected
 
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from gateway.config.merge.model import Config
     from gateway.config.yaml.documents import Document
     from gateway.engine.dry_run import DryRun
     from gateway.engine.object_review import Json
@@ -39,25 +44,31 @@ if TYPE_CHECKING:
 
 _POINTS: Final = ("*", "gator.gatekeeper.sh")
 """The enforcement points that take part."""
-_EXPANSION: Final = "expansion: the gateway does not expand workloads to what they generate"
+_EXPANSION: Final = (
+    "expansion: a worker expands workloads to what they generate: give a configuration whose "
+    "policies.engines.gatekeeper names a pool with a command"
+)
 
 
 async def run_gatekeeper_suites(
-    suites: Sequence[GatekeeperSuite], filters: Sequence[str]
+    suites: Sequence[GatekeeperSuite], filters: Sequence[str], command: Sequence[str] = ()
 ) -> list[CaseResult]:
-    """Return the results of the cases of *suites* that *filters* select, named ``TEST/CASE``."""
+    """Return the results of the cases of *suites* that *filters* select, named ``TEST/CASE``.
+
+    *command* starts the worker that evaluates what the gateway does not. Without it that is not supported.
+    """
     results: list[CaseResult] = []
     for suite in suites:
         for test in suite.tests:
             cases = [one for one in test.cases if is_selected(suite.name, f"{test.name}/{one.name}", filters)]
             is_chosen = test.is_invalid and is_selected(suite.name, test.name, filters)
             if cases or is_chosen:
-                results += await _run(suite, test, cases)
+                results += await _run(suite, test, cases, command)
     return results
 
 
 async def _run(
-    suite: GatekeeperSuite, test: GatekeeperTest, cases: Sequence[GatekeeperCase]
+    suite: GatekeeperSuite, test: GatekeeperTest, cases: Sequence[GatekeeperCase], command: Sequence[str]
 ) -> list[CaseResult]:
     begin = time.monotonic()
 
@@ -71,30 +82,63 @@ async def _run(
     names = [f"{test.name}/{one.name}" for one in cases] or [test.name]
     if suite.is_skipped or test.is_skipped:
         return [result(name, skip=True) for name in names]
-    templates = list(documents_in([test.template]))
-    constraints = list(documents_in([test.constraint]))
+    if test.expansion is not None and not command:
+        return [result(name, why_not=_EXPANSION) for name in names]
+    by_inventory: dict[tuple[Path, ...], list[GatekeeperCase]] = {}
+    for case in cases:
+        by_inventory.setdefault(case.inventory, []).append(case)
+    found: dict[int, CaseResult] = {}
+    for inventory, group in (by_inventory or {(): []}).items():
+        with _loaded(test, inventory, command) as loaded:
+            if loaded.of_template:
+                return [result(name, why_not=loaded.of_template) for name in names]
+            if test.is_invalid:
+                valid = (
+                    [] if loaded.problem else ["invalid: the constraint is valid, expected one that is not"]
+                )
+                return [result(test.name, valid)]
+            if loaded.problem:
+                return [result(name, [loaded.problem]) for name in names]
+            async with offline_gateway(loaded.config, uses_cluster=False) as gateway:
+                for case in group:
+                    begin, name = time.monotonic(), f"{test.name}/{case.name}"
+                    if case.is_skipped:
+                        found[id(case)] = result(name, skip=True)
+                    else:
+                        problems = await _problems(gateway, case, is_counted=loaded.is_counted)
+                        found[id(case)] = result(name, problems)
+    return [found[id(case)] for case in cases]
+
+
+class _Loaded(NamedTuple):
+    """The configuration of a test."""
+
+    config: Config
+    of_template: str
+    """Why its template, or its expansion, cannot be run. Empty if it can."""
+    problem: str
+    """That of the constraint; empty if there is none."""
+    is_counted: bool
+    """Whether violations of the constraint count."""
+
+
+@contextmanager
+def _loaded(test: GatekeeperTest, inventory: Sequence[Path], command: Sequence[str]) -> Iterator[_Loaded]:
+    """Load *test*, whose worker, if it needs one, is started by *command* and also reads *inventory*."""
+    templates, constraints = (list(documents_in([file])) for file in (test.template, test.constraint))
+    expansions = [] if test.expansion is None else list(documents_in([test.expansion]))
     is_counted = [_enforce(one) for one in constraints]
     for one in templates:
         _for_all_operations(one)
-    config, refused = load_supported([*templates, *constraints])
-    of_constraint = [reason for document, reason in refused if document.file == test.constraint]
-    of_template = [reason for document, reason in refused if document.file == test.template]
-    if test.has_expansion or of_template:
-        return [result(name, why_not=_EXPANSION if test.has_expansion else of_template[0]) for name in names]
-    if test.is_invalid:
-        valid = [] if of_constraint else ["invalid: the constraint is valid, expected one that is not"]
-        return [result(test.name, valid)]
-    if of_constraint:
-        return [result(name, of_constraint) for name in names]
-    results = []
-    async with offline_gateway(config, uses_cluster=False) as gateway:
-        for name, case in zip(names, cases, strict=True):
-            begin = time.monotonic()
-            if case.is_skipped:
-                results.append(result(name, skip=True))
-            else:
-                results.append(result(name, await _problems(gateway, case, is_counted=all(is_counted))))
-    return results
+    documents = [*templates, *constraints, *expansions]
+    contents = [one.content for one in (*documents, *documents_in(inventory)) if one.content is not None]
+    with private_worker(command, "gatekeeper", contents) as worker:
+        config, refused = load_supported([*worker, *documents])
+        of_constraint = [reason for document, reason in refused if document.file == test.constraint]
+        of_others = [reason for document, reason in refused if document.file != test.constraint]
+        if not any(isinstance(one.client, WorkerRef) for one in config.webhooks):
+            config = replace(config, pools={})
+        yield _Loaded(config, "; ".join(of_others[:1]), "; ".join(of_constraint), all(is_counted))
 
 
 def _enforce(constraint: Document) -> bool:
@@ -139,6 +183,8 @@ async def _problems(gateway: OfflineGateway, case: GatekeeperCase, *, is_counted
         review = await gateway.review(review_of(request), ("validate",), namespaces)
     except ReviewError as error:
         return [f"object: {error}"]
+    if failed := _failure(review):
+        return [failed]
     messages = list(_messages(review)) if is_counted else []
     problems = [problem for one in case.assertions if (problem := one.problem(messages))]
     return [*problems, *(f"  {text}" for text in messages)] if problems else []
@@ -152,9 +198,12 @@ def _request(file: Path) -> Json:
     """
     found = _content(file)
     if found.get("kind") != "AdmissionReview":
-        made = request_for(found, RequestOptions(is_dry_run=False))
+        metadata = metadata_of(found)
+        # Gatekeeper does not know which kinds have namespaces.
+        bare = {**found, "metadata": {key: one for key, one in metadata.items() if key != "namespace"}}
+        made = request_for(bare if metadata else found, RequestOptions(is_dry_run=False))
         # Nothing gives the object a namespace that it does not have.
-        return {**made, "object": found, "namespace": metadata_of(found).get("namespace") or ""}
+        return {**made, "object": found, "namespace": metadata.get("namespace") or ""}
     given = found.get("request")
     if not isinstance(given, dict):
         raise MalformedReview(f"{file}: request: is required")
@@ -192,6 +241,15 @@ def _namespaces(inventory: Sequence[Path]) -> dict[str, Namespace]:
             # Without the label that the API server adds.
             found[name] = Namespace(name, labels, orjson.dumps({**content, "metadata": metadata}))
     return found
+
+
+def _failure(review: DryRun) -> str:
+    """Return why a worker has no answer; empty if there is none to ask, or it has one."""
+    for outcome in review.outcomes:
+        hook, verdict = outcome.invocation.webhook, outcome.verdict
+        if isinstance(hook.client, WorkerRef) and isinstance(verdict, Failed):
+            return f"policy {hook.client.policy} of the worker: {verdict.cause}"
+    return ""
 
 
 def _messages(review: DryRun) -> Iterator[str]:

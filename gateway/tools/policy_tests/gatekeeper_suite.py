@@ -67,7 +67,7 @@ class GatekeeperTest:
     name: str
     template: Path
     constraint: Path
-    has_expansion: bool
+    expansion: Path | None
     is_invalid: bool
     """Whether the constraint is expected to contradict the schema of the template."""
     is_skipped: bool
@@ -103,11 +103,12 @@ def read_gatekeeper_suite(document: Document, number: int) -> GatekeeperSuite:
 
 
 def _test(fields: Fields, folder: Path) -> GatekeeperTest:
+    expansion = fields.optional_string("expansion")
     test = GatekeeperTest(
         fields.optional_string("name"),
         folder / fields.required_string("template"),
         folder / fields.required_string("constraint"),
-        bool(fields.optional_string("expansion")),
+        folder / expansion if expansion else None,
         fields.boolean("invalid"),
         fields.boolean("skip"),
         tuple(_case(one, folder) for one in fields.mappings("cases")),

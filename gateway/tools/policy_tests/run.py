@@ -52,9 +52,12 @@ async def run_tests(
         ConfigError: as :func:`run_suites`.
     """
     results = await run_suites(tests.suites, filters)
-    command = command_of(load(config), "kyverno") if config and tests.kyverno else ()
-    results += await run_kyverno_tests(tests.kyverno, filters, command)
-    results += await run_gatekeeper_suites(tests.gatekeeper, filters)
+    loaded = load(config) if config and (tests.kyverno or tests.gatekeeper) else None
+    kyverno, gatekeeper = (
+        () if loaded is None else command_of(loaded, engine) for engine in ("kyverno", "gatekeeper")
+    )
+    results += await run_kyverno_tests(tests.kyverno, filters, kyverno)
+    results += await run_gatekeeper_suites(tests.gatekeeper, filters, gatekeeper)
     order = {file: index for index, file in enumerate(tests.files)}
     return sorted(results, key=lambda one: (order[one.file], one.document))
 
