@@ -7,6 +7,7 @@ import json
 import shlex
 from typing import TYPE_CHECKING, Any
 
+import fastjsonschema
 import pytest
 import trustme
 import yaml
@@ -17,7 +18,7 @@ from gateway.tools.migrating.engines import engine_of, policy_of
 from tests.importing.kit import CLUSTERS_OWN
 from tests.importing.test_command import hold as hold_webhooks
 from tests.importing.test_other_engines import constraint, hold, policy, put, template
-from tests.kit import call_command
+from tests.kit import ROOT, call_command
 from tests.kubernetes.server import ApiServer, refuse
 
 if TYPE_CHECKING:
@@ -133,6 +134,8 @@ def test_what_is_written_is_the_new_configuration_the_old_webhooks_and_values(tm
         "config/gatewayconfiguration.yaml",
         "config/good-a.yaml",
         "config/validatingpolicy-names.yaml",
+        "documents/gatekeeper/constrainttemplate-good.yaml",
+        "documents/gatekeeper/good-a.yaml",
         "old/gatewayconfiguration.yaml",
         "old/mutating-gatekeeper-mutating-webhook-configuration.yaml",
         "old/validating-gatekeeper-validating-webhook-configuration.yaml",
@@ -157,6 +160,15 @@ def test_what_is_written_is_the_new_configuration_the_old_webhooks_and_values(tm
     assert "check-ignore-label.gatekeeper.sh is for objects of Gatekeeper itself, and is left out" in notes
     assert "validate.kyverno.svc-fail has no candidate: several webhooks share the policies" in notes
     assert "kube-system is no longer checked by" in notes
+
+
+def test_the_chart_accepts_the_values(tmp_path: Path) -> None:
+    put(tmp_path / "in" / "all.yaml", *documents())
+    migrate(tmp_path / "in", "--output", tmp_path / "out")
+    schema = json.loads((ROOT / "deploy/chart/values.schema.json").read_text())
+    validate = fastjsonschema.compile(schema, use_default=False)
+    for name in ("values.yaml", "values-candidates.yaml"):
+        validate(yaml.safe_load((tmp_path / "out" / name).read_text()))
 
 
 def test_a_registration_is_written_as_it_was_for_the_way_back(tmp_path: Path) -> None:
@@ -322,8 +334,20 @@ def test_what_the_gateway_does_not_evaluate_runs_in_the_worker(tmp_path: Path) -
     settings = yaml.safe_load((out / "config" / "gatewayconfiguration.yaml").read_text())
     assert settings["policies"] == {"engines": {"kyverno": {"pool": "kyverno"}}}
     values = yaml.safe_load((out / "values.yaml").read_text())
-    assert values["engines"] == {"kyverno": {"enabled": True}}
-    assert [one["metadata"]["name"] for one in values["extraDocuments"]] == ["team", "names"]
+    assert values == {
+        "registration": {"excludeNamespaces": ["kube-public", "kube-node-lease", "kyverno-system"]},
+        "engines": {"kyverno": {"enabled": True, "configMaps": ["migration-kyverno"]}},
+    }
+    tried = yaml.safe_load((out / "values-candidates.yaml").read_text())
+    assert tried["workers"]["kyverno"]["volumes"] == [
+        {"name": "policies", "configMap": {"name": "migration-kyverno"}}
+    ]
+    assert files(out / "documents") == [
+        "kyverno/clusterpolicy-team.yaml",
+        "kyverno/validatingpolicy-names.yaml",
+    ]
+    (made,) = (line for line in commands(report) if "configmap" in line)
+    assert made[-3:] == ["migration-kyverno", "--from-file", str(out / "documents" / "kyverno")]
     config = load([out / "config"])
     assert [*config.pools] == ["kyverno"]
     assert any("port-forward" in line and "50052:50051" in line for line in commands(report))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from gateway import __version__
 from gateway.config.yaml.documents import GATEWAY_VERSION
 from gateway.tools.importing.needs import FILE, POOLS, kinds_of, pools_of, with_cluster
 from gateway.tools.importing.other_engines import Needs, judge, of_engine
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 CONFIG: Final = "config"
 OLD: Final = "old"
 CANDIDATES: Final = "candidates"
+DOCUMENTS: Final = "documents"
 REGISTERED: Final = "registered"
 """The folders that are written."""
 VALUES: Final = "values.yaml"
@@ -91,6 +93,9 @@ class Plan:
                 folder[POOLS] = "---\n".join(map(to_yaml, pools_of(one.name for one in engines)))
         old = old_webhooks.texts(each for one in self.moved for each in one.old.documents)
         folders = {CONFIG: config, "": {VALUES: to_yaml(self._values())}}
+        for one in self.moved:
+            if self._has_config_map(one):
+                folders[f"{DOCUMENTS}/{one.engine.name}"] = _texts(one.found.objects)
         if old:
             registered = [each for one in self.moved for each in one.old.registered]
             folders |= {
@@ -102,11 +107,20 @@ class Plan:
         return folders
 
     def _documents(self) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for one in (each for moved in self.moved for each in moved.found.objects if not each.problems):
-            # Names that differ only in the case of their kind have one file.
-            found[one.file] = f"{found[one.file]}---\n{one.text}" if one.file in found else one.text
-        return found
+        return _texts([each for moved in self.moved for each in moved.found.objects])
+
+    @property
+    def config_maps(self) -> list[str]:
+        """The engines whose documents a worker reads from a ConfigMap, at least before the switch."""
+        return [one.engine.name for one in self.moved if self._has_config_map(one)]
+
+    @staticmethod
+    def _has_config_map(one: Moved) -> bool:
+        return one.needs_worker or one.old.has_candidates
+
+    def _is_followed(self, one: Moved) -> bool:
+        """Whether gateway and worker follow the documents of *one* in the cluster."""
+        return self.is_cluster and one.engine.worker_follows
 
     @property
     def pools(self) -> list[Engine]:
@@ -142,37 +156,67 @@ class Plan:
 
     def _values(self) -> Json:
         """Return the chart's values with the new configuration."""
-        policies, followed = self._policies(), self._followed()
+        policies = {key: value for key, value in self._policies().items() if key != "engines"}
+        followed = [one for one in self.moved if one.found.objects and self._is_followed(one)]
         if followed:
-            policies["customResourcesOf"] = followed
+            policies["customResourcesOf"] = [one.engine.title for one in followed]
         documents = [
             one.content
             for moved in self.moved
-            if not self.is_cluster
+            if not moved.needs_worker and not self._is_followed(moved)
             for one in moved.found.objects
             if not one.problems
         ]
-        values = self._engine_values(self.workers)
+        values = self._registration()
+        if engines := {one.engine.name: self._engine_values(one) for one in self.moved if one.needs_worker}:
+            values["engines"] = engines
         if policies:
             values["configuration"] = {"policies": policies}
         return {**values, "extraDocuments": documents} if documents else values
 
-    def _followed(self) -> list[str]:
-        """Return the engines whose documents the gateway follows in the cluster."""
-        return [one.engine.title for one in self.moved if one.found.objects] if self.is_cluster else []
+    def _engine_values(self, one: Moved) -> Json:
+        values = {"enabled": True, **one.old.settings()}
+        return values if self._is_followed(one) else {**values, "configMaps": [config_map(one.engine.name)]}
 
     def _candidate_values(self) -> Json:
-        """Return the chart's values with the old webhooks and their candidates."""
-        documents = [each for one in self.moved for each in one.old.candidates]
-        return {**self._engine_values(self.pools), **old_webhooks.chart_values(documents)}
+        """Return the chart's values with the old webhooks and their candidates.
 
-    def _engine_values(self, engines: Iterable[Engine]) -> Json:
-        values: Json = {}
-        if enabled := {one.name: {"enabled": True} for one in engines}:
-            values["engines"] = enabled
-        if self.own_namespaces:
-            values["registration"] = {"excludeNamespaces": [*EXCLUDED, *self.own_namespaces]}
-        return values
+        A worker has its documents from a ConfigMap: with ``engines`` the gateway would evaluate them too.
+        """
+        values = self._registration()
+        if self.config_maps:
+            values["workers"] = {name: _worker_values(name) for name in self.config_maps}
+        documents = [each for one in self.moved for each in one.old.candidates]
+        return {**values, **old_webhooks.chart_values(documents)}
+
+    def _registration(self) -> Json:
+        if not self.own_namespaces:
+            return {}
+        return {"registration": {"excludeNamespaces": [*EXCLUDED, *self.own_namespaces]}}
+
+
+def _texts(objects: Iterable[Imported]) -> dict[str, str]:
+    """Return the files of those *objects* that run."""
+    found: dict[str, str] = {}
+    for one in objects:
+        if not one.problems:
+            # Names that differ only in the case of their kind have one file.
+            found[one.file] = f"{found[one.file]}---\n{one.text}" if one.file in found else one.text
+    return found
+
+
+def config_map(engine: str) -> str:
+    """Return the name of the ConfigMap with the documents of *engine*."""
+    return f"migration-{engine}"
+
+
+def _worker_values(engine: str) -> Json:
+    return {
+        "image": {"repository": f"{engine}-worker", "tag": __version__},
+        "extraArgs": ["--policies=/policies"],
+        "volumes": [{"name": "policies", "configMap": {"name": config_map(engine)}}],
+        "volumeMounts": [{"name": "policies", "mountPath": "/policies", "readOnly": True}],
+    }
 
 
 def moved(
@@ -182,4 +226,8 @@ def moved(
     found = of_engine(engine.name, documents)
     kinds = {**kinds_of(found.definitions), **custom}
     needs = judge(found.objects, kinds, has_workers=True)
-    return Moved(engine, found, needs, old_webhooks.of_engine(engine, webhooks))
+    old = old_webhooks.of_engine(engine, webhooks)
+    if all(one.problems for one in found.objects):
+        # A worker would have nothing to answer with.
+        old.candidates = old.documents
+    return Moved(engine, found, needs, old)

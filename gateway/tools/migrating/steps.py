@@ -47,7 +47,7 @@ class _Steps:
         install = ("--create-namespace", "--values", str(self._folder / values), "--set")
         yield Step(
             "install the gateway and its workers beside; no API server calls it yet",
-            (self._helm("install", *install, "registration.enabled=false", "--wait"),),
+            (*self._config_maps(), self._helm("install", *install, "registration.enabled=false", "--wait")),
         )
         if self._has_old:
             yield Step(
@@ -80,6 +80,14 @@ class _Steps:
         """Return the Services of the old engines, each with the port of this machine for it."""
         found = dict.fromkeys(service for one in self._plan.moved for service in one.old.services)
         return [(service, _FORWARDED + number) for number, service in enumerate(found)]
+
+    def _config_maps(self) -> Iterator[str]:
+        if self._plan.config_maps:
+            yield self._kubectl("create", "namespace", RELEASE)
+        for engine in self._plan.config_maps:
+            folder = str(self._folder / parts.DOCUMENTS / engine)
+            named = ("configmap", parts.config_map(engine), "--from-file", folder)
+            yield self._kubectl("--namespace", RELEASE, "create", *named)
 
     def _forwards(self) -> Iterator[str]:
         for engine in self._plan.workers:
