@@ -181,7 +181,7 @@ func constraintsOf(
 		places[name] = object.Place
 		made := served{name: name, version: hashOf(object)}
 		if of := templates[object.GetKind()]; of == nil {
-			made.err = fmt.Errorf("there is no usable ConstraintTemplate for the kind %s", object.GetKind())
+			made.err = missingTemplate(object.GetKind())
 		} else {
 			made.description = of.description
 			made.constraint, made.err = before.check(of, object, next)

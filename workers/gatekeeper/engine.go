@@ -21,6 +21,8 @@ import (
 // state is all that one set of documents says. It does not change: a call in flight keeps the state that it began with.
 type state struct {
 	constraints []served
+	// templates are those that can be used, by the kind of their constraints.
+	templates map[string]*template
 	// byTemplate has the constraints that the webhook evaluates, those of a template together.
 	byTemplate [][]*constraint
 	inventory  *prepared.Inventory
@@ -144,7 +146,7 @@ func (e *engine) stateOf(objects []document) (*state, []error) {
 	problems = append(problems, wrong...)
 	e.templates, e.constraints, e.values = compiled, checked, known.values
 	made := &state{
-		constraints: constraints, byTemplate: byTemplate(constraints), inventory: known.data,
+		constraints: constraints, templates: templates, byTemplate: byTemplate(constraints), inventory: known.data,
 		namespaces: known.namespaces, excluder: configured.excluder, configured: configured,
 		guard: e.guard, turns: e.turns,
 		providers: providers, mutators: mutators, conflicts: slices.Concat(mutators.conflicts, expansions.conflicts),

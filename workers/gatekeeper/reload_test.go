@@ -3,8 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"log"
 	"strings"
+	"sync"
 	"testing"
 
 	"admission-gateway.io/worker"
@@ -215,4 +218,35 @@ func TestPoliciesAreServed(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	_ = f.server.Stop(ended)
+}
+
+// Policies are evaluated concurrently, also while the documents change. The race detector finds what they share wrongly.
+func TestPoliciesAreEvaluatedWhileDocumentsChange(t *testing.T) {
+	same, cel := constraintText("SameLabel", "same", "{}"), constraintText("CelOnly", "cel", "{}")
+	f := follow(t, false, needsLabel, sameLabel, celTemplate, owners, same, cel)
+	labelled := strings.Replace(pod, `"name": "web", "namespace"`, `"name": "web", "labels": {"team": "a"}, "namespace"`, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	var ended sync.WaitGroup
+	for _, policy := range []string{"validation", "SameLabel/same", "CelOnly/cel", "NeedsLabel/owners"} {
+		for range 2 {
+			ended.Go(func() {
+				for ctx.Err() == nil {
+					for _, parameters := range []string{"{}", `{"action": "warn"}`} {
+						_, err := call(t, f.current.Load(), policy, labelled, parameters)
+						var denial *worker.Denial
+						if err != nil && !errors.As(err, &denial) {
+							t.Errorf("%s: %v", policy, err)
+							return
+						}
+					}
+				}
+			})
+		}
+	}
+	for index := range 10 {
+		f.have(needsLabel, sameLabel, celTemplate, owners, same, cel, stored)
+		f.have(needsLabel, sameLabel, celTemplate, owners, same, cel, constraintText("NeedsLabel", fmt.Sprintf("c%d", index), "{parameters: {}}"))
+	}
+	cancel()
+	ended.Wait()
 }

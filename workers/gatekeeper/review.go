@@ -54,6 +54,11 @@ func (s *state) review(ctx context.Context, review *worker.Review, c *constraint
 // reviewAll evaluates all constraints, as Gatekeeper's webhook does.
 func (s *state) reviewAll(ctx context.Context, review *worker.Review) error {
 	asked := s.derive(ctx, review)
+	if asked.admission != nil && !isOwnRequest(asked.admission) {
+		if err := s.checkOwn(asked.admission); err != nil {
+			return err
+		}
+	}
 	if asked.err != nil || asked.isSkipped {
 		return asked.err
 	}
