@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gateway.config.merge.read import read
 from gateway.config.yaml.documents import read_documents
 from gateway.tools.importing.other_engines import Imported, judge, of_engine
+from tests.gatekeeper.documents import expansion, mutator
 from tests.importing.kit import CLUSTERS_OWN, run
 from tests.kit import call_command
 from tests.kubernetes.server import ApiServer, refuse
@@ -166,11 +167,24 @@ def test_constraints_run_with_their_templates_only(tmp_path: Path) -> None:
         "Old/d": "worker",
         "ConstraintTemplate/good": "runs",
         "ConstraintTemplate/bad": "refused",
-        "ConstraintTemplate/old": "runs",
+        "ConstraintTemplate/old": "worker",
     }
     reasons = {one["name"]: one["reasons"][0]["message"] for one in found["objects"] if one["reasons"]}
     assert reasons["b"] == 'its ConstraintTemplate "bad" cannot run'
     assert "there is no ConstraintTemplate" in reasons["c"]
+    assert call_command("check", "--config", tmp_path / "config").returncode == 0
+
+
+def test_what_only_gatekeepers_worker_uses_runs_there(tmp_path: Path) -> None:
+    of_worker = [mutator("m"), mutator("n", "AssignMetadata"), expansion("Pod", "Deployment")]
+    put(tmp_path / "a.yaml", *of_worker, template("Old", engine="Rego"), constraint("Old", "d"))
+    status, found = report("gatekeeper", tmp_path, "--output", tmp_path / "config")
+    assert status == 0
+    assert {*results(found).values()} == {"worker"}
+    names = {one["name"]: one.get("policiesOfWorker") for one in found["objects"]}
+    assert names == {"m": ["mutation"], "n": ["mutation"], "e": None, "old": None, "d": ["Old/d"]}
+    lines = run("gatekeeper", tmp_path).stdout.splitlines()
+    assert lines[lines.index("  Old/d") + 1] == "    policies of the worker: Old/d"
     assert call_command("check", "--config", tmp_path / "config").returncode == 0
 
 

@@ -144,7 +144,7 @@ def _lines(found: Found, missing: int) -> Iterator[str]:
             yield f"  {one.kind}/{one.name or '(no name)'}"
             for problem in _reasons(one):
                 yield f"    {problem}"
-            if result == "worker":
+            if one.in_worker:
                 yield f"    policies of the worker: {', '.join(one.in_worker)}"
             for version, plural in one.reads:
                 yield f"    reads {plural} of {version}"
@@ -205,7 +205,7 @@ def _report(engine: str, found: Found, missing: list[str]) -> Json:
             "result": one.result,
             "reasons": [{"field": each.field, "message": each.message} for each in _reasons(one)],
             **({} if one.problems else {"file": one.file}),
-            **({"policiesOfWorker": list(one.in_worker)} if one.result == "worker" else {}),
+            **({"policiesOfWorker": list(one.in_worker)} if one.in_worker else {}),
             **({"reads": [_resource(*each) for each in one.reads]} if one.reads else {}),
         }
         for one in found.objects

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gateway.base.errors import ConfigError, Problem
 from gateway.base.text import shown
+from gateway.config.loaders.gatekeeper_worker import GROUPS as FOR_WORKER
 from gateway.config.merge.read import read
 from gateway.config.yaml.documents import LOADED_GROUPS, Document
 from gateway.config.yaml.fields import Problems
@@ -80,13 +81,15 @@ class Imported:
     differences: list[tuple[str, str]] = field(default_factory=list)
     in_worker: tuple[str, ...] = ()
     """The policies of a worker that evaluate it, or parts of it."""
+    is_for_worker: bool = False
+    """Whether nothing but a worker uses it."""
 
     @property
     def result(self) -> Result:
         """Whether it runs as it is, and whether a worker has to evaluate any of it."""
         if self.problems:
             return "refused"
-        if self.in_worker:
+        if self.in_worker or self.is_for_worker:
             return "worker"
         return "differs" if self.differences else "runs"
 
@@ -180,15 +183,26 @@ def judge(
                 made = read([*settings(), *([template.document()] if template else ()), document], readable)
                 if any(map(_names_kinds_later, made.webhooks)):
                     each.differences.append(("spec", _LATER))
-                each.in_worker = tuple(
-                    hook.name for hook in made.webhooks if isinstance(hook.client, WorkerRef)
-                )
+                clients = [hook.client for hook in made.webhooks]
+                each.in_worker = tuple(one.policy for one in clients if isinstance(one, WorkerRef))
+                each.is_for_worker = has_workers and _is_for_worker(group, each)
             each.reads = tuple(sorted(readable.read))
             unknown |= readable.unknown
             if each.kind == _TEMPLATE:
                 templates[each.name] = each
         each.problems += document.problems.found
     return _judge_together([each for each in objects if not each.problems], custom, unknown, settings)
+
+
+def _is_for_worker(group: str, one: Imported) -> bool:
+    """Whether only a worker uses *one* of *group*, which has no problem if there is one."""
+    if one.kind != _TEMPLATE:
+        return group in FOR_WORKER
+    try:
+        read([*cluster_only(), one.document()])
+    except ConfigError:
+        return True
+    return False
 
 
 def _judge_together(

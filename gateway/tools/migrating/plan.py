@@ -34,9 +34,6 @@ CANDIDATE_VALUES: Final = "values-candidates.yaml"
 EXCLUDED: Final = ("kube-public", "kube-node-lease")
 """The chart's default of ``registration.excludeNamespaces``, which a value replaces."""
 NATIVE, WORKER, REFUSED = "native", "worker", "refused"
-_TEMPLATE: Final = "ConstraintTemplate"
-_CEL: Final = "K8sNativeValidation"
-"""The engine of a template's code that the gateway evaluates. A template has no entry of its own."""
 
 
 @dataclass(slots=True)
@@ -52,8 +49,7 @@ class Moved:
         """Return where the document *one* runs."""
         if one.problems:
             return REFUSED
-        is_rego = one.kind == _TEMPLATE and _CEL not in one.text
-        return WORKER if one.in_worker or is_rego else NATIVE
+        return WORKER if one.result == "worker" else NATIVE
 
     @property
     def needs_worker(self) -> bool:
