@@ -356,6 +356,45 @@ def test_what_the_gateway_does_not_evaluate_runs_in_the_worker(tmp_path: Path) -
     assert "summary: 1 in the gateway, 1 in the worker of Kyverno, 1 cannot run\n" in text
 
 
+MUTATOR = {
+    "apiVersion": "mutations.gatekeeper.sh/v1",
+    "kind": "AssignMetadata",
+    "metadata": {"name": "stamp"},
+    "spec": {"location": "metadata.labels.a", "parameters": {"assign": {"value": "b"}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "settings"),
+    [
+        ({"timeoutSeconds": 3}, {}),
+        ({"failurePolicy": "Fail", "timeoutSeconds": 1}, {"failurePolicy": "Fail"}),
+        ({}, {"timeoutSeconds": 10}),
+    ],
+)
+def test_gatekeepers_worker_is_called_as_gatekeeper_was(tmp_path: Path, fields: Json, settings: Json) -> None:
+    registered = [{**one, "webhooks": [{**each, **fields} for each in one["webhooks"]]} for one in GATEKEEPER]
+    put(
+        tmp_path / "in" / "a.yaml",
+        template("Bad", engine="Rego"),
+        constraint("Bad", "b"),
+        MUTATOR,
+        *registered,
+    )
+    out = tmp_path / "out"
+    report = migrate(tmp_path / "in", "--output", out)
+    assert (report["counts"]["native"], report["counts"]["gatekeeperWorker"]) == (0, 3)
+    found = yaml.safe_load((out / "config" / "gatewayconfiguration.yaml").read_text())
+    assert found["policies"]["engines"] == {"gatekeeper": {"pool": "gatekeeper", **settings}}
+    values = yaml.safe_load((out / "values.yaml").read_text())
+    assert values["engines"]["gatekeeper"] == {
+        "enabled": True,
+        **settings,
+        "configMaps": ["migration-gatekeeper"],
+    }
+    assert {one.name for one in load([out / "config"]).webhooks} >= {"mutation.gatekeeper.sh"}
+
+
 def test_policies_of_kubewarden_have_candidates_one_by_one(tmp_path: Path) -> None:
     policy_of_kubewarden = {
         "apiVersion": "policies.kubewarden.io/v1",
