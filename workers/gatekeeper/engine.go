@@ -112,7 +112,7 @@ func (e *engine) reload(objects []document) error {
 func (e *engine) say(lines []string) {
 	for _, each := range lines {
 		if !slices.Contains(e.said, each) {
-			e.log.Printf("gatekeeper: %s", each)
+			e.log.Printf("gatekeeper: %s", line(each))
 		}
 	}
 	e.said = lines

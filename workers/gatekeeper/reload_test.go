@@ -92,6 +92,11 @@ func TestTheLastGoodVersionOfADocumentStays(t *testing.T) {
 	f.have(brokenRego, owners)
 	f.answers("NeedsLabel/owners", "[owners] web has no label team")
 	f.logged("its last good version stays")
+	for _, each := range strings.Split(strings.TrimSpace(f.log.String()), "\n") {
+		if !strings.HasPrefix(each, "gatekeeper: ") {
+			t.Errorf("a line of the log is %q", each)
+		}
+	}
 	f.have(needsLabel, brokenOwner)
 	f.answers("NeedsLabel/owners", "[owners] web has no label team")
 	f.have(needsLabel, brokenOwner, stored)
