@@ -265,6 +265,21 @@ def test_what_cannot_run_or_be_read_has_a_reason_and_the_rest_is_written(
     assert "error: the right to list constrainttemplates of templates.gatekeeper.sh is missing" in done.stderr
 
 
+def test_webhooks_that_check_what_cannot_run_are_removed_under_a_condition(tmp_path: Path) -> None:
+    broken = registration(
+        "Validating", "kyverno-resource-validating-webhook-cfg\x1b[31m", *KYVERNO[0]["webhooks"]
+    )
+    broken["metadata"]["labels"] = {"webhook.kyverno.io/managed-by": "kyverno"}
+    put(tmp_path / "in" / "a.yaml", policy("broken", "object."), *GATEKEEPER, KYVERNO[0], broken)
+    report = migrate(tmp_path / "in", "--output", tmp_path / "out", status=1)
+    titles = [one["title"].partition(";")[0] for one in report["steps"]]
+    assert [one for one in titles if one.startswith("remove")] == [
+        "remove the webhooks of Gatekeeper only if it has no policies: none was found",
+        "remove the webhooks of Kyverno only if you do without the document that cannot run",
+    ]
+    assert not any("\x1b" in word for line in commands(report) for word in line)
+
+
 def test_a_context_has_the_name_that_each_program_gives_it(server: ApiServer, tmp_path: Path) -> None:
     hold_webhooks(server, *GATEKEEPER)
     content = yaml.safe_load(server.kubeconfig(tmp_path).read_text())

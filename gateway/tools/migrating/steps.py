@@ -37,6 +37,18 @@ def steps(plan: Plan, folder: Path, options: Sequence[str]) -> list[Step]:
     return [step for step in made.all() if step.commands]
 
 
+def _removal_title(moved: Moved) -> str:
+    """Return what the removal of the webhooks of *moved* is: without them, nothing checks what cannot run."""
+    title = f"remove the webhooks of {moved.engine.title}"
+    refused = sum(bool(one.problems) for one in moved.found.objects)
+    if refused:
+        what = "the document" if refused == 1 else f"the {refused} documents"
+        title += f" only if you do without {what} that cannot run"
+    elif not moved.found.objects:
+        title += " only if it has no policies: none was found"
+    return f"{title}; keep its custom resources"
+
+
 class _Steps:
     def __init__(self, plan: Plan, folder: Path, options: Sequence[str]) -> None:
         self._plan, self._folder, self._options = plan, folder, options
@@ -72,8 +84,7 @@ class _Steps:
         )
         for moved in self._plan.moved:
             if moved.old.registered:
-                title = f"remove the webhooks of {moved.engine.title}; keep its custom resources"
-                yield Step(title, tuple(self._removal(moved)))
+                yield Step(_removal_title(moved), tuple(self._removal(moved)))
         yield Step("the way back, at any time", tuple(self._way_back()))
 
     def _servers(self) -> list[tuple[tuple[str, str, int], int]]:
@@ -115,7 +126,9 @@ class _Steps:
             yield self._kubectl(*place, "rollout", "status", deployment)
         for kind in dict.fromkeys(str(one["kind"]) for one in moved.old.registered):
             names = [name_of(one) for one in moved.old.registered if one["kind"] == kind]
-            yield self._kubectl("delete", "--ignore-not-found", plural_of(kind), *names)
+            # A command with unprintable characters would be unsafe to paste.
+            if names := [name for name in names if name and name.isprintable()]:
+                yield self._kubectl("delete", "--ignore-not-found", plural_of(kind), *names)
 
     def _way_back(self) -> Iterator[str]:
         for moved in self._plan.moved:
