@@ -88,6 +88,7 @@ def test_a_landing_tests_go_and_the_languages_that_the_change_touches() -> None:
     assert of_landing(["workers/python/pyproject.toml", "gateway/base/text.py"]) == ["go"]
     assert of_landing(["workers/rust/src/lib.rs"]) == ["go", "rust"]
     assert of_landing(["workers/gatekeeper/main.go"]) == ["go", "gatekeeper"]
+    assert of_landing(["workers/wasm/src/main.rs"]) == ["go", "kubewarden"]
     assert {"go", "java", "rust", "typescript"} <= set(of_landing(["protos/worker.proto"]))
 
 

@@ -126,6 +126,17 @@ PROGRAMS: Final = (
         build="cd workers/kyverno && go build -ldflags='-s -w' -o target/kyverno .",
         test="cd workers/kyverno && go vet ./... && go test ./...",
     ),
+    Language(
+        "kubewarden",
+        "Kubewarden",
+        "workers/wasm",
+        run=("workers/wasm/target/release/admission-gateway-wasm",),
+        product="workers/wasm/target/release/admission-gateway-wasm",
+        # wasmtime takes some four minutes to build for the first time.
+        tools=(Tool("cargo", (1, 95)), Tool("cc", (1,))),
+        build="cd workers/wasm && cargo build --release",
+        test="cd workers/wasm && cargo test --release",
+    ),
 )
 """Worker programs of other engines. Without sample policies, they are not part of tests of all languages."""
 

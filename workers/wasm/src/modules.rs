@@ -112,7 +112,7 @@ impl Modules {
     fn locate(&self, document: &PolicyDocument) -> Result<PathBuf, String> {
         let reference = document.module.as_str();
         if let Some(path) = reference.strip_prefix("file:") {
-            // file:///PATH is a URL, file:PATH is relative to the document.
+            // As a URL it has slashes before an absolute path; otherwise it is relative to the document.
             let path = path.strip_prefix("//").unwrap_or(path);
             let file = document.file.parent().unwrap_or(Path::new("")).join(path);
             return if file.is_file() {
