@@ -24,6 +24,7 @@ from deploy import crds
 from deploy.monitoring import ROOT, table, with_tables
 from gateway.config.kinds import namespace, policy_exception, webhook_configuration
 from gateway.config.kinds.gateway_configuration import GatewaySettings
+from gateway.config.kinds.matching import FAILURE_POLICIES
 from gateway.config.kinds.worker_pool import WorkerPool
 from gateway.config.yaml.documents import PHASES
 
@@ -88,6 +89,9 @@ _TYPES: Final[dict[str, dict[str, Any]]] = {
     r"autoscaling\.(min|max)Replicas|autoscaling\.cpu\.averageUtilization": {"minimum": 1},
     r"flowSchema\.matchingPrecedence": {"minimum": 1, "maximum": 10000},
     r"allowEmpty": {"type": ["boolean", "null"]},
+    r"engines\..*\.documents": {"enum": ["Cluster", "Values"]},
+    r"engines\..*\.failurePolicy": {"enum": ["", *FAILURE_POLICIES]},
+    r"engines\..*\.timeoutSeconds": {"type": ["integer", "null"], "minimum": 1, "maximum": 30},
     r"(.*\.)?dnsPolicy": {"enum": ["", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"]},
     r"listenAddress": {"enum": ["0.0.0.0", "[::]"]},  # noqa: S104
 }
@@ -151,6 +155,10 @@ def schema(values: tuple[Value, ...]) -> Schema:
     }
     own["global"]["additionalProperties"] = True
     own["workers"] |= {"propertyNames": _NAME, "additionalProperties": own["workerDefaults"]}
+    for engine in own["engines"]["properties"].values():
+        fields = engine["properties"]
+        about = fields["worker"]["description"]
+        fields["worker"] = {**own["workerDefaults"], "description": about}
     own["configuration"] |= _configuration()
     own["pools"] |= {"propertyNames": _SUBDOMAIN, "additionalProperties": _strict(WorkerPool.schema())}
     for kind in ("Mutating", "Validating"):

@@ -1,4 +1,4 @@
-# Both images for two architectures, with provenance and SBOM as attestations:
+# The images for two architectures, with provenance and SBOM as attestations:
 #
 #     REGISTRY=registry.example/team REVISION=$(git rev-parse HEAD) docker buildx bake -f deploy/docker-bake.hcl --push
 
@@ -6,7 +6,7 @@ variable "REGISTRY" { default = "" }
 variable "VERSION" { default = "0.1.0" }
 variable "REVISION" { default = "unknown" }
 
-group "default" { targets = ["admission-gateway", "sample-policies"] }
+group "default" { targets = ["admission-gateway", "sample-policies", "gatekeeper-worker"] }
 
 target "image" {
   context   = "."
@@ -25,4 +25,19 @@ target "sample-policies" {
   inherits   = ["image"]
   dockerfile = "deploy/worker.Dockerfile"
   tags       = ["${REGISTRY == "" ? "" : "${REGISTRY}/"}sample-policies:${VERSION}"]
+}
+
+target "gatekeeper-worker" {
+  inherits   = ["image"]
+  dockerfile = "deploy/engine.Dockerfile"
+  args       = { REVISION = REVISION, WORKER = "gatekeeper" }
+  tags       = ["${REGISTRY == "" ? "" : "${REGISTRY}/"}gatekeeper-worker:${VERSION}"]
+}
+
+# Not built by default: it takes some ten minutes.
+target "kyverno-worker" {
+  inherits   = ["image"]
+  dockerfile = "deploy/engine.Dockerfile"
+  args       = { REVISION = REVISION, WORKER = "kyverno" }
+  tags       = ["${REGISTRY == "" ? "" : "${REGISTRY}/"}kyverno-worker:${VERSION}"]
 }

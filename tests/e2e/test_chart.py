@@ -143,6 +143,10 @@ REFUSED = {
     "configuration.listen=0.0.0.0:1": "at '/configuration': additional properties 'listen' not allowed",
     "configuration.logging.format=xml": "/logging/format': value must be one of 'text', 'json'",
     "workers.Samples.port=1": "'Samples' does not match pattern",
+    "engines.gatekeeper.documents=Files": "value must be one of 'Cluster', 'Values'",
+    "engines.gatekeeper.worker.prot=1": "at '/engines/gatekeeper/worker': additional properties 'prot' not",
+    "engines.kyverno.enabled=true,workers.kyverno.image.repository=x": "put the fields into engines.kyverno",
+    "engines.kubewarden.enabled=true": "extraDocuments is empty: put the documents there",
     "workers.samples.prot=1": "at '/workers/samples': additional properties 'prot' not allowed",
     "registration.include={own-namespace}": "value must be one of 'kube-system', 'events', 'leases.",
     "validatingWebhookConfigurations.a[0].name=x": "missing properties 'clientConfig', 'sideEffects'",
@@ -395,6 +399,40 @@ def test_the_objects_of_a_worker_fit_each_other() -> None:
     assert pools["signatures"]["target"] == f"dns:///image-signatures.{NAME}.svc:7443"
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["args"] == ["--listen=0.0.0.0:50051", "--grace=10", "--metrics-listen=0.0.0.0:9091"]
+
+
+def test_the_worker_of_an_engine_has_its_documents_and_the_rights_for_them(tmp_path: Path) -> None:
+    engines = f"--values={CHART / 'ci' / 'engines-values.yaml'}"
+    files = only("ConfigMap", NAME, engines)["data"]
+    policies = yaml.safe_load(files["gateway.yaml"])["policies"]
+    assert policies == {
+        "customResourcesOf": ["Gatekeeper"],
+        "engines": {
+            "gatekeeper": {"pool": "gatekeeper", "failurePolicy": "Fail"},
+            "kyverno": {"pool": "kyverno", "timeoutSeconds": 5},
+        },
+    }
+    of_cluster, of_values = (
+        only("Deployment", f"{NAME}-{each}", engines)["spec"]["template"]["spec"]
+        for each in ("gatekeeper", "kyverno")
+    )
+    assert of_cluster["containers"][0]["args"][-1] == "--cluster"
+    assert of_cluster["automountServiceAccountToken"] is True
+    rules = only("ClusterRole", of_cluster["serviceAccountName"], engines)["rules"]
+    assert {verb for rule in rules for verb in rule["verbs"]} == {"get", "list", "watch"}
+    assert ["networking.k8s.io"] in [rule["apiGroups"] for rule in rules]
+    (mount,) = (each for each in of_values["containers"][0]["volumeMounts"] if each["name"] == "documents")
+    assert of_values["containers"][0]["args"][-1] == f"--policies={mount['mountPath']}"
+    (volume,) = (each for each in of_values["volumes"] if each["name"] == "documents")
+    assert volume["configMap"] == {
+        "name": NAME,
+        "items": [{"key": "documents.yaml", "path": "documents.yaml"}],
+    }
+    assert "documents.yaml" in files
+    assert of_values["automountServiceAccountToken"] is False
+    write_config_map(tmp_path, only("ConfigMap", NAME, engines))
+    done = run_command("check", "--config", tmp_path)
+    assert "1 validating" in done.stdout, done
 
 
 def test_check_judges_the_ready_made_policies_of_a_worker_of_the_chart(tmp_path: Path) -> None:

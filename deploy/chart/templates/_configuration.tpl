@@ -23,13 +23,14 @@
 {{- if and .Values.hostNetwork (not (hasKey .Values.configuration "pages")) -}}
 {{- $_ := set $own "pages" (dict "enabled" false) -}}
 {{- end -}}
+{{- with include "ag.policies" . | fromYaml }}{{ $_ := set $own "policies" . }}{{ end -}}
 {{- mergeOverwrite (deepCopy .Values.configuration) $own | toYaml -}}
 {{- end -}}
 
-{{/* WorkerPools of `pools` and `workers`, as YAML documents. */}}
+{{/* WorkerPools of `pools` and of all workers, as YAML documents. */}}
 {{- define "ag.pools" -}}
 {{- $pools := deepCopy .Values.pools -}}
-{{- range $name, $given := .Values.workers -}}
+{{- range $name, $given := include "ag.workers" . | fromYaml -}}
 {{- $worker := include "ag.worker" (dict "root" $ "worker" $given) | fromYaml -}}
 {{- if hasKey $pools $name -}}
 {{- fail (printf "pools.%s and workers.%s have the same name: put fields of the pool into workers.%s.pool" $name $name $name) -}}
@@ -91,7 +92,7 @@ documents.yaml: |
 {{/* "true" if the values have a webhook or a policy. */}}
 {{- define "ag.hasWebhooks" -}}
 {{- range $webhooks := concat (values .Values.mutatingWebhookConfigurations) (values .Values.validatingWebhookConfigurations) }}{{ if $webhooks }}true{{ end }}{{ end -}}
-{{- range .Values.extraDocuments }}{{ if or (hasPrefix "constraints.gatekeeper.sh/" (toString .apiVersion)) (regexMatch "^((Mutating|Validating)(WebhookConfiguration|AdmissionPolicy)|(Namespaced)?(Mutating|Validating)Policy|(Cluster)?Policy)$" (toString .kind)) }}true{{ end }}{{ end -}}
+{{- range .Values.extraDocuments }}{{ if or (regexMatch "^(constraints|mutations)[.]gatekeeper[.]sh/" (toString .apiVersion)) (regexMatch "^((Mutating|Validating)(WebhookConfiguration|AdmissionPolicy)|(Namespaced)?(Mutating|Validating)Policy|(Cluster)?Policy|(Cluster)?AdmissionPolicy)$" (toString .kind)) }}true{{ end }}{{ end -}}
 {{- end -}}
 
 {{/* "true" if a policy of Kyverno may compare the roles of users with the cluster's bindings: one of the cluster, or one of the
@@ -104,7 +105,7 @@ documents.yaml: |
 {{- if regexMatch "^(Cluster)?RoleBinding$" (toString .kind) }}{{ $bindings = "true" }}{{ end -}}
 {{- if and (hasPrefix "kyverno.io/" (toString .apiVersion)) (regexMatch "[{,]\"(clusterRoles|roles)\":\\[[^]]" (toJson .)) }}{{ $names = "true" }}{{ end -}}
 {{- end -}}
-{{- if or (has "Kyverno" ($policies.customResourcesOf | default list)) (and $names (not $bindings)) }}true{{ end -}}
+{{- if or (has "Kyverno" ((include "ag.policies" . | fromYaml).customResourcesOf | default list)) (and $names (not $bindings)) }}true{{ end -}}
 {{- end -}}
 
 {{- define "ag.allowEmpty" -}}

@@ -146,7 +146,8 @@ spec:
 
 {{/* Rights to read the policies of other engines. In: (dict "root" $ "verbs" VERBS) */}}
 {{- define "ag.otherEngineRules" -}}
-{{- $engines := dig "policies" "customResourcesOf" list (.root.Values.configuration | default dict) -}}
+{{- $policies := include "ag.policies" .root | fromYaml -}}
+{{- $engines := $policies.customResourcesOf | default list -}}
 {{- if has "Kyverno" $engines -}}
 - apiGroups: [policies.kyverno.io]
   resources:
@@ -184,6 +185,15 @@ spec:
 - apiGroups: [constraints.gatekeeper.sh]
   resources: ["*"]
   verbs: {{ .verbs }}
+{{- if dig "engines" "gatekeeper" "" $policies }}
+- apiGroups:
+    - mutations.gatekeeper.sh
+    - expansion.gatekeeper.sh
+    - externaldata.gatekeeper.sh
+    - syncset.gatekeeper.sh
+  resources: ["*"]
+  verbs: {{ .verbs }}
+{{- end }}
 {{ end }}
 {{- if has "Kubewarden" $engines -}}
 - apiGroups: [policies.kubewarden.io]

@@ -1,0 +1,32 @@
+# The image of a worker with the code of another engine: gatekeeper, or kyverno, whose build takes some ten minutes.
+#
+#     docker build -f deploy/engine.Dockerfile --build-arg WORKER=gatekeeper -t gatekeeper-worker:0.1.0 .
+#
+# The binary names its modules and their versions: `go version -m worker`.
+FROM docker.io/library/golang:1.26 AS build
+WORKDIR /src
+ARG WORKER
+COPY workers/go workers/go/
+COPY workers/engines workers/engines/
+COPY workers/${WORKER} workers/${WORKER}/
+WORKDIR /src/workers/${WORKER}
+RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o /worker . \
+ && mkdir -m 1777 /tmp/empty
+
+FROM scratch
+ARG WORKER
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="${WORKER}-worker" \
+      org.opencontainers.image.description="Policies of ${WORKER} for admission-gateway, evaluated by the engine's own code" \
+      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.source="https://github.com/admission-gateway/admission-gateway" \
+      org.opencontainers.image.url="https://admission-gateway.io"
+COPY --from=build /worker /worker
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
+COPY --from=build /tmp/empty /tmp
+USER 65532:65532
+EXPOSE 50051
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["/worker"]
