@@ -50,9 +50,11 @@ type engine struct {
 	values      valueCache
 	guard       *guard
 	turns       turns
-	// external is what the program says about external data, and providers are the last ones.
+	// external is what the program says about external data, and providers are those that are served.
 	external  *externalData
 	providers *providerSet
+	// extensions are those of the last documents.
+	extensions *extensions
 	// good has the last version of each document with which nothing was wrong.
 	good map[identity]document
 	// said is what was logged for the last documents.
@@ -138,21 +140,17 @@ func (e *engine) stateOf(objects []document) (*state, []error) {
 	problems = append(problems, wrong...)
 	known, wrong := inventoryOf(objects, configured, readInventory(templates), e.values)
 	problems = append(problems, wrong...)
-	providers, wrong := newProviderSet(objects, e.external, e.providers)
-	problems = append(problems, wrong...)
-	mutators, wrong := newMutatorSet(objects, providers)
-	problems = append(problems, wrong...)
-	expansions, wrong := newExpansionSet(objects, mutators)
-	problems = append(problems, wrong...)
+	e.extensions = extensionsOf(objects, e.external, e.providers, e.extensions)
+	problems = append(problems, e.extensions.problems...)
 	e.templates, e.constraints, e.values = compiled, checked, known.values
 	made := &state{
 		constraints: constraints, templates: templates, byTemplate: byTemplate(constraints), inventory: known.data,
 		namespaces: known.namespaces, excluder: configured.excluder, configured: configured,
 		guard: e.guard, turns: e.turns,
-		providers: providers, mutators: mutators, conflicts: slices.Concat(mutators.conflicts, expansions.conflicts),
+		providers: e.extensions.providers, mutators: e.extensions.mutators, conflicts: e.extensions.conflicts(),
 	}
-	if len(expansions.templates) > 0 {
-		made.expander = expansions
+	if len(e.extensions.expansions.templates) > 0 {
+		made.expander = e.extensions.expansions
 	}
 	return made, problems
 }

@@ -30,9 +30,11 @@ const (
 
 // externalDataUsage describes the flags of externalData.
 const externalDataUsage = `  --external-data-provider-response-cache-ttl TIME
-                        how long Rego may use an answer of a Provider again (default 3m0s; 0: not at all)
-  --external-data-client-cert FILE, --external-data-client-key FILE
-                        the certificate that this worker shows to Providers, PEM; changes are followed (default: none)
+                      how long Rego may use an answer of a Provider again; default 3m, 0 for not at all
+  --external-data-client-cert FILE
+                      PEM certificate to show to Providers; off by default
+  --external-data-client-key FILE
+                      its private key; both are read again when they change
 `
 
 // externalData is what the program says about external data, for all sets of documents.

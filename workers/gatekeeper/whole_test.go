@@ -165,3 +165,19 @@ func TestAnObjectIsExpandedOnceForAllPolicies(t *testing.T) {
 		t.Errorf("it was expanded %d times", counting.count)
 	}
 }
+
+// The objects of an inventory change often: mutators and templates are made anew only if they change.
+func TestMutatorsAreMadeAnewOnlyIfTheyChange(t *testing.T) {
+	e := newEngine(worker.NewServer(), logTo(io.Discard))
+	text := assign("class", "spec.priorityClassName", "low") + "---" + podsOfDeployments
+	sets := make([]*state, 3)
+	for index, more := range []string{"", "---" + webPod, assign("host", "spec.hostname", "h")} {
+		sets[index], _ = e.stateOf(documentsOf(t, text+more))
+	}
+	if sets[0].mutators != sets[1].mutators || sets[0].expander != sets[1].expander || sets[0].providers != sets[1].providers {
+		t.Error("they were made anew")
+	}
+	if sets[2].mutators == sets[0].mutators || sets[2].mutators.count != 2 {
+		t.Errorf("got %d mutators", sets[2].mutators.count)
+	}
+}
