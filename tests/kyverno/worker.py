@@ -92,7 +92,10 @@ def _add(server: PolicyServer, policy: str, rule: Json, known: str) -> None:
         if begins(review):
             labels = rule["mutate"]["patchStrategicMerge"]["metadata"]["labels"]
             assert review.object is not None
-            review.object["metadata"].setdefault("labels", {}).update(labels)
+            present = review.object["metadata"].setdefault("labels", {})
+            if labels.items() <= present.items():
+                review.annotate("status", "skip")
+            present.update(labels)
 
     served = f"{policy}/{rule['name']}"
     server.policy(served, mutating=is_mutating, parameters=ACTION)(mutate if is_mutating else validate)

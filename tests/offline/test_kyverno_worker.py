@@ -146,6 +146,28 @@ def test_rows_of_changes_compare_the_object(tmp_path: Path, config: Path) -> Non
         assert expected or text.startswith("patchedResources: the object after all changes differs")
 
 
+def test_a_rule_is_evaluated_once_however_the_rules_after_it_change_the_object(
+    tmp_path: Path, config: Path
+) -> None:
+    labels = [{"metadata": {"labels": {name: "x"}}} for name in ("a", "b", "c")]
+    rules = [mutate(name, patchStrategicMerge=one) for name, one in zip("abc", labels, strict=True)]
+    changing = policy(*rules)
+    test = rows(*({"rule": name, "resources": ["a"], "result": "pass"} for name in ("a", "b", "c")))
+    found = said(tmp_path / "test", test, config, policies=[changing], resources=[pod("a")])
+    assert list(found.values()) == ["passed"] * 3
+
+
+def test_the_roles_of_the_user_are_the_workers(tmp_path: Path, config: Path) -> None:
+    block = {"resources": {"kinds": ["Pod"]}, "clusterRoles": ["r"]}
+    named = policy(validate(match={"any": [block]}, **NO_HOST))
+    user = {"apiVersion": "cli.kyverno.io/v1alpha1", "kind": "UserInfo", "clusterRoles": ["r"]}
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test" / "user.yaml").write_text(yaml.safe_dump(user))
+    test = {"userinfo": "user.yaml", **rows({"rule": "r", "resources": ["good"], "result": "pass"})}
+    found = said(tmp_path / "test", test, config, policies=[named], resources=[pod("good")])
+    assert list(found.values()) == ["passed"]
+
+
 def test_rules_that_autogen_made_are_named_by_the_worker(tmp_path: Path, config: Path) -> None:
     template = {"spec": {"hostNetwork": True}}
     workload = {

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.base.errors import ConfigError
+from gateway.config.loaders.cluster_worker_rule import is_for_worker
 from gateway.config.merge.read import read
 from gateway.config.yaml.documents import ADMISSION_GROUP, POLICY_KINDS, Document
 from gateway.config.yaml.fields import Problems
@@ -141,8 +142,13 @@ def _unread(document: Document) -> Document:
 
 def _enforced(config: Config) -> Config:
     def of(hooks: Iterable[Webhook]) -> tuple[Webhook, ...]:
+        # Reinvoked, a rule would have another result of the object as the rules after it leave it.
         return tuple(
-            replace(one, rollout=None) for one in hooks if isinstance(one.client, PolicyRef | WorkerRef)
+            replace(one, rollout=None, reinvocation_policy="Never")
+            if isinstance(one.client, WorkerRef)
+            else replace(one, rollout=None)
+            for one in hooks
+            if isinstance(one.client, PolicyRef | WorkerRef)
         )
 
     return replace(config, mutating=of(config.mutating), validating=of(config.validating))
@@ -219,7 +225,9 @@ def _names_roles(document: Document) -> bool:
     spec = _spec(document)
     matches = [spec.get("match")]
     for rule in _rules(spec):
-        matches += [rule.get("match"), rule.get("exclude")]
+        # A worker reads the user of the test itself.
+        if not is_for_worker(rule):
+            matches += [rule.get("match"), rule.get("exclude")]
     found = [one for one in matches if isinstance(one, dict)]
     listed = [one for match in found for one in (match.get("any"), match.get("all"))]
     blocks = [*found, *(block for one in listed if isinstance(one, list) for block in one)]
