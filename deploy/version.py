@@ -14,7 +14,7 @@ from typing import Final
 from deploy.artifacts import ROOT
 from gateway import __version__
 
-_IMAGE: Final = r"(?:admission-gateway|sample-policies)(?::|, tag: )(\d[\w.-]*)"
+_IMAGE: Final = r"(?:admission-gateway|sample-policies|[a-z]+-worker)(?::|, tag: )(\d[\w.-]*)"
 _MAVEN: Final = r"<artifactId>admission-gateway-(?:java|worker)</artifactId>\s*<version>(\d.+?)<"
 PLACES: Final[dict[str, str]] = {
     "gateway/__init__.py": r'^__version__ = "(.+)"$',
@@ -25,6 +25,7 @@ PLACES: Final[dict[str, str]] = {
     "workers/typescript/package.json": r'^  "version": "(.+)"',
     "workers/typescript/package-lock.json": r'"name": "admission-gateway-worker",\s*"version": "(.+)"',
     "workers/rust/Cargo.toml": r'^version = "(.+)"',
+    "workers/wasm/Cargo.toml": r'^version = "(.+)"',
     "workers/java/pom.xml": _MAVEN,
     "workers/java/worker/pom.xml": _MAVEN,
     "workers/java/samples/pom.xml": _MAVEN,
@@ -35,6 +36,7 @@ PLACES: Final[dict[str, str]] = {
     "deploy/chart/README.md": r'^\| `defaultsOf` \| `"(.+?)"` ',
     "deploy/Dockerfile": rf'{_IMAGE}|image\.version="(.+)"',
     "deploy/worker.Dockerfile": rf'{_IMAGE}|image\.version="(.+)"',
+    "deploy/engine.Dockerfile": rf'{_IMAGE}|image\.version="(.+)"',
     "deploy/docker-bake.hcl": r'"VERSION" \{ default = "(.+)" \}',
     **dict.fromkeys(
         (
@@ -42,7 +44,7 @@ PLACES: Final[dict[str, str]] = {
             *(
                 "deploy/chart/ci/monitoring-values.yaml",
                 "deploy/chart/ci/workers-values.yaml",
-                *("docs/install.md", "docs/loopback.md", "docs/catalogue/index.md"),
+                *("docs/install.md", "docs/loopback.md", "docs/engines.md", "docs/catalogue/index.md"),
             ),
         ),
         _IMAGE,
