@@ -163,7 +163,8 @@ def test_what_is_written_is_the_new_configuration_the_old_webhooks_and_values(tm
 
 
 def test_the_chart_accepts_the_values(tmp_path: Path) -> None:
-    put(tmp_path / "in" / "all.yaml", *documents())
+    rego = template("Bad", engine="Rego"), constraint("Bad", "b"), MUTATOR
+    put(tmp_path / "in" / "all.yaml", *documents(), PATTERN, *rego)
     migrate(tmp_path / "in", "--output", tmp_path / "out")
     schema = json.loads((ROOT / "deploy/chart/values.schema.json").read_text())
     validate = fastjsonschema.compile(schema, use_default=False)
@@ -265,6 +266,15 @@ def test_what_cannot_run_or_be_read_has_a_reason_and_the_rest_is_written(
     assert "error: the right to list constrainttemplates of templates.gatekeeper.sh is missing" in done.stderr
 
 
+def test_without_registered_webhooks_there_is_nothing_to_compare_with(tmp_path: Path) -> None:
+    put(tmp_path / "in" / "a.yaml", PATTERN)
+    report = migrate(tmp_path / "in", "--output", tmp_path / "out")
+    titles = [one["title"].split()[0].rstrip(":") for one in report["steps"]]
+    assert titles == ["install", "switch", "the"]
+    assert not any("configmap" in line for line in commands(report))
+    assert sorted({name.split("/")[0] for name in files(tmp_path / "out")}) == ["config", "values.yaml"]
+
+
 def test_webhooks_that_check_what_cannot_run_are_removed_under_a_condition(tmp_path: Path) -> None:
     broken = registration(
         "Validating", "kyverno-resource-validating-webhook-cfg\x1b[31m", *KYVERNO[0]["webhooks"]
@@ -349,10 +359,8 @@ def test_what_the_gateway_does_not_evaluate_runs_in_the_worker(tmp_path: Path) -
     settings = yaml.safe_load((out / "config" / "gatewayconfiguration.yaml").read_text())
     assert settings["policies"] == {"engines": {"kyverno": {"pool": "kyverno"}}}
     values = yaml.safe_load((out / "values.yaml").read_text())
-    assert values == {
-        "registration": {"excludeNamespaces": ["kube-public", "kube-node-lease", "kyverno-system"]},
-        "engines": {"kyverno": {"enabled": True, "configMaps": ["migration-kyverno"]}},
-    }
+    assert values["engines"] == {"kyverno": {"enabled": True, "documents": "Values"}}
+    assert [one["metadata"]["name"] for one in values["extraDocuments"]] == ["team", "names"]
     tried = yaml.safe_load((out / "values-candidates.yaml").read_text())
     assert tried["workers"]["kyverno"]["volumes"] == [
         {"name": "policies", "configMap": {"name": "migration-kyverno"}}
@@ -404,8 +412,8 @@ def test_gatekeepers_worker_is_called_as_gatekeeper_was(tmp_path: Path, fields: 
     values = yaml.safe_load((out / "values.yaml").read_text())
     assert values["engines"]["gatekeeper"] == {
         "enabled": True,
+        "documents": "Values",
         **settings,
-        "configMaps": ["migration-gatekeeper"],
     }
     assert {one.name for one in load([out / "config"]).webhooks} >= {"mutation.gatekeeper.sh"}
 

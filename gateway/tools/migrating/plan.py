@@ -110,9 +110,13 @@ class Plan:
         """The engines whose documents a worker reads from a ConfigMap, at least before the switch."""
         return [one.engine.name for one in self.moved if self._has_config_map(one)]
 
-    @staticmethod
-    def _has_config_map(one: Moved) -> bool:
-        return one.needs_worker or one.old.has_candidates
+    @property
+    def has_old(self) -> bool:
+        """Whether there are webhooks to compare with."""
+        return any(one.old.documents for one in self.moved)
+
+    def _has_config_map(self, one: Moved) -> bool:
+        return self.has_old and (one.needs_worker or one.old.has_candidates)
 
     def _is_followed(self, one: Moved) -> bool:
         """Whether gateway and worker follow the documents of *one* in the cluster."""
@@ -159,7 +163,7 @@ class Plan:
         documents = [
             one.content
             for moved in self.moved
-            if not moved.needs_worker and not self._is_followed(moved)
+            if not self._is_followed(moved)
             for one in moved.found.objects
             if not one.problems
         ]
@@ -171,8 +175,8 @@ class Plan:
         return {**values, "extraDocuments": documents} if documents else values
 
     def _engine_values(self, one: Moved) -> Json:
-        values = {"enabled": True, **one.old.settings()}
-        return values if self._is_followed(one) else {**values, "configMaps": [config_map(one.engine.name)]}
+        where = {} if self._is_followed(one) else {"documents": "Values"}
+        return {"enabled": True, **where, **one.old.settings()}
 
     def _candidate_values(self) -> Json:
         """Return the chart's values with the old webhooks and their candidates.

@@ -52,16 +52,15 @@ def _removal_title(moved: Moved) -> str:
 class _Steps:
     def __init__(self, plan: Plan, folder: Path, options: Sequence[str]) -> None:
         self._plan, self._folder, self._options = plan, folder, options
-        self._has_old = any(one.old.documents for one in plan.moved)
 
     def all(self) -> Iterator[Step]:
-        values = parts.CANDIDATE_VALUES if self._has_old else parts.VALUES
+        values = parts.CANDIDATE_VALUES if self._plan.has_old else parts.VALUES
         install = ("--create-namespace", "--values", str(self._folder / values), "--set")
         yield Step(
             "install the gateway and its workers beside; no API server calls it yet",
             (*self._config_maps(), self._helm("install", *install, "registration.enabled=false", "--wait")),
         )
-        if self._has_old:
+        if self._plan.has_old:
             yield Step(
                 "prove that both answer alike; the ports are forwarded as long as the first commands run",
                 (*self._forwards(), self._prove()),
@@ -138,7 +137,7 @@ class _Steps:
                 yield self._kubectl(
                     "--namespace", namespace, "scale", deployment, "--replicas", str(replicas)
                 )
-        if self._has_old:
+        if self._plan.has_old:
             yield self._kubectl("apply", "--filename", str(self._folder / parts.REGISTERED))
         yield self._gateway("manifests", "--delete")
 
