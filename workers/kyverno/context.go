@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -71,7 +72,7 @@ func (l *contextLoader) Load(
 			// As `kyverno test`: the values have what such entries would load.
 			continue
 		}
-		if l.mocks.has(l.policy.GetName(), l.rule, entry.Name) && entry.ConfigMap != nil {
+		if entry.ConfigMap != nil && l.mocks.isUsed && l.mocks.has(l.policy.GetName(), l.rule, entry.Name) {
 			continue
 		}
 		if entry.APICall == nil {
@@ -105,9 +106,25 @@ func (l *contextLoader) Load(
 
 // has reports whether the values have a context entry of a rule.
 func (m *mocks) has(policy, rule, entry string) bool {
-	for name := range m.byRule[[2]string{policy, rule}].Values {
-		if name == entry || strings.HasPrefix(name, entry+".") {
+	isIn := func(values map[string]any) bool {
+		for name := range values {
+			if name == entry || strings.HasPrefix(name, entry+".") {
+				return true
+			}
+		}
+		return false
+	}
+	if isIn(m.byRule[[2]string{policy, rule}].Values) {
+		return true
+	}
+	for _, each := range m.given {
+		if isIn(each.GlobalValues) {
 			return true
+		}
+		for _, of := range each.Policies {
+			if of.Name == policy && slices.ContainsFunc(of.Resources, func(n namedValues) bool { return isIn(n.Values) }) {
+				return true
+			}
 		}
 	}
 	return false
