@@ -196,7 +196,10 @@ impl Host {
         }
         let answer = match operation {
             "get_resource" => self.rights.objects.get(&wanted),
-            "list_resources_by_namespace" => self.rights.objects.list(&wanted, wanted.namespace.as_deref()),
+            "list_resources_by_namespace" => {
+                let namespace = wanted.namespace.as_deref().ok_or("missing field `namespace`")?;
+                self.rights.objects.list(&wanted, Some(namespace))
+            }
             _ => self.rights.objects.list(&wanted, None),
         };
         answer.map_err(|problem| format!("Callback evaluation failure: {problem}"))

@@ -39,7 +39,8 @@ impl Objects {
         let name = wanted.name.as_deref().unwrap_or_default();
         let found = self.of(wanted)?.iter().find(|object| {
             let metadata = &object["metadata"];
-            let is_there = wanted.namespace.as_deref().is_none_or(|one| text(metadata, "namespace") == one);
+            // Without one it is an object of the cluster.
+            let is_there = text(metadata, "namespace") == wanted.namespace.as_deref().unwrap_or_default();
             text(metadata, "name") == name && is_there
         });
         let Some(found) = found else {
@@ -145,6 +146,7 @@ mod tests {
         assert!(String::from_utf8(found).expect("UTF-8").contains("\"b\""));
         let problem = objects.get(&wanted(json!({"name": "z", "namespace": "b"}))).expect_err("absent");
         assert_eq!(problem, "Pod \"z\" in b not found");
+        assert!(objects.get(&wanted(json!({"name": "x"}))).is_err(), "no object of the cluster");
         let other = wanted(json!({"kind": "Node"}));
         assert!(names(objects.list(&other, None)).is_empty());
         assert!(Objects::default().list(&other, None).is_err());

@@ -7,35 +7,42 @@ use admission_gateway_worker::{Denied, Value, json, serde_json};
 
 use crate::folder::{Folder, ask, denial, document, guest, program, quick, ready, request};
 
-/// The policy of the guest in Go that does this; `None` without Go.
-fn does(what: &str, payload: Value, spec: Value, metadata: &str) -> Option<Arc<Ready>> {
+/// Policies of the guest in Go that do these things with these payloads, of one compilation; `None` without Go.
+fn all(cases: &[(&str, Value)], spec: &Value, metadata: &str) -> Option<Vec<Arc<Ready>>> {
     let folder = Folder::new();
     folder.write("module.wasm", program()?);
     folder.write("module.metadata.yml", format!("executionMode: wasi\n{metadata}"));
-    let mut all = json!({"module": "file:module.wasm", "settings": {"do": what, "payload": payload}});
-    all.as_object_mut().expect("one").extend(spec.as_object().expect("one").clone());
-    folder.write("policy.yaml", document("p", all).to_string());
+    let documents: Vec<_> = cases
+        .iter()
+        .enumerate()
+        .map(|(index, (what, payload))| {
+            let mut all = json!({"module": "file:module.wasm", "settings": {"do": what, "payload": payload}});
+            all.as_object_mut().expect("one").extend(spec.as_object().expect("one").clone());
+            document(&format!("p{index}"), all)
+        })
+        .collect();
+    folder.write("policies.json", json!({"kind": "List", "items": documents}).to_string());
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "a"}});
-    let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "a", "labels": {"x": "y"}}});
+    let config =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "a"}});
     folder.write("objects/all.yaml", format!("{secret}\n---\n{config}\n"));
-    let mut found = folder.loader(quick()).ready().expect("a good policy");
-    Some(Arc::new(found.remove(0)))
+    let found = folder.loader(quick()).ready().expect("good policies");
+    Some(found.into_iter().map(Arc::new).collect())
 }
 
 #[tokio::test]
 async fn a_program_reads_and_writes() {
-    let Some(policy) = does("accept", json!(null), json!({}), "") else { return };
-    let (result, review) = ask(&policy, &request(), None).await;
+    let cases = ["accept", "reject", "mutate", "exit", "nothing"].map(|what| (what, json!(null)));
+    let Some(policies) = all(&cases, &json!({"mutating": true}), "") else { return };
+    let (result, review) = ask(&policies[0], &request(), None).await;
     assert!(result.is_ok());
     assert_eq!(review.warnings(), ["careful"]);
-    let policy = does("reject", json!(null), json!({}), "").expect("Go");
-    assert_eq!(denial(ask(&policy, &request(), None).await.0), Denied::new("not web").code(422));
-    let policy = does("mutate", json!(null), json!({"mutating": true}), "").expect("Go");
-    let (_, review) = ask(&policy, &request(), None).await;
+    let denied = denial(ask(&policies[1], &request(), None).await.0);
+    assert_eq!(denied, Denied::new("not web").code(422));
+    let (_, review) = ask(&policies[2], &request(), None).await;
     assert_eq!(review.changes().expect("a patch"), [json!({"op": "add", "path": "/seen", "value": true})]);
-    for (what, text) in [("exit", "exited with status 3"), ("nothing", "EOF while parsing")] {
-        let policy = does(what, json!(null), json!({}), "").expect("Go");
-        let found = denial(ask(&policy, &request(), None).await.0).to_string();
+    for (policy, text) in policies[3..].iter().zip(["exited with status 3", "EOF while parsing"]) {
+        let found = denial(ask(policy, &request(), None).await.0).to_string();
         assert!(found.starts_with("internal server error: ") && found.contains(text), "{found}");
     }
 }
@@ -43,63 +50,58 @@ async fn a_program_reads_and_writes() {
 #[tokio::test]
 async fn objects_are_read_where_the_document_grants_it() {
     let granted = json!({"contextAwareResources": [{"apiVersion": "v1", "kind": "ConfigMap"}]});
-    let wanted = json!({"api_version": "v1", "kind": "ConfigMap", "name": "c", "namespace": "a"});
+    let operations = ["get_resource", "list_resources_all", "list_resources_by_namespace"];
+    let names = operations.map(|operation| format!("kubernetes {operation}"));
     let of = |kind: &str| {
-        let mut wanted = wanted.clone();
-        wanted["kind"] = kind.into();
-        wanted
+        let wanted = json!({"api_version": "v1", "kind": kind, "name": "c", "namespace": "a"});
+        names.iter().map(move |name| (name.as_str(), wanted.clone())).collect::<Vec<_>>()
     };
-    for operation in ["get_resource", "list_resources_all", "list_resources_by_namespace"] {
-        let what = format!("kubernetes {operation}");
-        let Some(policy) = does(&what, of("ConfigMap"), granted.clone(), "") else { return };
-        let (result, review) = ask(&policy, &request(), None).await;
-        assert!(result.is_ok(), "{operation}");
-        let found: Value = serde_json::from_str(&review.warnings()[0]).expect("JSON");
-        let object = if operation == "get_resource" { &found } else { &found["items"][0] };
-        assert_eq!(object["metadata"]["name"], "c", "{operation}");
-
+    for metadata in ["", "hostCapabilities: ['kubernetes/*']"] {
+        let Some(policies) = all(&of("ConfigMap"), &granted, metadata) else { return };
+        for (policy, operation) in policies.iter().zip(operations) {
+            let (result, review) = ask(policy, &request(), None).await;
+            assert!(result.is_ok(), "{operation}");
+            let found: Value = serde_json::from_str(&review.warnings()[0]).expect("JSON");
+            let object = if operation == "get_resource" { &found } else { &found["items"][0] };
+            assert_eq!(object["metadata"]["name"], "c", "{operation}");
+        }
+    }
+    for policy in all(&of("Secret"), &granted, "").expect("Go") {
         let refused = "Policy has not been granted access to Kubernetes v1/Secret resources. The violation has been reported.";
-        let policy = does(&what, of("Secret"), granted.clone(), "").expect("Go");
         assert_eq!(denial(ask(&policy, &request(), None).await.0).to_string(), refused);
+    }
+    let bounded = all(&of("ConfigMap"), &granted, "hostCapabilities: ['oci/*']").expect("Go");
+    for (policy, operation) in bounded.iter().zip(operations) {
         let refused = format!(
             "Policy has not been granted access to the 'kubernetes/{operation}' host capability. The violation has been reported."
         );
-        let policy =
-            does(&what, of("ConfigMap"), granted.clone(), "hostCapabilities: ['oci/*']").expect("Go");
-        assert_eq!(denial(ask(&policy, &request(), None).await.0).to_string(), refused);
-        assert!(
-            does(&what, of("ConfigMap"), granted.clone(), "hostCapabilities: ['kubernetes/*']").is_some()
-        );
+        assert_eq!(denial(ask(policy, &request(), None).await.0).to_string(), refused);
     }
 }
 
 #[tokio::test]
 async fn what_there_is_not_is_refused_by_name() {
-    for (what, text) in [
-        (
-            "kubernetes can_i",
-            "Policy has not been granted access to the 'kubernetes/can_i' host capability. The violation has been reported.",
-        ),
-        (
-            "oci v1/verify",
-            "Policy has not been granted access to the 'oci/v1/verify' host capability. The violation has been reported.",
-        ),
-        (
-            "net v1/dns_lookup_host",
-            "Policy has not been granted access to the 'net/v1/dns_lookup_host' host capability. The violation has been reported.",
-        ),
-        ("oci v9/verify", "unknown operation: v9/verify"),
-        ("tracing x", "unknown operation: x"),
-        ("files read", "unknown namespace: files"),
-    ] {
-        let Some(policy) = does(what, json!({}), json!({}), "") else { return };
-        assert_eq!(denial(ask(&policy, &request(), None).await.0).to_string(), text);
-    }
-    let Some(policy) = does("tracing log", json!({"level": "info", "message": "hello"}), json!({}), "")
-    else {
-        return;
+    let refused = |path: &str| {
+        format!(
+            "Policy has not been granted access to the '{path}' host capability. The violation has been reported."
+        )
     };
-    assert!(ask(&policy, &request(), None).await.0.is_ok());
+    let cases = [
+        ("kubernetes can_i", refused("kubernetes/can_i")),
+        ("oci v1/verify", refused("oci/v1/verify")),
+        ("net v1/dns_lookup_host", refused("net/v1/dns_lookup_host")),
+        ("crypto v1/is_certificate_trusted", refused("crypto/v1/is_certificate_trusted")),
+        ("oci v9/verify", "unknown operation: v9/verify".to_owned()),
+        ("tracing x", "unknown operation: x".to_owned()),
+        ("files read", "unknown namespace: files".to_owned()),
+    ];
+    let mut asked: Vec<_> = cases.iter().map(|(what, _)| (*what, json!({}))).collect();
+    asked.push(("tracing log", json!({"level": "info", "message": "hello"})));
+    let Some(policies) = all(&asked, &json!({}), "") else { return };
+    for (policy, (_, text)) in policies.iter().zip(&cases) {
+        assert_eq!(denial(ask(policy, &request(), None).await.0).to_string(), *text);
+    }
+    assert!(ask(&policies[cases.len()], &request(), None).await.0.is_ok());
 }
 
 #[tokio::test]
