@@ -39,12 +39,17 @@ def deployment(**labels: str) -> Json:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
 
 
+def module_command(module: str) -> list[str]:
+    """The command that runs a *module* of the tests from any folder."""
+    started = "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); runpy.run_module(sys.argv.pop(1), "
+    started += "run_name='__main__', alter_sys=True)"
+    return [sys.executable, "-c", started, str(ROOT), module]
+
+
 def configured(folder: Path, *arguments: str, command: list[str] | None = None) -> Path:
     """Write a configuration with the worker."""
     folder.mkdir()
-    started = "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); runpy.run_module(sys.argv.pop(1), "
-    started += "run_name='__main__', alter_sys=True)"
-    known = [sys.executable, "-c", started, str(ROOT), "tests.gatekeeper.worker", *arguments]
+    known = [*module_command("tests.gatekeeper.worker"), *arguments]
     pool = {
         "apiVersion": "admission-gateway.io/v1alpha1",
         "kind": "WorkerPool",
