@@ -21,6 +21,7 @@ CALLS: dict[str, tuple[int, tuple[object, ...]]] = {
     "rollback": (1, ("--state", "none")),
     "replay": (2, CONFIG),
     "import": (1, ("none",)),
+    "migrate": (2, ("none",)),
     "sync": (2, ()),
     "manifests": (0, (*CONFIG, "--service", "a/b")),
     "policies": (0, ()),
