@@ -120,7 +120,8 @@ def of_landing(changed: Sequence[str]) -> list[str]:
     programs = [
         program.name
         for program in PROGRAMS
-        if any(path.startswith((f"{program.folder}/", "workers/engines/")) for path in changed)
+        if program.lands
+        and any(path.startswith((f"{program.folder}/", "workers/engines/")) for path in changed)
     ]
     return languages + programs
 

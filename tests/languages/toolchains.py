@@ -51,6 +51,8 @@ class Language:
     tools: tuple[Tool, ...] = ()
     build: str = ""
     test: str = ""
+    lands: bool = True
+    """Whether a landing builds and tests it if the change touches it."""
 
 
 PYTHON: Final = Language(
@@ -122,6 +124,8 @@ PROGRAMS: Final = (
         run=("workers/kyverno/target/kyverno",),
         product="workers/kyverno/target/kyverno",
         tools=(Tool("go", (1, 26), ask="version"),),
+        # The engine takes some eight minutes to build for the first time.
+        lands=False,
         # The symbols and debug data would be a quarter of the program.
         build="cd workers/kyverno && go build -ldflags='-s -w' -o target/kyverno .",
         test="cd workers/kyverno && go vet ./... && go test ./...",
