@@ -214,6 +214,19 @@ def test_a_later_change_reinvokes_the_earlier_webhooks() -> None:
     assert settled(settle(webhooks, request(), {"c": patch(add("/x", 1))})) == "a b c a1 b1"
 
 
+def test_rules_of_one_engine_are_reinvoked_for_changes_of_others_only() -> None:
+    def rules(pool: str, letters: str) -> list[Webhook]:
+        client = WorkerRef(pool, "policy/rule", kind="ClusterPolicy")
+        return hooks(letters, client=client, reinvocation_policy="IfNeeded")
+
+    changing = patch(add("/x", 1))
+    webhooks = [*rules("one", "ab"), *hooks("c", reinvocation_policy="IfNeeded"), *rules("two", "d")]
+    assert settled(settle(webhooks, request(), {"b": changing})) == "a b c d"
+    assert settled(settle(webhooks, request(), {"c": changing})) == "a b c d a1 b1"
+    both = {"a": changing, "d": patch(add("/y", 1))}
+    assert settled(settle(webhooks, request(), both)) == "a b c d a1 b1 c1"
+
+
 def test_a_webhook_with_policy_never_is_not_reinvoked_but_its_change_reinvokes_others() -> None:
     webhooks = [webhook("a", reinvocation_policy="IfNeeded"), *hooks("bc")]
     assert settled(settle(webhooks, request(), {"c": patch(add("/x", 1))})) == "a b c a1"

@@ -4,6 +4,8 @@ A webhook is called again if it was called before a change and its reinvocationP
 mutating policy, the bindings and parameters that were invoked are invoked again, also if only the policy
 itself changed the object: the API server does so.
 
+Entries that are one webhook in their own engine are not called again because of each other.
+
 Source: kubernetes/apiserver plugin/webhook/mutating/reinvocationcontext.go, plugin/policy/mutating/
 reinvocationcontext.go, dispatcher.go.
 """
@@ -24,8 +26,8 @@ class Reinvocation:
     __slots__ = ("_called", "_due", "_invoked")
 
     def __init__(self) -> None:
-        self._called: set[int] = set()
-        """Since the last change."""
+        self._called: dict[int, str] = {}
+        """Since the last change by another webhook, with the engine that it belongs to."""
         self._due: set[int] = set()
         self._invoked: dict[int, Collection[object]] = {}
 
@@ -44,11 +46,14 @@ class Reinvocation:
 
     def note(self, outcome: Outcome) -> None:
         """Note the *outcome* of a webhook or policy."""
-        if outcome.has_changed:
-            self._due |= self._called
-            self._called = set()
-        if outcome.call is not None and outcome.invocation.webhook.reinvocation_policy == "IfNeeded":
-            self._called.add(outcome.invocation.position)
+        webhook = outcome.invocation.webhook
+        engine = webhook.engine
+        if outcome.has_changed and self._called:
+            own = {position: each for position, each in self._called.items() if engine and each == engine}
+            self._due |= self._called.keys() - own.keys()
+            self._called = own
+        if outcome.call is not None and webhook.reinvocation_policy == "IfNeeded":
+            self._called[outcome.invocation.position] = engine
 
 
 NO_REINVOCATION: Final = Reinvocation()

@@ -293,6 +293,12 @@ class Webhook:
         return stage, self.configuration.encode()
 
     @property
+    def engine(self) -> str:
+        """The pool of the engine that has it and others as one webhook. Empty for other webhooks."""
+        client = self.client
+        return client.pool if isinstance(client, WorkerRef) and client.kind else ""
+
+    @property
     def has_own_words(self) -> bool:
         """Whether its messages name it."""
         client = self.client
