@@ -232,6 +232,16 @@ class GatewayGatekeeper(GatewayEngine):
         return of_set if which == MUTATING else [*gatekeeper.templates(), *of_set]
 
 
+class GatewayClusterPolicies(GatewayEngine):
+    """Kyverno's ClusterPolicies with patterns."""
+
+    name, title, engine = "kyverno-worker", "gateway, Kyverno's patterns in its worker", "kyverno"
+
+    def documents(self, which: str) -> Sequence[dict[str, Any]]:
+        """Return ClusterPolicies."""
+        return kyverno.documents(which, "pattern")
+
+
 class Floor(Subject):
     """The gateway's front end, with a fixed answer: no gateway in Python can be faster."""
 
@@ -312,5 +322,5 @@ class Opa(Peer):
 ALONE: Final[Sequence[type[Subject]]] = (GatewayPython, GatewayGo, Chain, Opa)
 """Those that need no API server; the first is the reference of all."""
 
-IN_WORKERS: Final[Sequence[type[Subject]]] = (GatewayGatekeeper,)
+IN_WORKERS: Final[Sequence[type[Subject]]] = (GatewayGatekeeper, GatewayClusterPolicies)
 """Other engines behind the gateway."""

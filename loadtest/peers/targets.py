@@ -44,9 +44,12 @@ TARGETS: Final = (
     *(
         times(
             "35",
-            f"{which.upper()} in Rego, in Gatekeeper's worker: reviews/s, of those of Gatekeeper",
-            *(f"{which}-16-gatekeeper-worker", f"{which}-16-gatekeeper-rego", "at least", 1.5),
-            "reviews_per_s",
+            f"{which.upper()} as {form}, in the worker of {engine}: reviews/s, of those of {engine}",
+            *(f"{which}-16-{subject}", f"{which}-16-{peer}", "at least", 1.5, "reviews_per_s"),
+        )
+        for form, engine, subject, peer in (
+            ("Rego", "Gatekeeper", "gatekeeper-worker", "gatekeeper-rego"),
+            ("ClusterPolicies", "Kyverno", "kyverno-worker", "kyverno-patterns"),
         )
         for which in ("v4", "v10")
     ),
