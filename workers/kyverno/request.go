@@ -23,7 +23,9 @@ type request struct {
 	info      kyvernov2.RequestInfo
 	// namespace is nil if it is unknown, or there is none.
 	namespace *corev1.Namespace
-	err       error
+	// made is the context of all validate rules; nil before the first of them.
+	made *engine.PolicyContext
+	err  error
 }
 
 // derive returns the request of a review, which is made once for all policies with this state.
@@ -72,6 +74,20 @@ func (r *request) read(s *state, review *worker.Review) error {
 	return nil
 }
 
+// shared returns the context in which the engine validates, which the rules of a request share as in Kyverno's webhooks:
+// to make it takes several times as long as to evaluate a pattern.
+func (r *request) shared(s *state, policies ...kyvernov1.PolicyInterface) (*engine.PolicyContext, error) {
+	if s.mocks.isUsed {
+		return r.context(s, policies...)
+	}
+	if err := r.check(policies); r.made != nil || err != nil {
+		return r.made, err
+	}
+	var err error
+	r.made, err = r.context(s, policies...)
+	return r.made, err
+}
+
 // context returns the context in which the engine evaluates policies, for one goroutine.
 func (r *request) context(s *state, policies ...kyvernov1.PolicyInterface) (*engine.PolicyContext, error) {
 	if r.err != nil {
@@ -82,19 +98,30 @@ func (r *request) context(s *state, policies ...kyvernov1.PolicyInterface) (*eng
 	if err != nil {
 		return nil, err
 	}
-	if r.admission.Kind.Kind != "Namespace" && r.admission.Namespace != "" {
-		switch {
-		case r.namespace != nil:
-			made = made.WithNamespaceLabels(r.namespace.Labels)
-		case !s.mocks.isUsed && selectsNamespaces(policies):
-			// Kyverno's webhooks deny then: a selector that cannot be evaluated must not allow.
-			return nil, fmt.Errorf("the Namespace %q is not known, and the policy selects by its labels", r.admission.Namespace)
-		}
+	if r.isNamespaced() && r.namespace != nil {
+		made = made.WithNamespaceLabels(r.namespace.Labels)
 	}
-	if !s.mocks.isUsed || len(policies) == 0 {
+	if !s.mocks.isUsed {
+		return made, r.check(policies)
+	}
+	if len(policies) == 0 {
 		return made, nil
 	}
 	return made, s.mocks.inject(made, policies[0].GetName(), r.admission.Name)
+}
+
+// check returns an error if a policy selects by labels that are not known. Kyverno's webhooks deny then: a selector that
+// cannot be evaluated must not allow.
+func (r *request) check(policies []kyvernov1.PolicyInterface) error {
+	if r.namespace == nil && r.isNamespaced() && selectsNamespaces(policies) {
+		return fmt.Errorf("the Namespace %q is not known, and the policy selects by its labels", r.admission.Namespace)
+	}
+	return nil
+}
+
+// isNamespaced reports whether the object is in a Namespace.
+func (r *request) isNamespaced() bool {
+	return r.admission.Kind.Kind != "Namespace" && r.admission.Namespace != ""
 }
 
 // selectsNamespaces reports whether labels of Namespaces decide what a policy matches.

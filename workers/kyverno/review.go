@@ -19,7 +19,7 @@ import (
 // validate returns the function of a policy of validate rules.
 func (s *state) validate(one *served) worker.PolicyFunc {
 	return s.evaluation(one, func(ctx context.Context, review *worker.Review, asked *request) error {
-		made, err := asked.context(s, one.policy)
+		made, err := asked.shared(s, one.policy)
 		if err != nil {
 			return err
 		}
