@@ -2,8 +2,11 @@
 #
 #     docker build -f deploy/engine.Dockerfile --build-arg WORKER=gatekeeper -t gatekeeper-worker:0.1.0 .
 #
-# The binary names its modules and their versions: `go version -m worker`.
-FROM docker.io/library/golang:1.26 AS build
+# The binary names its modules and their versions: `go version -m worker`. To use another base image, give --build-arg GO_IMAGE=….
+# The default is Go 1.26.8 of 2026-09-19, as docker-library/repo-info on GitHub lists it (repos/golang/remote/1.26.8-bookworm.md).
+ARG GO_IMAGE=docker.io/library/golang:1.26.8-bookworm@sha256:f4191582e1522dfc5980a6bdc0309a756f9697f3e7d0f199c7e26fc82ab324fd
+
+FROM ${GO_IMAGE} AS build
 WORKDIR /src
 ARG WORKER
 COPY workers/go workers/go/

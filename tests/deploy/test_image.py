@@ -19,6 +19,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 from admission_gateway_worker.main import parse_options
 from deploy.pinned import LISTS, OWN, roots_of, select
@@ -32,6 +33,10 @@ CONSTRAINTS = (ROOT / "constraints.txt").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 DOCKERFILE = DEPLOY / "Dockerfile"
 WORKER_DOCKERFILE = DEPLOY / "worker.Dockerfile"
+ENGINE_DOCKERFILE = DEPLOY / "engine.Dockerfile"
+EACH = pytest.mark.parametrize(
+    "file", [DOCKERFILE, WORKER_DOCKERFILE, ENGINE_DOCKERFILE], ids=lambda file: file.name
+)
 BOTH = pytest.mark.parametrize("file", [DOCKERFILE, WORKER_DOCKERFILE], ids=lambda file: file.name)
 
 
@@ -249,7 +254,7 @@ def test_all_files_of_the_wheel_are_copied() -> None:
     assert {*(pattern.rstrip("*") for pattern in include), "workers/python"} <= sources
 
 
-@BOTH
+@EACH
 def test_every_stage_starts_from_an_image_that_can_be_replaced_and_is_not_the_latest(file: Path) -> None:
     defaults = dict(rest.split("=", 1) for word, rest in instructions(file) if word == "ARG" and "=" in rest)
     for word, rest in instructions(file):
@@ -264,6 +269,29 @@ def test_every_stage_starts_from_an_image_that_can_be_replaced_and_is_not_the_la
 def test_the_base_image_is_pinned_by_its_digest(file: Path) -> None:
     defaults = dict(rest.split("=", 1) for word, rest in instructions(file) if word == "ARG" and "=" in rest)
     assert re.search(r":3\.11-[a-z-]+@sha256:[0-9a-f]{64}$", defaults["PYTHON_IMAGE"])
+
+
+@pytest.mark.parametrize("worker", ["gatekeeper", "kyverno"])
+def test_the_image_of_an_engine_is_built_from_its_folder_and_those_that_its_module_needs(worker: str) -> None:
+    folder = ROOT / "workers" / worker
+    needed = re.findall(r"^replace \S+ => (\.\./\S+)$", (folder / "go.mod").read_text(), re.MULTILINE)
+    sources = [source.replace("${WORKER}", worker) for source in copied(ENGINE_DOCKERFILE)]
+    assert {ROOT / source for source in sources} == {folder, *((folder / path).resolve() for path in needed)}
+    for source in sources:
+        assert is_sent(source)
+        assert is_sent(f"{source}/go.mod")
+        assert not is_sent(f"{source}/target")
+
+
+def test_the_image_of_an_engine_is_built_with_a_pinned_go_that_its_modules_accept() -> None:
+    (image,) = (rest for word, rest in instructions(ENGINE_DOCKERFILE) if rest.startswith("GO_IMAGE="))
+    found = re.search(r":(\d+\.\d+\.\d+)-[a-z]+@sha256:[0-9a-f]{64}$", image)
+    assert found
+    # The image downloads no other one.
+    for module in ("engines", "gatekeeper", "go", "kyverno"):
+        text = (ROOT / "workers" / module / "go.mod").read_text()
+        (wanted,) = re.findall(r"^go (\d+\.\d+\.\d+)$", text, re.MULTILINE)
+        assert Version(wanted) <= Version(found[1]), module
 
 
 def test_every_image_of_the_manifest_can_be_given_a_digest() -> None:
@@ -299,7 +327,7 @@ def test_the_workers_image_serves_the_sample_policies() -> None:
     assert parse_options(json.loads(last(WORKER_DOCKERFILE, "CMD"))).listen == ("0.0.0.0:50051",)
 
 
-@BOTH
+@EACH
 def test_the_image_runs_as_a_numbered_user_that_is_not_root(file: Path) -> None:
     user, _, group = last(file, "USER").partition(":")
     assert int(user) > 0

@@ -146,6 +146,7 @@ REFUSED = {
     "engines.gatekeeper.documents=Files": "value must be one of 'Cluster', 'Values'",
     "engines.gatekeeper.worker.prot=1": "at '/engines/gatekeeper/worker': additional properties 'prot' not",
     "engines.kyverno.enabled=true,workers.kyverno.image.repository=x": "put the fields into engines.kyverno",
+    "engines.kubewarden.documents=Cluster": "at '/engines/kubewarden/documents': value must be",
     "engines.kubewarden.enabled=true": "extraDocuments is empty: put the documents there",
     "workers.samples.prot=1": "at '/workers/samples': additional properties 'prot' not allowed",
     "registration.include={own-namespace}": "value must be one of 'kube-system', 'events', 'leases.",
@@ -433,6 +434,22 @@ def test_the_worker_of_an_engine_has_its_documents_and_the_rights_for_them(tmp_p
     write_config_map(tmp_path, only("ConfigMap", NAME, engines))
     done = run_command("check", "--config", tmp_path)
     assert "1 validating" in done.stdout, done
+
+
+def test_the_worker_of_an_engine_starts_and_reaches_nothing_more_without_roles_and_ports() -> None:
+    engines = f"--values={CHART / 'ci' / 'engines-values.yaml'}"
+    arguments = (engines, "--set=rbac.create=false,networkPolicy.externalPorts=null")
+    name = f"{NAME}-gatekeeper"
+    spec = only("Deployment", name, *arguments)["spec"]["template"]["spec"]
+    assert only("ServiceAccount", spec["serviceAccountName"], *arguments)
+    assert not [
+        one for one in objects(*arguments) if one["kind"] == "ClusterRole" and one["metadata"]["name"] == name
+    ]
+    for rule in only("NetworkPolicy", name, *arguments)["spec"]["egress"]:
+        assert rule["ports"], "a rule without ports lets out to all of them"
+    # The first list of a large cluster takes longer than the liveness probe waits.
+    probe = spec["containers"][0]["startupProbe"]
+    assert (probe["grpc"], probe["periodSeconds"] * probe["failureThreshold"]) == ({"port": 50051}, 300)
 
 
 def test_check_judges_the_ready_made_policies_of_a_worker_of_the_chart(tmp_path: Path) -> None:

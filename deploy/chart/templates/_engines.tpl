@@ -57,13 +57,16 @@
     - {protocol: UDP, port: 53}
     - {protocol: TCP, port: 53}
 {{- end }}
+{{- /* A rule without ports would let out to all of them. */}}
+{{- with .externalPorts }}
 - to:
     - ipBlock: {cidr: 0.0.0.0/0, except: [127.0.0.0/8, 169.254.0.0/16]}
     - ipBlock: {cidr: "::/0", except: ["::1/128", "fe80::/10", "fd00:ec2::254/128"]}
   ports:
-    {{- range .externalPorts }}
+    {{- range . }}
     - {port: {{ . }}}
     {{- end }}
+{{- end }}
 {{- end }}
 {{- end -}}
 
@@ -91,10 +94,6 @@
 # The roles of users, which rules compare.
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [rolebindings, clusterrolebindings]
-  verbs: [get, list, watch]
-{{- else }}
-- apiGroups: [policies.kubewarden.io]
-  resources: [clusteradmissionpolicies, admissionpolicies]
   verbs: [get, list, watch]
 {{- end }}
 {{- end -}}
