@@ -424,7 +424,7 @@ def test_nobody_reads_by_an_expression_what_he_may_not_read(
     eventually(lambda: refusal(cluster, namespace) == "2")
     cluster.api.delete(f"{path}/token")
     eventually(lambda: refusal(cluster, namespace) == "failed expression: false")
-    assert ready(cluster, POLICY, "mallory")[:2] == ("True", "Accepted")
+    eventually(lambda: ready(cluster, POLICY, "mallory")[:2] == ("True", "Accepted"))
     kubectl(cluster, "delete", f"{PLURALS[BINDING]}.admission-gateway.io", "mallory")
     assert "Traceback" not in served.gateway.log
 
