@@ -97,6 +97,8 @@ class GatekeeperDocuments(Loader[_Part]):
         """By the kind of their constraints."""
         self._excluded = NO_NAMES
         self._mutators: list[ForWorker] = []
+        self._sorted_mutators: tuple[ForWorker, ...] = ()
+        """Those that were added before one of them made its entries."""
         self._expansions: list[ForWorker] = []
         self._work = Work()
         self._hints = _MAX_HINTS
@@ -147,9 +149,8 @@ class GatekeeperDocuments(Loader[_Part]):
         if isinstance(part, ReadConstraint):
             return self._of_constraint(part)
         engine = self.engines.gatekeeper
-        others: tuple[ForWorker, ...] = ()
-        if isinstance(part, ForWorker) and part.group == MUTATIONS:
-            others = tuple(sorted(self._mutators, key=lambda one: (one.kind, one.id)))
+        is_mutator = isinstance(part, ForWorker) and part.group == MUTATIONS
+        mutators = self._mutators_of(part) if is_mutator else ()
 
         def make() -> Iterator[Webhook]:
             if isinstance(part, ForWorker):
@@ -159,11 +160,16 @@ class GatekeeperDocuments(Loader[_Part]):
                 part.document.problems.add(part.code_path, f"{message}, or add code of the engine {CEL}")
             elif engine is None and isinstance(part, _ReadConfig) and part.sync:
                 part.document.problems.warn(part.sync, _NO_SYNC)
-            # The first of the mutators has the entry of all.
-            if engine is not None and others and others[0] is part:
-                yield mutation_entry(others, engine)
+            if engine is not None and mutators:
+                yield mutation_entry(mutators, engine)
 
-        return part.made.of(part.document, (engine, *others), make)
+        return part.made.of(part.document, (engine, *mutators), make)
+
+    def _mutators_of(self, part: _Part) -> tuple[ForWorker, ...]:
+        """Return all mutators for the first of them, which has the entry of all, and none for the others."""
+        if len(self._sorted_mutators) != len(self._mutators):
+            self._sorted_mutators = tuple(sorted(self._mutators, key=lambda one: (one.kind, one.id)))
+        return self._sorted_mutators if self._sorted_mutators[0] is part else ()
 
     def _of_constraint(self, part: ReadConstraint) -> Sequence[Webhook]:
         template = self._templates.get(part.kind)

@@ -213,11 +213,14 @@ def _entry(
 
 def with_generators(kinds: tuple[Kinds, ...], expansions: Sequence[ForWorker]) -> tuple[Kinds, ...]:
     """Return *kinds* and those of which *expansions* generate objects of them, perhaps in several steps."""
-    left = list(expansions)
-    while kinds and (used := [each for each in left if _matches(kinds, each.generated)]):
-        kinds += tuple(kind for each in used for kind in each.kinds)
-        left = [each for each in left if each not in used]
-    return kinds
+    found, new, left = list(kinds), kinds, list(expansions)
+    while new:
+        # Those that are left generate nothing of the kinds before these.
+        is_used = [_matches(new, each.generated) for each in left]
+        new = tuple(kind for each, used in zip(left, is_used, strict=True) if used for kind in each.kinds)
+        left = [each for each, used in zip(left, is_used, strict=True) if not used]
+        found += new
+    return tuple(found)
 
 
 def _matches(kinds: Iterable[Kinds], generated: tuple[str, str]) -> bool:
