@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,11 +13,9 @@ from gateway.server.kubernetes import select_cluster as cluster
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
     from gateway.config.yaml.documents import Document
-    from gateway.tools.importing.needs import Resource
     from gateway.tools.importing.other_engines import Found, Imported
 
     Json = dict[str, Any]
@@ -34,6 +31,7 @@ _TITLES: Final = {
 
 def run(engine: str, parsed: argparse.Namespace) -> int:
     """Import the documents of *engine*, print the report, and return the exit status."""
+    from gateway.tools.importing.cluster import documents_of, kinds_of_cluster
     from gateway.tools.importing.needs import FILE, POOLS, kinds_of, pools_of, settings_for
     from gateway.tools.importing.other_engines import judge, of_engine
     from gateway.tools.importing.sources import below
@@ -46,7 +44,7 @@ def run(engine: str, parsed: argparse.Namespace) -> int:
         if settings is None:
             documents: Sequence[Document] = list(below(paths))
         else:
-            documents, missing = _from_cluster(engine, settings)
+            documents, missing = documents_of(engine, settings)
         found = of_engine(engine, documents)
     for problem in (*found.unreadable, *missing):
         logs.print_error(f"error: {problem}")
@@ -55,7 +53,7 @@ def run(engine: str, parsed: argparse.Namespace) -> int:
     with Progress(f"validating {len(found.objects)} objects"):
         needs = judge(found.objects, kinds_of(found.definitions), has_workers=True)
         if needs.unknown and settings is not None:
-            kinds = _kinds_of_cluster(needs.unknown, settings)
+            kinds = kinds_of_cluster(needs.unknown, settings)
             found = of_engine(engine, documents)
             needs = judge(found.objects, kinds, has_workers=True)
     texts: dict[str, str] = {}
@@ -85,47 +83,6 @@ def run(engine: str, parsed: argparse.Namespace) -> int:
     else:
         logs.print_output(*written, *_lines(found, len(missing)), *_advice(content))
     return 1 if found.unreadable or missing or any(one.problems for one in found.objects) else 0
-
-
-def _from_cluster(engine: str, settings: KubernetesSettings) -> tuple[list[Document], list[str]]:
-    """Return what the cluster has of *engine*, and a message for each missing right."""
-    from gateway.config.yaml.documents import Document
-    from gateway.config.yaml.fields import Problems
-    from gateway.server.kubernetes.access import connect
-    from gateway.server.kubernetes.api_groups import list_groups
-    from gateway.tools.importing.objects import title
-    from gateway.tools.importing.other_engines import GROUPS, NOT_LISTED
-
-    async def read() -> tuple[list[Json], list[str]]:
-        api = await asyncio.to_thread(connect, settings)
-        try:
-            return await list_groups(
-                api, [one for one in GROUPS[engine] if one not in NOT_LISTED], NOT_LISTED
-            )
-        finally:
-            await api.close()
-
-    objects, missing = asyncio.run(read())
-    return [Document(Path(), Problems(f"cluster: {title(one)}"), one) for one in objects], missing
-
-
-def _kinds_of_cluster(wanted: Iterable[Resource], settings: KubernetesSettings) -> dict[Resource, str]:
-    """Return the kinds of the *wanted* resources that the cluster has."""
-    from gateway.server.kubernetes.access import connect
-    from gateway.server.kubernetes.api_groups import kinds_of_version
-
-    async def read() -> dict[Resource, str]:
-        api = await asyncio.to_thread(connect, settings)
-        try:
-            found = {}
-            for version in sorted({version for version, _ in wanted}):
-                for plural, kind in (await kinds_of_version(api, version)).items():
-                    found[version, plural] = kind
-            return found
-        finally:
-            await api.close()
-
-    return asyncio.run(read())
 
 
 def _counts(found: Found) -> dict[str, int]:

@@ -121,8 +121,9 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
 
 def _read(parsed: argparse.Namespace, engines: Sequence[Engine]) -> tuple[Read, Plan]:
     """Return what the files or the cluster have, and what of it moves."""
+    from gateway.tools.importing.cluster import kinds_of_cluster
     from gateway.tools.migrating.plan import Plan, moved
-    from gateway.tools.migrating.reading import from_cluster, from_files, kinds_of_cluster
+    from gateway.tools.migrating.reading import from_cluster, from_files
 
     if parsed.files:
         with Progress("reading policies and webhooks"):

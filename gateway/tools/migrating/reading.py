@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gateway.config.yaml.documents import Document
-from gateway.config.yaml.fields import Problems
-from gateway.tools.importing.objects import is_configuration, title
-from gateway.tools.importing.other_engines import GROUPS, NOT_LISTED
+from gateway.tools.importing.cluster import list_documents
+from gateway.tools.importing.objects import is_configuration
 from gateway.tools.importing.sources import below
 from gateway.tools.registration.gateway_entries import entries
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Sequence
+    from pathlib import Path
 
     from gateway.config.kinds.kubernetes_settings import KubernetesSettings
+    from gateway.config.yaml.documents import Document
     from gateway.server.kubernetes.api_client import ApiClient
-    from gateway.tools.importing.needs import Resource
 
     Json = dict[str, Any]
 
@@ -57,41 +55,14 @@ def from_cluster(settings: KubernetesSettings, engines: Iterable[str], deploymen
     """
     # These imports are slow.
     from gateway.server.kubernetes.access import connect
-    from gateway.server.kubernetes.api_groups import list_groups
     from gateway.server.kubernetes.webhook_configurations import list_webhook_configurations
-
-    groups = [one for engine in engines for one in GROUPS[engine] if one not in NOT_LISTED]
 
     async def read() -> Read:
         api = await asyncio.to_thread(connect, settings)
         try:
             webhooks = await list_webhook_configurations(api)
-            objects, missing = await list_groups(api, groups, NOT_LISTED)
-            documents = [Document(Path(), Problems(f"cluster: {title(one)}"), one) for one in objects]
+            documents, missing = await list_documents(api, engines)
             return Read(documents, webhooks, missing, await _replicas(api, webhooks, deployments))
-        finally:
-            await api.close()
-
-    return asyncio.run(read())
-
-
-def kinds_of_cluster(wanted: Iterable[Resource], settings: KubernetesSettings) -> Mapping[Resource, str]:
-    """Return the kinds of *wanted* that the cluster knows.
-
-    Raises:
-        ClusterError: it is unreachable.
-    """
-    from gateway.server.kubernetes.access import connect
-    from gateway.server.kubernetes.api_groups import kinds_of_version
-
-    async def read() -> dict[Resource, str]:
-        api = await asyncio.to_thread(connect, settings)
-        try:
-            found = {}
-            for version in sorted({version for version, _ in wanted}):
-                for plural, kind in (await kinds_of_version(api, version)).items():
-                    found[version, plural] = kind
-            return found
         finally:
             await api.close()
 
