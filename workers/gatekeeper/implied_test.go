@@ -130,19 +130,8 @@ func (i implied) answer(t testing.TB, text string, namespace *corev1.Namespace) 
 			expansion.OverrideEnforcementAction(resultant.EnforcementAction, responses)
 			all := types.NewResponses()
 			expansion.AggregateResponses(resultant.TemplateName, all, responses)
-			for _, result := range all.Results() {
-				actions := []string{result.EnforcementAction}
-				if result.EnforcementAction == "scoped" {
-					actions = result.ScopedEnforcementActions
-				}
-				line := fmt.Sprintf("[%s] %s", result.Constraint.GetName(), result.Msg)
-				if slices.Contains(actions, deny) {
-					denials = append(denials, line)
-				}
-				if slices.Contains(actions, warn) {
-					warnings = append(warnings, line)
-				}
-			}
+			implied, impliedWarnings := linesOfResults(all.Results())
+			denials, warnings = append(denials, implied...), append(warnings, impliedWarnings...)
 		}
 	}
 	slices.Sort(denials)

@@ -248,6 +248,11 @@ func (o oracle) answer(t testing.TB, text string, namespace *corev1.Namespace) (
 		}
 		results = append(results, responses.Results()...)
 	}
+	return linesOfResults(results)
+}
+
+// linesOfResults returns the denials and warnings that Gatekeeper's webhook makes of results, each sorted.
+func linesOfResults(results []*types.Result) (denials, warnings []string) {
 	for _, result := range results {
 		actions := []string{result.EnforcementAction}
 		if result.EnforcementAction == "scoped" {
