@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import yaml
 
-from loadtest.peers.clustered import GatekeeperCel
 from loadtest.peers.programs import build
 from loadtest.peers.setups import Bed
 from tests.e2e.binaries import VERSIONS, obtain
 from tests.e2e.cluster import Cluster
+from tests.e2e.engine_comparison import Gatekeeper
 from tests.e2e.load import Load
 from tests.e2e.objects import config_map
 from tests.e2e.setups import REGISTRATIONS
@@ -46,12 +46,6 @@ MAPS: Final = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 DENIED: Final = "[owners] missing labels: owner"
 LABEL: Final = "stamped"
 KIND: Final = "NeedsLabels"
-
-
-class Gatekeeper(GatekeeperCel):
-    """Gatekeeper without the templates of the comparison of speed."""
-
-    validates = False
 
 
 def template(code: Json) -> Json:
