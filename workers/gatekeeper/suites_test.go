@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"admission-gateway.io/worker"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -37,11 +39,47 @@ type suiteCase struct {
 
 // The suites of Gatekeeper's library hold for the policies of its constraints, whose action is that of the parameters.
 func TestTheSuitesOfTheLibraryHold(t *testing.T) {
+	cases := 0
+	eachCase(t, func(folder string, c suiteCase, files ...string) {
+		cases++
+		c.check(t, folder, files...)
+	})
+	if cases < 100 {
+		t.Errorf("%d cases", cases)
+	}
+}
+
+// BenchmarkSuitesOfTheLibrary reviews the object of each case by its constraint: what another engine of Rego is compared
+// with.
+func BenchmarkSuitesOfTheLibrary(b *testing.B) {
+	var reviews []func() error
+	eachCase(b, func(folder string, c suiteCase, files ...string) {
+		reviews = append(reviews, c.review(b, folder, files...))
+	})
+	begun := cpuTime(b)
+	for b.Loop() {
+		for _, review := range reviews {
+			_ = review()
+		}
+	}
+	b.ReportMetric(float64((cpuTime(b)-begun).Nanoseconds())/float64(b.N*len(reviews)), "cpu-ns/review")
+}
+
+// cpuTime returns what this process has used in user mode.
+func cpuTime(b *testing.B) time.Duration {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano())
+}
+
+// eachCase calls use with each case of the library, and with the files of its template and constraint.
+func eachCase(t testing.TB, use func(folder string, c suiteCase, files ...string)) {
 	root := os.Getenv("POLICY_CORPORA")
 	if root == "" {
 		t.Skip("POLICY_CORPORA names no folder of public policies")
 	}
-	cases := 0
 	err := filepath.WalkDir(filepath.Join(root, "gatekeeper-library", "library"), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.Name() != "suite.yaml" {
 			return err
@@ -58,20 +96,19 @@ func TestTheSuitesOfTheLibraryHold(t *testing.T) {
 		for _, test := range read.Tests {
 			for _, each := range test.Cases {
 				if !test.Skip && !each.Skip && !test.Invalid {
-					cases++
-					each.check(t, folder, test.Template, test.Constraint, test.Expansion)
+					use(folder, each, test.Template, test.Constraint, test.Expansion)
 				}
 			}
 		}
 		return nil
 	})
-	if err != nil || cases < 100 {
-		t.Errorf("%d cases, %v", cases, err)
+	if err != nil {
+		t.Error(err)
 	}
 }
 
-// check compares the answers of the constraint with the assertions.
-func (c *suiteCase) check(t *testing.T, folder string, files ...string) {
+// review returns what reviews the object by the constraint, which denies.
+func (c *suiteCase) review(t testing.TB, folder string, files ...string) func() error {
 	t.Helper()
 	var texts []string
 	read := func(file string) string {
@@ -95,10 +132,20 @@ func (c *suiteCase) check(t *testing.T, folder string, files ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	policy := s.policy(s.constraints[0])
+	return func() error { return policy(t.Context(), review) }
+}
+
+// between is before each violation of a constraint but the first.
+var between = regexp.MustCompile(`\n\[[^]]+\]`)
+
+// check compares the answers of the constraint with the assertions.
+func (c *suiteCase) check(t *testing.T, folder string, files ...string) {
+	t.Helper()
 	var found []string
 	var denial *worker.Denial
-	if err := s.policy(s.constraints[0])(t.Context(), review); errors.As(err, &denial) && denial.Code == 403 {
-		found = strings.Split(denial.Message, "\n["+s.constraints[0].constraint.object.GetName()+"]")
+	if err := c.review(t, folder, files...)(); errors.As(err, &denial) && denial.Code == 403 {
+		found = between.Split(denial.Message, -1)
 	} else if err != nil {
 		t.Errorf("%s, %s: %v", folder, c.Name, err)
 	}
@@ -123,7 +170,7 @@ func (c *suiteCase) check(t *testing.T, folder string, files ...string) {
 }
 
 // reviewText returns the JSON of an AdmissionReview, or one of the object.
-func reviewText(t *testing.T, text string) []byte {
+func reviewText(t testing.TB, text string) []byte {
 	t.Helper()
 	object := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(text), &object.Object); err != nil {
