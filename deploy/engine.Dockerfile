@@ -2,7 +2,8 @@
 #
 #     docker build -f deploy/engine.Dockerfile --build-arg WORKER=gatekeeper -t gatekeeper-worker:0.1.0 .
 #
-# The binary names its modules and their versions: `go version -m worker`. To use another base image, give --build-arg GO_IMAGE=….
+# In the image, /sbom.cdx.json lists the modules of the binary, and /licenses has their licences. To use another base image,
+# give --build-arg GO_IMAGE=….
 # The default is Go 1.26.8 of 2026-09-19, as docker-library/repo-info on GitHub lists it (repos/golang/remote/1.26.8-bookworm.md).
 ARG GO_IMAGE=docker.io/library/golang:1.26.8-bookworm@sha256:f4191582e1522dfc5980a6bdc0309a756f9697f3e7d0f199c7e26fc82ab324fd
 
@@ -13,8 +14,12 @@ COPY workers/go workers/go/
 COPY workers/engines workers/engines/
 COPY workers/${WORKER} workers/${WORKER}/
 WORKDIR /src/workers/${WORKER}
-RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o /worker . \
- && mkdir -m 1777 /tmp/empty
+ARG SOURCE_DATE_EPOCH
+ENV CGO_ENABLED=0
+RUN mkdir /image \
+ && go build -trimpath -ldflags "-s -w" -o /image/worker . \
+ && go run admission-gateway.io/engines/sbom -version 0.1.0 /image/worker /image \
+ && mkdir -m 1777 /image/tmp
 
 FROM scratch
 ARG WORKER
@@ -26,9 +31,8 @@ LABEL org.opencontainers.image.title="${WORKER}-worker" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.source="https://github.com/admission-gateway/admission-gateway" \
       org.opencontainers.image.url="https://admission-gateway.io"
-COPY --from=build /worker /worker
+COPY --from=build /image /
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
-COPY --from=build /tmp/empty /tmp
 USER 65532:65532
 EXPOSE 50051
 STOPSIGNAL SIGTERM

@@ -6,7 +6,7 @@
 |---|---|
 | ``python/``, ``go/``, ``typescript/``, ``rust/``, ``java/`` | see ``deploy.artifacts`` |
 | ``chart/`` | the Helm chart as a package |
-| ``images/`` | the build context of both images |
+| ``images/`` | the build context of all images |
 | ``sbom/`` | the gateway and what it needs, CycloneDX |
 | ``CHANGES.md`` | the section of the changelog |
 | ``provenance.intoto.json`` | what was built from which sources, as in SLSA |
@@ -115,7 +115,10 @@ def image_sources() -> list[str]:
     """Return the files and folders that .dockerignore sends to the builder, and what the builder reads."""
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     sent = [line[1:] for line in lines if line.startswith("!")]
-    return [*sent, ".dockerignore", "deploy/Dockerfile", "deploy/worker.Dockerfile", "deploy/docker-bake.hcl"]
+    dockerfiles = [
+        path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "deploy").glob("*Dockerfile"))
+    ]
+    return [*sent, ".dockerignore", *dockerfiles, "deploy/docker-bake.hcl"]
 
 
 def requirements_sbom() -> str:

@@ -36,7 +36,7 @@ PLACES: Final[dict[str, str]] = {
     "deploy/chart/README.md": r'^\| `defaultsOf` \| `"(.+?)"` ',
     "deploy/Dockerfile": rf'{_IMAGE}|image\.version="(.+)"',
     "deploy/worker.Dockerfile": rf'{_IMAGE}|image\.version="(.+)"',
-    "deploy/engine.Dockerfile": rf'{_IMAGE}|image\.version="(.+)"',
+    "deploy/engine.Dockerfile": rf'{_IMAGE}|image\.version="(.+)"|-version (\S+)',
     "deploy/docker-bake.hcl": r'"VERSION" \{ default = "(.+)" \}',
     **dict.fromkeys(
         (

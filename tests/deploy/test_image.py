@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import fnmatch
 import json
+import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -28,6 +30,7 @@ from gateway import __version__
 from gateway.tools.cli import build_parser
 from tests.deploy.cluster import DEPLOY, GATEWAY, WORKER, container
 from tests.kit import ROOT
+from tests.languages.toolchains import named, unready
 
 CONSTRAINTS = (ROOT / "constraints.txt").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -281,6 +284,57 @@ def test_the_image_of_an_engine_is_built_from_its_folder_and_those_that_its_modu
         assert is_sent(source)
         assert is_sent(f"{source}/go.mod")
         assert not is_sent(f"{source}/target")
+
+
+@pytest.mark.parametrize("worker", ["gatekeeper", "kyverno"])
+def test_the_image_of_an_engine_lists_the_modules_of_its_binary(worker: str, tmp_path: Path) -> None:
+    program = named(worker)
+    if lacks := unready(program):
+        pytest.skip(lacks)
+    command = [rest for word, rest in instructions(ENGINE_DOCKERFILE) if word == "RUN"][-1]
+    (run,) = (part.strip() for part in command.split("&&") if "sbom" in part)
+    binary = ROOT / program.product
+    made = []
+    for folder in (tmp_path / "first", tmp_path / "second"):
+        folder.mkdir()
+        line = run.replace("/image/worker", str(binary)).replace("/image", str(folder))
+        done = subprocess.run(
+            shlex.split(line),
+            cwd=ROOT / program.folder,
+            env={**os.environ, "CGO_ENABLED": "0", "SOURCE_DATE_EPOCH": "1700000000"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        made.append((folder / "sbom.cdx.json").read_text())
+    assert made[0] == made[1]
+    document = json.loads(made[0])
+    root = document["metadata"]["component"]
+    assert (root["type"], root["version"]) == ("application", __version__)
+    assert document["metadata"]["timestamp"] == "2023-11-14T22:13:20Z"
+    version = subprocess.run(
+        ["go", "version", "-m", binary], capture_output=True, text=True, check=True
+    ).stdout
+    # A line that begins with an arrow names what replaces the module before.
+    linked = re.findall(r"^\tdep\t(\S+)\t(\S+).*(?:\n\t=>\t(\S+)\t(\S+))?", version, re.MULTILINE)
+    wanted = {"stdlib": re.findall(r": go(\S+)", version)[0]}
+    for name, has, other, instead in linked:
+        if name.startswith("admission-gateway.io/"):
+            wanted[name] = __version__
+        else:
+            wanted[other or name] = instead or has
+    assert {c["name"]: c["version"] for c in document["components"]} == wanted
+    # Two modules of Kyverno's have no licence in their folders.
+    without = [c["name"] for c in document["components"] if "licenses" not in c]
+    assert len(without) == {"gatekeeper": 0, "kyverno": 2}[worker]
+    assert all(name in done.stderr for name in without)
+    for one in document["components"]:
+        if "licenses" in one and not one["name"].startswith("admission-gateway.io/"):
+            assert any((tmp_path / "first" / "licenses" / f"{one['name']}@{one['version']}").iterdir())
+    references = {root["bom-ref"], *(c["bom-ref"] for c in document["components"])}
+    assert {entry["ref"] for entry in document["dependencies"]} == references
+    needed = {ref for entry in document["dependencies"] for ref in entry["dependsOn"]}
+    assert needed == references - {root["bom-ref"]}
 
 
 def test_the_image_of_an_engine_is_built_with_a_pinned_go_that_its_modules_accept() -> None:

@@ -115,7 +115,8 @@ PROGRAMS: Final = (
         product="workers/gatekeeper/target/gatekeeper",
         tools=(Tool("go", (1, 26), ask="version"),),
         build="cd workers/gatekeeper && go build -o target/gatekeeper .",
-        test="cd workers/gatekeeper && go vet ./... && go test ./...",
+        test="cd workers/engines && go vet ./... && go test ./... && "
+        "cd ../gatekeeper && go vet ./... && go test ./...",
     ),
     Language(
         "kyverno",
