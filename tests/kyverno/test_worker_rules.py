@@ -232,6 +232,36 @@ def test_rules_that_belong_together_are_one_entry() -> None:
     assert isinstance(alone["p"].client, PolicyRef)
 
 
+def test_rules_of_a_policy_that_belong_together_have_a_name_of_their_own() -> None:
+    """A rule of a ClusterPolicy may have the name NAMESPACE/POLICY."""
+    together = policy(validate(), mutate(), name="r", namespace="p", applyRules="One")
+    found = entries(policy(validate()), together)
+    assert list(found) == ["p/r/mutation", "p/r", "p/r/validation"]
+
+
+@pytest.mark.parametrize("name", ["validation", "mutation"])
+def test_a_name_of_the_workers_own_policies_is_refused(name: str) -> None:
+    found = problems_of(engines(), POOL, policy(validate(), name=name, applyRules="One"))
+    expected = (
+        "expected another name with applyRules: One: the worker of Kyverno has all rules under this one"
+    )
+    assert found == [("metadata.name", f'found "{name}", {expected}')]
+    assert list(entries(policy(validate(), name=name))) == [f"{name}/r"]
+    assert list(entries(policy(validate(), name=name, namespace="n", applyRules="One"))) == [
+        f"n/{name}/validation"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("a/b", '"a/b"'), ("two\nlines", r'"two\nlines"'), (" ", '" "'), ("x" * 64, "64 characters")],
+)
+def test_a_rule_needs_a_name_that_the_worker_can_have(name: str, found: str) -> None:
+    problems = problems_of(engines(), POOL, policy(validate(name)))
+    assert [field for field, _ in problems] == ["spec.rules[0].name"]
+    assert problems[0][1].startswith(f"found {found}, expected")
+
+
 def test_rules_of_the_worker_count_for_whether_there_are_rules_for_workloads() -> None:
     """Kyverno makes none if a rule of the policy names an object."""
     named = {"any": [{"resources": {"kinds": ["Pod"], "names": ["a"]}}]}

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	documents "admission-gateway.io/engines"
 	"github.com/kyverno/kyverno/api/kyverno"
@@ -11,6 +14,7 @@ import (
 	autogen "github.com/kyverno/kyverno/pkg/autogen/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/sets"
+	apivalidation "k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/json"
 )
 
@@ -25,6 +29,8 @@ type served struct {
 	policy kyvernov1.PolicyInterface
 	// err is why calls fail.
 	err error
+	// misnamed is why it has no name of its own: only the policies of all rules have it.
+	misnamed error
 }
 
 // sentences say why a kind of rule is not served, and what to use instead.
@@ -68,8 +74,8 @@ func decodePolicy(object documents.Object) (kyvernov1.PolicyInterface, error) {
 	if err := decode(object.Unstructured, made); err != nil {
 		return nil, err
 	}
-	if made.IsNamespaced() && made.GetNamespace() == "" {
-		made.SetNamespace("default")
+	if err := checkMetadata(object); err != nil {
+		return nil, err
 	}
 	if _, problems := made.Validate(sets.New[string]()); len(problems) > 0 {
 		return nil, problems.ToAggregate()
@@ -104,6 +110,46 @@ func key(namespace, name string) string {
 	return namespace + "/" + name
 }
 
+// inPlace returns the document of a ClusterPolicy or Policy with the namespace that the API server gives it.
+func inPlace(object documents.Object) documents.Object {
+	namespace := ""
+	if object.GetKind() == "Policy" {
+		namespace = cmp.Or(object.GetNamespace(), "default")
+	}
+	if namespace != object.GetNamespace() {
+		object.Unstructured = object.DeepCopy()
+		object.SetNamespace(namespace)
+	}
+	return object
+}
+
+// checkMetadata returns why the API server would refuse the name or the namespace of the document.
+func checkMetadata(object documents.Object) error {
+	if problems := apivalidation.IsDNS1123Subdomain(object.GetName()); len(problems) > 0 {
+		return fmt.Errorf("metadata.name: found %q, expected a name of Kubernetes: %s", object.GetName(), problems[0])
+	}
+	namespace := object.GetNamespace()
+	if problems := apivalidation.IsDNS1123Label(namespace); namespace != "" && len(problems) > 0 {
+		return fmt.Errorf("metadata.namespace: found %q, expected a name of Kubernetes: %s", namespace, problems[0])
+	}
+	return nil
+}
+
+// maxRuleName is how long the name of a rule is, in characters: that of Kyverno's CRDs.
+const maxRuleName = 63
+
+// checkRuleName returns why no policy of the worker can have the name of the rule. A slash would make names of two policies one.
+func checkRuleName(name string) error {
+	isUnfit := func(r rune) bool { return r == '/' || !unicode.IsPrint(r) }
+	if length := utf8.RuneCountInString(name); length > maxRuleName {
+		return fmt.Errorf("name of a rule: found %d characters, expected at most %d", length, maxRuleName)
+	}
+	if strings.TrimSpace(name) == "" || !utf8.ValidString(name) || strings.ContainsFunc(name, isUnfit) {
+		return fmt.Errorf("name of a rule: found %q, expected printable text without a slash", name)
+	}
+	return nil
+}
+
 // split returns what is served of a policy.
 func split(policy kyvernov1.PolicyInterface) []served {
 	spec := policy.GetSpec()
@@ -114,7 +160,10 @@ func split(policy kyvernov1.PolicyInterface) []served {
 	var all []served
 	for index := range spec.Rules {
 		rule := &spec.Rules[index]
-		one := served{name: name + "/" + rule.Name, description: describe(policy, rule), mutating: rule.HasMutate()}
+		one := served{
+			name: name + "/" + rule.Name, description: describe(policy, rule), mutating: rule.HasMutate(),
+			misnamed: checkRuleName(rule.Name),
+		}
 		if one.err = unserved(rule); one.err == nil {
 			one.policy = withRules(policy, []kyvernov1.Rule{*rule})
 		}
@@ -124,27 +173,45 @@ func split(policy kyvernov1.PolicyInterface) []served {
 }
 
 // bound returns a policy whose first rule that applies is the last: one policy for its validate rules, and one for its mutate
-// rules, with the name POLICY/mutation if it has both.
+// rules. A rule of a ClusterPolicy can have the name NAMESPACE/POLICY, so that those of a Policy have a further part.
 func bound(policy kyvernov1.PolicyInterface, name string) (all []served) {
 	var validating, mutating []kyvernov1.Rule
+	var others []served
 	for _, rule := range policy.GetSpec().Rules {
 		switch err := unserved(&rule); {
 		case err != nil:
-			all = append(all, served{name: name + "/" + rule.Name, description: describe(policy, &rule), err: err})
+			others = append(others, served{
+				name: name + "/" + rule.Name, description: describe(policy, &rule), err: err, misnamed: checkRuleName(rule.Name),
+			})
 		case rule.HasMutate():
 			mutating = append(mutating, rule)
 		default:
 			validating = append(validating, rule)
 		}
 	}
+	var misnamed error
+	if name == validationName || name == mutationName {
+		misnamed = fmt.Errorf("a ClusterPolicy with applyRules: One: found the name %s, expected another one, because the worker's own policy "+
+			"of all rules has it", name)
+	}
+	validation, mutation := name, name
+	if policy.IsNamespaced() {
+		validation, mutation = name+"/"+validationName, name+"/"+mutationName
+	} else if len(validating) > 0 {
+		mutation = name + "/" + mutationName
+	}
 	if len(validating) > 0 {
-		all = append(all, served{name: name, description: describe(policy, nil), policy: withRules(policy, validating)})
-		name += "/mutation"
+		all = append(all, served{name: validation, description: describe(policy, nil), policy: withRules(policy, validating)})
 	}
 	if len(mutating) > 0 {
-		all = append(all, served{name: name, description: describe(policy, nil), mutating: true, policy: withRules(policy, mutating)})
+		all = append(all, served{name: mutation, description: describe(policy, nil), mutating: true, policy: withRules(policy, mutating)})
 	}
-	return all
+	for index := range all {
+		if all[index].name == name {
+			all[index].misnamed = misnamed
+		}
+	}
+	return append(all, others...)
 }
 
 // withRules returns the policy with some of its rules. Whether variants for pod controllers are generated depends on all rules
@@ -181,13 +248,16 @@ func describe(policy kyvernov1.PolicyInterface, rule *kyvernov1.Rule) string {
 }
 
 // namedRules returns the names of rules of a document that cannot be decoded.
-func namedRules(object *unstructured.Unstructured) (names []string) {
+func namedRules(object documents.Object) (names []string) {
+	if checkMetadata(object) != nil {
+		return nil
+	}
 	rules, _, _ := unstructured.NestedSlice(object.Object, "spec", "rules")
 	known := make(map[string]bool)
 	for _, rule := range rules {
 		members, _ := rule.(map[string]any)
 		name, _ := members["name"].(string)
-		if name != "" && !known[name] {
+		if checkRuleName(name) == nil && !known[name] {
 			known[name] = true
 			names = append(names, key(object.GetNamespace(), object.GetName())+"/"+name)
 		}

@@ -35,6 +35,12 @@ const (
 	rbacGroup     = "rbac.authorization.k8s.io"
 )
 
+// Names of the policies of all rules, and of a part of such with applyRules One.
+const (
+	validationName = "validation"
+	mutationName   = "mutation"
+)
+
 var (
 	configuration = config.NewDefaultConfiguration(false)
 	jmes          = jmespath.New(configuration)
@@ -147,6 +153,7 @@ func (p *program) stateOf(objects []documents.Object) (*state, []string) {
 		var err error
 		switch kind := object.GroupVersionKind(); kind.Group + "/" + kind.Kind {
 		case kyvernoGroup + "/ClusterPolicy", kyvernoGroup + "/Policy":
+			object = inPlace(object)
 			var policy kyvernov1.PolicyInterface
 			if policy, err = decodePolicy(object); err != nil {
 				if policy = p.good[identityOf(object)]; policy != nil {
@@ -246,6 +253,11 @@ func (s *state) add(policy kyvernov1.PolicyInterface, object documents.Object, n
 			one.err = fmt.Errorf("%s: %w", one.name, one.err)
 			said = append(said, fmt.Sprintf("%s: left out: %v", object.Place, one.err))
 		}
+		if one.misnamed != nil {
+			said = append(said, fmt.Sprintf("%s: %q has no policy of its own, only those of all rules have it: %v",
+				object.Place, one.name, one.misnamed))
+			continue
+		}
 		said = append(said, s.serve(one, object.Place, names)...)
 	}
 	return said
@@ -253,7 +265,7 @@ func (s *state) add(policy kyvernov1.PolicyInterface, object documents.Object, n
 
 // fail adds the rules of a policy that cannot be decoded.
 func (s *state) fail(object documents.Object, err error, names map[string]bool) {
-	for _, name := range namedRules(object.Unstructured) {
+	for _, name := range namedRules(object) {
 		s.serve(served{name: name, err: fmt.Errorf("%s: the policy cannot be used: %w", name, err)}, object.Place, names)
 	}
 }
@@ -305,6 +317,6 @@ func (s *state) register(set *worker.Set) {
 			set.Policy(one.name, description, s.validate(one), options...)
 		}
 	}
-	set.Policy("validation", "All validate rules at once, as Kyverno's webhooks evaluate them.", s.validateAll)
-	set.MutatingPolicy("mutation", "All mutate rules at once, as Kyverno's webhooks evaluate them.", s.mutateAll)
+	set.Policy(validationName, "All validate rules at once, as Kyverno's webhooks evaluate them.", s.validateAll)
+	set.MutatingPolicy(mutationName, "All mutate rules at once, as Kyverno's webhooks evaluate them.", s.mutateAll)
 }

@@ -17,7 +17,7 @@ from gateway.config.loaders.cluster_exception import KIND as EXCEPTION
 from gateway.config.loaders.cluster_exception import ClusterException, ExceptionsOfRules, read_exception
 from gateway.config.loaders.cluster_native import policy_of
 from gateway.config.loaders.cluster_spec import NO_ENGINE, Spec
-from gateway.config.loaders.cluster_worker import WorkerPolicy
+from gateway.config.loaders.cluster_worker import RESERVED, WorkerPolicy
 from gateway.config.loaders.global_context import KIND as ENTRY
 from gateway.config.loaders.global_context import VERSIONS as ENTRY_VERSIONS
 from gateway.config.loaders.global_context import ReadEntry, read_entry
@@ -240,6 +240,10 @@ def _read_policy(document: Document, fields: Fields, kind: str) -> _ReadPolicy:
     _check_autogen(fields, annotation)
     if is_namespaced:
         _check_namespaced(source, spec)
+    elif spec.is_together and metadata.name in RESERVED:
+        message = f"found {shown(metadata.name)}, expected another name with applyRules: One"
+        path = child(fields.at("metadata"), "name")
+        fields.problems.add(path, f"{message}: the worker of Kyverno has all rules under this one")
     name = _id(metadata)
     policy, for_worker = None, None
     if not document.problems.found:

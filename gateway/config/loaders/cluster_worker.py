@@ -1,8 +1,9 @@
 """The rules of a ClusterPolicy or Policy that a worker evaluates, as entries of a phase.
 
 Each rule is an entry of its own, which the worker knows as ``POLICY/RULE`` or ``NAMESPACE/POLICY/RULE``.
-Rules that belong together are one entry. An entry is for all requests that its rules may be for, and the
-worker compares them again.
+Rules that belong together are one entry: ``POLICY``, with ``POLICY/mutation`` if it has rules of both phases,
+``NAMESPACE/POLICY/validation`` or ``NAMESPACE/POLICY/mutation``. An entry is for all requests that its rules
+may be for, and the worker compares them again.
 
 Source: github.com/kyverno/kyverno pkg/controllers/webhook/controller.go (mergeWebhook,
 buildResourceMutatingWebhookRules, buildForPoliciesValidation), pkg/autogen/v1/autogen.go.
@@ -34,8 +35,14 @@ if TYPE_CHECKING:
 
     Kinds = Iterator[tuple[KindParts, frozenset[str]]]
 
+_VALIDATION: Final = "validation"
 _MUTATION: Final = "mutation"
-"""Behind the name of a policy: its mutating rules, if they belong together and it has validating ones too."""
+"""Behind the name of a policy whose rules belong together.
+
+A rule of a ClusterPolicy can be ``NAMESPACE/POLICY``.
+"""
+RESERVED: Final = (_VALIDATION, _MUTATION)
+"""The worker's own policies of all rules."""
 _TIMEOUT_S: Final = 10
 """Of the webhooks that Kyverno registers."""
 DENY: Final = b'{"action":"deny"}'
@@ -102,9 +109,11 @@ class WorkerPolicy:
         validating = [each for each in spec.rules if _phase_of(each) == "validate"]
         mutating = [each for each in spec.rules if _phase_of(each) == "mutate"]
         if mutating:
-            yield _Group(f"{self.id}/{_MUTATION}" if validating else self.id, "mutate", mutating)
+            has_part = self.namespace or validating
+            yield _Group(f"{self.id}/{_MUTATION}" if has_part else self.id, "mutate", mutating)
         if validating:
-            yield _Group(self.id, "validate", validating)
+            name = f"{self.id}/{_VALIDATION}" if self.namespace else self.id
+            yield _Group(name, "validate", validating)
 
     def _action(self, group: _Group) -> tuple[Mode, bytes]:
         """Return the mode of the entry, and the parameters for the worker."""

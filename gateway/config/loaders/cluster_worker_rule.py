@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from gateway.base.text import shown
 from gateway.config.kinds.declare import Choice, Declared, Group, Groups, Text, declare, optional, required
 from gateway.config.kinds.matching import PlacedEntry
 from gateway.config.loaders.cluster_actions import ACTIONS, MAX_OVERRIDES, Override
@@ -36,6 +37,16 @@ def rule_name(text: str) -> str | None:
     if len(text) <= _MAX_RULE_NAME:
         return None
     return f"found {len(text)} characters, expected at most {_MAX_RULE_NAME}"
+
+
+def _worker_rule_name(text: str) -> str | None:
+    """Return why *text* cannot be the last part of the name of a policy of the worker, or None."""
+    if (reason := rule_name(text)) is not None:
+        return reason
+    if text.strip() and text.isprintable() and "/" not in text:
+        return None
+    expected = "expected printable text without a slash: the worker has the rule as POLICY/RULE"
+    return f"found {shown(text)}, {expected}"
 
 
 def is_for_worker(rule: Json) -> bool:
@@ -67,7 +78,7 @@ class WorkerValidate(Declared):
 class WorkerRule(PlacedEntry):
     """One rule in Kyverno's own language."""
 
-    name: str = required(Text(check=rule_name), "Name")
+    name: str = required(Text(check=_worker_rule_name), "Name")
     match: MatchEntry = required(Group(MatchEntry), "The requests")
     exclude: MatchEntry | None = optional(Group(MatchEntry), "Requests that are left out")
     validate: WorkerValidate | None = optional(Group(WorkerValidate), "The validation")
