@@ -59,6 +59,17 @@ func TestOneThatLoopsLeavesProcessorsToOthers(t *testing.T) {
 	ended.Wait()
 }
 
+func TestAReviewThatALoopDoesNotMatchDoesNotWaitForIt(t *testing.T) {
+	s := stateOf(t, loops, constraintText("Loops", "slow", "{match: {namespaces: [other]}}"))
+	held := s.constraints[0].constraint.turns
+	for range cap(held) {
+		held <- struct{}{}
+	}
+	if err := withDeadline(t, s, time.Minute); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestMuchMemoryEndsTheEvaluation(t *testing.T) {
 	before := debug.SetMemoryLimit(128 << 20)
 	defer debug.SetMemoryLimit(before)

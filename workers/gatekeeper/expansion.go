@@ -16,6 +16,20 @@ import (
 // maxExpansionDepth is the limit of Gatekeeper (gatekeeper:pkg/expansion/system.go).
 const maxExpansionDepth = 30
 
+// Bounds of what one object generates: two templates for each kind of a chain would make 2^30 objects. A resultant is at most as
+// large as the object. Gatekeeper has no limit.
+const (
+	maxResultants     = 1000
+	maxResultantBytes = 16 << 20
+)
+
+// tooManyResultants is a failure, and no denial as other errors of expansion: nothing is wrong with the object.
+type tooManyResultants struct{ limit int }
+
+func (e tooManyResultants) Error() string {
+	return fmt.Sprintf("the object generates more than %d others", e.limit)
+}
+
 // expander makes the objects that an object generates, such as the Pod of a Deployment.
 type expander interface {
 	// expand returns the resultants, each mutated. An error of ctx means that the time is over.
@@ -87,11 +101,27 @@ func newExpansionSet(objects []document, applied *mutatorSet) (*expansionSet, []
 }
 
 func (e *expansionSet) expand(ctx context.Context, base *mutationtypes.Mutable) ([]*expansion.Resultant, error) {
-	return e.expandAt(ctx, base, 0)
+	if len(e.templates[base.Object.GroupVersionKind()]) == 0 {
+		return e.expandAt(ctx, base, 0, new(int))
+	}
+	text, err := base.Object.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	limit := max(1, min(maxResultants, maxResultantBytes/len(text)))
+	left := limit
+	made, err := e.expandAt(ctx, base, 0, &left)
+	if left < 0 {
+		return nil, tooManyResultants{limit}
+	}
+	return made, err
 }
 
-// expandAt expands recursively: first what the resultants generate, then the resultants, as in Gatekeeper.
-func (e *expansionSet) expandAt(ctx context.Context, base *mutationtypes.Mutable, depth int) ([]*expansion.Resultant, error) {
+// expandAt expands recursively: first what the resultants generate, then the resultants, as in Gatekeeper. left is how many
+// more may be made.
+func (e *expansionSet) expandAt(
+	ctx context.Context, base *mutationtypes.Mutable, depth int, left *int,
+) ([]*expansion.Resultant, error) {
 	if depth >= maxExpansionDepth {
 		return nil, fmt.Errorf("maximum recursion depth of %d reached", maxExpansionDepth)
 	}
@@ -101,9 +131,15 @@ func (e *expansionSet) expandAt(ctx context.Context, base *mutationtypes.Mutable
 	}
 	var own []*expansion.Resultant
 	for _, applied := range e.templates[kind] {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		made, err := applied.system.Expand(base)
 		if err != nil {
 			return nil, err
+		}
+		if *left -= len(made); *left < 0 {
+			return nil, tooManyResultants{}
 		}
 		own = append(own, made...)
 	}
@@ -117,7 +153,7 @@ func (e *expansionSet) expandAt(ctx context.Context, base *mutationtypes.Mutable
 	}
 	var all []*expansion.Resultant
 	for _, resultant := range own {
-		further, err := e.expandAt(ctx, generated(base, resultant, base.Source), depth+1)
+		further, err := e.expandAt(ctx, generated(base, resultant, base.Source), depth+1, left)
 		if err != nil {
 			return nil, err
 		}

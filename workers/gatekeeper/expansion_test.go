@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"admission-gateway.io/worker"
 	expansionunversioned "github.com/open-policy-agent/gatekeeper/v3/apis/expansion/unversioned"
 	"github.com/open-policy-agent/gatekeeper/v3/pkg/expansion"
 	mutationtypes "github.com/open-policy-agent/gatekeeper/v3/pkg/mutation/types"
@@ -200,5 +202,38 @@ func TestAnObjectWithoutKindCannotBeExpanded(t *testing.T) {
 	_, err := expansionOf(t, "").expand(t.Context(), &mutationtypes.Mutable{Object: object})
 	if fmt.Sprint(err) != "cannot expand resource  with empty GVK" {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestTheNumberOfResultantsIsLimited(t *testing.T) {
+	templates, object := nested(20)
+	twice := templates + strings.ReplaceAll(templates, "metadata: {name: t", "metadata: {name: u")
+	_, err := expansionOf(t, twice).expand(t.Context(), base(t, object))
+	if err == nil || err.Error() != "the object generates more than 1000 others" {
+		t.Error(err)
+	}
+	padded := strings.Replace(object, "{name: web}", "{name: web, annotations: {a: "+strings.Repeat("x", 3<<20)+"}}", 1)
+	_, err = expansionOf(t, twice).expand(t.Context(), base(t, padded))
+	if err == nil || err.Error() != "the object generates more than 5 others" {
+		t.Error(err)
+	}
+	s := stateOf(t, twice, needsLabel, constraintText("NeedsLabel", "owners", "{parameters: {}}"))
+	spec := strings.Repeat(`{"spec": {"template": `, 20) + "{}" + strings.Repeat("}}", 20)
+	request := strings.NewReplacer(
+		`"kind": {"version"`, `"kind": {"group": "apps", "version"`, `"apiVersion": "v1"`, `"apiVersion": "apps/v1"`,
+		`"kind": "Pod"`, `"kind": "K0"`, `"metadata": {`, strings.TrimSuffix(spec[1:], "}")+`, "metadata": {`,
+	).Replace(pod)
+	_, err = call(t, s, "NeedsLabel/owners", request, "{}")
+	if denial := (&worker.Denial{}); err == nil || errors.As(err, &denial) || err.Error() != "the object generates more than 1000 others" {
+		t.Error(err)
+	}
+}
+
+func TestTheDeadlineOfTheCallEndsAnExpansion(t *testing.T) {
+	templates, object := nested(3)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := expansionOf(t, templates).expand(ctx, base(t, object)); err != context.Canceled {
+		t.Error(err)
 	}
 }

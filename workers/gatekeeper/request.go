@@ -197,6 +197,8 @@ func (r *request) expand(ctx context.Context, expands expander) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case errors.As(err, &tooManyResultants{}):
+		return err
 	case err != nil:
 		return failed(fmt.Errorf("unable to expand object: %w", err))
 	}

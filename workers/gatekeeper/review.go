@@ -32,14 +32,19 @@ func (s *state) review(ctx context.Context, review *worker.Review, c *constraint
 	if c.isElsewhere && action == "" {
 		return nil
 	}
-	leave, err := c.turns.enter(ctx)
-	if err != nil {
-		return err
+	selected := s.selectFor(asked, []*constraint{c})
+	// A review that the constraint does not match does not wait for those that it evaluates.
+	if slices.ContainsFunc(selected, selection.isEvaluated) {
+		leave, err := c.turns.enter(ctx)
+		if err != nil {
+			return err
+		}
+		defer leave()
+		var begun *guarded
+		ctx, begun = s.guard.begin(ctx)
+		defer s.guard.end(begun)
 	}
-	defer leave()
-	ctx, begun := s.guard.begin(ctx)
-	defer s.guard.end(begun)
-	violations, err := s.evaluate(ctx, asked, []*constraint{c})
+	violations, err := s.evaluate(ctx, asked, selected)
 	if err != nil {
 		return queryFailed(ctx, asked, err, slices.Contains(c.actions, deny) && action == "" || action == deny)
 	}
@@ -71,7 +76,7 @@ func (s *state) reviewAll(ctx context.Context, review *worker.Review) error {
 	defer s.guard.end(begun)
 	var violations []violation
 	for _, ofTemplate := range s.byTemplate {
-		found, err := s.evaluate(ctx, asked, ofTemplate)
+		found, err := s.evaluate(ctx, asked, s.selectFor(asked, ofTemplate))
 		if err != nil {
 			return queryFailed(ctx, asked, err, true)
 		}
@@ -92,51 +97,62 @@ func queryFailed(ctx context.Context, asked *request, err error, denies bool) er
 	return failed(fmt.Errorf("error reviewing resource %s: %w", asked.admission.Name, err))
 }
 
-// evaluate returns the violations of constraints of one template, by all subjects.
-func (s *state) evaluate(ctx context.Context, asked *request, constraints []*constraint) ([]violation, error) {
-	var violations []violation
-	for _, reviewed := range asked.subjects {
-		found, err := s.query(ctx, asked, reviewed, constraints)
-		if err != nil {
-			return nil, err
-		}
-		violations = append(violations, found...)
-	}
-	return violations, nil
+// selection has the constraints of one template that match one subject.
+type selection struct {
+	subject  *subject
+	matching []*constraint
+	// violations are those of constraints of which it is not known whether they match.
+	violations []violation
 }
 
-// query has the driver evaluate the constraints of one template that match the subject.
-func (s *state) query(ctx context.Context, asked *request, reviewed *subject, constraints []*constraint) ([]violation, error) {
-	of := constraints[0].template
-	if !of.matchesOperation(reviewed.operation) {
-		return nil, nil
+func (s selection) isEvaluated() bool { return len(s.matching) > 0 }
+
+// selectFor returns which constraints of one template match which subjects.
+func (s *state) selectFor(asked *request, constraints []*constraint) []selection {
+	found := make([]selection, 0, len(asked.subjects))
+	for _, reviewed := range asked.subjects {
+		if !constraints[0].template.matchesOperation(reviewed.operation) {
+			continue
+		}
+		selected := selection{subject: reviewed}
+		for _, c := range constraints {
+			isMatched, err := s.matches(c, asked, reviewed)
+			switch {
+			case err != nil:
+				message := fmt.Sprintf("%v: %v", clienterrors.ErrAutoreject, err)
+				selected.violations = append(selected.violations, reviewed.violation(c, message))
+			case isMatched:
+				selected.matching = append(selected.matching, c)
+			}
+		}
+		found = append(found, selected)
 	}
+	return found
+}
+
+// evaluate returns the violations of what is selected, constraints of one template.
+func (s *state) evaluate(ctx context.Context, asked *request, selected []selection) ([]violation, error) {
 	var violations []violation
-	byName := make(map[string]*constraint, len(constraints))
-	var matching []*constraint
-	for _, c := range constraints {
-		isMatched, err := s.matches(c, asked, reviewed)
+	for _, each := range selected {
+		violations = append(violations, each.violations...)
+		if !each.isEvaluated() {
+			continue
+		}
+		results, err := s.drive(ctx, asked, each.subject, each.matching)
 		switch {
+		case ctx.Err() != nil:
+			// The driver for CEL makes a violation of it.
+			return nil, context.Cause(ctx)
 		case err != nil:
-			violations = append(violations, reviewed.violation(c, fmt.Sprintf("%v: %v", clienterrors.ErrAutoreject, err)))
-		case isMatched:
-			matching = append(matching, c)
+			return nil, err
+		}
+		byName := make(map[string]*constraint, len(each.matching))
+		for _, c := range each.matching {
 			byName[c.object.GetName()] = c
 		}
-	}
-	if len(matching) == 0 {
-		return violations, nil
-	}
-	results, err := s.drive(ctx, asked, reviewed, matching)
-	switch {
-	case ctx.Err() != nil:
-		// The driver for CEL makes a violation of it.
-		return nil, context.Cause(ctx)
-	case err != nil:
-		return nil, err
-	}
-	for _, result := range results {
-		violations = append(violations, reviewed.violation(byName[result.Constraint.GetName()], result.Msg))
+		for _, result := range results {
+			violations = append(violations, each.subject.violation(byName[result.Constraint.GetName()], result.Msg))
+		}
 	}
 	return violations, nil
 }
