@@ -106,6 +106,11 @@ BUILT: Final = (
 )
 """Languages whose toolchain may be missing, in the order of reports."""
 
+PROGRAM_TESTS: Final = (
+    f"{sys.executable} -m pytest tests/kubewarden/test_program.py tests/conformance/test_programs.py"
+)
+"""Starts the tests that run the programs."""
+
 PROGRAMS: Final = (
     Language(
         "gatekeeper",
@@ -115,8 +120,8 @@ PROGRAMS: Final = (
         product="workers/gatekeeper/target/gatekeeper",
         tools=(Tool("go", (1, 26), ask="version"),),
         build="cd workers/gatekeeper && go build -o target/gatekeeper .",
-        test="cd workers/engines && go vet ./... && go test ./... && "
-        "cd ../gatekeeper && go vet ./... && go test ./...",
+        test="(cd workers/engines && go vet ./... && go test ./... && "
+        f"cd ../gatekeeper && go vet ./... && go test ./...) && {PROGRAM_TESTS} -k gatekeeper",
     ),
     Language(
         "kyverno",
@@ -129,7 +134,7 @@ PROGRAMS: Final = (
         lands=False,
         # The symbols and debug data would be a quarter of the program.
         build="cd workers/kyverno && go build -ldflags='-s -w' -o target/kyverno .",
-        test="cd workers/kyverno && go vet ./... && go test ./...",
+        test=f"(cd workers/kyverno && go vet ./... && go test ./...) && {PROGRAM_TESTS} -k kyverno",
     ),
     Language(
         "kubewarden",
@@ -140,7 +145,7 @@ PROGRAMS: Final = (
         # wasmtime takes some four minutes to build for the first time.
         tools=(Tool("cargo", (1, 95)), Tool("cc", (1,))),
         build="cd workers/wasm && cargo build --release",
-        test="cd workers/wasm && cargo test --release",
+        test=f"(cd workers/wasm && cargo test --release) && {PROGRAM_TESTS} -k kubewarden",
     ),
 )
 """Worker programs of other engines. Without sample policies, they are not part of tests of all languages."""

@@ -12,6 +12,8 @@ use serde_json::{Map, Value};
 /// The group of Kubewarden's kinds.
 const GROUP: &str = "policies.kubewarden.io";
 const VERSIONS: [&str; 2] = ["v1", "v1alpha2"];
+/// The group of the gateway's own kinds, which may be in the same folder.
+const GATEWAY: &str = "admission-gateway.io";
 
 /// More than any document or object of a cluster has.
 const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -204,6 +206,9 @@ fn sort(document: &Document, found: &mut Documents) -> Result<(), String> {
     let (api_version, kind) = (text(document.content.get("apiVersion")), text(document.content.get("kind")));
     if api_version.is_empty() || kind.is_empty() {
         return Err("apiVersion and kind are required".to_owned());
+    }
+    if api_version.strip_prefix(GATEWAY).is_some_and(|rest| rest.starts_with('/')) {
+        return Ok(());
     }
     let Some(version) = api_version.strip_prefix(GROUP).and_then(|rest| rest.strip_prefix('/')) else {
         let name = document.content.get("metadata").map(|metadata| text(metadata.get("name")));
