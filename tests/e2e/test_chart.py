@@ -17,6 +17,7 @@ from admission_gateway_worker.policies import definitions
 from deploy.chart_values import CHART, README
 from deploy.monitoring import DASHBOARD, PROMETHEUS_RULE, ROOT
 from deploy.render import MANIFEST, manifest
+from gateway import __version__
 from gateway.config.merge.custom_resource import PLURALS
 from gateway.engine.credentials.self_managed import next_state
 from gateway.tools.cli import build_parser
@@ -135,6 +136,7 @@ def test_policies_of_other_engines_are_policies_of_the_values_and_taken_as_they_
     assert done.returncode == 0, done.stderr
 
 
+ENGINES = f"--values={CHART / 'ci' / 'engines-values.yaml'}"
 REFUSED = {
     "replicaCount=2": "additional properties 'replicaCount' not allowed",
     "replicas=many": "at '/replicas': got string, want integer",
@@ -148,6 +150,21 @@ REFUSED = {
     "engines.kyverno.enabled=true,workers.kyverno.image.repository=x": "put the fields into engines.kyverno",
     "engines.kubewarden.documents=Cluster": "at '/engines/kubewarden/documents': value must be",
     "engines.kubewarden.enabled=true": "extraDocuments is empty: put the documents there",
+    "engines.kyverno.enabled=true,engines.kyverno.extraRules[0].apiGroups={},"
+    "engines.kyverno.extraRules[0].resources={pods,secrets},engines.kyverno.extraRules[0].verbs={get}": (
+        "engines.kyverno.extraRules[0].resources has secrets: the worker would get the right to read Secrets"
+    ),
+    "engines.kyverno.enabled=true,engines.kyverno.extraRules[0].apiGroups={apps},"
+    "engines.kyverno.extraRules[0].resources={*},engines.kyverno.extraRules[0].verbs={get}": (
+        'engines.kyverno.extraRules[0].resources has "*": name each of them'
+    ),
+    "engines.kyverno.enabled=true,engines.kyverno.extraRules[0].apiGroups={apps},"
+    "engines.kyverno.extraRules[0].resources={a},engines.kyverno.extraRules[0].verbs={get,update}": (
+        'engines.kyverno.extraRules[0].verbs has "update": the worker needs get, list and watch only'
+    ),
+    "engines.kyverno.enabled=true,engines.kyverno.worker.resources.limits.memory=much": (
+        "engines.kyverno.worker.resources.limits.memory is much: want a number with a unit, such as 1280Mi"
+    ),
     "workers.samples.prot=1": "at '/workers/samples': additional properties 'prot' not allowed",
     "registration.include={own-namespace}": "value must be one of 'kube-system', 'events', 'leases.",
     "validatingWebhookConfigurations.a[0].name=x": "missing properties 'clientConfig', 'sideEffects'",
@@ -403,8 +420,7 @@ def test_the_objects_of_a_worker_fit_each_other() -> None:
 
 
 def test_the_worker_of_an_engine_has_its_documents_and_the_rights_for_them(tmp_path: Path) -> None:
-    engines = f"--values={CHART / 'ci' / 'engines-values.yaml'}"
-    files = only("ConfigMap", NAME, engines)["data"]
+    files = only("ConfigMap", NAME, ENGINES)["data"]
     policies = yaml.safe_load(files["gateway.yaml"])["policies"]
     assert policies == {
         "customResourcesOf": ["Gatekeeper"],
@@ -414,12 +430,12 @@ def test_the_worker_of_an_engine_has_its_documents_and_the_rights_for_them(tmp_p
         },
     }
     of_cluster, of_values = (
-        only("Deployment", f"{NAME}-{each}", engines)["spec"]["template"]["spec"]
+        only("Deployment", f"{NAME}-{each}", ENGINES)["spec"]["template"]["spec"]
         for each in ("gatekeeper", "kyverno")
     )
     assert of_cluster["containers"][0]["args"][-1] == "--cluster"
     assert of_cluster["automountServiceAccountToken"] is True
-    rules = only("ClusterRole", of_cluster["serviceAccountName"], engines)["rules"]
+    rules = only("ClusterRole", of_cluster["serviceAccountName"], ENGINES)["rules"]
     assert {verb for rule in rules for verb in rule["verbs"]} == {"get", "list", "watch"}
     assert ["networking.k8s.io"] in [rule["apiGroups"] for rule in rules]
     (mount,) = (each for each in of_values["containers"][0]["volumeMounts"] if each["name"] == "documents")
@@ -431,14 +447,13 @@ def test_the_worker_of_an_engine_has_its_documents_and_the_rights_for_them(tmp_p
     }
     assert "documents.yaml" in files
     assert of_values["automountServiceAccountToken"] is False
-    write_config_map(tmp_path, only("ConfigMap", NAME, engines))
+    write_config_map(tmp_path, only("ConfigMap", NAME, ENGINES))
     done = run_command("check", "--config", tmp_path)
     assert "1 validating" in done.stdout, done
 
 
 def test_the_worker_of_an_engine_starts_and_reaches_nothing_more_without_roles_and_ports() -> None:
-    engines = f"--values={CHART / 'ci' / 'engines-values.yaml'}"
-    arguments = (engines, "--set=rbac.create=false,networkPolicy.externalPorts=null")
+    arguments = (ENGINES, "--set=rbac.create=false,networkPolicy.externalPorts=null")
     name = f"{NAME}-gatekeeper"
     spec = only("Deployment", name, *arguments)["spec"]["template"]["spec"]
     assert only("ServiceAccount", spec["serviceAccountName"], *arguments)
@@ -450,6 +465,66 @@ def test_the_worker_of_an_engine_starts_and_reaches_nothing_more_without_roles_a
     # The first list of a large cluster takes longer than the liveness probe waits.
     probe = spec["containers"][0]["startupProbe"]
     assert (probe["grpc"], probe["periodSeconds"] * probe["failureThreshold"]) == ({"port": 50051}, 300)
+
+
+@pytest.mark.parametrize(
+    ("memory", "wanted"),
+    [("1280Mi", "853MiB"), ("1.5Gi", "1024MiB"), ("3000M", "1907MiB"), ("1572864000", "1000MiB"), ("", None)],
+)
+def test_the_worker_of_an_engine_collects_garbage_below_the_limit_of_its_container(
+    memory: str, wanted: str | None
+) -> None:
+    limit = f"engines.gatekeeper.worker.resources.limits.memory={memory or 'null'}"
+    for kind in ("--set", "--set-string") if memory else ("--set",):
+        spec = only("Deployment", f"{NAME}-gatekeeper", ENGINES, f"{kind}={limit}")["spec"]["template"][
+            "spec"
+        ]
+        environment = {one["name"]: one["value"] for one in spec["containers"][0].get("env", ())}
+        assert environment == ({"GOMEMLIMIT": wanted} if wanted else {})
+    own = "--set=engines.gatekeeper.worker.env[0].name=GOMEMLIMIT,engines.gatekeeper.worker.env[0].value=1GiB"
+    spec = only("Deployment", f"{NAME}-gatekeeper", ENGINES, own)["spec"]["template"]["spec"]
+    assert spec["containers"][0]["env"] == [{"name": "GOMEMLIMIT", "value": "1GiB"}]
+
+
+def test_the_worker_of_an_engine_may_read_secrets_if_a_value_says_so(tmp_path: Path) -> None:
+    rule = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "watch"]}
+    values = tmp_path / "values.yaml"
+    engine = {"enabled": True, "extraRules": [rule], "allowSecretsAndWildcards": True}
+    values.write_text(yaml.safe_dump({"engines": {"gatekeeper": engine}}))
+    assert rule in only("ClusterRole", f"{NAME}-gatekeeper", f"--values={values}")["rules"]
+
+
+def test_the_worker_of_an_engine_is_run_like_every_other_worker() -> None:
+    """Its objects are those of a worker of the values, of the same image and fields, and of the engine."""
+    worker = {"image": {"repository": "gatekeeper-worker", "tag": __version__}, "metricsPort": 9091}
+    plain = f"--set-json=workers.gatekeeper={json.dumps(worker)}"
+    monitored = "--set=serviceMonitor.enabled=true"
+    name = f"{NAME}-gatekeeper"
+    found, ordinary = (
+        {one["kind"]: one for one in objects(monitored, *arguments) if one["metadata"]["name"] == name}
+        for arguments in ((ENGINES,), (plain,))
+    )
+    assert found.keys() - ordinary.keys() == {"ServiceAccount", "ClusterRole", "ClusterRoleBinding"}
+    assert ordinary.keys() <= found.keys()
+    for kind in ("Service", "PodDisruptionBudget"):
+        assert found[kind] == ordinary[kind]
+    policies = [one["NetworkPolicy"]["spec"] for one in (found, ordinary)]
+    assert policies[0].pop("egress")
+    assert policies[1].pop("egress") == []
+    assert policies[0] == policies[1]
+    specs = [one["Deployment"]["spec"] for one in (found, ordinary)]
+    pods = [spec["template"].pop("spec") for spec in specs]
+    assert specs[0] == specs[1]
+    containers = [pod.pop("containers")[0] for pod in pods]
+    assert {field for field in containers[0] if containers[0][field] != containers[1].get(field)} == {
+        *("args", "env", "resources", "startupProbe")
+    }
+    different = {field for field in pods[0] if pods[0][field] != pods[1].get(field)}
+    assert different == {"serviceAccountName", "automountServiceAccountToken"}
+    monitors = [
+        one["metadata"]["name"] for one in objects(monitored, ENGINES) if one["kind"] == "ServiceMonitor"
+    ]
+    assert f"{NAME}-workers" in monitors
 
 
 def test_check_judges_the_ready_made_policies_of_a_worker_of_the_chart(tmp_path: Path) -> None:

@@ -22,6 +22,11 @@
 {{- $_ := set $worker "volumes" (concat ($worker.volumes | default list) (list (dict "name" "documents" "configMap" $map))) -}}
 {{- $_ := set $worker "volumeMounts" (concat ($worker.volumeMounts | default list) (list (dict "name" "documents" "mountPath" $folder "readOnly" true))) -}}
 {{- end -}}
+{{- if has $name (list "gatekeeper" "kyverno") -}}
+{{- with include "ag.goMemoryLimit" (dict "engine" $name "worker" $worker) -}}
+{{- $_ := set $worker "env" (concat ($worker.env | default list) (list (dict "name" "GOMEMLIMIT" "value" .))) -}}
+{{- end -}}
+{{- end -}}
 {{- $_ := set $workers $name $worker -}}
 {{- end -}}
 {{- end -}}
@@ -96,4 +101,42 @@
   resources: [rolebindings, clusterrolebindings]
   verbs: [get, list, watch]
 {{- end }}
+{{- end -}}
+
+{{/* GOMEMLIMIT of a worker in Go: two thirds of its container's memory, because evaluations end only above five quarters of
+     it, see workers/gatekeeper/guard.go. Empty if there is no limit, or `env` has its own. In: (dict "engine" NAME "worker" WORKER) */}}
+{{- define "ag.goMemoryLimit" -}}
+{{- $own := false -}}
+{{- range .worker.env }}{{ $own = or $own (eq (toString .name) "GOMEMLIMIT") }}{{ end -}}
+{{- $limit := dig "resources" "limits" "memory" "" .worker -}}
+{{- if and $limit (not $own) -}}
+{{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
+{{- $text := kindIs "float64" $limit | ternary (printf "%.0f" $limit) (toString $limit) -}}
+{{- $unit := regexFind "[A-Za-z]*$" $text -}}
+{{- if not (and (regexMatch "^[0-9]+([.][0-9]+)?[A-Za-z]*$" $text) (hasKey $units $unit)) -}}
+{{- fail (printf "engines.%s.worker.resources.limits.memory is %s: want a number with a unit, such as 1280Mi, or GOMEMLIMIT in engines.%s.worker.env" .engine $text .engine) -}}
+{{- end -}}
+{{- divf (mulf (trimSuffix $unit $text | float64) (get $units $unit | float64)) 1572864.0 | floor | int64 | printf "%dMiB" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Refuses rules with which the worker of an engine could read Secrets, or write. In: (dict "engine" NAME "rules" RULES) */}}
+{{- define "ag.refuseRules" -}}
+{{- $advice := printf "Set engines.%s.allowSecretsAndWildcards to true if it should" .engine -}}
+{{- range $index, $rule := .rules -}}
+{{- $place := printf "engines.%s.extraRules[%d]" $.engine $index -}}
+{{- range $field := list "apiGroups" "resources" "verbs" -}}
+{{- range get $rule $field -}}
+{{- if contains "*" . -}}
+{{- fail (printf "%s.%s has %q: name each of them, because the worker would get the right to more than its policies read. %s" $place $field . $advice) -}}
+{{- end -}}
+{{- if and (eq $field "verbs") (not (has . (list "get" "list" "watch"))) -}}
+{{- fail (printf "%s.verbs has %q: the worker needs get, list and watch only. %s" $place . $advice) -}}
+{{- end -}}
+{{- if and (eq $field "resources") (eq . "secrets") (has "" $rule.apiGroups) -}}
+{{- fail (printf "%s.resources has secrets: the worker would get the right to read Secrets, and messages of policies can contain them. %s" $place $advice) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}

@@ -50,6 +50,11 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- range $name, $engine := .Values.engines -}}
+{{- if and $engine.enabled (not $engine.allowSecretsAndWildcards) -}}
+{{- include "ag.refuseRules" (dict "engine" $name "rules" ($engine.extraRules | default list)) -}}
+{{- end -}}
+{{- end -}}
 {{- if eq (int .Values.ports.https) (int .Values.ports.admin) -}}
 {{- fail (printf "ports.https and ports.admin are both %v" .Values.ports.https) -}}
 {{- end -}}
