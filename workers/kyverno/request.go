@@ -9,12 +9,10 @@ import (
 	"admission-gateway.io/worker"
 	kyvernov1 "github.com/kyverno/kyverno/api/kyverno/v1"
 	kyvernov2 "github.com/kyverno/kyverno/api/kyverno/v2"
-	"github.com/kyverno/kyverno/pkg/engine"
 	"github.com/kyverno/kyverno/pkg/userinfo"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // request is what all policies need of one request.
@@ -24,7 +22,7 @@ type request struct {
 	// namespace is nil if it is unknown, or there is none.
 	namespace *corev1.Namespace
 	// made is the context of all validate rules; nil before the first of them.
-	made *engine.PolicyContext
+	made *policyContext
 	err  error
 }
 
@@ -76,7 +74,7 @@ func (r *request) read(s *state, review *worker.Review) error {
 
 // shared returns the context in which the engine validates, which the rules of a request share as in Kyverno's webhooks:
 // to make it takes several times as long as to evaluate a pattern.
-func (r *request) shared(s *state, policies ...kyvernov1.PolicyInterface) (*engine.PolicyContext, error) {
+func (r *request) shared(s *state, policies ...kyvernov1.PolicyInterface) (*policyContext, error) {
 	if s.mocks.isUsed {
 		return r.context(s, policies...)
 	}
@@ -89,17 +87,16 @@ func (r *request) shared(s *state, policies ...kyvernov1.PolicyInterface) (*engi
 }
 
 // context returns the context in which the engine evaluates policies, for one goroutine.
-func (r *request) context(s *state, policies ...kyvernov1.PolicyInterface) (*engine.PolicyContext, error) {
+func (r *request) context(s *state, policies ...kyvernov1.PolicyInterface) (*policyContext, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	made, err := engine.NewPolicyContextFromAdmissionRequest(
-		jmes, r.admission, r.info, schema.GroupVersionKind(r.admission.Kind), configuration)
+	made, err := newPolicyContext(&r.admission, r.info)
 	if err != nil {
 		return nil, err
 	}
 	if r.isNamespaced() && r.namespace != nil {
-		made = made.WithNamespaceLabels(r.namespace.Labels)
+		made.namespaceLabels = r.namespace.Labels
 	}
 	if !s.mocks.isUsed {
 		return made, r.check(policies)
@@ -180,7 +177,7 @@ func namespaceOf(ctx context.Context, name string) *corev1.Namespace {
 }
 
 // objectIn returns the object in a context that values have changed.
-func objectIn(made *engine.PolicyContext, query string) (unstructured.Unstructured, error) {
+func objectIn(made *policyContext, query string) (unstructured.Unstructured, error) {
 	found, err := made.JSONContext().Query(query)
 	if err != nil || found == nil {
 		return unstructured.Unstructured{}, err

@@ -23,7 +23,7 @@ func (s *state) validate(one *served) worker.PolicyFunc {
 		if err != nil {
 			return err
 		}
-		response := s.engine.Validate(asked.withNamespace(ctx), made.WithPolicy(one.policy))
+		response := s.engine.Validate(asked.withNamespace(ctx), made.with(one.policy))
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
@@ -117,10 +117,10 @@ func (s *state) validateAll(ctx context.Context, review *worker.Review) error {
 				if policy.GetSpec().GetFailurePolicy(ctx) == kyvernov1.Fail {
 					failurePolicy = kyvernov1.Fail
 				}
-				enforced = append(enforced, s.engine.Validate(ctx, made.WithPolicy(denies)))
+				enforced = append(enforced, s.engine.Validate(ctx, made.with(denies)))
 			}
 			if reports != nil {
-				audited = append(audited, s.engine.Validate(ctx, made.WithPolicy(reports)))
+				audited = append(audited, s.engine.Validate(ctx, made.with(reports)))
 			}
 			if err := context.Cause(ctx); err != nil {
 				return err
@@ -214,7 +214,7 @@ func (s *state) mutate(one *served) worker.PolicyFunc {
 		if err != nil {
 			return err
 		}
-		response := s.engine.Mutate(asked.withNamespace(ctx), made.WithPolicy(one.policy))
+		response := s.engine.Mutate(asked.withNamespace(ctx), made.with(one.policy))
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
@@ -258,7 +258,7 @@ func (s *state) mutateAll(ctx context.Context, review *worker.Review) error {
 			if policy.GetSpec().GetFailurePolicy(ctx) == kyvernov1.Fail {
 				failurePolicy = kyvernov1.Fail
 			}
-			current := made.WithPolicy(policy)
+			current := made.with(policy)
 			response := s.engine.Mutate(ctx, current)
 			if err := context.Cause(ctx); err != nil {
 				return err
@@ -270,7 +270,7 @@ func (s *state) mutateAll(ctx context.Context, review *worker.Review) error {
 				return refused(fmt.Sprintf("mutation policy %s error: failed to apply policy %s rules %v",
 					policy.GetName(), policy.GetName(), response.GetFailedRulesWithErrors()))
 			}
-			made = current.WithNewResource(response.PatchedResource)
+			made.newResource = response.PatchedResource
 			if err := made.JSONContext().AddResource(response.PatchedResource.Object); err != nil {
 				return err
 			}

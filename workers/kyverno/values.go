@@ -4,7 +4,6 @@ import (
 	"maps"
 
 	kyvernov2 "github.com/kyverno/kyverno/api/kyverno/v2"
-	"github.com/kyverno/kyverno/pkg/engine"
 	enginecontext "github.com/kyverno/kyverno/pkg/engine/context"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -102,7 +101,7 @@ func (m *mocks) addUser(object *unstructured.Unstructured) error {
 func (m *mocks) namespace(name string) *corev1.Namespace { return m.selected[name] }
 
 // inject sets the values for a policy and an object in the context of an evaluation.
-func (m *mocks) inject(made *engine.PolicyContext, policy, object string) error {
+func (m *mocks) inject(made *policyContext, policy, object string) error {
 	all := make(map[string]any)
 	for _, each := range m.given {
 		maps.Copy(all, each.GlobalValues)
@@ -130,16 +129,12 @@ func (m *mocks) inject(made *engine.PolicyContext, policy, object string) error 
 		}
 	}
 	// Values may be of the object.
-	changed, err := objectIn(made, "request.object")
-	if err != nil {
+	var err error
+	if made.newResource, err = objectIn(made, "request.object"); err != nil {
 		return err
 	}
-	before, err := objectIn(made, "request.oldObject")
-	if err != nil {
-		return err
-	}
-	*made = *made.WithNewResource(changed).WithOldResource(before)
-	return nil
+	made.oldResource, err = objectIn(made, "request.oldObject")
+	return err
 }
 
 // initialize sets the values for a rule.
