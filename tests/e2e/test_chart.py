@@ -452,6 +452,15 @@ def test_the_worker_of_an_engine_has_its_documents_and_the_rights_for_them(tmp_p
     assert "1 validating" in done.stdout, done
 
 
+def test_gateway_and_worker_apply_exceptions_of_the_same_namespaces() -> None:
+    values = "--set=engines.kyverno.enabled=true,configuration.policies.exceptionNamespaces={platform,security}"
+    args = only("Deployment", f"{NAME}-kyverno", values)["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert args[-2:] == ["--cluster", "--exception-namespaces=platform,security"]
+    files = only("ConfigMap", NAME, values)["data"]
+    policies = yaml.safe_load(files["gateway.yaml"])["policies"]
+    assert policies["exceptionNamespaces"] == ["platform", "security"]
+
+
 def test_the_worker_of_an_engine_starts_and_reaches_nothing_more_without_roles_and_ports() -> None:
     arguments = (ENGINES, "--set=rbac.create=false,networkPolicy.externalPorts=null")
     name = f"{NAME}-gatekeeper"

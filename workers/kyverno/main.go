@@ -25,6 +25,7 @@ func main() {
 	served := newProgram(server, log.New(os.Stderr, "", 0))
 	server.Flags(documents.Usage, served.source.Define)
 	server.Flags(accessUsage, served.access.define)
+	server.Flags(exceptionsUsage, served.allowed.define)
 	server.BeforeServing(served.begin)
 	server.Main()
 }

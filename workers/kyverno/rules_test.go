@@ -1,6 +1,9 @@
 package main
 
 import (
+	"flag"
+	"io"
+	"log"
 	"slices"
 	"strings"
 	"testing"
@@ -241,6 +244,46 @@ subjects: [{kind: User, name: ann, apiGroup: rbac.authorization.k8s.io}]`
 	s, _ = stateOf(t, rules("labels", enforce, needsTeam), exception)
 	if got := s.called(t, "labels/team", pod("", running), ""); got.code != 400 {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// Exceptions of a cluster apply only where the flag says so, those of folders unless it names others.
+func TestExceptionsOfNamespaces(t *testing.T) {
+	exception := `
+apiVersion: kyverno.io/v2
+kind: PolicyException
+metadata: {name: own, namespace: shop}
+spec:
+  exceptions: [{policyName: labels, ruleNames: [team]}]
+  match: {any: [{resources: {kinds: [Pod]}}]}`
+	for _, each := range []struct {
+		flags     []string
+		isCluster bool
+		applies   bool
+	}{
+		{nil, false, true},
+		{nil, true, false},
+		{[]string{"--exception-namespaces=other"}, false, false},
+		{[]string{"--exception-namespaces=other,shop"}, true, true},
+		{[]string{"--exception-namespaces=other", "--exception-namespaces", "shop"}, true, true},
+		{[]string{"--exception-namespaces=*"}, true, true},
+		{[]string{"--exception-namespaces="}, true, false},
+	} {
+		p := newProgram(worker.NewServer(), log.New(io.Discard, "", 0))
+		flags := flag.NewFlagSet("", flag.ContinueOnError)
+		p.allowed.define(flags)
+		if err := flags.Parse(each.flags); err != nil {
+			t.Fatal(err)
+		}
+		p.source.Cluster = each.isCluster
+		s, said := p.stateOf(objectsOf(t, rules("labels", enforce, needsTeam), exception))
+		got := s.called(t, "labels/team", pod("", running), "")
+		if (got.code == 0) != each.applies || (len(said) == 0) != each.applies {
+			t.Errorf("%v: got %+v, %q", each, got, said)
+		}
+	}
+	if err := (exceptionNamespaces{"Shop"}).check(); err == nil || !strings.Contains(err.Error(), `found "Shop"`) {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -80,6 +80,8 @@ type program struct {
 	log    *log.Logger
 	source *documents.Source
 	access *access
+	// allowed are where exceptions apply.
+	allowed exceptionNamespaces
 	// cluster is nil without --cluster.
 	cluster *cluster
 	turns   turns
@@ -99,6 +101,9 @@ func newProgram(server *worker.Server, logger *log.Logger) *program {
 // begin serves the documents, and follows them until ctx ends.
 func (p *program) begin(ctx context.Context) error {
 	if err := p.access.begin(); err != nil {
+		return err
+	}
+	if err := p.allowed.check(); err != nil {
 		return err
 	}
 	if p.source.Cluster {
@@ -169,7 +174,7 @@ func (p *program) stateOf(objects []documents.Object) (*state, []string) {
 		case kyvernoGroup + "/PolicyException":
 			exception := &kyvernov2.PolicyException{}
 			if err = decode(object.Unstructured, exception); err == nil {
-				err = exception.Validate().ToAggregate()
+				err = cmp.Or(error(exception.Validate().ToAggregate()), p.allowed.of(exception.GetNamespace(), p.source.Cluster))
 			}
 			if err == nil {
 				made.exceptions = append(made.exceptions, exception)

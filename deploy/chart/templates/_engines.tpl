@@ -10,6 +10,11 @@
 {{- $_ := set $worker "image" (mergeOverwrite (dict "repository" (printf "%s-worker" $name) "tag" $.Chart.AppVersion) ($worker.image | default dict)) -}}
 {{- if eq $engine.documents "Cluster" -}}
 {{- $_ := set $worker "extraArgs" (concat ($worker.extraArgs | default list) (list "--cluster")) -}}
+{{- with dig "policies" "exceptionNamespaces" list ($.Values.configuration | default dict) -}}
+{{- if eq $name "kyverno" -}}
+{{- $_ := set $worker "extraArgs" (append $worker.extraArgs (printf "--exception-namespaces=%s" (join "," .))) -}}
+{{- end -}}
+{{- end -}}
 {{- $_ := set $worker "serviceAccountName" ($worker.serviceAccountName | default (include "ag.workerFullname" (dict "root" $ "name" $name "worker" $worker))) -}}
 {{- $_ := set $worker "egress" (concat ($worker.egress | default list) (include "ag.toAPIServers" $ | fromYamlArray)) -}}
 {{- else -}}
