@@ -53,6 +53,17 @@ def test_everything_includes_the_subresources_that_gatekeeper_is_called_for() ->
     }
 
 
+def test_mutators_are_for_whole_objects() -> None:
+    for kinds, expected in (
+        ((), ("*",)),
+        ([Kinds(("",), ("Pod", "Service"))], ("pods", "services")),
+        # Only subresources have such objects.
+        ([Kinds(("autoscaling",), ("Scale",))], ("*",)),
+    ):
+        (rule,) = rules_for(kinds, WRITES, with_subresources=False)
+        assert rule.resources == expected
+
+
 def test_kinds_that_are_not_known_are_one_for_each_group() -> None:
     """All pairs of five thousand groups and kinds would take half a minute."""
     groups = tuple(f"g{each:04}" for each in range(5000))

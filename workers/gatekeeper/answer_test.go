@@ -103,7 +103,7 @@ func TestAnUnknownNamespaceIsAViolation(t *testing.T) {
 func TestAMessageThatIsNotAStringIsAnErrorOfTheEngine(t *testing.T) {
 	odd := regoTemplate("Odd", `violation[{"msg": 5}] { true }`)
 	s := stateOf(t, odd, constraintText("Odd", "deny", "{}"), constraintText("Odd", "warn", "{enforcementAction: warn}"))
-	const text = "error reviewing resource web: extracting message binding: .msg accessor error: 5 is of the type json.Number, expected string"
+	const text = "error reviewing resource web: admission.k8s.gatekeeper.sh: Rego: extracting message binding: .msg accessor error: 5 is of the type json.Number, expected string"
 	for _, policy := range []string{"validation", "Odd/deny"} {
 		_, err := call(t, s, policy, pod, "{}")
 		denied(t, err, 500, text)

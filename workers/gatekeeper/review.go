@@ -144,7 +144,8 @@ func (s *state) evaluate(ctx context.Context, asked *request, selected []selecti
 			// The driver for CEL makes a violation of it.
 			return nil, context.Cause(ctx)
 		case err != nil:
-			return nil, err
+			// As Gatekeeper's client does it.
+			return nil, fmt.Errorf("%s: %s: %w", target.Name, each.matching[0].template.driver.Name(), err)
 		}
 		byName := make(map[string]*constraint, len(each.matching))
 		for _, c := range each.matching {

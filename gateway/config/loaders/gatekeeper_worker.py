@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gateway.config.loaders.gatekeeper_constraint import ReadConstraint
     from gateway.config.yaml.documents import Document
     from gateway.config.yaml.fields import Fields
-    from gateway.pure.core.webhook import FailurePolicy, Phase
+    from gateway.pure.core.webhook import FailurePolicy, Phase, Rule
 
 MUTATIONS: Final = "mutations.gatekeeper.sh"
 _EXPANSIONS: Final = "expansion.gatekeeper.sh"
@@ -173,8 +173,7 @@ def constraint_entry(
         "validate",
         read.id,
         WorkerRef(engine.pool, f"{read.kind}/{read.id}", parameters, kind=read.kind, has_own_words=True),
-        kinds,
-        operations,
+        rules_for(kinds, operations),
         None if mode == "Enforce" else Rollout(mode),
     )
 
@@ -184,7 +183,8 @@ def mutation_entry(mutators: Iterable[ForWorker], engine: EngineEntry) -> Webhoo
     found = [each.kinds for each in mutators]
     kinds = tuple(kind for each in found for kind in each) if all(found) else ()
     client = WorkerRef(engine.pool, MUTATION, kind="Mutators", has_own_words=True)
-    return _entry(engine, "mutate", _MUTATION_NAME, client, kinds, OPERATIONS)
+    rules = rules_for(kinds, OPERATIONS, with_subresources=False)
+    return _entry(engine, "mutate", _MUTATION_NAME, client, rules)
 
 
 def _entry(
@@ -192,8 +192,7 @@ def _entry(
     phase: Phase,
     name: str,
     client: WorkerRef,
-    kinds: Sequence[Kinds],
-    operations: tuple[str, ...],
+    rules: tuple[Rule, ...],
     rollout: Rollout | None = None,
 ) -> Webhook:
     return Webhook(
@@ -201,7 +200,7 @@ def _entry(
         configuration=name,
         name=name,
         client=client,
-        rules=rules_for(kinds, operations),
+        rules=rules,
         namespace_selector=EVERYTHING,
         object_selector=EVERYTHING,
         failure_policy=engine.failure_policy or _FAILURE_POLICY,

@@ -51,8 +51,14 @@ for _group, _name, _, _kind in _SUB_RESOURCES:
     _BY_KIND.setdefault(_kind, set()).add((_group, _name))
 
 
-def rules_for(kinds: Sequence[Kinds], operations: tuple[str, ...]) -> tuple[Rule, ...]:
-    """Return rules that match every request with an object of any of *kinds*; all kinds if there are none."""
+def rules_for(
+    kinds: Sequence[Kinds], operations: tuple[str, ...], *, with_subresources: bool = True
+) -> tuple[Rule, ...]:
+    """Return rules that match every request with an object of any of *kinds*; all kinds if there are none.
+
+    Without *with_subresources* they match requests for whole objects alone: Gatekeeper's webhook for mutation
+    is registered so (pkg/webhook/mutation.go, the kubebuilder:webhook marker).
+    """
     wanted = kinds or (Kinds((), ()),)
     resources = {
         one
@@ -60,6 +66,7 @@ def rules_for(kinds: Sequence[Kinds], operations: tuple[str, ...]) -> tuple[Rule
         for kind in _distinct(each.kinds or (ANY,))
         for group in each.groups or (ANY,)
         for one in _resources(group, kind)
+        if with_subresources or "/" not in one[1]
     }
     if not resources:
         # No group has such a kind as far as is known here.
