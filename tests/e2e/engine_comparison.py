@@ -120,22 +120,32 @@ class Running:
         """Perform *operation* of *scenario*."""
         answer = self.perform(scenario, operation)
         is_denied = answer.status >= 400
-        text = DENIAL.sub("", answer.message) if is_denied else ""
+        # Gatekeeper ends the text of an error with blank lines.
+        text = DENIAL.sub("", answer.message).rstrip() if is_denied else ""
+        fixed = partial(_fixed, operation)
         return Seen(
             answer.status,
             answer.document.get("reason", "") if is_denied else "",
-            tuple(sorted(BETWEEN.split(text))),
-            tuple(sorted(answer.warnings)),
-            _comparable(stable(answer.document)),
+            tuple(sorted(map(fixed, BETWEEN.split(text)))),
+            tuple(sorted(map(fixed, answer.warnings))),
+            _comparable(operation, stable(answer.document)),
         )
 
 
-def _comparable(document: Json | None) -> Json | None:
-    """Return *document* without the time of its deletion, and without what the API server draws for a Job."""
+def _comparable(operation: Operation, document: Json | None) -> Json | None:
+    """Return *document* without the time of its deletion, and without what is drawn."""
     if document is not None:
         document["metadata"].pop("deletionTimestamp", None)
-    compared: Json | None = json.loads(DRAWN_ID.sub("DRAWN", json.dumps(document)))
+    compared: Json | None = json.loads(_fixed(operation, json.dumps(document)))
     return compared
+
+
+def _fixed(operation: Operation, text: str) -> str:
+    """Return *text* without what is drawn: the end of a generated name, and IDs of Jobs and mutations."""
+    metadata = operation.document.get("metadata", {}) if isinstance(operation.document, dict) else {}
+    if start := metadata.get("generateName"):
+        text = re.sub(rf"\b{re.escape(start)}[a-z0-9]{{5}}\b", f"{start}DRAWN", text)
+    return DRAWN_ID.sub("DRAWN", text)
 
 
 def assert_equal(found: Outcomes, expected: Outcomes) -> None:
