@@ -453,7 +453,9 @@ def test_the_worker_of_an_engine_has_its_documents_and_the_rights_for_them(tmp_p
 
 
 def test_gateway_and_worker_apply_exceptions_of_the_same_namespaces() -> None:
-    values = "--set=engines.kyverno.enabled=true,configuration.policies.exceptionNamespaces={platform,security}"
+    values = (
+        "--set=engines.kyverno.enabled=true,configuration.policies.exceptionNamespaces={platform,security}"
+    )
     args = only("Deployment", f"{NAME}-kyverno", values)["spec"]["template"]["spec"]["containers"][0]["args"]
     assert args[-2:] == ["--cluster", "--exception-namespaces=platform,security"]
     files = only("ConfigMap", NAME, values)["data"]

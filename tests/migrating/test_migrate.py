@@ -379,6 +379,61 @@ def test_what_the_gateway_does_not_evaluate_runs_in_the_worker(tmp_path: Path) -
     assert "summary: 1 in the gateway, 1 in the worker of Kyverno, 1 cannot run\n" in text
 
 
+def exception(namespace: str) -> Json:
+    """An exception that leaves the rule of PATTERN out."""
+    match = {"any": [{"resources": {"kinds": ["Pod"]}}]}
+    return {
+        "apiVersion": "kyverno.io/v2",
+        "kind": "PolicyException",
+        "metadata": {"name": "e", "namespace": namespace},
+        "spec": {"match": match, "exceptions": [{"policyName": "team", "ruleNames": ["*"]}]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "namespaces", "left_out"),
+    [
+        ([], [], "2 PolicyExceptions are left out: by its flags, Kyverno applies those of no namespace"),
+        (["--enablePolicyException=false", "--exceptionNamespace=a"], [], "those of no namespace"),
+        (
+            ["--enablePolicyException", "--exceptionNamespace", "a"],
+            ["a"],
+            "1 PolicyException is left out: by its flags, Kyverno applies those of a",
+        ),
+        (["-enablePolicyException=true", "--exceptionNamespace=*"], ["*"], None),
+    ],
+)
+def test_exceptions_apply_where_they_do_at_home(
+    server: ApiServer, tmp_path: Path, arguments: list[str], namespaces: list[str], left_out: str | None
+) -> None:
+    hold(server, "kyverno.io/v1", plurals={"clusterpolicies": [PATTERN]})
+    hold(server, "kyverno.io/v2", plurals={"policyexceptions": [exception("a"), exception("b")]})
+    server.objects["/apis/kyverno.io"]["versions"] = [
+        {"groupVersion": f"kyverno.io/{one}"} for one in ("v1", "v2")
+    ]
+    hold_webhooks(server, *KYVERNO)
+    path = "/apis/apps/v1/namespaces/kyverno-system/deployments/kyverno-admission-controller"
+    container = {"name": "kyverno", "args": arguments}
+    server.objects[path] = {"kind": "Deployment", "spec": {"template": {"spec": {"containers": [container]}}}}
+    out = tmp_path / "out"
+    report = migrate("--kubeconfig", server.kubeconfig(tmp_path), "--output", out)
+    values = yaml.safe_load((out / "values.yaml").read_text())
+    assert values["configuration"]["policies"].get("exceptionNamespaces", []) == namespaces
+    found = [one for one in files(out / "config") if "policyexception" in one]
+    applied = ["a", "b"] if namespaces == ["*"] else namespaces
+    assert len(found) == len(applied)
+    notes = [one for one in report["engines"][0]["notes"] if "PolicyException" in one]
+    assert len(notes) == (left_out is not None)
+    assert all(left_out is not None and one.endswith(left_out) for one in notes)
+
+
+def test_where_exceptions_of_files_apply_is_not_known(tmp_path: Path) -> None:
+    put(tmp_path / "in" / "a.yaml", PATTERN, exception("a"))
+    report = migrate(tmp_path / "in", "--output", tmp_path / "out")
+    (note,) = (one for one in report["engines"][0]["notes"] if "PolicyException" in one)
+    assert "--enablePolicyException, in --exceptionNamespace, which are not known here" in note
+
+
 MUTATOR = {
     "apiVersion": "mutations.gatekeeper.sh/v1",
     "kind": "AssignMetadata",

@@ -128,11 +128,15 @@ def _read(parsed: argparse.Namespace, engines: Sequence[Engine]) -> tuple[Read, 
     if parsed.files:
         with Progress("reading policies and webhooks"):
             read = from_files([Path(one) for one in parsed.files])
-        return read, Plan([moved(one, read.documents, read.webhooks, {}) for one in engines])
+        notes = _leave_out_exceptions(read)
+        plan = Plan([moved(one, read.documents, read.webhooks, {}) for one in engines])
+        _add_notes(plan, notes)
+        return read, plan
     settings = cluster.select(None, parsed.kubeconfig, parsed.context)
     with Progress("reading policies and webhooks"):
         controllers = {one.controller for one in engines if one.controller}
         read = from_cluster(settings, [one.name for one in engines], controllers)
+    notes = _leave_out_exceptions(read)
     with Progress(f"validating {len(read.documents)} objects"):
         plan = Plan([moved(one, read.documents, read.webhooks, {}) for one in engines], is_cluster=True)
         unknown = {resource for one in plan.moved for resource in one.needs.unknown}
@@ -140,7 +144,23 @@ def _read(parsed: argparse.Namespace, engines: Sequence[Engine]) -> tuple[Read, 
             kinds = kinds_of_cluster(unknown, settings)
             plan.moved = [moved(one, read.documents, read.webhooks, kinds) for one in engines]
     plan.replicas = read.replicas
+    plan.exception_namespaces = read.exception_namespaces or ()
+    _add_notes(plan, notes)
     return read, plan
+
+
+def _leave_out_exceptions(read: Read) -> list[str]:
+    """Leave out the exceptions that Kyverno does not apply, and return notes about that."""
+    from gateway.tools.migrating.kyverno_exceptions import divide
+
+    read.documents, notes = divide(read.documents, read.exception_namespaces)
+    return notes
+
+
+def _add_notes(plan: Plan, notes: Sequence[str]) -> None:
+    for one in plan.moved:
+        if one.engine.name == "kyverno":
+            one.old.notes += notes
 
 
 def _counts(plan: Plan) -> dict[str, int]:

@@ -67,6 +67,8 @@ class Plan:
     options: tuple[str, ...] = ()
     """The options that select the cluster."""
     replicas: dict[tuple[str, str], int] = field(default_factory=dict)
+    exception_namespaces: tuple[str, ...] = ()
+    """Where Kyverno applies exceptions, as far as that is known."""
 
     @property
     def workers(self) -> list[Engine]:
@@ -160,6 +162,8 @@ class Plan:
         followed = [one for one in self.moved if one.found.objects and self._is_followed(one)]
         if followed:
             policies["customResourcesOf"] = [one.engine.title for one in followed]
+            if self.exception_namespaces and any(one.engine.name == "kyverno" for one in followed):
+                policies["exceptionNamespaces"] = [*self.exception_namespaces]
         documents = [
             one.content
             for moved in self.moved

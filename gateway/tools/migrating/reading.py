@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from gateway.tools.importing.cluster import list_documents
 from gateway.tools.importing.objects import is_configuration
 from gateway.tools.importing.sources import below
+from gateway.tools.migrating.engines import ENGINES
+from gateway.tools.migrating.kyverno_exceptions import namespaces_of
 from gateway.tools.registration.gateway_entries import entries
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from gateway.config.kinds.kubernetes_settings import KubernetesSettings
@@ -34,6 +36,8 @@ class Read:
     """A message for each right that is missing."""
     replicas: dict[tuple[str, str], int] = field(default_factory=dict)
     """The replicas of Deployments that were asked for, by namespace and name."""
+    exception_namespaces: tuple[str, ...] | None = None
+    """Where Kyverno applies exceptions. None if that is not known."""
 
 
 def from_files(paths: Sequence[Path]) -> Read:
@@ -62,21 +66,22 @@ def from_cluster(settings: KubernetesSettings, engines: Iterable[str], deploymen
         try:
             webhooks = await list_webhook_configurations(api)
             documents, missing = await list_documents(api, engines)
-            return Read(documents, webhooks, missing, await _replicas(api, webhooks, deployments))
+            found = await _deployments(api, webhooks, deployments)
+            return Read(documents, webhooks, missing, _replicas(found), _exception_namespaces(found))
         finally:
             await api.close()
 
     return asyncio.run(read())
 
 
-async def _replicas(
+async def _deployments(
     api: ApiClient, webhooks: Iterable[Json], names: Collection[str]
-) -> dict[tuple[str, str], int]:
-    """Return the replicas of Deployments with these *names* beside the Services of *webhooks*."""
+) -> dict[tuple[str, str], Json]:
+    """Return the Deployments with these *names* beside the Services of *webhooks*, by namespace and name."""
     from gateway.base.errors import ClusterError
 
     namespaces = sorted({service[0] for one in webhooks for service in services_of(one)})
-    found: dict[tuple[str, str], int] = {}
+    found: dict[tuple[str, str], Json] = {}
     for namespace in namespaces:
         for name in names:
             try:
@@ -84,10 +89,24 @@ async def _replicas(
             except ClusterError:
                 # A right that is missing: the steps then name no number.
                 continue
-            match deployment:
-                case {"spec": {"replicas": int(replicas)}}:
-                    found[namespace, name] = replicas
+            if deployment is not None:
+                found[namespace, name] = deployment
     return found
+
+
+def _replicas(deployments: Mapping[tuple[str, str], Json]) -> dict[tuple[str, str], int]:
+    found: dict[tuple[str, str], int] = {}
+    for key, deployment in deployments.items():
+        match deployment:
+            case {"spec": {"replicas": int(replicas)}}:
+                found[key] = replicas
+    return found
+
+
+def _exception_namespaces(deployments: Mapping[tuple[str, str], Json]) -> tuple[str, ...] | None:
+    controller = ENGINES["kyverno"].controller
+    found = [namespaces_of(each) for (_, name), each in deployments.items() if name == controller]
+    return tuple(dict.fromkeys(one for each in found for one in each)) if found else None
 
 
 def services_of(document: Json) -> list[tuple[str, str, int]]:
