@@ -99,7 +99,8 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
             raise ConfigError(unreadable)
         names = ", ".join(engine.title for engine in engines)
         raise ConfigError([Problem("", "", f"found no policy and no webhook of {names}")])
-    for problem in (*unreadable, *read.missing, *(p for one in plan.moved for p in one.old.problems)):
+    problems = (*unreadable, *read.missing, *(p for one in plan.moved for p in one.old.problems))
+    for problem in (*problems, *(too_large := plan.too_large())):
         logs.print_error(f"error: {problem}")
     plan.options = options
     written = [
@@ -115,7 +116,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
         logs.print_text(printable_json(json.dumps(report, ensure_ascii=False, indent=2)) + "\n")
     else:
         logs.print_output(*written, *_lines(plan), *_step_lines(todo))
-    is_whole = not (unreadable or read.missing or any(one.old.problems for one in plan.moved))
+    is_whole = not (problems or too_large)
     return 0 if is_whole and not any(each.problems for one in plan.moved for each in one.found.objects) else 1
 
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway import __version__
+from gateway.base.errors import Problem
 from gateway.config.yaml.documents import GATEWAY_VERSION
 from gateway.tools.importing.needs import FILE, POOLS, kinds_of, pools_of, with_cluster
 from gateway.tools.importing.other_engines import Needs, judge, of_engine
-from gateway.tools.migrating import old_webhooks
+from gateway.tools.migrating import config_maps, old_webhooks
 from gateway.tools.registration.yaml_output import to_yaml
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ VALUES: Final = "values.yaml"
 CANDIDATE_VALUES: Final = "values-candidates.yaml"
 EXCLUDED: Final = ("kube-public", "kube-node-lease")
 """The chart's default of ``registration.excludeNamespaces``, which a value replaces."""
+TOO_LARGE: Final = "too-large"
+"""Below the documents of an engine: those that no ConfigMap holds."""
+_FOLDER: Final = "/policies"
+"""Where a worker has the documents before the switch."""
 NATIVE, WORKER, REFUSED = "native", "worker", "refused"
 
 
@@ -55,6 +60,16 @@ class Moved:
     def needs_worker(self) -> bool:
         """Whether a document runs in a worker."""
         return any(self.where(one) == WORKER for one in self.found.objects)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A ConfigMap with documents."""
+
+    config_map: str
+    folder: str
+    """The folder with its files, below that of the plan."""
+    texts: dict[str, str]
 
 
 @dataclass(slots=True)
@@ -92,8 +107,10 @@ class Plan:
         old = old_webhooks.texts(each for one in self.moved for each in one.old.documents)
         folders = {CONFIG: config, "": {VALUES: to_yaml(self._values())}}
         for one in self.moved:
-            if self._has_config_map(one):
-                folders[f"{DOCUMENTS}/{one.engine.name}"] = _texts(one.found.objects)
+            for part in self._parts(one):
+                folders[part.folder] = part.texts
+            if too_large := config_maps.parts(self._held(one))[1]:
+                folders[f"{DOCUMENTS}/{one.engine.name}/{TOO_LARGE}"] = too_large
         if old:
             registered = [each for one in self.moved for each in one.old.registered]
             folders |= {
@@ -108,9 +125,47 @@ class Plan:
         return _texts([each for moved in self.moved for each in moved.found.objects])
 
     @property
-    def config_maps(self) -> list[str]:
-        """The engines whose documents a worker reads from a ConfigMap, at least before the switch."""
-        return [one.engine.name for one in self.moved if self._has_config_map(one)]
+    def config_maps(self) -> dict[str, list[Part]]:
+        """The ConfigMaps from which the worker of an engine reads documents before the switch, by engine."""
+        return {one.engine.name: self._parts(one) for one in self.moved if self._has_config_map(one)}
+
+    def too_large(self) -> list[Problem]:
+        """Return what no ConfigMap holds, with what to do."""
+        found = [
+            Problem(
+                f"{DOCUMENTS}/{one.engine.name}/{TOO_LARGE}/{name}",
+                "",
+                f"has {config_maps.size_of(text):,} bytes, and a ConfigMap holds "
+                f"{config_maps.HOLDS_BYTES:,}: shorten the document, or give the worker another volume with "
+                f"it, below {_FOLDER}, in workers.{one.engine.name}.volumes of {CANDIDATE_VALUES}",
+            )
+            for one in self.moved
+            for name, text in config_maps.parts(self._held(one))[1].items()
+        ]
+        documents = self._values().get("extraDocuments", ())
+        size = sum(config_maps.size_of(to_yaml(one)) for one in documents)
+        if size > config_maps.FILLED_BYTES:
+            message = (
+                f"has documents of {size:,} bytes, and the chart puts them into one ConfigMap, which holds "
+                f"{config_maps.HOLDS_BYTES:,}: apply them to the cluster, and plan from it, so that gateway "
+                "and worker follow them there"
+            )
+            found.append(Problem(VALUES, "extraDocuments", message))
+        return found
+
+    def _held(self, one: Moved) -> dict[str, str]:
+        """Return the files of *one* that a worker reads from ConfigMaps."""
+        return _texts(one.found.objects) if self._has_config_map(one) else {}
+
+    def _parts(self, one: Moved) -> list[Part]:
+        name = one.engine.name
+        groups, _ = config_maps.parts(self._held(one))
+        if len(groups) == 1:
+            return [Part(f"migration-{name}", f"{DOCUMENTS}/{name}", groups[0])]
+        return [
+            Part(f"migration-{name}-{number}", f"{DOCUMENTS}/{name}/{number}", texts)
+            for number, texts in enumerate(groups, 1)
+        ]
 
     @property
     def has_old(self) -> bool:
@@ -189,7 +244,7 @@ class Plan:
         """
         values = self._registration()
         if self.config_maps:
-            values["workers"] = {name: _worker_values(name) for name in self.config_maps}
+            values["workers"] = {name: _worker_values(name, held) for name, held in self.config_maps.items()}
         documents = [each for one in self.moved for each in one.old.candidates]
         return {**values, **old_webhooks.chart_values(documents)}
 
@@ -209,17 +264,15 @@ def _texts(objects: Iterable[Imported]) -> dict[str, str]:
     return found
 
 
-def config_map(engine: str) -> str:
-    """Return the name of the ConfigMap with the documents of *engine*."""
-    return f"migration-{engine}"
-
-
-def _worker_values(engine: str) -> Json:
+def _worker_values(engine: str, held: Sequence[Part]) -> Json:
+    # A folder of all of them.
+    sources = [{"configMap": {"name": one.config_map}} for one in held]
+    volume = sources[0] if len(sources) == 1 else {"projected": {"sources": sources}}
     return {
         "image": {"repository": f"{engine}-worker", "tag": __version__},
-        "extraArgs": ["--policies=/policies"],
-        "volumes": [{"name": "policies", "configMap": {"name": config_map(engine)}}],
-        "volumeMounts": [{"name": "policies", "mountPath": "/policies", "readOnly": True}],
+        "extraArgs": [f"--policies={_FOLDER}"],
+        "volumes": [{"name": "policies", **volume}],
+        "volumeMounts": [{"name": "policies", "mountPath": _FOLDER, "readOnly": True}],
     }
 
 

@@ -94,9 +94,8 @@ class _Steps:
     def _config_maps(self) -> Iterator[str]:
         if self._plan.config_maps:
             yield self._kubectl("create", "namespace", RELEASE)
-        for engine in self._plan.config_maps:
-            folder = str(self._folder / parts.DOCUMENTS / engine)
-            named = ("configmap", parts.config_map(engine), "--from-file", folder)
+        for part in (each for held in self._plan.config_maps.values() for each in held):
+            named = ("configmap", part.config_map, "--from-file", str(self._folder / part.folder))
             yield self._kubectl("--namespace", RELEASE, "create", *named)
 
     def _forwards(self) -> Iterator[str]:
