@@ -49,8 +49,8 @@ class Span:
 class Collector:
     """Listens on loopback from construction to the end of the ``with`` block."""
 
-    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        """*tls* is of the HTTP server; None for plain HTTP."""
+    def __init__(self, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> None:
+        """*tls* is of the HTTP server; None for plain HTTP. *host* is the address at which it listens."""
         self.spans: list[Span] = []
         self.requests: list[dict[str, str]] = []
         """The headers of all HTTP requests, by lower-case name."""
@@ -62,8 +62,8 @@ class Collector:
         """Answers wait for it; set at the start."""
         self.may_answer.set()
         handler = type("Handler", (_Handler,), {"collector": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._scheme = "http" if tls is None else "https"
+        self._server = ThreadingHTTPServer((host, 0), handler)
+        self._scheme, self._host = "http" if tls is None else "https", host
         if tls is not None:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._server.daemon_threads = True
@@ -89,7 +89,7 @@ class Collector:
 
     @property
     def endpoint(self) -> str:
-        return f"{self._scheme}://127.0.0.1:{self.port}"
+        return f"{self._scheme}://{self._host}:{self.port}"
 
     def named(self, name: str) -> list[Span]:
         """Return the spans whose name begins with *name*."""

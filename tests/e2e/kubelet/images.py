@@ -1,6 +1,7 @@
 """Images, as their Dockerfiles describe them: a container's root, its program and its environment.
 
 The files of every image are those of this checkout and its virtual environment. Tags stand for versions.
+The program of an engine's worker is the one that was built in its folder.
 Two of them are special: ``:absent`` does not exist, and the program of ``:broken`` ends with an error.
 """
 
@@ -15,11 +16,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tests.kit import ROOT
+from tests.languages import toolchains
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-DOCKERFILES: Final = {"admission-gateway": "Dockerfile", "sample-policies": "worker.Dockerfile", "tools": ""}
+ENGINES: Final = {f"{name}-worker": name for name in ("gatekeeper", "kyverno")}
+"""The programs of ``tests.languages`` that ``engine.Dockerfile`` builds, by the name of the image."""
+DOCKERFILES: Final = {
+    "admission-gateway": "Dockerfile",
+    "sample-policies": "worker.Dockerfile",
+    "tools": "",
+    **dict.fromkeys(ENGINES, "engine.Dockerfile"),
+}
 """Files of images by the last part of their names. The image ``tools`` has the programs of this machine."""
 PREFIXES: Final = ("/opt/admission-gateway", "/opt/worker")
 """Where the images have their virtual environments."""
@@ -57,6 +66,8 @@ def pull(reference: str) -> Image:
         last_stage = text[max(found.start() for found in re.finditer(r"^FROM ", text, re.MULTILINE)) :]
         for instruction, value in _INSTRUCTION.findall(last_stage):
             _apply(image, instruction, value)
+    if name in ENGINES:
+        image.entrypoint = [str(ROOT / part) for part in toolchains.named(ENGINES[name]).run]
     if tag == "broken":
         image.entrypoint, image.arguments = ["/bin/sh", "-c", "echo this version is broken >&2; exit 3"], []
     return image
