@@ -26,7 +26,8 @@ const (
 // cluster asks the API server with the worker's own account.
 type cluster struct {
 	engineapi.Client
-	kube kubernetes.Interface
+	kube      kubernetes.Interface
+	discovery dclient.IDiscovery
 }
 
 func newCluster(ctx context.Context, source *documents.Source) (*cluster, error) {
@@ -47,7 +48,7 @@ func newCluster(ctx context.Context, source *documents.Source) (*cluster, error)
 	if err != nil {
 		return nil, fmt.Errorf("the cluster: %w", err)
 	}
-	return &cluster{Client: adapters.Client(client), kube: kube}, nil
+	return &cluster{Client: adapters.Client(client), kube: kube, discovery: client.Discovery()}, nil
 }
 
 func (c *cluster) known(string) *corev1.Namespace { return nil }

@@ -27,6 +27,8 @@ type data interface {
 	engineapi.ConfigmapResolver
 	// known returns a Namespace without asking; nil if it is not known.
 	known(namespace string) *corev1.Namespace
+	// kindFor returns the kind of a resource, if that is known.
+	kindFor(resource schema.GroupVersionResource) (schema.GroupVersionKind, bool)
 }
 
 // folder has the objects of folders. It is read only.
@@ -49,7 +51,9 @@ func newFolder(objects []documents.Object) *folder {
 		if object.GetKind() == "CustomResourceDefinition" {
 			group, _, _ := unstructured.NestedString(object.Object, "spec", "group")
 			kind, _, _ := unstructured.NestedString(object.Object, "spec", "names", "kind")
-			plurals[schema.GroupKind{Group: group, Kind: kind}], _, _ = unstructured.NestedString(object.Object, "spec", "names", "plural")
+			plural, _, _ := unstructured.NestedString(object.Object, "spec", "names", "plural")
+			plurals[schema.GroupKind{Group: group, Kind: kind}] = plural
+			made.define(object, group, plural, kind)
 		}
 	}
 	for _, object := range objects {

@@ -95,6 +95,7 @@ func (r *request) context(s *state, policies ...kyvernov1.PolicyInterface) (*pol
 	if err != nil {
 		return nil, err
 	}
+	made.kind = s.topLevel(r)
 	if r.isNamespaced() && r.namespace != nil {
 		made.namespaceLabels = r.namespace.Labels
 	}

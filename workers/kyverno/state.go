@@ -55,7 +55,9 @@ func (l list[T]) List(labels.Selector) ([]T, error) { return l, nil }
 type state struct {
 	served []served
 	// policies are those with rules that are evaluated, complete but for rules that are not served.
-	policies            []kyvernov1.PolicyInterface
+	policies []kyvernov1.PolicyInterface
+	// named are kinds that rules name with a subresource, by their plural name.
+	named               map[string]string
 	exceptions          list[*kyvernov2.PolicyException]
 	roleBindings        list[*rbacv1.RoleBinding]
 	clusterRoleBindings list[*rbacv1.ClusterRoleBinding]
@@ -146,7 +148,7 @@ func (p *program) apply(objects []documents.Object) error {
 
 // stateOf makes the state of documents, with lines for the log.
 func (p *program) stateOf(objects []documents.Object) (*state, []string) {
-	made := &state{turns: p.turns}
+	made := &state{turns: p.turns, named: make(map[string]string)}
 	var said []string
 	complain := func(object documents.Object, err error) {
 		said = append(said, fmt.Sprintf("%s: %s %s: %v", object.Place, object.GetKind(), object.GetName(), err))
@@ -249,6 +251,7 @@ func (s *state) add(policy kyvernov1.PolicyInterface, object documents.Object, n
 			rules = append(rules, rule)
 		}
 	}
+	s.name(policy)
 	if len(rules) > 0 {
 		s.policies = append(s.policies, withRules(policy, rules))
 	}
