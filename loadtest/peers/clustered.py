@@ -82,7 +82,10 @@ class Clustered(Peer):
         """
         done = self._cluster.kubectl(*arguments, stdin=stdin)
         if done.returncode:
-            raise BenchError(f"kubectl {' '.join(arguments)}: {done.stderr[:1000]}")
+            errors = "\n".join(
+                line for line in done.stderr.splitlines() if not line.startswith("Warning: ")
+            )
+            raise BenchError(f"kubectl {' '.join(arguments)}: {errors[:1000]}")
         return done.stdout
 
     def create(self, *documents: dict[str, Any]) -> None:

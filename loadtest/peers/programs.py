@@ -49,7 +49,7 @@ PROGRAMS: Final[Mapping[str, Program]] = {
         ".",
         manifests=("manifest_staging/deploy/gatekeeper.yaml",),
     ),
-    "kyverno": Program("github.com/kyverno/kyverno", "v1.19.0", "./cmd/kyverno", manifests=("config/crds",)),
+    "kyverno": Program("github.com/kyverno/kyverno", "v1.19.1", "./cmd/kyverno", manifests=("config/crds",)),
 }
 
 
