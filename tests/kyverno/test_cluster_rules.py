@@ -113,6 +113,17 @@ def test_kinds_are_read_without_an_evaluation() -> None:
     assert meter.METER.steps == 0
 
 
+def test_kinds_that_have_one_version_can_share_an_entry_with_what_autogen_names() -> None:
+    create = frozenset({"CREATE"})
+    named = [
+        (KindParts("*", "*", "Deployment", ""), create),
+        (KindParts("apps", "v1", "StatefulSet", ""), create),
+    ]
+    assert [rule.api_versions for rule in rules_for_kinds(named)] == [("v1",)]
+    others = [(KindParts("*", "*", kind, ""), create) for kind in ("HorizontalPodAutoscaler", "Widget")]
+    assert {rule.api_versions for rule in rules_for_kinds(others)} == {("*",), ("v1",)}
+
+
 @rows("autogen")
 def test_rules_are_made_as_by_kyverno(row: Json) -> None:
     policy = row["Policy"]

@@ -7,7 +7,7 @@ Source: github.com/kyverno/kyverno pkg/controllers/webhook/{controller,utils_web
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gateway.pure.core.webhook import Rule
 from gateway.pure.kyverno.wildcards import has_wildcards, name_pattern
@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gateway.pure.kyverno.resource_match import KindParts
+
+
+_ONLY_V1: Final = frozenset(("", "apps", "batch"))
+"""Groups that Kubernetes serves in v1 alone, which autogen names.
+
+With ``*`` beside ``v1`` webhooks could not share an entry, and users see the denials of one entry only.
+"""
 
 
 def rules_for_kinds(wanted: Iterable[tuple[KindParts, frozenset[str]]]) -> tuple[Rule, ...]:
@@ -29,7 +36,8 @@ def rules_for_kinds(wanted: Iterable[tuple[KindParts, frozenset[str]]]) -> tuple
     for parts, those in wanted:
         version = "*" if has_wildcards(parts.version) else parts.version
         for group, resource in _resources(parts):
-            key = (group, version, resource)
+            is_own = group in _ONLY_V1 and version == "*" and not resource.startswith("*")
+            key = (group, "v1" if is_own else version, resource)
             operations[key] = operations.get(key, frozenset()) | those
     resources: dict[tuple[str, str, frozenset[str]], list[str]] = {}
     for (group, version, resource), those in sorted(operations.items(), key=lambda one: one[0]):
