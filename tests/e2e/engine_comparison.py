@@ -118,7 +118,10 @@ class Running:
 
     def seen(self, scenario: Scenario, operation: Operation) -> Seen:
         """Perform *operation* of *scenario*."""
-        answer = self.perform(scenario, operation)
+        return self.seen_in(operation, self.perform(scenario, operation))
+
+    def seen_in(self, operation: Operation, answer: Answer) -> Seen:
+        """Return what a user sees in the *answer* to *operation*."""
         is_denied = answer.status >= 400
         # Gatekeeper ends the text of an error with blank lines.
         text = DENIAL.sub("", answer.message).rstrip() if is_denied else ""
