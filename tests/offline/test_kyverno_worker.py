@@ -224,6 +224,21 @@ def test_without_a_worker_such_rows_are_not_supported(tmp_path: Path) -> None:
         found = said(tmp_path / name, test, config, policies=[POLICY], resources=[pod("good")])
         (reason,) = found.values()
         assert "name its pool in policies.engines.kyverno of the GatewayConfiguration" in reason
+        assert "WorkerPool, such as command: [kyverno, --policies, policies]: " in reason
+        assert reason.endswith(
+            "give --config with such a pool and policies.engines.kyverno"
+            if config is None
+            else "the configuration of --config has no policies.engines.kyverno"
+        )
+
+
+def test_a_pool_without_a_command_is_named(tmp_path: Path) -> None:
+    test = rows({"rule": "r", "resources": ["good"], "result": "pass"})
+    config = configured(tmp_path)
+    remote = {**pool(), "spec": {"target": "127.0.0.1:1"}}
+    (config / "gateway.yaml").write_text(yaml.safe_dump_all([engines(), remote]))
+    (reason,) = said(tmp_path / "test", test, config, policies=[POLICY], resources=[pod("good")]).values()
+    assert reason.endswith("the pool kyverno, which policies.engines.kyverno names, has none")
 
 
 def test_a_worker_that_fails_is_an_error_of_the_rule(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ folder of policies. What a rule makes of an object is in the audit annotations o
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from gateway.config.merge.model import Config
     from gateway.pure.core.outcome import Outcome
+    from gateway.tools.policy_tests.results import CaseResult
 
     Json = dict[str, Any]
 
@@ -58,6 +60,28 @@ def command_of(config: Config, engine: str) -> tuple[str, ...]:
         elif name not in _CLUSTER:
             command.append(one)
     return tuple(command)
+
+
+def explained(results: Iterable[CaseResult], config: Config | None, engine: str) -> Iterator[CaseResult]:
+    """Yield *results*; those that need the worker of *engine* also say how to have a copy of it started.
+
+    *config* is that which ``test`` was given.
+    """
+    setting = f"policies.engines.{engine}"
+    for one in results:
+        needs = setting in one.not_supported
+        yield replace(one, not_supported=f"{one.not_supported}; {_advice(config, engine)}") if needs else one
+
+
+def _advice(config: Config | None, engine: str) -> str:
+    setting, example = f"policies.engines.{engine}", f"command: [{engine}, --policies, policies]"
+    copy = f"test starts a copy of the worker by spec.command of its WorkerPool, such as {example}"
+    if config is None:
+        return f"{copy}: give --config with such a pool and {setting}"
+    settings = getattr(config.gateway.policies.engines, engine)
+    if settings is None:
+        return f"{copy}: the configuration of --config has no {setting}"
+    return f"{copy}: the pool {settings.pool}, which {setting} names, has none"
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from gateway.pure.core.verdict import Denied, Failed
 from gateway.pure.core.webhook import WorkerRef
 from gateway.tools.offline.gateway import offline_gateway
 from gateway.tools.policy_tests.engine_worker import private_worker
-from gateway.tools.policy_tests.policies import load_supported
+from gateway.tools.policy_tests.policies import id_of, load_supported
 from gateway.tools.policy_tests.results import CaseResult, is_selected
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 _POINTS: Final = ("*", "gator.gatekeeper.sh")
 """The enforcement points that take part."""
 _EXPANSION: Final = (
-    "expansion: a worker expands workloads to what they generate: give a configuration whose "
-    "policies.engines.gatekeeper names a pool with a command"
+    "expansion: a worker expands workloads to what they generate: name its pool in "
+    "policies.engines.gatekeeper of the GatewayConfiguration"
 )
 
 
@@ -135,7 +135,11 @@ def _loaded(test: GatekeeperTest, inventory: Sequence[Path], command: Sequence[s
     with private_worker(command, "gatekeeper", contents) as worker:
         config, refused = load_supported([*worker, *documents])
         of_constraint = [reason for document, reason in refused if document.file == test.constraint]
-        of_others = [reason for document, reason in refused if document.file != test.constraint]
+        of_others = [
+            f"{(document.content or {}).get('kind')} {id_of(document)}: {reason}"
+            for document, reason in refused
+            if document.file != test.constraint
+        ]
         if not any(isinstance(one.client, WorkerRef) for one in config.webhooks):
             config = replace(config, pools={})
         yield _Loaded(config, "; ".join(of_others[:1]), "; ".join(of_constraint), all(is_counted))

@@ -14,7 +14,7 @@ from gateway.pure.core.review import decode
 from gateway.pure.core.verdict import Failed
 from gateway.tools.offline.gateway import offline_gateway
 from gateway.tools.policy_tests.check import differences
-from gateway.tools.policy_tests.engine_worker import command_of
+from gateway.tools.policy_tests.engine_worker import command_of, explained
 from gateway.tools.policy_tests.gatekeeper_run import run_gatekeeper_suites
 from gateway.tools.policy_tests.kyverno_run import run_kyverno_tests
 from gateway.tools.policy_tests.objects import unread
@@ -56,8 +56,10 @@ async def run_tests(
     kyverno, gatekeeper = (
         () if loaded is None else command_of(loaded, engine) for engine in ("kyverno", "gatekeeper")
     )
-    results += await run_kyverno_tests(tests.kyverno, filters, kyverno)
-    results += await run_gatekeeper_suites(tests.gatekeeper, filters, gatekeeper)
+    of_kyverno = await run_kyverno_tests(tests.kyverno, filters, kyverno)
+    of_gatekeeper = await run_gatekeeper_suites(tests.gatekeeper, filters, gatekeeper)
+    results += explained(of_kyverno, loaded, "kyverno")
+    results += explained(of_gatekeeper, loaded, "gatekeeper")
     order = {file: index for index, file in enumerate(tests.files)}
     return sorted(results, key=lambda one: (order[one.file], one.document))
 
