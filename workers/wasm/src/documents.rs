@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 /// The group of Kubewarden's kinds.
-const GROUP: &str = "policies.kubewarden.io";
+pub(crate) const GROUP: &str = "policies.kubewarden.io";
 const VERSIONS: [&str; 2] = ["v1", "v1alpha2"];
 /// The group of the gateway's own kinds, which may be in the same folder.
 const GATEWAY: &str = "admission-gateway.io";
@@ -156,12 +156,34 @@ pub fn read(folders: &[PathBuf]) -> Result<Documents, Vec<String>> {
             Err(problem) => problems.push(format!("{}: {problem}", file.display())),
         }
     }
+    problems.extend(repeated(&found));
+    if problems.is_empty() { Ok(found) } else { Err(problems) }
+}
+
+/// Reads the policies of a cluster. Returns those that can be read, and all problems.
+pub fn of_cluster(objects: Vec<Value>) -> (Documents, Vec<String>) {
+    let (mut found, mut problems) = (Documents::default(), Vec::new());
+    for object in objects {
+        let metadata = &object["metadata"];
+        let place = match text(metadata.get("namespace")) {
+            "" => format!("{} {}", text(object.get("kind")), text(metadata.get("name"))),
+            namespace => format!("{} {namespace}/{}", text(object.get("kind")), text(metadata.get("name"))),
+        };
+        let Value::Object(content) = object else { continue };
+        if let Err(problem) =
+            sort(&Document { place: place.clone(), file: PathBuf::new(), content }, &mut found)
+        {
+            problems.push(format!("{place}: {problem}"));
+        }
+    }
+    (found, problems)
+}
+
+fn repeated(found: &Documents) -> Vec<String> {
     let mut names: Vec<_> = found.policies.iter().map(|one| (&one.name, &one.place)).collect();
     names.sort();
-    for pair in names.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
-        problems.push(format!("{}: the policy {} is already in {}", pair[1].1, pair[1].0, pair[0].1));
-    }
-    if problems.is_empty() { Ok(found) } else { Err(problems) }
+    let same = names.windows(2).filter(|pair| pair[0].0 == pair[1].0);
+    same.map(|pair| format!("{}: the policy {} is already in {}", pair[1].1, pair[1].0, pair[0].1)).collect()
 }
 
 fn parse(file: &Path) -> Result<Vec<Document>, String> {
@@ -198,7 +220,7 @@ fn add(place: String, file: &Path, value: Value, documents: &mut Vec<Document>) 
     Ok(())
 }
 
-fn text<'a>(value: Option<&'a Value>) -> &'a str {
+fn text(value: Option<&Value>) -> &str {
     value.and_then(Value::as_str).unwrap_or_default()
 }
 
@@ -251,6 +273,11 @@ fn policy(document: &Document, kind: &str) -> Result<PolicyDocument, String> {
     if spec.module.is_empty() {
         return Err("spec.module is required".to_owned());
     }
+    let resources = spec.context_aware_resources.unwrap_or_default();
+    if kind == "AdmissionPolicy" && !resources.is_empty() {
+        // Who may write in one namespace would read all of them.
+        return Err("spec.contextAwareResources: only a ClusterAdmissionPolicy has them".to_owned());
+    }
     if spec.timeout_eval_seconds.is_some_and(|seconds| !(1..=30).contains(&seconds)) {
         return Err("spec.timeoutEvalSeconds: expected 1 to 30".to_owned());
     }
@@ -262,7 +289,7 @@ fn policy(document: &Document, kind: &str) -> Result<PolicyDocument, String> {
         settings: spec.settings.unwrap_or_default(),
         mutating: spec.mutating,
         mode: spec.mode.unwrap_or_default(),
-        resources: spec.context_aware_resources.unwrap_or_default(),
+        resources,
         message: spec.message.filter(|message| !message.is_empty()),
         timeout: spec.timeout_eval_seconds.map(Duration::from_secs),
     })

@@ -7,10 +7,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use wasmtime::{Caller, Memory, StoreLimits};
 
+use crate::cluster::Cluster;
 use crate::documents::Resource;
 use crate::objects::Objects;
 
@@ -34,8 +35,17 @@ const REFUSED: [(&str, &[&str]); 3] = [
     ("crypto", &["v1/is_certificate_trusted"]),
 ];
 
+/// Where objects are read.
+#[derive(Debug)]
+pub enum Reads {
+    /// The folders' own, which stand for the cluster's.
+    Folders(Objects),
+    /// By requests.
+    Cluster(Arc<Cluster>),
+}
+
 /// What a policy may use.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Rights {
     /// The name, for the log.
     pub policy: String,
@@ -43,8 +53,8 @@ pub struct Rights {
     pub resources: Vec<Resource>,
     /// hostCapabilities of the module: patterns such as `kubernetes/*`. `None`: not stated, so all that there is.
     pub capabilities: Option<BTreeSet<String>>,
-    /// What stands for the cluster.
-    pub objects: Arc<Objects>,
+    /// The objects of the cluster.
+    pub reads: Arc<Reads>,
 }
 
 impl Rights {
@@ -146,7 +156,7 @@ impl Host {
                 }
                 Ok(answer)
             }
-            ("kubernetes", "can_i") => Err(self.refusal("kubernetes/can_i")),
+            ("kubernetes", "can_i") => self.can_i(payload),
             ("tracing" | "kubernetes", _) => Err(format!("unknown operation: {operation}")),
             _ => match REFUSED.iter().find(|(known, _)| *known == namespace) {
                 Some((_, operations)) if operations.contains(&operation) => {
@@ -194,15 +204,36 @@ impl Host {
                  reported."
             ));
         }
-        let answer = match operation {
-            "get_resource" => self.rights.objects.get(&wanted),
+        let namespace = match operation {
             "list_resources_by_namespace" => {
-                let namespace = wanted.namespace.as_deref().ok_or("missing field `namespace`")?;
-                self.rights.objects.list(&wanted, Some(namespace))
+                Some(wanted.namespace.as_deref().ok_or("missing field `namespace`")?)
             }
-            _ => self.rights.objects.list(&wanted, None),
+            _ => None,
         };
-        answer.map_err(|problem| format!("Callback evaluation failure: {problem}"))
+        let answer = match (&*self.rights.reads, operation) {
+            (Reads::Folders(objects), "get_resource") => objects.get(&wanted),
+            (Reads::Folders(objects), _) => objects.list(&wanted, namespace),
+            (Reads::Cluster(cluster), "get_resource") => cluster.get(&wanted, self.deadline),
+            (Reads::Cluster(cluster), _) => cluster.list(&wanted, namespace, self.deadline),
+        };
+        answer.map_err(|problem| self.callback_failure(&problem))
+    }
+
+    /// What a user may do: contextAwareResources do not bound it, as in Kubewarden.
+    fn can_i(&mut self, payload: &[u8]) -> Result<Vec<u8>, String> {
+        let path = "kubernetes/can_i";
+        let Reads::Cluster(cluster) = &*self.rights.reads else { return Err(self.refusal(path)) };
+        if !self.rights.has_capability(path) {
+            return Err(self.refusal(path));
+        }
+        let asked: CanI = serde_json::from_slice(payload).map_err(|error| error.to_string())?;
+        let answer = cluster.can_i(&asked, self.deadline);
+        answer.map_err(|problem| self.callback_failure(&problem))
+    }
+
+    fn callback_failure(&mut self, problem: &str) -> String {
+        self.log("ERROR", problem);
+        format!("Callback evaluation failure: {problem}")
     }
 }
 
@@ -228,6 +259,31 @@ pub struct Wanted {
     /// Paths to keep; all else is left out.
     #[serde(default)]
     pub field_masks: Option<BTreeSet<String>>,
+    /// Whether one object is asked for anew.
+    #[serde(default)]
+    pub disable_cache: bool,
+}
+
+/// The payload of `can_i`.
+#[derive(Debug, Deserialize)]
+pub struct CanI {
+    /// Who, and what.
+    pub subject_access_review: AccessReview,
+    /// Whether it is asked anew.
+    #[serde(default)]
+    pub disable_cache: bool,
+}
+
+/// Who wants to do something.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct AccessReview {
+    /// The user's groups.
+    #[serde(default)]
+    pub groups: Option<Vec<String>>,
+    /// What the user wants, as in a SubjectAccessReview.
+    pub resource_attributes: Value,
+    /// The user.
+    pub user: String,
 }
 
 /// A guest that ended with a status.

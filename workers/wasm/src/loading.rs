@@ -1,4 +1,4 @@
-//! Reads the folders, once and again after each change.
+//! Reads the folders, or the policies of a cluster, once and again after each change.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,8 +7,11 @@ use std::time::{Duration, SystemTime};
 
 use admission_gateway_worker::Policy;
 
+use crate::cluster::Cluster;
 use crate::documents::{self, files};
 use crate::engine::{Bounds, Clocked};
+use crate::following::Following;
+use crate::host::Reads;
 use crate::modules::Modules;
 use crate::objects::Objects;
 use crate::policy::Ready;
@@ -16,13 +19,17 @@ use crate::policy::Ready;
 /// The endings of files whose change is looked for.
 const ENDINGS: [&str; 5] = ["yaml", "yml", "json", "wasm", "wat"];
 
-/// The folders.
+/// The folders, and what takes the place of some.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     /// Of documents and modules.
     pub policies: Vec<PathBuf>,
     /// Of modules alone.
     pub modules: Vec<PathBuf>,
+    /// Where policies read, instead of the folders' objects.
+    pub cluster: Option<Arc<Cluster>>,
+    /// Where the policies are, instead of the folders.
+    pub following: Option<Arc<Following>>,
 }
 
 /// Makes policies of what the folders have.
@@ -35,14 +42,14 @@ pub struct Loader {
     begun: Seen,
 }
 
-/// Each file with its length and when it changed.
-type Seen = Vec<(PathBuf, u64, Option<SystemTime>)>;
+/// Each file with its length and when it changed, and how often the cluster's policies changed.
+type Seen = (Vec<(PathBuf, u64, Option<SystemTime>)>, u64);
 
 impl Loader {
     /// Makes the engine. Fails where the machine has no executable memory to give.
     pub fn new(sources: Sources, bounds: Bounds) -> Result<Self, String> {
         let folders = sources.policies.iter().chain(&sources.modules).cloned().collect();
-        Ok(Self { modules: Modules::new(Clocked::new()?, folders), sources, bounds, begun: Vec::new() })
+        Ok(Self { modules: Modules::new(Clocked::new()?, folders), sources, bounds, begun: Seen::default() })
     }
 
     /// Returns the policies for the SDK, or every problem of any of them.
@@ -54,19 +61,33 @@ impl Loader {
     pub fn ready(&mut self) -> Result<Vec<Ready>, Vec<String>> {
         self.begun = self.seen(Vec::new());
         self.modules.begin();
-        let found = documents::read(&self.sources.policies)?;
-        let objects = Arc::new(Objects::new(found.objects));
-        let (mut policies, mut problems) = (Vec::new(), Vec::new());
+        let (found, mut problems) = match &self.sources.following {
+            Some(following) => documents::of_cluster(following.documents()),
+            None => (documents::read(&self.sources.policies)?, Vec::new()),
+        };
+        let reads = Arc::new(match &self.sources.cluster {
+            Some(cluster) => Reads::Cluster(Arc::clone(cluster)),
+            None => Reads::Folders(Objects::new(found.objects)),
+        });
+        let mut policies = Vec::new();
         for document in found.policies {
-            let place = format!("{}: {}", document.place, document.name);
+            let place = match &self.sources.following {
+                Some(_) => document.place.clone(),
+                None => format!("{}: {}", document.place, document.name),
+            };
             let module = self.modules.get(&document).map_err(|problem| format!("spec.module: {problem}"));
-            let ready = module.and_then(|module| Ready::new(document, module, &objects, &self.bounds));
+            let ready = module.and_then(|module| Ready::new(document, module, &reads, &self.bounds));
             match ready {
                 Ok(ready) => policies.push(ready),
                 Err(problem) => problems.push(format!("{place}: {problem}")),
             }
         }
-        if policies.is_empty() && problems.is_empty() {
+        if self.sources.following.is_some() {
+            // What one author wrote costs no other's policies.
+            for problem in problems.drain(..) {
+                eprintln!("worker: left out, so that its calls fail: {problem}");
+            }
+        } else if policies.is_empty() && problems.is_empty() {
             let folders: Vec<_> = self.sources.policies.iter().map(|one| one.display().to_string()).collect();
             problems.push(format!(
                 "{}: there is no ClusterAdmissionPolicy or AdmissionPolicy",
@@ -92,7 +113,7 @@ impl Loader {
                 std::fs::metadata(&file).map_or((0, None), |found| (found.len(), found.modified().ok()));
             (file, size, changed)
         });
-        seen.collect()
+        (seen.collect(), self.sources.following.as_ref().map_or(0, |following| following.changes()))
     }
 
     /// Loads again after each change, for ever. A change is taken once the folders stay as they are for `interval`; what
@@ -103,7 +124,7 @@ impl Loader {
         mut apply: impl FnMut(Vec<Policy>) -> Result<(), Vec<String>>,
     ) {
         let is_same = self.seen(Vec::new()) == self.begun;
-        let mut loaded = if is_same { self.seen(self.modules.watched()) } else { Vec::new() };
+        let mut loaded = if is_same { self.seen(self.modules.watched()) } else { Seen::default() };
         let mut before = loaded.clone();
         loop {
             thread::sleep(interval);

@@ -1,24 +1,32 @@
-//! The program: its options, and the folders that it follows.
+//! The program: its options, and the folders or the cluster that it follows.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use admission_gateway_wasm::cluster::Cluster;
+use admission_gateway_wasm::connection::Connection;
 use admission_gateway_wasm::engine::Bounds;
+use admission_gateway_wasm::following::Following;
 use admission_gateway_wasm::loading::{Loader, Sources};
 use admission_gateway_worker::Server;
 
 /// How often the folders are looked at.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+#[derive(Clone, Default)]
+struct Given {
+    sources: Sources,
+    bounds: Bounds,
+    cluster: bool,
+    kubeconfig: Option<PathBuf>,
+}
+
 fn main() {
-    let given = Arc::new(Mutex::new((Sources::default(), Bounds::default())));
-    let set = |set: fn(&mut Sources, &mut Bounds, String) -> Result<(), String>| {
+    let given = Arc::new(Mutex::new(Given::default()));
+    let set = |set: fn(&mut Given, String) -> Result<(), String>| {
         let given = Arc::clone(&given);
-        move |value| {
-            let (sources, bounds) = &mut *given.lock().unwrap_or_else(PoisonError::into_inner);
-            set(sources, bounds, value)
-        }
+        move |value| set(&mut given.lock().unwrap_or_else(PoisonError::into_inner), value)
     };
     let server = Server::new();
     let replacer = server.replacer();
@@ -27,8 +35,8 @@ fn main() {
             "--policies",
             "DIR",
             "folder of the documents, repeatable",
-            set(|sources, _, value| {
-                sources.policies.push(folder(value)?);
+            set(|given, value| {
+                given.sources.policies.push(folder(value)?);
                 Ok(())
             }),
         )
@@ -36,8 +44,26 @@ fn main() {
             "--modules",
             "DIR",
             "further folder of modules, such as kwctl's store; repeatable",
-            set(|sources, _, value| {
-                sources.modules.push(folder(value)?);
+            set(|given, value| {
+                given.sources.modules.push(folder(value)?);
+                Ok(())
+            }),
+        )
+        .flag(
+            "--cluster",
+            "",
+            "read the cluster: what policies ask for, and without --policies the policies themselves",
+            set(|given, _| {
+                given.cluster = true;
+                Ok(())
+            }),
+        )
+        .flag(
+            "--kubeconfig",
+            "FILE",
+            "how to reach the cluster; default the account of the Pod",
+            set(|given, value| {
+                given.kubeconfig = Some(PathBuf::from(value));
                 Ok(())
             }),
         )
@@ -45,10 +71,10 @@ fn main() {
             "--memory",
             "MIB",
             "memory of one evaluation; default 128",
-            set(|_, bounds, value| {
+            set(|given, value| {
                 let found = value.parse::<usize>().ok().filter(|mib| (1..=4096).contains(mib));
                 let expected = || format!("'{value}' is not a number of MiB from 1 to 4096");
-                bounds.memory_bytes = found.ok_or_else(expected)? << 20;
+                given.bounds.memory_bytes = found.ok_or_else(expected)? << 20;
                 Ok(())
             }),
         )
@@ -56,22 +82,31 @@ fn main() {
             "--eval-timeout",
             "SECONDS",
             "longest evaluation of policies without timeoutEvalSeconds; default 2",
-            set(|_, bounds, value| {
+            set(|given, value| {
                 let found = value.parse::<f64>().ok().filter(|seconds| (0.01..=30.0).contains(seconds));
                 let seconds = found.ok_or(format!("'{value}' is not a number of seconds up to 30"))?;
-                bounds.timeout = Duration::from_secs_f64(seconds);
+                given.bounds.timeout = Duration::from_secs_f64(seconds);
                 Ok(())
             }),
         );
     let prepared = Arc::clone(&given);
     server
         .before_serving(move || async move {
-            let (sources, bounds) = prepared.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            if sources.policies.is_empty() {
-                return Err("--policies is required: a folder with documents of Kubewarden".to_owned());
+            let given = prepared.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let mut sources = given.sources;
+            if given.cluster {
+                reach(&mut sources, given.kubeconfig.as_deref())?;
+            } else if given.kubeconfig.is_some() {
+                return Err("--kubeconfig: has an effect with --cluster only".to_owned());
+            } else if sources.policies.is_empty() {
+                return Err(
+                    "--policies is required: a folder with documents of Kubewarden; or --cluster".to_owned()
+                );
             }
-            let mut loader = Loader::new(sources, bounds)?;
+            let following = sources.following.clone();
+            let mut loader = Loader::new(sources, given.bounds)?;
             let loading = tokio::task::spawn_blocking(move || {
+                following.inspect(|following| following.wait());
                 let loaded = loader.load();
                 (loader, loaded)
             });
@@ -86,6 +121,16 @@ fn main() {
             Ok(())
         })
         .main()
+}
+
+/// Has policies read a cluster, and come from there if no folder has any.
+fn reach(sources: &mut Sources, kubeconfig: Option<&Path>) -> Result<(), String> {
+    let connection = Arc::new(Connection::new(kubeconfig)?);
+    sources.cluster = Some(Arc::new(Cluster::new(Arc::clone(&connection))));
+    if sources.policies.is_empty() {
+        sources.following = Some(Following::begin(&connection)?);
+    }
+    Ok(())
 }
 
 fn folder(value: String) -> Result<PathBuf, String> {

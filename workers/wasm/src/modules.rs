@@ -114,7 +114,14 @@ impl Modules {
         if let Some(path) = reference.strip_prefix("file:") {
             // As a URL it has slashes before an absolute path; otherwise it is relative to the document.
             let path = path.strip_prefix("//").unwrap_or(path);
-            let file = document.file.parent().unwrap_or(Path::new("")).join(path);
+            let Some(folder) =
+                document.file.parent().or(Path::new(path).is_absolute().then_some(Path::new("/")))
+            else {
+                return Err(format!(
+                    "found {reference}, expected an absolute path: a policy of a cluster is in no folder"
+                ));
+            };
+            let file = folder.join(path);
             return if file.is_file() {
                 Ok(file)
             } else {

@@ -43,10 +43,7 @@ impl Objects {
             let is_there = text(metadata, "namespace") == wanted.namespace.as_deref().unwrap_or_default();
             text(metadata, "name") == name && is_there
         });
-        let Some(found) = found else {
-            let namespace = wanted.namespace.as_deref().map(|one| format!(" in {one}")).unwrap_or_default();
-            return Err(format!("{} \"{name}\"{namespace} not found", wanted.kind));
-        };
+        let found = found.ok_or_else(|| not_found(wanted))?;
         serde_json::to_vec(&masked(found, wanted)).map_err(|error| error.to_string())
     }
 
@@ -63,22 +60,33 @@ impl Objects {
             })
             .map(|object| masked(object, wanted))
             .collect();
-        let list = json!({
-            "apiVersion": wanted.api_version,
-            "kind": format!("{}List", wanted.kind),
-            "metadata": {"resourceVersion": ""},
-            "items": items,
-        });
-        serde_json::to_vec(&list).map_err(|error| error.to_string())
+        serde_json::to_vec(&list_of(wanted, items)).map_err(|error| error.to_string())
     }
 }
 
-/// The object with the fields of the masks alone, beside what identifies it.
-fn masked(object: &Value, wanted: &Wanted) -> Value {
+/// Kubewarden's text for an object that there is not.
+pub(crate) fn not_found(wanted: &Wanted) -> String {
+    let Wanted { api_version, kind, name, namespace, .. } = wanted;
+    let name = name.as_deref().unwrap_or_default();
+    format!("Cannot find {api_version}/{kind} named '{name}' inside of namespace '{namespace:?}'")
+}
+
+/// The list of these objects.
+pub(crate) fn list_of(wanted: &Wanted, items: Vec<Value>) -> Value {
+    json!({
+        "apiVersion": wanted.api_version,
+        "kind": format!("{}List", wanted.kind),
+        "metadata": {"resourceVersion": ""},
+        "items": items,
+    })
+}
+
+/// The object with the fields of the masks alone. Metadata stay as they are.
+pub(crate) fn masked(object: &Value, wanted: &Wanted) -> Value {
     let Some(masks) = wanted.field_masks.as_ref().filter(|masks| !masks.is_empty()) else {
         return object.clone();
     };
-    let always = ["apiVersion", "kind", "metadata.name", "metadata.namespace"];
+    let always = ["apiVersion", "kind", "metadata"];
     let paths: Vec<Vec<&str>> = always
         .into_iter()
         .chain(masks.iter().map(String::as_str))
@@ -145,7 +153,7 @@ mod tests {
         let found = objects.get(&wanted(json!({"name": "x", "namespace": "b"}))).expect("there");
         assert!(String::from_utf8(found).expect("UTF-8").contains("\"b\""));
         let problem = objects.get(&wanted(json!({"name": "z", "namespace": "b"}))).expect_err("absent");
-        assert_eq!(problem, "Pod \"z\" in b not found");
+        assert_eq!(problem, "Cannot find v1/Pod named 'z' inside of namespace 'Some(\"b\")'");
         assert!(objects.get(&wanted(json!({"name": "x"}))).is_err(), "no object of the cluster");
         let other = wanted(json!({"kind": "Node"}));
         assert!(names(objects.list(&other, None)).is_empty());
@@ -158,8 +166,8 @@ mod tests {
         let found: Value = serde_json::from_slice(&objects().get(&masked).expect("there")).expect("JSON");
         assert_eq!(
             found,
-            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": "a"},
-                   "spec": {"containers": [{"image": "i"}]}})
+            json!({"apiVersion": "v1", "kind": "Pod",
+                   "metadata": {"name": "x", "namespace": "a", "labels": {"app": "x"}}, "spec": {"containers": [{"image": "i"}]}})
         );
     }
 }

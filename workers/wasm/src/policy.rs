@@ -18,9 +18,8 @@ use tokio::task::spawn_blocking;
 use crate::documents::{Mode, PolicyDocument};
 use crate::engine::Bounds;
 use crate::guest::{Failure, Protocol};
-use crate::host::Rights;
+use crate::host::{Reads, Rights};
 use crate::modules::Found;
-use crate::objects::Objects;
 
 /// The audit annotation of what a policy would have refused.
 const VIOLATIONS: &str = "violations";
@@ -87,14 +86,14 @@ impl Ready {
     pub fn new(
         document: PolicyDocument,
         module: Arc<Found>,
-        objects: &Arc<Objects>,
+        reads: &Arc<Reads>,
         bounds: &Bounds,
     ) -> std::result::Result<Self, String> {
         let rights = Rights {
             policy: document.name.clone(),
             resources: document.resources.clone(),
             capabilities: module.capabilities.clone(),
-            objects: Arc::clone(objects),
+            reads: Arc::clone(reads),
         };
         let bounds = Bounds { timeout: document.timeout.unwrap_or(bounds.timeout), ..bounds.clone() };
         let settings = Value::Object(document.settings.clone()).to_string();

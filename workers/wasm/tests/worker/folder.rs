@@ -35,7 +35,7 @@ impl Folder {
     }
 
     pub fn loader(&self, bounds: Bounds) -> Loader {
-        let sources = Sources { policies: vec![self.0.clone()], modules: Vec::new() };
+        let sources = Sources { policies: vec![self.0.clone()], ..Sources::default() };
         Loader::new(sources, bounds).expect("an engine")
     }
 

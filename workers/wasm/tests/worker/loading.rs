@@ -31,7 +31,11 @@ fn every_problem_is_told_with_its_place() {
     old["apiVersion"] = "policies.kubewarden.io/v1alpha1".into();
     let mut group = document("g", json!({}));
     group["kind"] = "ClusterAdmissionPolicyGroup".into();
-    let all = [namespaced, old, group, document("m", json!({"mode": "shout"})), json!({"kind": "Pod"})];
+    let mut reading = document("r", json!({"contextAwareResources": [{"apiVersion": "v1", "kind": "Pod"}]}));
+    reading["kind"] = "AdmissionPolicy".into();
+    reading["metadata"]["namespace"] = "a".into();
+    let mode = document("m", json!({"mode": "shout"}));
+    let all = [namespaced, old, group, mode, json!({"kind": "Pod"}), reading];
     let text: Vec<_> = all.iter().map(ToString::to_string).collect();
     folder.write("all.yaml", text.join("\n---\n"));
     let place = folder.0.join("all.yaml").display().to_string();
@@ -42,6 +46,7 @@ fn every_problem_is_told_with_its_place() {
         "kind: found ClusterAdmissionPolicyGroup, which this worker cannot run",
         "spec: unknown variant `shout`",
         "apiVersion and kind are required",
+        "spec.contextAwareResources: only a ClusterAdmissionPolicy has them",
     ]
     .into_iter()
     .enumerate()

@@ -41,12 +41,25 @@ fn it_serves_the_policies_of_its_folders() {
 fn what_cannot_be_served_is_told() {
     assert_eq!(
         run(&[]),
-        (Some(1), "worker: --policies is required: a folder with documents of Kubewarden\n".to_owned())
+        (
+            Some(1),
+            "worker: --policies is required: a folder with documents of Kubewarden; or --cluster\n"
+                .to_owned()
+        )
     );
     assert_eq!(
         run(&["--policies", "/no/such"]),
         (Some(2), "worker: --policies: '/no/such' is not a folder\n".to_owned())
     );
+    for (arguments, told) in [
+        (["--kubeconfig", "x"].as_slice(), "worker: --kubeconfig: has an effect with --cluster only\n"),
+        (
+            &["--cluster", "--kubeconfig", "/no/such"],
+            "worker: /no/such: No such file or directory (os error 2)\n",
+        ),
+    ] {
+        assert_eq!(run(arguments), (Some(1), told.to_owned()));
+    }
     for bad in ["--memory=0", "--memory=x", "--eval-timeout=0", "--eval-timeout=31"] {
         assert_eq!(run(&[bad]).0, Some(2), "{bad}");
     }
