@@ -133,7 +133,8 @@ impl Modules {
         if !SCHEMES.contains(&scheme) || !is_path || rest.is_empty() {
             return Err("expected file:PATH or a reference such as registry://HOST/PATH:TAG".to_owned());
         }
-        let names = [format!("{rest}.wasm"), rest.to_owned()];
+        let names: Vec<_> =
+            in_store(scheme, rest).into_iter().flat_map(|name| [format!("{name}.wasm"), name]).collect();
         let places = self.folders.iter().flat_map(|folder| {
             let names = &names;
             [folder.clone(), folder.join("modules"), folder.join(scheme)]
@@ -184,6 +185,25 @@ impl Modules {
             capabilities: metadata.host_capabilities,
         })
     }
+}
+
+/// The paths that kwctl gives the module of a reference below the folder of its scheme.
+///
+/// Source: github.com/kubewarden/kubewarden-controller crates/policy-fetcher/src/{lib,store/mod}.rs.
+fn in_store(scheme: &str, rest: &str) -> Vec<String> {
+    let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let usual = match scheme {
+        // Not a scheme whose hosts and ports have a usual form.
+        "registry" => {
+            let has_version = path.rsplit('/').next().is_some_and(|name| name.contains([':', '@']));
+            let latest = (!has_version).then(|| format!("{rest}:latest"));
+            return latest.into_iter().chain([rest.to_owned()]).collect();
+        }
+        "http" => ":80",
+        _ => ":443",
+    };
+    let host = host.to_lowercase();
+    vec![format!("{}/{path}", host.strip_suffix(usual).unwrap_or(&host))]
 }
 
 /// The files that may have the metadata of a module, the first that is there first.

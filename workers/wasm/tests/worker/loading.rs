@@ -3,6 +3,7 @@
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use admission_gateway_wasm::loading::{Loader, Sources};
 use admission_gateway_worker::json;
 
 use crate::folder::{Folder, document, guest, quick};
@@ -92,6 +93,37 @@ fn modules_are_found_beside_documents_and_by_reference() {
         folder.policy(json!({"module": reference}));
         let problems = folder.problems();
         assert!(problems[0].contains(&format!("p: spec.module: {wanted}")), "{problems:?}");
+    }
+}
+
+#[test]
+fn the_store_of_kwctl_is_followed() {
+    let digest = format!("sha256:{}", "ab".repeat(32));
+    for (reference, file) in [
+        ("registry://a.example/policies/one:v1.0.5", "registry/a.example/policies/one:v1.0.5"),
+        ("a.example/policies/one:v1.0.5", "registry/a.example/policies/one:v1.0.5"),
+        (
+            "registry://a.example:5000/some/path/one.wasm:1.0.0",
+            "registry/a.example:5000/some/path/one.wasm:1.0.0",
+        ),
+        ("a.example:5000/one:v1", "registry/a.example:5000/one:v1"),
+        ("registry://a.example/one", "registry/a.example/one:latest"),
+        ("registry://a.example:5000/one", "registry/a.example:5000/one:latest"),
+        (&format!("registry://a.example/one@{digest}"), &format!("registry/a.example/one@{digest}")),
+        ("https://a.example/releases/1.0.0/one.wasm", "https/a.example/releases/1.0.0/one.wasm"),
+        ("https://A.example:443/one.wasm", "https/a.example/one.wasm"),
+        ("http://a.example:8080/one.wasm", "http/a.example:8080/one.wasm"),
+    ] {
+        let (folder, store) = (Folder::new(), Folder::new());
+        store.write(file, guest("", "", ALLOWS));
+        folder.policy(json!({"module": reference}));
+        let sources = Sources {
+            policies: vec![folder.0.clone()],
+            modules: vec![store.0.clone()],
+            ..Sources::default()
+        };
+        let found = Loader::new(sources, quick()).expect("an engine").ready();
+        assert_eq!(found.unwrap_or_else(|problems| panic!("{reference}: {problems:?}")).len(), 1);
     }
 }
 
