@@ -90,7 +90,7 @@ _TYPES: Final[dict[str, dict[str, Any]]] = {
     r"flowSchema\.matchingPrecedence": {"minimum": 1, "maximum": 10000},
     r"allowEmpty": {"type": ["boolean", "null"]},
     r"engines\..*\.documents": {"enum": ["Cluster", "Values"]},
-    r"engines\.kubewarden\.documents": {"enum": ["Values"]},
+    r"engines\.kubewarden\.modules": {"type": "object"},
     r"engines\..*\.failurePolicy": {"enum": ["", *FAILURE_POLICIES]},
     r"engines\..*\.timeoutSeconds": {"type": ["integer", "null"], "minimum": 1, "maximum": 30},
     r"(.*\.)?dnsPolicy": {"enum": ["", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"]},

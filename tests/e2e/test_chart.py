@@ -148,8 +148,10 @@ REFUSED = {
     "engines.gatekeeper.documents=Files": "value must be one of 'Cluster', 'Values'",
     "engines.gatekeeper.worker.prot=1": "at '/engines/gatekeeper/worker': additional properties 'prot' not",
     "engines.kyverno.enabled=true,workers.kyverno.image.repository=x": "put the fields into engines.kyverno",
-    "engines.kubewarden.documents=Cluster": "at '/engines/kubewarden/documents': value must be",
-    "engines.kubewarden.enabled=true": "extraDocuments is empty: put the documents there",
+    "engines.kubewarden.modules=store": "at '/engines/kubewarden/modules': got string, want object",
+    "engines.kubewarden.enabled=true,engines.kubewarden.documents=Values": (
+        "extraDocuments is empty: put the documents there"
+    ),
     "engines.kyverno.enabled=true,engines.kyverno.extraRules[0].apiGroups={},"
     "engines.kyverno.extraRules[0].resources={pods,secrets},engines.kyverno.extraRules[0].verbs={get}": (
         "engines.kyverno.extraRules[0].resources has secrets: the worker would get the right to read Secrets"
@@ -450,6 +452,22 @@ def test_the_worker_of_an_engine_has_its_documents_and_the_rights_for_them(tmp_p
     write_config_map(tmp_path, only("ConfigMap", NAME, ENGINES))
     done = run_command("check", "--config", tmp_path)
     assert "1 validating" in done.stdout, done
+
+
+def test_the_worker_of_kubewarden_has_a_volume_with_modules_and_the_rights_for_its_kinds() -> None:
+    claim = "engines.kubewarden.modules.persistentVolumeClaim.claimName=store"
+    values = f"--set=engines.kubewarden.enabled=true,{claim}"
+    spec = only("Deployment", f"{NAME}-kubewarden", values)["spec"]["template"]["spec"]
+    (mount,) = (one for one in spec["containers"][0]["volumeMounts"] if one["name"] == "modules")
+    assert spec["containers"][0]["args"][-2:] == ["--cluster", f"--modules={mount['mountPath']}"]
+    assert mount["readOnly"] is True
+    (volume,) = (one for one in spec["volumes"] if one["name"] == "modules")
+    assert volume["persistentVolumeClaim"] == {"claimName": "store"}
+    (rule,) = only("ClusterRole", spec["serviceAccountName"], values)["rules"]
+    assert (rule["apiGroups"], rule["verbs"]) == (["policies.kubewarden.io"], ["get", "list", "watch"])
+    files = only("ConfigMap", NAME, values)["data"]
+    policies = yaml.safe_load(files["gateway.yaml"])["policies"]
+    assert policies == {"customResourcesOf": ["Kubewarden"], "engines": {"kubewarden": {"pool": "kubewarden"}}}
 
 
 def test_gateway_and_worker_apply_exceptions_of_the_same_namespaces() -> None:

@@ -27,6 +27,12 @@
 {{- $_ := set $worker "volumes" (concat ($worker.volumes | default list) (list (dict "name" "documents" "configMap" $map))) -}}
 {{- $_ := set $worker "volumeMounts" (concat ($worker.volumeMounts | default list) (list (dict "name" "documents" "mountPath" $folder "readOnly" true))) -}}
 {{- end -}}
+{{- with $engine.modules -}}
+{{- $folder := "/modules" -}}
+{{- $_ := set $worker "extraArgs" (append ($worker.extraArgs | default list) (printf "--modules=%s" $folder)) -}}
+{{- $_ := set $worker "volumes" (append ($worker.volumes | default list) (mergeOverwrite (deepCopy .) (dict "name" "modules"))) -}}
+{{- $_ := set $worker "volumeMounts" (append ($worker.volumeMounts | default list) (dict "name" "modules" "mountPath" $folder "readOnly" true)) -}}
+{{- end -}}
 {{- if has $name (list "gatekeeper" "kyverno") -}}
 {{- with include "ag.goMemoryLimit" (dict "engine" $name "worker" $worker) -}}
 {{- $_ := set $worker "env" (concat ($worker.env | default list) (list (dict "name" "GOMEMLIMIT" "value" .))) -}}
@@ -82,9 +88,11 @@
 
 {{/* The rights with which the worker of an engine reads its documents in the cluster. In: the name of the engine. */}}
 {{- define "ag.engineRules" -}}
+{{- if ne . "kubewarden" }}
 - apiGroups: [""]
   resources: [namespaces]
   verbs: [get, list, watch]
+{{- end }}
 {{- if eq . "gatekeeper" }}
 - apiGroups: [templates.gatekeeper.sh, config.gatekeeper.sh, syncset.gatekeeper.sh]
   resources: [constrainttemplates, configs, syncsets]
@@ -104,6 +112,11 @@
 # The roles of users, which rules compare.
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [rolebindings, clusterrolebindings]
+  verbs: [get, list, watch]
+{{- else if eq . "kubewarden" }}
+# Groups are refused by name.
+- apiGroups: [policies.kubewarden.io]
+  resources: [clusteradmissionpolicies, admissionpolicies, clusteradmissionpolicygroups, admissionpolicygroups]
   verbs: [get, list, watch]
 {{- end }}
 {{- end -}}
